@@ -1,0 +1,32 @@
+# Each target alone works on a fresh clone: the first one that needs it creates .venv.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: test check demo format clean
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) on PATH; install Python 3.11 or say make PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+test: check
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(STAMP)
+	$(BIN)/python -m stillmotion demo --out runs/demo
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info
