@@ -7,3 +7,7 @@ class StillmotionError(Exception):
 
 class VideoError(StillmotionError):
     """A video that cannot be read; whatever the container or codec did wrong ends up as this one type."""
+
+
+class NonFiniteError(StillmotionError):
+    """A NaN or an infinity in a tensor; the training loop adds the step and the last good checkpoint."""

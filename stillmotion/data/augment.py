@@ -1,0 +1,198 @@
+"""The SimCLR and MoCo-v2 augmentations of video, one draw per clip, by OpenCV on uint8.
+
+Brightness, contrast, saturation, hue (a rotation of the chroma plane, where torchvision turns HSV) and grey are all
+affine in RGB and commute, so that a draw is one 3×4 matrix and values are clipped once, at its end. Contrast blends
+with the mean luma of the clip rather than of each frame, which leaves trends of brightness in. Resizing is bilinear
+without antialiasing up to a factor of two, by area beyond. The same draws act on tensors in `device.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+import torch
+
+from stillmotion.data.device import apply_on_device
+from stillmotion.data.draws import LUMA, Draw, centre_boxes, colour_matrices, crop_boxes, shrunk
+from stillmotion.errors import StillmotionError
+
+
+@dataclass(frozen=True)
+class Augment:
+    """uint8 (T, H, W, 3) → float32 (3, T, size, size), normalised; one draw for all frames of the clip.
+
+    area, ratio: of the random resized crop; area None is the centre crop.
+    jitter: half-ranges of brightness, contrast, saturation and hue; jitter_p, gray, blur_p, flip: probabilities.
+    blur_sigma: range in pixels of the output; blur_kernel: taps, None for as many as the sigma needs.
+    short_side: shorter edge that frames are resized to before the crop; None crops the original.
+    """
+
+    size: int
+    area: tuple[float, float] | None = (0.2, 0.766)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    jitter: tuple[float, float, float, float] = (0.6, 0.6, 0.6, 0.15)
+    jitter_p: float = 0.8
+    gray: float = 0.2
+    blur_p: float = 0.5
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    blur_kernel: int | None = None
+    short_side: int | None = None
+    mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
+    std: tuple[float, float, float] = (0.225, 0.225, 0.225)
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise StillmotionError(f"size is {self.size}; a crop needs at least 1 pixel")
+        if self.area is None and self.short_side is not None and self.short_side < self.size:
+            raise StillmotionError(
+                f"short side {self.short_side} < crop size {self.size}; raise the short side"
+            )
+        if self.blur_kernel is not None and self.blur_kernel % 2 == 0:
+            raise StillmotionError(f"blur kernel is {self.blur_kernel}; give an odd number of taps")
+
+    def __call__(self, clip: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
+        return self.apply(clip, self.draw(rng, 1, *clip.shape[1:3]))
+
+    def on_device(self, batch: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
+        """The same on (B, 3, T, H, W), uint8 or float in [0, 1], wherever the batch is; one draw per clip."""
+        seed = torch.randint(2**62, (), generator=generator, device=generator.device if generator else None)
+        draw = self.draw(np.random.default_rng(int(seed)), len(batch), *batch.shape[-2:])
+        return self.apply_on_device(batch, draw)
+
+    def apply_on_device(self, batch: torch.Tensor, draw: Draw) -> torch.Tensor:
+        """What `draw`, for each clip of (B, 3, T, H, W), makes of it."""
+        return apply_on_device(
+            batch,
+            draw,
+            size=self.size,
+            short_side=self.short_side,
+            taps=self.kernel(self.blur_sigma[1]),
+            mean=self.mean,
+            std=self.std,
+        )
+
+    def draw(self, rng: np.random.Generator, n: int, height: int, width: int) -> Draw:
+        """Draws for n clips of frames of the given size."""
+        height, width = shrunk(height, width, self.short_side)
+        if self.area is None:
+            box = centre_boxes(n, height, width, side=self.size if self.short_side else min(height, width))
+        else:
+            box = crop_boxes(rng, n, height, width, area=self.area, ratio=self.ratio)
+        flip = rng.random(n) < self.flip
+        brightness, contrast, saturation = (rng.uniform(max(0, 1 - j), 1 + j, n) for j in self.jitter[:3])
+        angle = 2 * np.pi * rng.uniform(-self.jitter[3], self.jitter[3], n)
+        still = rng.random(n) >= self.jitter_p
+        for factor in (brightness, contrast, saturation):
+            factor[still] = 1
+        angle[still] = 0
+        saturation[rng.random(n) < self.gray] = 0
+        sigma = np.where(rng.random(n) < self.blur_p, rng.uniform(*self.blur_sigma, n), 0.0)
+        matrix = colour_matrices(brightness * contrast, saturation, angle)
+        return Draw(box, flip, matrix, brightness * (1 - contrast), sigma)
+
+    def apply(self, clip: np.ndarray, draw: Draw) -> torch.Tensor:
+        """What `draw`, for one clip, makes of uint8 (T, H, W, 3)."""
+        top, left, height, width = draw.box[0].tolist()
+        size = self.size
+        out = np.empty((len(clip), size, size, 3), np.uint8)
+        large = height >= 2 * size and width >= 2 * size
+        for frame, target in zip(resize_short(clip, self.short_side), out, strict=True):
+            crop = frame[top : top + height, left : left + width]
+            cv2.resize(
+                crop, (size, size), dst=target, interpolation=cv2.INTER_AREA if large else cv2.INTER_LINEAR
+            )
+        matrix, offset = draw.matrix[0], draw.offset[0]
+        if offset != 0 or not np.allclose(matrix, np.eye(3)):
+            luma = float(LUMA @ cv2.mean(out.reshape(-1, size, 3))[:3])
+            affine = np.column_stack([matrix, np.full(3, offset * luma)]).astype(np.float32)
+            out = cv2.transform(out.reshape(-1, size, 3), affine).reshape(out.shape)
+        sigma = float(draw.sigma[0])
+        if sigma > 0:
+            taps = self.kernel(sigma)
+            for frame in out:
+                cv2.GaussianBlur(frame, (taps, taps), sigma, dst=frame, borderType=cv2.BORDER_REFLECT_101)
+        if draw.flip[0]:
+            out = out[:, :, ::-1]
+        return normalise(out, self.mean, self.std)
+
+    def kernel(self, sigma: float) -> int:
+        """Taps of the blur at this sigma: three sigmas to each side, within the frame."""
+        taps = self.blur_kernel or 2 * int(np.ceil(3 * sigma)) + 1
+        return min(taps, 2 * self.size - 1)
+
+
+@dataclass(frozen=True)
+class CenterCrops:
+    """uint8 (T, H, W, 3) → (crops, 3, T, size, size): the centre, or three crops along the longer edge."""
+
+    size: int
+    short_side: int
+    crops: int = 1
+    mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
+    std: tuple[float, float, float] = (0.225, 0.225, 0.225)
+
+    def __post_init__(self) -> None:
+        if self.crops not in (1, 3):
+            raise StillmotionError(f"{self.crops} crops asked for; choose 1 or 3")
+        if self.short_side < self.size:
+            raise StillmotionError(
+                f"short side {self.short_side} < crop size {self.size}; raise the short side"
+            )
+
+    def __call__(self, clip: np.ndarray) -> torch.Tensor:
+        frames = np.stack(resize_short(clip, self.short_side))
+        top, left = (frames.shape[1] - self.size) // 2, (frames.shape[2] - self.size) // 2
+        corners = [(top, left)]
+        if self.crops == 3:
+            # The longer edge is walked; the other stays centred.
+            corners = [(part * top, left) if top > left else (top, part * left) for part in range(3)]
+        views = [frames[:, y : y + self.size, x : x + self.size] for y, x in corners]
+        return torch.stack([normalise(view, self.mean, self.std) for view in views])
+
+
+def resize_short(clip: np.ndarray, short_side: int | None) -> Sequence[np.ndarray]:
+    """The frames with their shorter edge at `short_side`."""
+    height, width = shrunk(*clip.shape[1:3], short_side)
+    if (height, width) == clip.shape[1:3]:
+        return clip
+    how = cv2.INTER_AREA if clip.shape[1] >= 2 * height else cv2.INTER_LINEAR
+    return [cv2.resize(frame, (width, height), interpolation=how) for frame in clip]
+
+
+def normalise(clip: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+    """uint8 (T, H, W, 3) → float32 (3, T, H, W), less the mean and over the standard deviation of values in [0, 1]."""
+    frames = torch.from_numpy(np.ascontiguousarray(clip.transpose(3, 0, 1, 2))).float()
+    scale = 1 / (255 * torch.tensor(std))
+    shift = torch.tensor(mean) / torch.tensor(std)
+    return frames.mul_(scale[:, None, None, None]).sub_(shift[:, None, None, None])
+
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+# Presets at their papers' sizes; `augment` gives them at another.
+AUGMENTS: dict[str, Augment] = {
+    # Kinetics recipe of BOD-VCL and of SlowFast's contrastive models.
+    "slowfast": Augment(224),
+    "vididi": Augment(
+        112,
+        area=(0.08, 1.0),
+        jitter=(0.2, 0.2, 0.2, 0.05),
+        gray=0.5,
+        blur_kernel=3,
+        short_side=150,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+    ),
+    "weak": Augment(112, area=(0.5, 1.0), flip=0, jitter=(0.2, 0.2, 0.2, 0.05), gray=0, blur_p=0),
+    # The centre square, resized.
+    "none": Augment(112, area=None, flip=0, jitter_p=0, gray=0, blur_p=0),
+}
+
+
+def augment(name: str, *, size: int) -> Augment:
+    """The preset of this name at this crop size."""
+    if name not in AUGMENTS:
+        raise StillmotionError(f"no augmentation {name!r}; choose one of {', '.join(AUGMENTS)}")
+    return replace(AUGMENTS[name], size=size)

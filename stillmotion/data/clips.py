@@ -1,0 +1,50 @@
+"""Which frames make a clip, and reading several clips of a video at once."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from stillmotion.data.video import Video
+from stillmotion.errors import StillmotionError
+
+
+def random_clips(
+    length: int, *, frames: int, stride: int, clips: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Frame numbers (clips, frames) of clips that start independently and uniformly.
+
+    length: frames of the video. One shorter than a clip starts at 0 and repeats its last frame, as SlowFast does.
+    frames, stride: a clip is `frames` frames, each `stride` after the one before.
+    """
+    last = _last_start(length, frames, stride, clips)
+    return _spread(rng.integers(0, last + 1, size=clips), length, frames, stride)
+
+
+def uniform_clips(length: int, *, frames: int, stride: int, clips: int) -> np.ndarray:
+    """Frame numbers (clips, frames) of clips spread evenly from the first frame to the last; one is the centre."""
+    last = _last_start(length, frames, stride, clips)
+    starts = np.array([last / 2]) if clips == 1 else np.linspace(0, last, clips)
+    return _spread(np.floor(starts + 0.5).astype(np.int64), length, frames, stride)
+
+
+def read_clips(video: Video, indices: np.ndarray) -> np.ndarray:
+    """The frames at (K, T) indices as uint8 (K, T, H, W, 3); a frame that several clips share is decoded once."""
+    numbers, places = np.unique(indices, return_inverse=True)
+    return video.frames(numbers.tolist())[places.reshape(indices.shape)]
+
+
+def _spread(starts: np.ndarray, length: int, frames: int, stride: int) -> np.ndarray:
+    return np.minimum(starts[:, None] + stride * np.arange(frames), length - 1)
+
+
+def _last_start(length: int, frames: int, stride: int, clips: int) -> int:
+    settings: Iterable[tuple[str, int]] = {
+        "length": length,
+        "frames": frames,
+        "stride": stride,
+        "clips": clips,
+    }.items()
+    for name, value in settings:
+        if value < 1:
+            raise StillmotionError(f"{name} is {value}; a clip needs at least 1")
+    return max(length - 1 - (frames - 1) * stride, 0)

@@ -1,0 +1,132 @@
+"""What every data set is made of: the protocol, a set of paths, and the search and the lists they come from."""
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from stillmotion.data.video import FRAME_SUFFIXES, VIDEO_SUFFIXES, Video, open_video
+from stillmotion.errors import StillmotionError
+
+UNKNOWN = -1
+TARGET = "class"
+PATH_COLUMNS = ("path", "video", "file", "filename", "video_path", "youtube_id")
+
+
+class VideoSet(Protocol):
+    """Numbered videos.
+
+    A set that knows labels also has `labels`, from a target's name to one int per video (-1: unknown), and `classes`,
+    from a target's name to the names of its values. Sets of ordinary videos have the one target "class".
+    """
+
+    def __len__(self) -> int: ...
+
+    def video(self, i: int) -> Video:
+        """Opens video i; raises VideoError if it cannot be read."""
+        ...
+
+    def name(self, i: int) -> str:
+        """A path or an id, by which messages and tables call video i."""
+        ...
+
+
+class PathSet:
+    """Videos at given paths.
+
+    labels: one per path, -1 where unknown; None for no labels at all. classes: their names.
+    root: what the paths are taken relative to when the set is copied.
+    missing: names of videos that the split lists but that are not there.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        labels: Sequence[int] | None = None,
+        classes: Sequence[str] | None = None,
+        root: Path | None = None,
+        missing: Sequence[str] = (),
+    ) -> None:
+        self.paths = list(paths)
+        self.root = root
+        self.missing = list(missing)
+        self.labels: dict[str, np.ndarray] = {}
+        self.classes: dict[str, list[str]] = {}
+        if labels is not None:
+            self.labels[TARGET] = np.asarray(labels, dtype=np.int64)
+            self.classes[TARGET] = list(classes or [])
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def video(self, i: int) -> Video:
+        return open_video(self.paths[i])
+
+    def name(self, i: int) -> str:
+        return str(self.paths[i])
+
+
+def find_videos(root: Path) -> Iterator[Path]:
+    """Video files and folders of frames below root, in sorted order; hidden ones are passed over."""
+    for folder, folders, files in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files = sorted(name for name in files if not name.startswith("."))
+        videos = [name for name in files if Path(name).suffix.lower() in VIDEO_SUFFIXES]
+        yield from (Path(folder, name) for name in videos)
+        if not videos and not folders and any(Path(name).suffix.lower() in FRAME_SUFFIXES for name in files):
+            yield Path(folder)
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    """The rows of a list as dicts with at least "path"; without a header, the last field of a line is its label."""
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise StillmotionError(f"{file}: cannot be read as a list of videos ({error})") from None
+    if not lines:
+        raise StillmotionError(f"{file}: empty list; write one `path,label` a line")
+    header = [name.strip().lower() for name in next(csv.reader(lines[:1]))]
+    column = next((name for name in PATH_COLUMNS if name in header), None)
+    if column is not None:
+        rows = [
+            dict(zip(header, (value.strip() for value in row), strict=False)) for row in csv.reader(lines[1:])
+        ]
+        for row in rows:
+            row["path"] = row.get(column, "")
+        if not rows:
+            raise StillmotionError(f"{file}: a header but no rows; write one `path,label` a line")
+        return rows
+    return [_split_line(line) for line in lines]
+
+
+def read_labels(rows: Sequence[dict[str, str]]) -> tuple[list[int] | None, list[str]]:
+    """One int per row and the classes' names, from the columns label (int or name) and class (name)."""
+    texts = [row.get("label", "") for row in rows]
+    names = [row.get("class", "") for row in rows]
+    if not any(texts):
+        texts = names
+    if not any(texts):
+        return None, []
+    if all(_is_int(text) for text in texts if text):
+        labels = [int(text) if text else UNKNOWN for text in texts]
+        known = dict(zip(labels, names, strict=True))
+        return labels, [known.get(i) or str(i) for i in range(max(labels) + 1)]
+    classes = sorted({text for text in texts if text})
+    number = {name: i for i, name in enumerate(classes)}
+    return [number.get(text, UNKNOWN) for text in texts], classes
+
+
+def _split_line(line: str) -> dict[str, str]:
+    """`path,label`, or `path label` where there is no comma; a path alone has no label."""
+    path, *label = (part.strip() for part in line.strip().rsplit("," if "," in line else None, 1))
+    if not label or Path(label[0]).suffix.lower() in VIDEO_SUFFIXES:
+        return {"path": line.strip()}
+    return {"path": path, "label": label[0]}
+
+
+def _is_int(text: str) -> bool:
+    return text.lstrip("-").isdigit()

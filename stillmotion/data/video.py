@@ -1,0 +1,281 @@
+"""Frames by number out of video files, folders of images and arrays.
+
+A frame's number is its place in the order of display. In containers whose time stamps say so, reading jumps to the
+last key frame before the next wanted frame and leaves undecoded what nothing refers to; elsewhere (AVI with B-frames,
+missing or repeated stamps) frames are counted from the start. Rotation metadata is ignored.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import av
+import cv2
+import numpy as np
+from av.stream import Disposition
+from av.video.reformatter import VideoReformatter
+
+from stillmotion.errors import VideoError
+
+VIDEO_SUFFIXES = (
+    ".mp4 .avi .webm .mkv .mov .m4v .mpg .mpeg .wmv .flv .ts .3gp .ogv .gif"  # what a folder is searched for
+).split()
+FRAME_SUFFIXES = [".jpg", ".jpeg", ".png"]
+FOLDER_FPS = 30.0
+
+# Their packets carry true presentation times, B-frames or not.
+_TIMED_CONTAINERS = ("mov,mp4", "matroska,webm")
+# A packet of these may show no frame, so that packets cannot be counted instead of frames.
+_HIDDEN_FRAMES = ("vp8",)
+
+
+class Video(Protocol):
+    """A sequence of RGB frames that can be asked for by number."""
+
+    fps: float
+
+    def __len__(self) -> int: ...
+
+    def frames(self, indices: Sequence[int]) -> np.ndarray:
+        """The frames as uint8 (len(indices), H, W, 3), in the order asked for; numbers may repeat."""
+        ...
+
+
+def open_video(path: str | Path) -> Video:
+    """Opens a video file or a folder of jpg/png frames; whatever is wrong with it is a VideoError."""
+    path = Path(path)
+    if path.is_dir():
+        return FrameFolder(path)
+    return FileVideo(path)
+
+
+class ArrayVideo:
+    """A video that is already in memory.
+
+    array: uint8 (T, H, W, 3), RGB.
+    """
+
+    def __init__(self, array: np.ndarray, fps: float = FOLDER_FPS) -> None:
+        if array.ndim != 4 or array.shape[-1] != 3 or array.dtype != np.uint8 or len(array) == 0:
+            raise VideoError(f"array {array.dtype}{array.shape} is no video; give uint8 (T ≥ 1, H, W, 3)")
+        self.array, self.fps = array, fps
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def frames(self, indices: Sequence[int]) -> np.ndarray:
+        return self.array[_checked("array", indices, len(self))]
+
+
+class FrameFolder:
+    """A folder of images in natural order (frame2 before frame10).
+
+    Its rate is the number in `fps.txt` where the folder has one, and 30 otherwise.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.files = sorted(
+            (file for file in self.path.iterdir() if file.suffix.lower() in FRAME_SUFFIXES), key=_natural
+        )
+        if not self.files:
+            raise VideoError(f"{path}: no frames in this folder (looked for {', '.join(FRAME_SUFFIXES)})")
+        rate = self.path / "fps.txt"
+        try:
+            self.fps = float(rate.read_text()) if rate.exists() else FOLDER_FPS
+        except ValueError as error:
+            raise VideoError(f"{rate}: {error}; write the frame rate as one number") from None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def frames(self, indices: Sequence[int]) -> np.ndarray:
+        wanted = _checked(self.path, indices, len(self))
+        images: dict[int, np.ndarray] = {}
+        for number in sorted(set(wanted.tolist())):
+            file = self.files[number]
+            image = cv2.imread(str(file), cv2.IMREAD_COLOR_RGB) if file.stat().st_size else None
+            if image is None:
+                raise VideoError(f"{file}: cannot be read as an image")
+            images[number] = image
+        sizes = {image.shape[1::-1] for image in images.values()}
+        if len(sizes) > 1:
+            listed = " and ".join(f"{w}×{h}" for w, h in sorted(sizes)[:2])
+            raise VideoError(f"{self.path}: frames differ in size ({listed}); a video has one size")
+        return np.stack([images[number] for number in wanted.tolist()])
+
+
+class FileVideo:
+    """A video file, read by PyAV. Opening it walks once over its packets; nothing is kept open."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            stat = self.path.stat()
+        except OSError as error:
+            raise VideoError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+        if stat.st_size == 0:
+            raise VideoError(f"{path}: empty file (0 bytes)")
+        self._index = _index(str(self.path), stat.st_mtime_ns, stat.st_size)
+        self.fps = self._index.fps
+
+    def __len__(self) -> int:
+        return self._index.length
+
+    def frames(self, indices: Sequence[int]) -> np.ndarray:
+        order = _checked(self.path, indices, len(self)).tolist()
+        wanted = sorted(set(order))
+        images = None
+        if self._index.times is not None:
+            images = self._by_time(wanted, self._index.times)
+        if images is None:
+            images = self._by_count(wanted)
+        if len(images) < len(wanted):
+            raise VideoError(
+                f"{self.path}: decoded {len(images)} of the {len(wanted)} frames wanted; truncated or damaged"
+            )
+        return np.stack([images[number] for number in order])
+
+    def _by_time(self, wanted: list[int], times: Sequence[int]) -> dict[int, np.ndarray] | None:
+        """The wanted frames by their presentation times; None where decoded times do not ascend."""
+        images: dict[int, np.ndarray] = {}
+        convert = VideoReformatter()
+        with _opened(self.path) as (container, stream):
+            context = stream.codec_context
+            for key, run in _runs(wanted, self._index.keys):
+                if key > 0:
+                    container.seek(int(times[key]), stream=stream)
+                missing = {int(times[number]): number for number in run}
+                last = None
+                for packet in container.demux(stream):
+                    # What is neither wanted nor referred to is not decoded at all.
+                    context.skip_frame = (
+                        "DEFAULT" if packet.pts in missing or packet.pts is None else "NONREF"
+                    )
+                    for frame in packet.decode():
+                        if frame.pts is None or (last is not None and frame.pts <= last):
+                            return None
+                        last = frame.pts
+                        number = missing.pop(last, None)
+                        if number is not None:
+                            images[number] = _rgb(convert, frame, context)
+                    if not missing:
+                        break
+        return images
+
+    def _by_count(self, wanted: list[int]) -> dict[int, np.ndarray]:
+        images: dict[int, np.ndarray] = {}
+        convert, keep = VideoReformatter(), set(wanted)
+        with _opened(self.path) as (container, stream):
+            for number, frame in enumerate(container.decode(stream)):
+                if number in keep:
+                    images[number] = _rgb(convert, frame, stream.codec_context)
+                if number >= wanted[-1]:
+                    break
+        return images
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    length: int
+    fps: float
+    times: Sequence[int] | None  # presentation time of each frame; None: only counting tells frames apart
+    keys: np.ndarray  # numbers of the frames that decoding can start at
+
+
+@lru_cache(maxsize=1 << 16)
+def _index(path: str, modified: int, size: int) -> _Index:
+    """Counts and times the frames from the packets, without decoding where the container can be believed."""
+    with _opened(path) as (container, stream):
+        timed = container.format.name.startswith(_TIMED_CONTAINERS)
+        rate = stream.average_rate or stream.guessed_rate
+        packets = [
+            (p.pts, p.is_keyframe, p.is_discard, p.is_corrupt) for p in container.demux(stream) if p.size
+        ]
+        if any(corrupt for *_, corrupt in packets) or (timed and len(packets) < stream.frames):
+            whole = sum(not corrupt for *_, corrupt in packets)
+            raise VideoError(f"{path}: truncated; {whole} of {stream.frames or 'its'} frames are there")
+        shown = [(time, key) for time, key, discard, _ in packets if not discard]
+        believable = timed or not stream.codec_context.has_b_frames
+        hidden = stream.codec_context.name in _HIDDEN_FRAMES
+    fps = float(rate) if rate else FOLDER_FPS
+    times = np.array(sorted(time for time, _ in shown if time is not None), dtype=np.int64)
+    if not believable or hidden or len(times) < len(shown) or (np.diff(times) <= 0).any():
+        with _opened(path) as (container, stream):
+            length = sum(1 for _ in container.decode(stream))
+        times, keys = None, np.zeros(1, np.int32)
+    else:
+        length = len(times)
+        starts = sorted(time for time, key in shown if key)
+        keys = np.searchsorted(times, starts).astype(np.int32)
+    if length == 0:
+        raise VideoError(f"{path}: no frame in its video stream")
+    return _Index(length, fps, None if times is None else _compact(times), keys)
+
+
+def _compact(times: np.ndarray) -> Sequence[int]:
+    """Evenly spaced times as a range: the index of a large data set then stays small."""
+    steps = np.diff(times)
+    if len(steps) and (steps == steps[0]).all():
+        return range(int(times[0]), int(times[-1]) + 1, int(steps[0]))
+    return times  # type: ignore[return-value]
+
+
+def _runs(wanted: list[int], keys: np.ndarray) -> Iterator[tuple[int, list[int]]]:
+    """Splits the wanted numbers where a key frame lies between two of them; each part comes with its key frame."""
+    starts = (
+        keys[np.maximum(np.searchsorted(keys, wanted, side="right") - 1, 0)]
+        if len(keys)
+        else [0] * len(wanted)
+    )
+    run: list[int] = []
+    begin = 0
+    for number, start in zip(wanted, starts, strict=True):
+        if run and start > run[-1]:
+            yield begin, run
+            run = []
+        if not run:
+            begin = int(start) if start <= number else 0
+        run.append(number)
+    yield begin, run
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
+    """The container and its first video stream, decoding on one thread; FFmpeg's errors become VideoError."""
+    try:
+        with av.open(str(path), metadata_errors="ignore") as container:
+            streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+            # FFmpeg draws text files as video.
+            if not streams or container.format.name == "tty":
+                raise VideoError(f"{path}: no video stream")
+            # Workers run in parallel already; more threads would decode frames past the last one wanted.
+            streams[0].codec_context.thread_count = 1
+            yield container, streams[0]
+    except (av.FFmpegError, OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise VideoError(f"{path}: cannot be decoded ({reason})") from None
+
+
+def _rgb(convert: VideoReformatter, frame: Any, context: Any) -> np.ndarray:
+    # The stream's size: a frame of another size (the stream may change midway) is scaled to it.
+    return convert.reformat(frame, width=context.width, height=context.height, format="rgb24").to_ndarray()
+
+
+def _checked(name: object, indices: Sequence[int], length: int) -> np.ndarray:
+    wanted = np.asarray(indices, dtype=np.int64)
+    if wanted.size == 0:
+        raise VideoError(f"{name}: no frames asked for")
+    if wanted.min() < 0 or wanted.max() >= length:
+        outside = int(wanted.min() if wanted.min() < 0 else wanted.max())
+        raise VideoError(f"{name}: frame {outside} asked for; it has frames 0 to {length - 1}")
+    return wanted
+
+
+def _natural(path: Path) -> list[tuple[bool, int, str]]:
+    parts = re.split(r"(\d+)", path.name)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]

@@ -1,0 +1,85 @@
+"""What ranks say to each other; on one process every function here is the identity."""
+
+import os
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
+from torch import Tensor
+
+
+def rank() -> int:
+    """This process's number, 0 when alone."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def start(device_type: str) -> None:
+    """Join the group that `torchrun` describes in the environment: nccl on CUDA, gloo elsewhere."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if device_type == "cuda" else "gloo")
+
+
+def stop() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def gather(x: Tensor) -> Tensor:
+    """All ranks' x joined along the first axis in rank order, with gradient to every rank; equal shapes."""
+    if world() == 1:
+        return x
+    return torch.cat(differentiable.all_gather(x.contiguous()))
+
+
+@torch.no_grad()
+def gather_values(x: Tensor) -> Tensor:
+    """`gather` without gradient."""
+    if world() == 1:
+        return x.detach()
+    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world())]
+    dist.all_gather(parts, x.detach().contiguous())
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def average_(tensors: Iterable[Tensor]) -> None:
+    """Replace each tensor by its mean over ranks: one message per dtype."""
+    if world() == 1:
+        return
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for t in tensors:
+        by_type.setdefault(t.dtype, []).append(t)
+    for group in by_type.values():
+        flat = torch.cat([t.flatten() for t in group])
+        dist.all_reduce(flat)
+        flat /= world()
+        for t, part in zip(group, flat.split([t.numel() for t in group]), strict=True):
+            t.copy_(part.view_as(t))
+
+
+@torch.no_grad()
+def broadcast_(tensors: Iterable[Tensor]) -> None:
+    """Give every rank the first one's values."""
+    if world() > 1:
+        for t in tensors:
+            dist.broadcast(t, 0)
+
+
+def gather_objects(value: object) -> list:
+    """Every rank's small Python value, in rank order."""
+    if world() == 1:
+        return [value]
+    values: list = [None] * world()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def barrier() -> None:
+    if world() > 1:
+        dist.barrier()

@@ -1,0 +1,125 @@
+"""The losses of video contrastive learning, on embeddings that are already there: no networks, no queues.
+
+Shapes: b videos, v views (clips) of each, m channels; embeddings are (b, v, m). Every function returns a mean over
+this rank's videos; averaging the gradients over ranks gives the gradient of the joined batch.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stillmotion.distributed import gather, gather_values, rank
+from stillmotion.errors import StillmotionError
+
+
+def info_nce(
+    anchors: Tensor,
+    candidates: Tensor,
+    positive: Tensor,
+    *,
+    ignore: Tensor | None = None,
+    temperature: float = 0.1,
+) -> Tensor:
+    """InfoNCE with any number of positives per anchor (BOD-VCL, Eq. 1).
+
+    anchors: (a, m) and candidates: (c, m), any scale: similarity is cosine.
+    positive: (a, c) bool; a candidate that must not count (the anchor itself) is True in `ignore`.
+    Returns the mean loss over anchors; each must have a positive.
+    """
+    logits = F.normalize(anchors, dim=-1) @ F.normalize(candidates, dim=-1).mT / temperature
+    if ignore is not None:
+        logits = logits.masked_fill(ignore, -torch.inf)
+    return (logits.logsumexp(1) - logits.masked_fill(~positive, -torch.inf).logsumexp(1)).mean()
+
+
+def simclr_loss(z: Tensor, *, temperature: float = 0.1) -> Tensor:
+    """Every other clip of the same video is a positive, every clip of any other video a negative (Eq. 1–2)."""
+    b, v = check_views(z).shape[:2]
+    candidates = gather(z.flatten(0, 1))
+    own = torch.arange(b * v, device=z.device) + rank() * b * v
+    every = torch.arange(len(candidates), device=z.device)
+    same_video = own[:, None] // v == every // v
+    itself = own[:, None] == every
+    return info_nce(z.flatten(0, 1), candidates, same_video & ~itself, ignore=itself, temperature=temperature)
+
+
+def moco_loss(z: Tensor, keys: Tensor, queue: Tensor, *, temperature: float = 0.1) -> Tensor:
+    """Positives are the momentum encoder's keys of the video's other clips, negatives the queue (Eq. 1, 3).
+
+    keys: (b, v, m) without gradient; queue: (q, m).
+    """
+    v = check_views(z).shape[1]
+    z, keys = F.normalize(z, dim=-1), F.normalize(keys, dim=-1)
+    own = torch.eye(v, dtype=torch.bool, device=z.device)
+    positives = (z @ keys.mT / temperature).masked_fill(own, -torch.inf)
+    negatives = z @ F.normalize(queue, dim=-1).mT / temperature
+    every = torch.cat([positives, negatives], -1)
+    return (every.logsumexp(-1) - positives.logsumexp(-1)).mean()
+
+
+def byol_loss(predicted: Tensor, targets: Tensor) -> Tensor:
+    """One minus the cosine between each predicted clip and the targets of the video's other clips (Eq. 4)."""
+    v = check_views(predicted).shape[1]
+    cosine = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).mT
+    others = ~torch.eye(v, dtype=torch.bool, device=predicted.device)
+    return 1 - cosine[:, others].mean()
+
+
+@torch.no_grad()
+def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
+    """Soft assignments of n samples to k prototypes with equal use of every prototype; rows sum to 1 (SwAV).
+
+    scores: (n, k) of this rank; the balance is over the samples of all ranks. Computed in log space: no overflow.
+    """
+    logits = gather_values(scores.float()) / epsilon
+    n = len(scores)
+    for _ in range(iterations):
+        logits = logits - logits.logsumexp(0, keepdim=True)
+        logits = logits - logits.logsumexp(1, keepdim=True)
+    return logits[rank() * n : (rank() + 1) * n].exp()
+
+
+def swav_loss(
+    scores: Tensor, *, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3
+) -> Tensor:
+    """Each clip predicts the prototype assignments of the video's other clips.
+
+    scores: (b, v, k), cosines between embeddings and prototypes.
+    """
+    v = check_views(scores).shape[1]
+    codes = torch.stack([sinkhorn(scores[:, j], epsilon=epsilon, iterations=iterations) for j in range(v)], 1)
+    log_p = (scores / temperature).log_softmax(-1)
+    others = ~torch.eye(v, dtype=torch.bool, device=scores.device)
+    return -(log_p @ codes.to(log_p.dtype).mT)[:, others].mean()
+
+
+def vicreg_loss(
+    z: Tensor, *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0
+) -> Tensor:
+    """Variance–invariance–covariance regularisation, the mean over pairs of views (ViDiDi, Eq. 3–6).
+
+    As in VICReg's own code, the squared distance of Eq. 3 is a mean over channels. The variance and covariance of a
+    view are taken over the videos of all ranks.
+    """
+    v = check_views(z).shape[1]
+    joined = gather(z)
+    n, m = joined.shape[0], joined.shape[2]
+    if n < 2:
+        raise StillmotionError("VICReg needs at least 2 videos in a batch (raise --optim.batch)")
+    difference = (joined[:, :, None] - joined[:, None]).square().sum((0, 1, 2)).mean() / (n * v * (v - 1))
+    centred = joined - joined.mean(0)
+    deviation = (centred.square().sum(0) / (n - 1) + 1e-4).sqrt()
+    spread = F.relu(1 - deviation).mean()
+    cov = torch.einsum("bvi,bvj->vij", centred, centred) / (n - 1)
+    off_diagonal = cov.square().sum((1, 2)) - cov.diagonal(dim1=1, dim2=2).square().sum(1)
+    return invariance * difference + 2 * variance * spread + 2 * covariance * off_diagonal.mean() / m
+
+
+def check_views(z: Tensor) -> Tensor:
+    """z itself if it is (b, v, m) with at least two views."""
+    if z.ndim != 3 or z.shape[1] < 2:
+        raise StillmotionError(
+            f"embeddings have shape {tuple(z.shape)}; a contrast needs (videos, views, channels) with at least 2 views "
+            "(raise --data.clips)"
+        )
+    return z

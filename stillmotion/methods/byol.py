@@ -1,0 +1,37 @@
+"""V-BYOL: predict a momentum encoder's embeddings; no negatives (Grill et al. 2020; BOD-VCL, Eq. 4).
+
+Under a split the predictor stands behind it, one for each component.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from stillmotion.functional.contrast import byol_loss
+from stillmotion.methods.objective import Objective
+from stillmotion.nn.heads import MLP
+
+
+@dataclass(frozen=True)
+class BYOLConfig:
+    """momentum: of the encoder at the start; it ends at 1 by a cosine. hidden: width of the two-layer predictor."""
+
+    name: ClassVar[str] = "byol"
+    momentum: float = 0.996
+    hidden: int = 4096
+
+    def build(self, width: int) -> "BYOL":
+        return BYOL(width, self)
+
+
+class BYOL(Objective):
+    uses_target = True
+
+    def __init__(self, width: int, config: BYOLConfig = BYOLConfig()) -> None:
+        super().__init__()
+        self.predictor = MLP(width, width, hidden=config.hidden, layers=2, norm=True)
+
+    def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
+        assert keys is not None
+        return byol_loss(self.predictor(z), keys)

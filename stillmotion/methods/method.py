@@ -1,0 +1,218 @@
+"""One method for all: an encoder, a split or none, an objective for each component, and the inner prediction loss.
+
+Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding channels.
+"""
+
+import contextlib
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stillmotion.distributed import broadcast_, gather_values, rank, world
+from stillmotion.errors import StillmotionError
+from stillmotion.functional import koopman
+from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.moco import MoCoConfig
+from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.methods.swav import SwAVConfig
+from stillmotion.methods.vicreg import VICRegConfig
+from stillmotion.nn.backbones import create_backbone, strict_time
+from stillmotion.nn.encoder import SplitConfig
+from stillmotion.nn.heads import MLP
+
+AnyObjective = SimCLRConfig | MoCoConfig | BYOLConfig | SwAVConfig | VICRegConfig
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network.
+
+    backbone: a name that `stillmotion pretrain --help` lists. channels: widths of the small CPU networks.
+    weights: a file to start the backbone from. width: M, the embedding's channels.
+    layers, hidden, norm: the projection head.
+    """
+
+    backbone: str = "slow_r50"
+    channels: tuple[int, ...] = ()
+    weights: str | None = None
+    width: int = 128
+    layers: int = 3
+    hidden: int = 2048
+    norm: bool = False
+
+
+@dataclass(frozen=True)
+class PredictionConfig:
+    """The inner loss (Eq. 19).
+
+    orthogonality: ν. ridge, hold_out, relative: see `koopman.prediction_loss`.
+    clips: how many clips of each video it sees; 0 is all, 1 makes the inner passes cheap.
+    strict: per-frame kernels only (Table 10).
+    """
+
+    orthogonality: float = 1e-4
+    ridge: float = 1e-3
+    hold_out: int | Literal["each"] = "each"
+    relative: bool = True
+    clips: int = 0
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """A point in the grid: a network, a split, an inner loss and an objective."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    prediction: PredictionConfig = field(default_factory=PredictionConfig)
+    objective: AnyObjective = field(default_factory=SimCLRConfig)
+
+
+class Network(nn.Module):
+    """Backbone and projection head: what the momentum encoder is a copy of."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        options = {"channels": config.channels} if config.channels else {}
+        self.backbone = create_backbone(config.backbone, **options)
+        self.projector = MLP(
+            self.backbone.width, config.width, hidden=config.hidden, layers=config.layers, norm=config.norm
+        )
+
+
+class Losses(NamedTuple):
+    """Losses by name, whose sum is minimised, and the keys that `Method.commit` wants after the step."""
+
+    parts: dict[str, Tensor]
+    keys: dict[str, Tensor]
+
+
+class Method(nn.Module):
+    """From clips (b, v, 3, T, H, W) to losses.
+
+    `forward` moves nothing but the batch-norm statistics of the outer level, so that a solver may call it as often as
+    it needs; momentum encoder and queues move in `commit`.
+    """
+
+    def __init__(self, config: MethodConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.online = Network(config.model)
+        parts = ("whole",) if config.split.how == "none" else ("static", "dynamic")
+        self.objectives = nn.ModuleDict({p: config.objective.build(config.model.width) for p in parts})
+        self.target: Network | None = None
+        if any(o.uses_target for o in self.objectives.values()):
+            self.target = copy.deepcopy(self.online).requires_grad_(False)
+
+    def forward(self, clips: Tensor, *, level: Literal["outer", "inner", "both"] = "outer") -> Losses:
+        """The losses of a level; "both" is the single-level sum, with one pass through the backbone."""
+        if clips.ndim != 6:
+            raise StillmotionError(
+                f"clips have shape {tuple(clips.shape)}; expected (videos, clips, channels, frames, height, width)"
+            )
+        strict = self.config.prediction.strict
+        parts: dict[str, Tensor] = {}
+        keys: dict[str, Tensor] = {}
+        features = None
+        if level != "inner":
+            features = self.online.backbone(clips.flatten(0, 1))
+            embeddings = self._components(self.online, features, clips.shape[1])
+            keys = self._keys(clips)
+            for name, z in embeddings.items():
+                parts[name] = self.objectives[name](z, keys.get(name))
+        if level != "outer":
+            seen = self.config.prediction.clips or clips.shape[1]
+            with contextlib.nullcontext() if level == "both" else frozen_statistics(self.online):
+                if features is None or strict:
+                    with strict_time(self.online.backbone) if strict else contextlib.nullcontext():
+                        features = self.online.backbone(clips[:, :seen].flatten(0, 1))
+                frames = self._frames(self.online, features)
+            p = self.config.prediction
+            loss = koopman.prediction_loss(
+                frames,
+                orthogonality=p.orthogonality,
+                ridge=p.ridge,
+                hold_out=p.hold_out,
+                relative=p.relative,
+            )
+            parts["prediction"] = loss.prediction
+            parts["orthogonality"] = p.orthogonality * loss.orthogonality
+        return Losses(parts, keys)
+
+    def _frames(self, network: Network, features: Tensor) -> Tensor:
+        frames = network.projector(features)
+        return F.normalize(frames, dim=-1) if self.config.split.normalize else frames
+
+    def _components(self, network: Network, features: Tensor, clips: int) -> dict[str, Tensor]:
+        """Embeddings (b, v, M) by component, from features (b·v, T, D)."""
+        if self.config.split.how == "none":
+            parts = {"whole": network.projector(features.mean(1))}
+        else:
+            static, dynamic = self.config.split(self._frames(network, features))
+            parts = {"static": static, "dynamic": dynamic}
+        return {name: z.unflatten(0, (-1, clips)) for name, z in parts.items()}
+
+    @torch.no_grad()
+    def _keys(self, clips: Tensor) -> dict[str, Tensor]:
+        """The momentum encoder's embeddings. For MoCo on several ranks each rank embeds a random share of all clips.
+
+        That is the shuffled batch norm of He et al.: a rank's statistics must not tell which keys are its own.
+        """
+        if self.target is None:
+            return {}
+        inputs = clips.flatten(0, 1)
+        if not (isinstance(self.config.objective, MoCoConfig) and world() > 1):
+            return self._components(self.target, self.target.backbone(inputs), clips.shape[1])
+        everyone = gather_values(inputs)
+        order = torch.randperm(len(everyone), device=clips.device)
+        broadcast_([order])
+        share = len(inputs)
+        mine = slice(rank() * share, (rank() + 1) * share)
+        found = self._components(self.target, self.target.backbone(everyone[order[mine]]), clips.shape[1])
+        back = order.argsort()
+        return {
+            name: gather_values(z.flatten(0, 1))[back][mine].unflatten(0, (-1, clips.shape[1]))
+            for name, z in found.items()
+        }
+
+    @torch.no_grad()
+    def commit(self, keys: dict[str, Tensor], progress: float) -> None:
+        """After the optimiser's step: keep the keys, and let the momentum encoder follow (Eq. 3).
+
+        progress: from 0 to 1 over the run; the momentum rises to 1 along a cosine.
+        """
+        for name, z in keys.items():
+            self.objectives[name].commit(z)
+        objective = self.config.objective
+        if self.target is not None and isinstance(objective, MoCoConfig | BYOLConfig):
+            momentum = 1 - (1 - objective.momentum) * (math.cos(math.pi * progress) + 1) / 2
+            for slow, fast in zip(self.target.parameters(), self.online.parameters(), strict=True):
+                slow.lerp_(fast, 1 - momentum)
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The weights that a solver moves, by name."""
+        return {name: p for name, p in self.named_parameters() if p.requires_grad}
+
+    def frozen(self, epoch: int) -> set[str]:
+        """Names of weights that rest in this epoch."""
+        return {f"objectives.{c}.{name}" for c, o in self.objectives.items() for name in o.frozen(epoch)}
+
+
+@contextlib.contextmanager
+def frozen_statistics(module: nn.Module) -> Iterator[None]:
+    """Normalise by the batch but leave running statistics as they are."""
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    before = [m.track_running_stats for m in norms]
+    try:
+        for m in norms:
+            m.track_running_stats = False
+        yield
+    finally:
+        for m, kept in zip(norms, before, strict=True):
+            m.track_running_stats = kept

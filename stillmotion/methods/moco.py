@@ -1,0 +1,53 @@
+"""V-MoCo: a momentum encoder's keys as positives, a queue of earlier keys as negatives (He et al. 2020; BOD-VCL, Eq. 3).
+
+Each component has its own objective and so its own queue.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stillmotion.distributed import gather_values
+from stillmotion.functional.contrast import moco_loss
+from stillmotion.methods.objective import Objective
+
+
+@dataclass(frozen=True)
+class MoCoConfig:
+    """temperature: α. queue: how many keys are kept. momentum: of the encoder at the start; it ends at 1 by a cosine."""
+
+    name: ClassVar[str] = "moco"
+    temperature: float = 0.1
+    queue: int = 65536
+    momentum: float = 0.994
+
+    def build(self, width: int) -> "MoCo":
+        return MoCo(width, self)
+
+
+class MoCo(Objective):
+    uses_target = True
+    queue: Tensor
+    position: Tensor
+
+    def __init__(self, width: int, config: MoCoConfig = MoCoConfig()) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("queue", F.normalize(torch.randn(config.queue, width), dim=1))
+        self.register_buffer("position", torch.zeros((), dtype=torch.long))
+
+    def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
+        assert keys is not None
+        # A copy, because `commit` writes into the queue and a backward pass may still need this one.
+        return moco_loss(z, keys, self.queue.clone(), temperature=self.config.temperature)
+
+    @torch.no_grad()
+    def commit(self, keys: Tensor) -> None:
+        """Replace the oldest keys by those of all ranks."""
+        new = F.normalize(gather_values(keys).flatten(0, 1).to(self.queue.dtype), dim=1)[-len(self.queue) :]
+        places = (self.position + torch.arange(len(new), device=new.device)) % len(self.queue)
+        self.queue[places] = new
+        self.position.copy_((self.position + len(new)) % len(self.queue))

@@ -1,0 +1,32 @@
+"""VICReg: equal views, spread-out and uncorrelated channels (Bardes et al. 2022; ViDiDi, Eq. 3–6)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from stillmotion.functional.contrast import vicreg_loss
+from stillmotion.methods.objective import Objective
+
+
+@dataclass(frozen=True)
+class VICRegConfig:
+    """The weights of the three terms. Under a split, frames must keep their scale: --split.no-normalize."""
+
+    name: ClassVar[str] = "vicreg"
+    invariance: float = 25.0
+    variance: float = 25.0
+    covariance: float = 1.0
+
+    def build(self, width: int) -> "VICReg":
+        return VICReg(self)
+
+
+class VICReg(Objective):
+    def __init__(self, config: VICRegConfig = VICRegConfig()) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
+        c = self.config
+        return vicreg_loss(z, invariance=c.invariance, variance=c.variance, covariance=c.covariance)

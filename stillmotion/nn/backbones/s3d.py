@@ -1,0 +1,157 @@
+"""S3D and S3D-G: inception blocks with separable space and time.
+
+Xie et al., "Rethinking Spatiotemporal Feature Learning", ECCV 2018 (arXiv:1712.04851). Parameter names and
+shapes of S3D are torchvision's; S3D-G adds, to each branch of each inception block, the gate `gating_b0` …
+`gating_b3` (the placement, and the names, of CoCLR's public S3D-G, which gives the papers' 9.1M
+parameters). What differs: temporal strides are 1 unless `keep_time=False`, and the last pooling then has
+temporal kernel 1, since an even kernel without stride would shift time; batch norm's momentum is PyTorch's
+0.1 and not 0.001, whose averages take thousands of steps to warm up (its epsilon is the original 0.001);
+there is no classifier.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from stillmotion.nn.backbones.base import Backbone
+from stillmotion.nn.backbones.layers import Conv3d, FeatureGate, MaxPool3d, initialise_convolutions
+
+
+class Widths(NamedTuple):
+    """Widths of an inception block's branches; two of them have a middle width too."""
+
+    b0: int
+    b1_middle: int
+    b1: int
+    b2_middle: int
+    b2: int
+    b3: int
+
+    @property
+    def total(self) -> int:
+        return self.b0 + self.b1 + self.b2 + self.b3
+
+
+_MIXED_3 = (Widths(64, 96, 128, 16, 32, 32), Widths(128, 128, 192, 32, 96, 64))
+_MIXED_4 = (
+    Widths(192, 96, 208, 16, 48, 64),
+    Widths(160, 112, 224, 24, 64, 64),
+    Widths(128, 128, 256, 24, 64, 64),
+    Widths(112, 144, 288, 32, 64, 64),
+    Widths(256, 160, 320, 32, 128, 128),
+)
+_MIXED_5 = (Widths(256, 160, 320, 32, 128, 128), Widths(384, 192, 384, 48, 128, 128))
+_LAST_STAGE = 13
+
+
+class S3D(Backbone):
+    """The feature part of S3D.
+
+    gated: S3D-G.
+    keep_time: temporal stride 1 throughout; False restores stride 2 in the stem and two poolings.
+    """
+
+    least_size = 32
+    width = 1024
+    stages = (
+        ("features.0",),
+        ("features.2", "features.3"),
+        ("features.5", "features.6"),
+        tuple(f"features.{index}" for index in range(8, 13)),
+        ("features.14", "features.15"),
+    )
+
+    def __init__(self, *, gated: bool, keep_time: bool) -> None:
+        super().__init__()
+        time = 1 if keep_time else 2
+        self.least_frames = time**3
+        self.features = nn.Sequential(
+            _separable(3, 64, kernel=7, stride=(time, 2, 2)),
+            MaxPool3d((1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1)),
+            _unit(64, 64),
+            _separable(64, 192, kernel=3),
+            MaxPool3d((1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1)),
+            *_inceptions(192, _MIXED_3, gated=gated),
+            MaxPool3d((3, 3, 3), stride=(time, 2, 2), padding=(1, 1, 1)),
+            *_inceptions(_MIXED_3[-1].total, _MIXED_4, gated=gated),
+            MaxPool3d((time, 2, 2), stride=(time, 2, 2)),
+            *_inceptions(_MIXED_4[-1].total, _MIXED_5, gated=gated),
+        )
+        initialise_convolutions(self)
+
+    def _early(self, clip: Tensor) -> Tensor:
+        return self.features[:_LAST_STAGE](clip)
+
+    def _last(self, h: Tensor) -> Tensor:
+        return self.features[_LAST_STAGE:](h)
+
+
+class Inception(nn.Module):
+    """Four branches side by side: 1×1×1, two separable 3×3×3, and a max pooling; each gated in S3D-G."""
+
+    def __init__(self, inner: int, widths: Widths, *, gated: bool) -> None:
+        super().__init__()
+        self.branch0 = _unit(inner, widths.b0)
+        self.branch1 = nn.Sequential(
+            _unit(inner, widths.b1_middle), _separable(widths.b1_middle, widths.b1, kernel=3)
+        )
+        self.branch2 = nn.Sequential(
+            _unit(inner, widths.b2_middle), _separable(widths.b2_middle, widths.b2, kernel=3)
+        )
+        self.branch3 = nn.Sequential(
+            MaxPool3d((3, 3, 3), stride=(1, 1, 1), padding=(1, 1, 1)), _unit(inner, widths.b3)
+        )
+        self.gating_b0: nn.Module = FeatureGate(widths.b0) if gated else nn.Identity()
+        self.gating_b1: nn.Module = FeatureGate(widths.b1) if gated else nn.Identity()
+        self.gating_b2: nn.Module = FeatureGate(widths.b2) if gated else nn.Identity()
+        self.gating_b3: nn.Module = FeatureGate(widths.b3) if gated else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        branches = (
+            self.gating_b0(self.branch0(x)),
+            self.gating_b1(self.branch1(x)),
+            self.gating_b2(self.branch2(x)),
+            self.gating_b3(self.branch3(x)),
+        )
+        return torch.cat(branches, 1)
+
+
+def s3d(*, keep_time: bool = True) -> Backbone:
+    """S3D: separable inception blocks."""
+    return S3D(gated=False, keep_time=keep_time)
+
+
+def s3d_g(*, keep_time: bool = True) -> Backbone:
+    """S3D-G: S3D with feature gating."""
+    return S3D(gated=True, keep_time=keep_time)
+
+
+def _inceptions(inner: int, blocks: tuple[Widths, ...], *, gated: bool) -> list[Inception]:
+    inputs = (inner, *(widths.total for widths in blocks[:-1]))
+    return [Inception(width, widths, gated=gated) for width, widths in zip(inputs, blocks, strict=True)]
+
+
+def _separable(
+    inner: int, outer: int, *, kernel: int, stride: tuple[int, int, int] = (1, 1, 1)
+) -> nn.Sequential:
+    time, height, width = stride
+    return nn.Sequential(
+        _unit(inner, outer, kernel=(1, kernel, kernel), stride=(1, height, width)),
+        _unit(outer, outer, kernel=(kernel, 1, 1), stride=(time, 1, 1)),
+    )
+
+
+def _unit(
+    inner: int,
+    outer: int,
+    *,
+    kernel: tuple[int, int, int] = (1, 1, 1),
+    stride: tuple[int, int, int] = (1, 1, 1),
+) -> nn.Sequential:
+    padding = (kernel[0] // 2, kernel[1] // 2, kernel[2] // 2)
+    return nn.Sequential(
+        Conv3d(inner, outer, kernel, stride=stride, padding=padding, bias=False),
+        nn.BatchNorm3d(outer, eps=1e-3),
+        nn.ReLU(inplace=True),
+    )

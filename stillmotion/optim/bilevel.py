@@ -1,0 +1,203 @@
+"""Gradients of an outer loss taken at weights that an inner loss has improved (BOD-VCL, Eq. 23–25).
+
+Both levels share one set of weights θ: θ* = θ - γ∇inner(θ), one or more steps, and wanted is d outer(θ*(θ)) / dθ.
+With g = ∇outer(θ*) and H the Hessian of the inner loss, the solvers return
+
+    plain         ∇outer(θ); the inner loss is not used
+    single-level  ∇outer(θ) likewise: there the caller's outer loss holds the inner one, from one pass (Table 8)
+    first-order   g
+    itd-rmad      Π_k (I - γH(θ_k)) g, by reverse differentiation through the inner steps: exact
+    aid-fd        the same product at θ with H v by a finite difference of ∇inner: first order plus one pass
+    aid-cg        (I + γ·steps·H(θ))⁻¹ g by conjugate gradients: θ* as the proximal point of θ
+    aid-nmn       the same inverse by a truncated Neumann series
+
+Weights are passed as a dictionary and never written to, so there is nothing to put back. On several ranks each
+gradient and each Hessian product is averaged as soon as it is made, so all ranks hold the same θ*.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from stillmotion.distributed import average_
+from stillmotion.errors import StillmotionError
+
+Weights = dict[str, Tensor]
+Loss = Callable[[Weights], Tensor]
+How = Literal["plain", "single-level", "first-order", "aid-fd", "aid-cg", "aid-nmn", "itd-rmad"]
+
+
+@dataclass(frozen=True)
+class SolverConfig:
+    """How the two levels are combined.
+
+    how: one of the solvers above.
+    inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
+    inner_lr: γ, the size of those steps.
+    central: aid-fd takes a central difference (one more pass, error of second order in the step).
+    terms: iterations of aid-cg, or terms of aid-nmn's series.
+    """
+
+    how: How = "aid-fd"
+    inner_steps: int = 1
+    inner_lr: float = 0.1
+    central: bool = False
+    terms: int = 5
+
+    def __post_init__(self) -> None:
+        if self.how not in get_args(How):
+            raise StillmotionError(f"solver is {self.how!r}; choose one of {', '.join(get_args(How))}")
+        if self.inner_steps < 1 or self.terms < 1:
+            raise StillmotionError(
+                f"inner_steps {self.inner_steps} and terms {self.terms} must be at least 1 (--solver.how plain has no "
+                "inner level)"
+            )
+
+
+def hypergradient(
+    inner: Loss,
+    outer: Loss,
+    weights: Weights,
+    config: SolverConfig,
+    *,
+    precision: torch.dtype | None = None,
+    scale: float = 1.0,
+) -> Weights:
+    """The gradient of `outer` at the weights that `inner` improves, with respect to the weights before.
+
+    inner, outer: from weights to this rank's mean loss. `outer` is called exactly once, and `inner` only where there
+        is an inner level.
+    weights: by name; those that a loss does not use get a zero gradient.
+    precision: the dtype that autocast computes the losses in, if any; finite differences widen their step to it.
+    scale: losses are multiplied by it before, and gradients divided by it after each backward pass, against
+        underflow in float16.
+    """
+    weights = _leaves(weights)
+    if config.how in ("plain", "single-level"):
+        return _averaged(_gradient(outer(weights), weights, scale))
+
+    unroll = config.how == "itd-rmad"
+    path: list[
+        tuple[Weights, Weights]
+    ] = []  # where each inner step was taken, and this rank's inner gradient there
+    start, here, first_step = weights, weights, None
+    for _ in range(config.inner_steps):
+        local = _gradient(inner(here), here, scale, create_graph=unroll)
+        if unroll:
+            path.append((here, local))
+        step = _averaged(local)
+        first_step = step if first_step is None else first_step
+        here = _leaves(_subtract(here, step, config.inner_lr))
+    gradient = _averaged(_gradient(outer(here), here, scale))
+
+    if config.how == "itd-rmad":
+        for point, local in reversed(path):
+            gradient = _subtract(gradient, _hessian_product(local, point, gradient), config.inner_lr)
+    elif config.how == "aid-fd":
+
+        def inner_gradient(w: Weights) -> Weights:
+            w = _leaves(w)
+            return _averaged(_gradient(inner(w), w, scale))
+
+        for _ in range(config.inner_steps):
+            base = None if config.central else first_step
+            product = _finite_difference(inner_gradient, start, gradient, base, precision)
+            gradient = _subtract(gradient, product, config.inner_lr)
+    elif config.how in ("aid-cg", "aid-nmn"):
+        local = _gradient(inner(start), start, scale, create_graph=True)
+        rate = config.inner_lr * config.inner_steps
+
+        def damped(v: Weights) -> Weights:
+            return _subtract(v, _hessian_product(local, start, v), -rate)
+
+        solve = _conjugate_gradient if config.how == "aid-cg" else _neumann
+        gradient = solve(damped, gradient, config.terms)
+    return gradient
+
+
+def _leaves(weights: Weights) -> Weights:
+    return {k: w.detach().requires_grad_() for k, w in weights.items()}
+
+
+def _gradient(loss: Tensor, weights: Weights, scale: float, *, create_graph: bool = False) -> Weights:
+    grads = torch.autograd.grad(
+        loss * scale, list(weights.values()), create_graph=create_graph, materialize_grads=True
+    )
+    return {k: g / scale if scale != 1 else g for k, g in zip(weights, grads, strict=True)}
+
+
+def _averaged(gradient: Weights) -> Weights:
+    """The mean over ranks, detached; tensors that a graph hangs on are left as they are."""
+    mean = {k: g.detach().clone() if g.requires_grad else g for k, g in gradient.items()}
+    average_(mean.values())
+    return mean
+
+
+def _hessian_product(local: Weights, point: Weights, v: Weights) -> Weights:
+    """H v averaged over ranks, from a gradient whose graph is kept; H is symmetric."""
+    used = [k for k, g in local.items() if g.requires_grad]
+    products = torch.autograd.grad(
+        [local[k] for k in used],
+        list(point.values()),
+        [v[k] for k in used],
+        retain_graph=True,
+        materialize_grads=True,
+    )
+    return _averaged(dict(zip(point, products, strict=True)))
+
+
+def _finite_difference(
+    gradient: Callable[[Weights], Weights],
+    weights: Weights,
+    v: Weights,
+    base: Weights | None,
+    precision: torch.dtype | None,
+) -> Weights:
+    """H v ≈ (∇(θ + εv) - ∇(θ)) / ε, or the central difference where no base ∇(θ) is given."""
+    # In units of the weights' own size the step is the square (or cube) root of the rounding error.
+    rounding = torch.finfo(precision or next(iter(weights.values())).dtype).eps
+    step = rounding ** (1 / 2 if base is not None else 1 / 3) * _norm(weights) / _norm(v).clamp_min(1e-30)
+    ahead = gradient(_subtract(weights, v, -step))
+    if base is not None:
+        return {k: (ahead[k] - base[k]) / step for k in weights}
+    behind = gradient(_subtract(weights, v, step))
+    return {k: (ahead[k] - behind[k]) / (2 * step) for k in weights}
+
+
+def _conjugate_gradient(matrix: Callable[[Weights], Weights], b: Weights, iterations: int) -> Weights:
+    x = {k: torch.zeros_like(t) for k, t in b.items()}
+    r, p, rr = b, b, _dot(b, b)
+    for _ in range(iterations):
+        if rr <= torch.finfo(rr.dtype).tiny:
+            break
+        ap = matrix(p)
+        alpha = rr / _dot(p, ap)
+        x = _subtract(x, p, -alpha)
+        r = _subtract(r, ap, alpha)
+        previous, rr = rr, _dot(r, r)
+        p = _subtract(r, p, -rr / previous)
+    return x
+
+
+def _neumann(matrix: Callable[[Weights], Weights], b: Weights, terms: int) -> Weights:
+    """Σ_k (I - A)^k b for k = 0 … terms."""
+    total, term = b, b
+    for _ in range(terms):
+        term = _subtract(term, matrix(term), 1.0)
+        total = _subtract(total, term, -1.0)
+    return total
+
+
+def _subtract(a: Weights, b: Weights, rate: float | Tensor) -> Weights:
+    return {k: a[k] - rate * b[k] for k in a}
+
+
+def _dot(a: Weights, b: Weights) -> Tensor:
+    return torch.stack([(a[k] * b[k]).sum() for k in a]).sum()
+
+
+def _norm(a: Weights) -> Tensor:
+    return _dot(a, a).sqrt()

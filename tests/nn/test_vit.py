@@ -1,0 +1,44 @@
+import numpy as np
+import torch
+
+from stillmotion.nn.backbones import create_backbone, second_order
+from stillmotion.nn.backbones.vit import positions
+
+
+def videomae_table(count: int, width: int) -> torch.Tensor:
+    """VideoMAE's table by its definition: sin and cos of position / 10000^(2⌊j/2⌋/width)."""
+    angle = np.arange(count)[:, None] / np.power(10000.0, 2 * (np.arange(width) // 2) / width)
+    return torch.tensor(np.where(np.arange(width) % 2, np.cos(angle), np.sin(angle)), dtype=torch.float32)
+
+
+def test_positions_at_the_reference_size_are_videomaes():
+    table = positions((8, 14, 14), 768, side=14)
+    torch.testing.assert_close(table.flatten(0, 2), videomae_table(8 * 14 * 14, 768), atol=3e-4, rtol=0)
+
+
+def test_positions_of_a_finer_grid_lie_between_those_of_the_reference():
+    reference, fine = positions((2, 4, 4), 64, side=4), positions((2, 8, 8), 64, side=4)
+    slowest = slice(-2, -1)
+    pairs = fine.unflatten(1, (4, 2)).unflatten(3, (4, 2))[..., slowest].mean((2, 4))
+    torch.testing.assert_close(pairs, reference[..., slowest], atol=1e-5, rtol=0)
+
+
+def test_any_frame_size_and_clip_length_works():
+    backbone = create_backbone("small_vit").eval()
+    for frames, height, width in ((2, 8, 8), (6, 40, 24), (20, 32, 32)):
+        assert backbone(torch.randn(1, 3, frames, height, width)).shape == (1, frames // 2, 96)
+
+
+def test_position_makes_equal_patches_of_different_times_differ():
+    torch.manual_seed(0)
+    features = create_backbone("small_vit").eval()(torch.ones(1, 3, 4, 32, 32))
+    assert not torch.allclose(features[:, 0], features[:, 1])
+
+
+def test_plain_attention_gives_what_fused_attention_gives():
+    torch.manual_seed(0)
+    backbone = create_backbone("small_vit").eval()
+    clip = torch.randn(2, 3, 4, 32, 32)
+    with second_order(backbone):
+        plain = backbone(clip)
+    torch.testing.assert_close(plain, backbone(clip), atol=1e-5, rtol=1e-5)
