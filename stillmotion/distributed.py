@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional as differentiable
 from torch import Tensor
 
 
@@ -34,7 +34,7 @@ def gather(x: Tensor) -> Tensor:
     """All ranks' x joined along the first axis in rank order, with gradient to every rank; equal shapes."""
     if world() == 1:
         return x
-    return torch.cat(differentiable.all_gather(x.contiguous()))
+    return _Gather.apply(x)
 
 
 @torch.no_grad()
@@ -45,6 +45,20 @@ def gather_values(x: Tensor) -> Tensor:
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world())]
     dist.all_gather(parts, x.detach().contiguous())
     return torch.cat(parts)
+
+
+class _Gather(torch.autograd.Function):
+    """`gather_values` whose gradient is the sum of what every rank's loss asks of this rank's part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return gather_values(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        total = grads[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total.chunk(world())[rank()]
 
 
 @torch.no_grad()

@@ -46,9 +46,7 @@ class Augment:
         if self.size < 1:
             raise StillmotionError(f"size is {self.size}; a crop needs at least 1 pixel")
         if self.area is None and self.short_side is not None and self.short_side < self.size:
-            raise StillmotionError(
-                f"short side {self.short_side} < crop size {self.size}; raise the short side"
-            )
+            raise StillmotionError(f"short side {self.short_side} < crop size {self.size}; raise the short side")
         if self.blur_kernel is not None and self.blur_kernel % 2 == 0:
             raise StillmotionError(f"blur kernel is {self.blur_kernel}; give an odd number of taps")
 
@@ -100,9 +98,7 @@ class Augment:
         large = height >= 2 * size and width >= 2 * size
         for frame, target in zip(resize_short(clip, self.short_side), out, strict=True):
             crop = frame[top : top + height, left : left + width]
-            cv2.resize(
-                crop, (size, size), dst=target, interpolation=cv2.INTER_AREA if large else cv2.INTER_LINEAR
-            )
+            cv2.resize(crop, (size, size), dst=target, interpolation=cv2.INTER_AREA if large else cv2.INTER_LINEAR)
         matrix, offset = draw.matrix[0], draw.offset[0]
         if offset != 0 or not np.allclose(matrix, np.eye(3)):
             luma = float(LUMA @ cv2.mean(out.reshape(-1, size, 3))[:3])
@@ -137,9 +133,7 @@ class CenterCrops:
         if self.crops not in (1, 3):
             raise StillmotionError(f"{self.crops} crops asked for; choose 1 or 3")
         if self.short_side < self.size:
-            raise StillmotionError(
-                f"short side {self.short_side} < crop size {self.size}; raise the short side"
-            )
+            raise StillmotionError(f"short side {self.short_side} < crop size {self.size}; raise the short side")
 
     def __call__(self, clip: np.ndarray) -> torch.Tensor:
         frames = np.stack(resize_short(clip, self.short_side))
@@ -186,6 +180,8 @@ AUGMENTS: dict[str, Augment] = {
         std=IMAGENET_STD,
     ),
     "weak": Augment(112, area=(0.5, 1.0), flip=0, jitter=(0.2, 0.2, 0.2, 0.05), gray=0, blur_p=0),
+    # Small shifts, for videos whose every nuisance is drawn already.
+    "synthetic": Augment(32, area=(0.7, 1.0), ratio=(1.0, 1.0), flip=0, jitter_p=0, gray=0, blur_p=0),
     # The centre square, resized.
     "none": Augment(112, area=None, flip=0, jitter_p=0, gray=0, blur_p=0),
 }

@@ -8,9 +8,7 @@ from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
 
 
-def random_clips(
-    length: int, *, frames: int, stride: int, clips: int, rng: np.random.Generator
-) -> np.ndarray:
+def random_clips(length: int, *, frames: int, stride: int, clips: int, rng: np.random.Generator) -> np.ndarray:
     """Frame numbers (clips, frames) of clips that start independently and uniformly.
 
     length: frames of the video. One shorter than a clip starts at 0 and repeats its last frame, as SlowFast does.

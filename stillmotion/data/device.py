@@ -56,9 +56,7 @@ def _crop(clips: torch.Tensor, box: torch.Tensor, flip: Sequence[bool], *, size:
     x = torch.minimum(torch.maximum(x, left + 0.5), left + wide - 0.5) * 2 / width - 1
     grid = torch.stack([x[:, None, :].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], dim=-1)
     # Time rides along as channels, so that one grid serves all frames of a clip.
-    cropped = F.grid_sample(
-        clips.flatten(1, 2), grid, mode="bilinear", padding_mode="border", align_corners=False
-    )
+    cropped = F.grid_sample(clips.flatten(1, 2), grid, mode="bilinear", padding_mode="border", align_corners=False)
     return cropped.unflatten(1, clips.shape[1:3])
 
 

@@ -1,7 +1,7 @@
 """UCF101, HMDB51, Kinetics and SSv2 as they are published: their own folders, file names and split files.
 
-Videos are found by name without suffix, so that re-encoded copies serve too. What a split lists but the disk lacks (dead
-links, part of the classes) is left out and named in `missing`.
+Videos are found by name without suffix, so that re-encoded copies serve too. What a split lists but the disk lacks
+(dead links, part of the classes) is left out and named in `missing`.
 """
 
 import json
@@ -19,9 +19,7 @@ class _Listed(PathSet):
     entries: the names a video may have, without suffix, and its label. A name is a path below root, or only its end.
     """
 
-    def __init__(
-        self, root: str | Path, entries: Iterable[tuple[Sequence[str], int]], classes: list[str]
-    ) -> None:
+    def __init__(self, root: str | Path, entries: Iterable[tuple[Sequence[str], int]], classes: list[str]) -> None:
         root = Path(root)
         found: dict[str, Path] = {}
         for path in find_videos(_existing(root)):
@@ -46,9 +44,7 @@ class _Listed(PathSet):
 class UCF101(_Listed):
     """UCF101 with its official lists (classInd.txt, trainlist01.txt, testlist01.txt, …) in `split_dir`."""
 
-    def __init__(
-        self, root: str | Path, split_dir: str | Path, *, split: int = 1, train: bool = True
-    ) -> None:
+    def __init__(self, root: str | Path, split_dir: str | Path, *, split: int = 1, train: bool = True) -> None:
         folder = Path(split_dir)
         numbered = [line.split() for line in _lines(folder / "classInd.txt")]
         classes = [name for _, name in sorted(numbered, key=lambda pair: int(pair[0]))]
@@ -62,9 +58,7 @@ class UCF101(_Listed):
 class HMDB51(_Listed):
     """HMDB51 with its official lists (<class>_test_split1.txt: 1 is training, 2 is test, 0 is unused)."""
 
-    def __init__(
-        self, root: str | Path, split_dir: str | Path, *, split: int = 1, train: bool = True
-    ) -> None:
+    def __init__(self, root: str | Path, split_dir: str | Path, *, split: int = 1, train: bool = True) -> None:
         ending = f"_test_split{split}.txt"
         files = sorted(_existing(Path(split_dir)).glob(f"*{ending}"))
         if not files:
@@ -113,9 +107,7 @@ class SSv2(_Listed):
         for item in _json(Path(annotations)):
             template = item.get("template", "").replace("[", "").replace("]", "")
             if template and template not in numbers:
-                raise StillmotionError(
-                    f"{annotations}: template {template!r} of video {item['id']} is not in {labels}"
-                )
+                raise StillmotionError(f"{annotations}: template {template!r} of video {item['id']} is not in {labels}")
             entries.append(((str(item["id"]),), numbers.get(template, UNKNOWN)))
         super().__init__(root, entries, classes)
 

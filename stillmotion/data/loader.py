@@ -1,14 +1,11 @@
 """Batches of clips: the same ones in the same order whatever the workers, the ranks or the step one starts at."""
 
-import multiprocessing
-import signal
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -16,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from stillmotion.data.augment import Augment, CenterCrops
 from stillmotion.data.clips import random_clips, read_clips, uniform_clips
 from stillmotion.data.sets import VideoSet
+from stillmotion.data.workers import process_context, start_worker
 from stillmotion.errors import StillmotionError, VideoError
 
 Broken = list[tuple[str, str]]  # name and reason of each video that could not be read
@@ -51,9 +49,7 @@ class ClipDataset(Dataset[Batch]):
             rng = np.random.default_rng((self.seed, epoch, used))
             try:
                 video = self.videos.video(used)
-                numbers = random_clips(
-                    len(video), frames=self.frames, stride=self.stride, clips=self.clips, rng=rng
-                )
+                numbers = random_clips(len(video), frames=self.frames, stride=self.stride, clips=self.clips, rng=rng)
                 views = read_clips(video, numbers)
             except VideoError as error:
                 if self.strict:
@@ -101,7 +97,8 @@ class ClipLoader:
 
     batch: per rank. rank, world: this process and how many there are. Each global batch of batch·world videos is cut
     into contiguous parts, so that the ranks together see what one process with the joined batch would.
-    seed: with the epoch it fixes the order. workers: processes, started once; 0 loads in this one.
+    seed: with the epoch it fixes the order.
+    workers: processes, started once; 0 loads in this one. A script that asks for some guards its main module.
     drop_last: False completes the last batch with the first videos of the epoch.
     """
 
@@ -172,41 +169,37 @@ class _Order(Sampler[list[tuple[int, int]]]):
             yield [(self.epoch, int(order[i % self.videos])) for i in range(first, first + self.batch)]
 
 
-def _data_loader(
-    dataset: Dataset[Batch], *, batches: Any, workers: int, persistent: bool = True
-) -> DataLoader[Batch]:
+def _data_loader(dataset: Dataset[Batch], *, batches: Any, workers: int, persistent: bool = True) -> DataLoader[Batch]:
     options: dict[str, Any] = {}
     if workers > 0:
-        # Forking is at once and shares the imports, but a child cannot use a CUDA context that the parent has begun.
-        fork = sys.platform == "linux" and not torch.cuda.is_initialized()
         options = {
-            "multiprocessing_context": multiprocessing.get_context("fork" if fork else "spawn"),
+            "multiprocessing_context": process_context(),
             "persistent_workers": persistent,
             "prefetch_factor": 3,
-            "worker_init_fn": _start_worker,
+            "worker_init_fn": start_worker,
         }
-    return DataLoader(
-        dataset,
-        batch_sampler=batches,
-        num_workers=workers,
-        collate_fn=_collate,
-        pin_memory=torch.cuda.is_available(),
-        **options,
-    )
+    with _any_number_of_workers():
+        return DataLoader(
+            dataset,
+            batch_sampler=batches,
+            num_workers=workers,
+            collate_fn=_collate,
+            pin_memory=torch.cuda.is_available(),
+            **options,
+        )
+
+
+@contextmanager
+def _any_number_of_workers() -> Iterator[None]:
+    """More workers than cores is the caller's choice, and no reason for a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+        yield
 
 
 def _iterate(loader: DataLoader[Batch]) -> Iterator[Batch]:
-    with warnings.catch_warnings():
-        # More workers than cores is the caller's choice.
-        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+    with _any_number_of_workers():
         return iter(loader)
-
-
-def _start_worker(worker: int) -> None:
-    # Ctrl-C is the parent's to handle: it ends the workers; and one core each is what they were started for.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    cv2.setNumThreads(1)
-    torch.set_num_threads(1)
 
 
 def _collate(items: Sequence[Batch]) -> Batch:

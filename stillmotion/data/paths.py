@@ -40,6 +40,7 @@ class PathSet:
     labels: one per path, -1 where unknown; None for no labels at all. classes: their names.
     root: what the paths are taken relative to when the set is copied.
     missing: names of videos that the split lists but that are not there.
+    rows: all columns of the list that the paths came from, one dict per path.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class PathSet:
         classes: Sequence[str] | None = None,
         root: Path | None = None,
         missing: Sequence[str] = (),
+        rows: Sequence[dict[str, str]] = (),
     ) -> None:
         self.paths = list(paths)
         self.root = root
         self.missing = list(missing)
+        self.rows = list(rows)
         self.labels: dict[str, np.ndarray] = {}
         self.classes: dict[str, list[str]] = {}
         if labels is not None:
@@ -92,9 +95,7 @@ def read_rows(file: Path) -> list[dict[str, str]]:
     header = [name.strip().lower() for name in next(csv.reader(lines[:1]))]
     column = next((name for name in PATH_COLUMNS if name in header), None)
     if column is not None:
-        rows = [
-            dict(zip(header, (value.strip() for value in row), strict=False)) for row in csv.reader(lines[1:])
-        ]
+        rows = [dict(zip(header, (value.strip() for value in row), strict=False)) for row in csv.reader(lines[1:])]
         for row in rows:
             row["path"] = row.get(column, "")
         if not rows:

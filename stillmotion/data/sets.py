@@ -75,15 +75,14 @@ class ListSet(PathSet):
         labels, classes = read_labels(rows)  # of all rows, so that the parts of a split agree on the numbers
         kept = range(len(rows))
         if split_column is not None:
-            kept = _matching(
-                file, rows, split_column, {value} if isinstance(value, str) else set(value or ())
-            )
+            kept = _matching(file, rows, split_column, {value} if isinstance(value, str) else set(value or ()))
         folders = [file.parent, *([Path(root)] if root is not None else [])]
         super().__init__(
             [_resolve(rows[i]["path"], folders) for i in kept],
             labels=None if labels is None else [labels[i] for i in kept],
             classes=classes,
             root=folders[-1],
+            rows=[rows[i] for i in kept],
         )
 
 
@@ -143,9 +142,7 @@ def _detect(path: Path, notes: Path | None) -> tuple[str, Path | None]:
         if any(folder.glob("*something*labels.json")):
             return "ssv2", folder
     if notes is not None:
-        raise StillmotionError(
-            f"{notes}: no known annotations there; say which by kind ({', '.join(KINDS[2:])})"
-        )
+        raise StillmotionError(f"{notes}: no known annotations there; say which by kind ({', '.join(KINDS[2:])})")
     return "folder", None
 
 
@@ -185,9 +182,7 @@ def _listed(file: Path, root: Path | None, split: str | None, fold: int | None) 
             raise StillmotionError(f"{file}: no fold {held_out}; it has {', '.join(folds)}")
         value = [name for name in folds if (name == held_out) != (split == "train")]
         return ListSet(file, root, split_column="fold", value=value)
-    raise StillmotionError(
-        f"{file}: no column {numbered}, split or fold to take {split!r} from; leave the split out"
-    )
+    raise StillmotionError(f"{file}: no column {numbered}, split or fold to take {split!r} from; leave the split out")
 
 
 def _folder(path: Path, split: str | None) -> VideoSet:
@@ -198,18 +193,14 @@ def _folder(path: Path, split: str | None) -> VideoSet:
     for name in _SAME_SPLIT.get(split, (split,)):
         if (path / name).is_dir():
             return FolderSet(path / name)
-    raise StillmotionError(
-        f"{path}: no sub-folder {split!r} and no labels.csv to take the split from; leave it out"
-    )
+    raise StillmotionError(f"{path}: no sub-folder {split!r} and no labels.csv to take the split from; leave it out")
 
 
 def _joined(parts: Sequence[PathSet]) -> PathSet:
     paths = [path for part in parts for path in part.paths]
     labels = [int(label) for part in parts for label in part.labels["class"]]
     missing = [name for part in parts for name in part.missing]
-    return PathSet(
-        paths, labels=labels, classes=parts[0].classes["class"], root=parts[0].root, missing=missing
-    )
+    return PathSet(paths, labels=labels, classes=parts[0].classes["class"], root=parts[0].root, missing=missing)
 
 
 def _only(folder: Path, patterns: Sequence[str]) -> Path:
@@ -231,9 +222,7 @@ def _matching(file: Path, rows: Sequence[dict[str, str]], column: str, values: s
     kept = [i for i, row in enumerate(rows) if row.get(column) in values]
     if not kept:
         found = ", ".join(sorted({row.get(column, "") for row in rows})[:10])
-        raise StillmotionError(
-            f"{file}: no row with {column} = {' or '.join(sorted(values))}; it has {found}"
-        )
+        raise StillmotionError(f"{file}: no row with {column} = {' or '.join(sorted(values))}; it has {found}")
     return kept
 
 

@@ -51,7 +51,7 @@ class SyntheticConfig:
 class SyntheticSet:
     """A data set of drawn videos; the same seed gives the same videos, whatever is asked for first."""
 
-    def __init__(self, config: SyntheticConfig = SyntheticConfig(), *, seed: int = 0) -> None:
+    def __init__(self, config: SyntheticConfig, *, seed: int = 0) -> None:
         for factor, count in zip(FACTORS, config.values, strict=True):
             if not 2 <= count <= len(CLASSES[factor]):
                 raise StillmotionError(f"{factor} has {count} values; choose 2 to {len(CLASSES[factor])}")

@@ -21,9 +21,8 @@ from av.video.reformatter import VideoReformatter
 
 from stillmotion.errors import VideoError
 
-VIDEO_SUFFIXES = (
-    ".mp4 .avi .webm .mkv .mov .m4v .mpg .mpeg .wmv .flv .ts .3gp .ogv .gif"  # what a folder is searched for
-).split()
+# What a folder is searched for.
+VIDEO_SUFFIXES = [".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ts", ".gif"]
 FRAME_SUFFIXES = [".jpg", ".jpeg", ".png"]
 FOLDER_FPS = 30.0
 
@@ -153,9 +152,7 @@ class FileVideo:
                 last = None
                 for packet in container.demux(stream):
                     # What is neither wanted nor referred to is not decoded at all.
-                    context.skip_frame = (
-                        "DEFAULT" if packet.pts in missing or packet.pts is None else "NONREF"
-                    )
+                    context.skip_frame = "DEFAULT" if packet.pts in missing or packet.pts is None else "NONREF"
                     for frame in packet.decode():
                         if frame.pts is None or (last is not None and frame.pts <= last):
                             return None
@@ -178,6 +175,16 @@ class FileVideo:
                     break
         return images
 
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """All frames in order, one in memory at a time."""
+        convert, number = VideoReformatter(), 0
+        with _opened(self.path) as (container, stream):
+            for frame in container.decode(stream):
+                number += 1
+                yield _rgb(convert, frame, stream.codec_context)
+        if number != len(self):
+            raise VideoError(f"{self.path}: decoded {number} of {len(self)} frames; truncated or damaged")
+
 
 @dataclass(frozen=True, slots=True)
 class _Index:
@@ -193,9 +200,7 @@ def _index(path: str, modified: int, size: int) -> _Index:
     with _opened(path) as (container, stream):
         timed = container.format.name.startswith(_TIMED_CONTAINERS)
         rate = stream.average_rate or stream.guessed_rate
-        packets = [
-            (p.pts, p.is_keyframe, p.is_discard, p.is_corrupt) for p in container.demux(stream) if p.size
-        ]
+        packets = [(p.pts, p.is_keyframe, p.is_discard, p.is_corrupt) for p in container.demux(stream) if p.size]
         if any(corrupt for *_, corrupt in packets) or (timed and len(packets) < stream.frames):
             whole = sum(not corrupt for *_, corrupt in packets)
             raise VideoError(f"{path}: truncated; {whole} of {stream.frames or 'its'} frames are there")
@@ -227,11 +232,7 @@ def _compact(times: np.ndarray) -> Sequence[int]:
 
 def _runs(wanted: list[int], keys: np.ndarray) -> Iterator[tuple[int, list[int]]]:
     """Splits the wanted numbers where a key frame lies between two of them; each part comes with its key frame."""
-    starts = (
-        keys[np.maximum(np.searchsorted(keys, wanted, side="right") - 1, 0)]
-        if len(keys)
-        else [0] * len(wanted)
-    )
+    starts = keys[np.maximum(np.searchsorted(keys, wanted, side="right") - 1, 0)] if len(keys) else [0] * len(wanted)
     run: list[int] = []
     begin = 0
     for number, start in zip(wanted, starts, strict=True):

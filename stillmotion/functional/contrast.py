@@ -79,9 +79,7 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
     return logits[rank() * n : (rank() + 1) * n].exp()
 
 
-def swav_loss(
-    scores: Tensor, *, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3
-) -> Tensor:
+def swav_loss(scores: Tensor, *, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     """Each clip predicts the prototype assignments of the video's other clips.
 
     scores: (b, v, k), cosines between embeddings and prototypes.
@@ -93,9 +91,7 @@ def swav_loss(
     return -(log_p @ codes.to(log_p.dtype).mT)[:, others].mean()
 
 
-def vicreg_loss(
-    z: Tensor, *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0
-) -> Tensor:
+def vicreg_loss(z: Tensor, *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Tensor:
     """Variance–invariance–covariance regularisation, the mean over pairs of views (ViDiDi, Eq. 3–6).
 
     As in VICReg's own code, the squared distance of Eq. 3 is a mean over channels. The variance and covariance of a

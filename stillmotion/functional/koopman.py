@@ -22,6 +22,7 @@ How = Literal["slow", "riesz", "eig"]
 Weight = Literal["project", "advance"]
 
 _SMALLEST = 1e-60  # floor of a clip's mean square, so that a clip of zeros has weights and a gradient
+_FLATTEST = 1e-6  # and its floor relative to all frames, so that a clip of zeros but for its last frame has them too
 
 
 def split(
@@ -44,8 +45,8 @@ def split(
     ridge: ε relative to trace(BᵀB)/n.
     """
     _check_options(frames, ridge)
-    if radius <= 0:
-        raise StillmotionError(f"radius is {radius}; it must be positive (0.15 is a good start)")
+    if not 0 < radius < math.inf:
+        raise StillmotionError(f"radius is {radius}; it must be positive and finite (0.15 is a good start)")
     if power < 1 or nodes < 2:
         raise StillmotionError(f"power {power} and nodes {nodes}: at least 1 and 2")
     x = _float64(frames)
@@ -103,12 +104,10 @@ def prediction_loss(
     """
     _check_options(frames, ridge)
     n = frames.shape[1] - 1
-    if hold_out != "each" and not 0 <= hold_out < n:
-        raise StillmotionError(
-            f"hold_out is {hold_out!r}; with {n} transitions it can be 0 to {n - 1} or 'each'"
-        )
+    if hold_out != "each" and not (isinstance(hold_out, int) and 0 <= hold_out < n):
+        raise StillmotionError(f"hold_out is {hold_out!r}; with {n} transitions it can be 0 to {n - 1} or 'each'")
     gram, scale = _gram(_float64(frames))
-    past, cross, future = gram[:, :-1, :-1], gram[:, :-1, 1:], gram[:, 1:, 1:]
+    past, future = gram[:, :-1, :-1], gram[:, 1:, 1:]
     eye = torch.eye(n, dtype=gram.dtype, device=gram.device)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(past + ridge * eye))
     # Residues are F·R for some n×k matrix R, and their squared norm is tr(Rᵀ FᵀF R).
@@ -127,9 +126,9 @@ def prediction_loss(
     q = future @ (inverse @ past @ inverse)
     excess = (q * q.mT).sum((1, 2)) - 2 * q.diagonal(dim1=1, dim2=2).sum(1) + n
     prediction, excess = error.mean().to(frames.dtype), excess.mean().to(frames.dtype)
-    if not torch.isfinite(prediction):
+    if not torch.isfinite(prediction + excess):
         raise NonFiniteError(
-            f"the squared prediction error does not fit {frames.dtype} (frames up to {frames.abs().max():.1e}); "
+            f"the prediction loss does not fit {frames.dtype} (frames up to {frames.abs().max():.1e}); "
             "normalise the frames or use relative=True"
         )
     return PredictionLoss(prediction + orthogonality * excess, prediction, excess)
@@ -144,7 +143,7 @@ def spectrum(frames: Tensor, *, ridge: float = 1e-8) -> Tensor:
 
 
 def _check_options(frames: Tensor, ridge: float) -> None:
-    if frames.ndim != 3:
+    if frames.ndim != 3 or 0 in frames.shape:
         raise StillmotionError(f"frames have shape {tuple(frames.shape)}; expected (clips, frames, channels)")
     if frames.shape[1] < 3:
         raise StillmotionError(
@@ -162,7 +161,8 @@ def _float64(frames: Tensor) -> Tensor:
 
 def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
     """XᵀX divided by trace(BᵀB)/n, which is returned beside it."""
-    scale = (x[:, :-1].square().sum((1, 2)) / (x.shape[1] - 1)).clamp_min(_SMALLEST)
+    squares = x.square().sum(2)
+    scale = torch.maximum(squares[:, :-1].mean(1), _FLATTEST * squares.mean(1)).clamp_min(_SMALLEST)
     unit = x * scale.rsqrt()[:, None, None]
     return unit @ unit.mT, scale
 
@@ -171,9 +171,7 @@ def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     """K and the mean frame in orthonormal coordinates of span(B), and the Cholesky factor L of BᵀB + εI."""
     gram, _ = _gram(x)
     n = gram.shape[1] - 1
-    factor = torch.linalg.cholesky(
-        gram[:, :-1, :-1] + ridge * torch.eye(n, dtype=gram.dtype, device=gram.device)
-    )
+    factor = torch.linalg.cholesky(gram[:, :-1, :-1] + ridge * torch.eye(n, dtype=gram.dtype, device=gram.device))
     columns = torch.cat([gram[:, :-1, 1:], gram[:, :-1].mean(2, keepdim=True)], 2)
     columns = torch.linalg.solve_triangular(factor, columns, upper=False)
     half, mean = columns[..., :-1], columns[..., -1]

@@ -28,7 +28,7 @@ class BYOLConfig:
 class BYOL(Objective):
     uses_target = True
 
-    def __init__(self, width: int, config: BYOLConfig = BYOLConfig()) -> None:
+    def __init__(self, width: int, config: BYOLConfig) -> None:
         super().__init__()
         self.predictor = MLP(width, width, hidden=config.hidden, layers=2, norm=True)
 

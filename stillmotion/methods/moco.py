@@ -33,7 +33,7 @@ class MoCo(Objective):
     queue: Tensor
     position: Tensor
 
-    def __init__(self, width: int, config: MoCoConfig = MoCoConfig()) -> None:
+    def __init__(self, width: int, config: MoCoConfig) -> None:
         super().__init__()
         self.config = config
         self.register_buffer("queue", F.normalize(torch.randn(config.queue, width), dim=1))

@@ -21,7 +21,7 @@ class SimCLRConfig:
 
 
 class SimCLR(Objective):
-    def __init__(self, config: SimCLRConfig = SimCLRConfig()) -> None:
+    def __init__(self, config: SimCLRConfig) -> None:
         super().__init__()
         self.config = config
 

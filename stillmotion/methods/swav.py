@@ -29,7 +29,7 @@ class SwAVConfig:
 
 
 class SwAV(Objective):
-    def __init__(self, width: int, config: SwAVConfig = SwAVConfig()) -> None:
+    def __init__(self, width: int, config: SwAVConfig) -> None:
         super().__init__()
         self.config = config
         self.prototypes = nn.Linear(width, config.prototypes, bias=False)

@@ -23,7 +23,7 @@ class VICRegConfig:
 
 
 class VICReg(Objective):
-    def __init__(self, config: VICRegConfig = VICRegConfig()) -> None:
+    def __init__(self, config: VICRegConfig) -> None:
         super().__init__()
         self.config = config
 

@@ -112,16 +112,12 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """The named tensors in a file, wherever in it they are kept."""
     path = Path(path)
     if not path.is_file():
-        raise StillmotionError(
-            f"there is no file {path}; give the path of a .safetensors, .pt, .pth or .pyth file"
-        )
+        raise StillmotionError(f"there is no file {path}; give the path of a .safetensors, .pt, .pth or .pyth file")
     if path.suffix == ".safetensors":
         try:
             return safetensors.torch.load_file(path)
         except (safetensors.SafetensorError, OSError) as error:
-            raise StillmotionError(
-                f"{path} is not a readable safetensors file ({error}); fetch it again"
-            ) from error
+            raise StillmotionError(f"{path} is not a readable safetensors file ({error}); fetch it again") from error
     try:
         # A namespace holds the options of the program that saved it; unpickled, it is data and nothing else.
         with torch.serialization.safe_globals([argparse.Namespace]):
@@ -136,9 +132,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         raise StillmotionError(f"{path} is not a readable checkpoint ({reason}); fetch it again") from error
     tensors = _find_tensors(content)
     if not tensors:
-        keys = (
-            _some([str(key) for key in content]) if isinstance(content, Mapping) else type(content).__name__
-        )
+        keys = _some([str(key) for key in content]) if isinstance(content, Mapping) else type(content).__name__
         raise StillmotionError(f"{path} holds no named tensors (it holds {keys}); give a checkpoint's path")
     return tensors
 

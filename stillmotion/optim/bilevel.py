@@ -80,9 +80,7 @@ def hypergradient(
         return _averaged(_gradient(outer(weights), weights, scale))
 
     unroll = config.how == "itd-rmad"
-    path: list[
-        tuple[Weights, Weights]
-    ] = []  # where each inner step was taken, and this rank's inner gradient there
+    path: list[tuple[Weights, Weights]] = []  # where each inner step was taken, and this rank's inner gradient there
     start, here, first_step = weights, weights, None
     for _ in range(config.inner_steps):
         local = _gradient(inner(here), here, scale, create_graph=unroll)
@@ -123,15 +121,14 @@ def _leaves(weights: Weights) -> Weights:
 
 
 def _gradient(loss: Tensor, weights: Weights, scale: float, *, create_graph: bool = False) -> Weights:
-    grads = torch.autograd.grad(
-        loss * scale, list(weights.values()), create_graph=create_graph, materialize_grads=True
-    )
+    grads = torch.autograd.grad(loss * scale, list(weights.values()), create_graph=create_graph, materialize_grads=True)
     return {k: g / scale if scale != 1 else g for k, g in zip(weights, grads, strict=True)}
 
 
 def _averaged(gradient: Weights) -> Weights:
     """The mean over ranks, detached; tensors that a graph hangs on are left as they are."""
-    mean = {k: g.detach().clone() if g.requires_grad else g for k, g in gradient.items()}
+    # A stride of 0 is an expanded tensor, which cannot be written to.
+    mean = {k: g.detach().clone() if g.requires_grad or 0 in g.stride() else g for k, g in gradient.items()}
     average_(mean.values())
     return mean
 
@@ -159,7 +156,9 @@ def _finite_difference(
     """H v ≈ (∇(θ + εv) - ∇(θ)) / ε, or the central difference where no base ∇(θ) is given."""
     # In units of the weights' own size the step is the square (or cube) root of the rounding error.
     rounding = torch.finfo(precision or next(iter(weights.values())).dtype).eps
-    step = rounding ** (1 / 2 if base is not None else 1 / 3) * _norm(weights) / _norm(v).clamp_min(1e-30)
+    size = _norm(weights).detach()
+    size = torch.where(size > 0, size, 1)
+    step = rounding ** (1 / 2 if base is not None else 1 / 3) * size / _norm(v).clamp_min(1e-30)
     ahead = gradient(_subtract(weights, v, -step))
     if base is not None:
         return {k: (ahead[k] - base[k]) / step for k in weights}

@@ -1,1 +1,37 @@
+"""Complete configurations by name: one for each row of the papers' tables, each with a debug twin.
 
+`k400-bod-byol-rho4` is a row at the paper's scale; `debug-bod-byol-rho4` is the same composition on synthetic videos
+with a small network, in under a minute on a CPU. `laptop` is for a folder of your own videos.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import replace
+
+from stillmotion.config import Config
+from stillmotion.errors import StillmotionError
+from stillmotion.recipes.bod_vcl import BOD_VCL
+from stillmotion.recipes.small import debug, laptop
+
+_RECIPES: dict[str, Callable[[], Config]] = {
+    "laptop": laptop,
+    **BOD_VCL,
+    **{
+        name.replace("k400-", "debug-"): (lambda build=build: debug(build()))  # type: ignore[misc]
+        for name, build in BOD_VCL.items()
+    },
+}
+
+
+def recipe_names() -> tuple[str, ...]:
+    """All names that `recipe` takes."""
+    return tuple(_RECIPES)
+
+
+def recipe(name: str) -> Config:
+    """The configuration with this name."""
+    if name not in _RECIPES:
+        close = difflib.get_close_matches(name, _RECIPES, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else "`stillmotion pretrain --list` names all"
+        raise StillmotionError(f"there is no recipe {name!r}; {hint}")
+    return replace(_RECIPES[name](), recipe=name)

@@ -81,19 +81,11 @@ def _slow(stem: tuple[str, str], block: str, first_stage: int, parts: dict[str, 
         middle, outer, time = 64 * 2**stage, 256 * 2**stage, 1 if stage < 2 else 3
         for index in range(depth):
             at = block.format(stage=stage + first_stage, block=index)
-            names |= {f"{at}.{parts['a']}.weight": (middle, inner, time, 1, 1)} | _norm(
-                f"{at}.{parts['a_bn']}", middle
-            )
-            names |= {f"{at}.{parts['b']}.weight": (middle, middle, 1, 3, 3)} | _norm(
-                f"{at}.{parts['b_bn']}", middle
-            )
-            names |= {f"{at}.{parts['c']}.weight": (outer, middle, 1, 1, 1)} | _norm(
-                f"{at}.{parts['c_bn']}", outer
-            )
+            names |= {f"{at}.{parts['a']}.weight": (middle, inner, time, 1, 1)} | _norm(f"{at}.{parts['a_bn']}", middle)
+            names |= {f"{at}.{parts['b']}.weight": (middle, middle, 1, 3, 3)} | _norm(f"{at}.{parts['b_bn']}", middle)
+            names |= {f"{at}.{parts['c']}.weight": (outer, middle, 1, 1, 1)} | _norm(f"{at}.{parts['c_bn']}", outer)
             if index == 0:
-                names |= {f"{at}.{parts['1']}.weight": (outer, inner, 1, 1, 1)} | _norm(
-                    f"{at}.{parts['1_bn']}", outer
-                )
+                names |= {f"{at}.{parts['1']}.weight": (outer, inner, 1, 1, 1)} | _norm(f"{at}.{parts['1_bn']}", outer)
             inner = outer
     return names
 

@@ -131,9 +131,7 @@ def test_the_least_size_and_length_that_are_announced_work(name):
         backbone = on_meta(name, keep_time=keep_time).eval()
         size, frames = backbone.least_size, backbone.least_frames
         assert backbone(meta_clip(1, 3, frames, size, size)).shape[1] >= 1
-        with pytest.raises(
-            StillmotionError, match=rf"{size - 1}×{size} pixels.*at least {size}×{size}.*--size"
-        ):
+        with pytest.raises(StillmotionError, match=rf"{size - 1}×{size} pixels.*at least {size}×{size}.*--size"):
             backbone(meta_clip(1, 3, frames, size - 1, size))
 
 

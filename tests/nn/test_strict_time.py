@@ -70,9 +70,7 @@ def test_strict_is_the_network_whose_other_slices_are_zero(name, clip):
 
 
 def test_strict_gradients_reach_centre_slices_only_under_functional_call(backbone, clip):
-    parameters = {
-        name: value.detach().clone().requires_grad_() for name, value in backbone.named_parameters()
-    }
+    parameters = {name: value.detach().clone().requires_grad_() for name, value in backbone.named_parameters()}
     with strict_time(backbone):
         loss = functional_call(backbone, parameters, (clip,)).square().sum()
     loss.backward()

@@ -89,8 +89,7 @@ def test_a_videomae_checkpoint_loads(stage, tmp_path):
         state = made_up(shapes, prefix="encoder.") | made_up(decoder, prefix="decoder.")
     else:
         state = {
-            name.replace("norm.", "fc_norm.") if name[:4] == "norm" else name: v
-            for name, v in made_up(shapes).items()
+            name.replace("norm.", "fc_norm.") if name[:4] == "norm" else name: v for name, v in made_up(shapes).items()
         }
     content = {"model": state, "epoch": 800, "args": argparse.Namespace(lr=1e-3)}
     backbone = create_backbone("small_vit", width=32, depth=2, heads=2)
@@ -109,9 +108,7 @@ def test_a_run_loads_from_its_online_backbone_unless_told_otherwise(tmp_path):
     for prefix, source in ((None, online), ("target.backbone.", target)):
         fresh = small()
         report = load_weights(fresh, tmp_path / "checkpoint.safetensors", prefix=prefix)
-        assert all(
-            torch.equal(value, source.state_dict()[name]) for name, value in fresh.state_dict().items()
-        )
+        assert all(torch.equal(value, source.state_dict()[name]) for name, value in fresh.state_dict().items())
         assert report.prefix == (prefix or "online.backbone.")
         assert not report.missing
 
@@ -133,9 +130,7 @@ def test_heads_that_the_file_lacks_keep_their_values(tmp_path):
 
 def test_values_of_another_precision_are_converted(tmp_path):
     source = small()
-    path = saved(
-        {name: value.bfloat16() for name, value in source.state_dict().items()}, tmp_path / "half.pt"
-    )
+    path = saved({name: value.bfloat16() for name, value in source.state_dict().items()}, tmp_path / "half.pt")
     backbone = small()
     load_weights(backbone, path)
     weight = backbone.state_dict()["layers.0.0.weight"]
@@ -159,9 +154,7 @@ def test_other_shapes_are_reported_and_not_inflated(tmp_path):
     state["layers.1.0.weight"] = state["layers.1.0.weight"].mean(2)
     path = saved(state, tmp_path / "flat.pt")
     backbone = small()
-    with pytest.raises(
-        StillmotionError, match=r"layers.1.0.weight \(file \(8, 4, 3, 3\), network \(8, 4, 3, 3, 3\)\)"
-    ):
+    with pytest.raises(StillmotionError, match=r"layers.1.0.weight \(file \(8, 4, 3, 3\), network \(8, 4, 3, 3, 3\)\)"):
         load_weights(backbone, path)
 
 
@@ -185,9 +178,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bad.safetensors", "bad.pth", "bad.pyth"])
-@pytest.mark.parametrize(
-    "content", [b"", b"not a checkpoint", b"\x80\x02garbage", b"PK\x03\x04" + bytes(100)]
-)
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\x80\x02garbage", b"PK\x03\x04" + bytes(100)])
 def test_a_damaged_file_is_one_clear_error(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(StillmotionError, match=rf"{name} is .*fetch it again"):
@@ -212,9 +203,7 @@ class Payload:
 
 
 def test_code_in_a_file_is_not_executed(tmp_path):
-    path = saved(
-        {"model": small().state_dict(), "extra": Payload(tmp_path / "executed")}, tmp_path / "evil.pth"
-    )
+    path = saved({"model": small().state_dict(), "extra": Payload(tmp_path / "executed")}, tmp_path / "evil.pth")
     with pytest.raises(StillmotionError, match="could execute code, and was not read"):
         load_weights(small(), path)
     assert not (tmp_path / "executed").exists()

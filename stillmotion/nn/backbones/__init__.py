@@ -47,8 +47,7 @@ def create_backbone(name: str, *, keep_time: bool = True, **options: Any) -> Bac
     """
     if name not in _BUILDERS:
         raise StillmotionError(
-            f"there is no backbone {name!r}{_suggestion(name, _BUILDERS)}; "
-            f"choose one of {', '.join(_BUILDERS)}"
+            f"there is no backbone {name!r}{_suggestion(name, _BUILDERS)}; choose one of {', '.join(_BUILDERS)}"
         )
     builder = _BUILDERS[name]
     known = [option for option in inspect.signature(builder).parameters if option != "keep_time"]

@@ -63,9 +63,7 @@ class VideoResNet(Backbone):
 class BasicBlock(nn.Module):
     """Two convolutions and a shortcut, which is a strided 1×1×1 convolution where the shape changes."""
 
-    def __init__(
-        self, inner: int, outer: int, kind: Kind, *, stride: tuple[int, int, int] = (1, 1, 1)
-    ) -> None:
+    def __init__(self, inner: int, outer: int, kind: Kind, *, stride: tuple[int, int, int] = (1, 1, 1)) -> None:
         super().__init__()
         # As many parameters in a (2+1)D pair as in the 3×3×3 convolution inner -> outer; torchvision
         # uses the same width for the block's second pair.
@@ -142,14 +140,10 @@ def r2plus1d_18(*, keep_time: bool = True) -> Backbone:
     return VideoResNet(("2+1d", "2+1d", "2+1d", "2+1d"), keep_time=keep_time)
 
 
-def small_resnet3d(
-    *, keep_time: bool = True, channels: Sequence[int] = (12, 24, 48, 96), blocks: int = 0
-) -> Backbone:
+def small_resnet3d(*, keep_time: bool = True, channels: Sequence[int] = (12, 24, 48, 96), blocks: int = 0) -> Backbone:
     """The small 3D ResNet of the demo and the debug recipes; arguments as in `SmallResNet3d`."""
     if not channels or min(channels) < 1:
-        raise StillmotionError(
-            f"channels are {tuple(channels)}; small_resnet3d needs at least one positive width"
-        )
+        raise StillmotionError(f"channels are {tuple(channels)}; small_resnet3d needs at least one positive width")
     if blocks < 0:
         raise StillmotionError(f"blocks is {blocks}; small_resnet3d needs 0 (a plain CNN) or more")
     return SmallResNet3d(channels, blocks=blocks, keep_time=keep_time)

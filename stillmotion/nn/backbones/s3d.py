@@ -93,15 +93,9 @@ class Inception(nn.Module):
     def __init__(self, inner: int, widths: Widths, *, gated: bool) -> None:
         super().__init__()
         self.branch0 = _unit(inner, widths.b0)
-        self.branch1 = nn.Sequential(
-            _unit(inner, widths.b1_middle), _separable(widths.b1_middle, widths.b1, kernel=3)
-        )
-        self.branch2 = nn.Sequential(
-            _unit(inner, widths.b2_middle), _separable(widths.b2_middle, widths.b2, kernel=3)
-        )
-        self.branch3 = nn.Sequential(
-            MaxPool3d((3, 3, 3), stride=(1, 1, 1), padding=(1, 1, 1)), _unit(inner, widths.b3)
-        )
+        self.branch1 = nn.Sequential(_unit(inner, widths.b1_middle), _separable(widths.b1_middle, widths.b1, kernel=3))
+        self.branch2 = nn.Sequential(_unit(inner, widths.b2_middle), _separable(widths.b2_middle, widths.b2, kernel=3))
+        self.branch3 = nn.Sequential(MaxPool3d((3, 3, 3), stride=(1, 1, 1), padding=(1, 1, 1)), _unit(inner, widths.b3))
         self.gating_b0: nn.Module = FeatureGate(widths.b0) if gated else nn.Identity()
         self.gating_b1: nn.Module = FeatureGate(widths.b1) if gated else nn.Identity()
         self.gating_b2: nn.Module = FeatureGate(widths.b2) if gated else nn.Identity()
@@ -132,9 +126,7 @@ def _inceptions(inner: int, blocks: tuple[Widths, ...], *, gated: bool) -> list[
     return [Inception(width, widths, gated=gated) for width, widths in zip(inputs, blocks, strict=True)]
 
 
-def _separable(
-    inner: int, outer: int, *, kernel: int, stride: tuple[int, int, int] = (1, 1, 1)
-) -> nn.Sequential:
+def _separable(inner: int, outer: int, *, kernel: int, stride: tuple[int, int, int] = (1, 1, 1)) -> nn.Sequential:
     time, height, width = stride
     return nn.Sequential(
         _unit(inner, outer, kernel=(1, kernel, kernel), stride=(1, height, width)),

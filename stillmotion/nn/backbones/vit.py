@@ -30,9 +30,7 @@ class VideoTransformer(Backbone):
     reference_size: frame size in pixels whose positions are whole numbers.
     """
 
-    def __init__(
-        self, *, width: int, depth: int, heads: int, patch: int, tubelet: int, reference_size: int
-    ) -> None:
+    def __init__(self, *, width: int, depth: int, heads: int, patch: int, tubelet: int, reference_size: int) -> None:
         super().__init__()
         self.width = width
         self.stages = (

@@ -1,0 +1,131 @@
+"""A run's complete configuration: plain dataclasses, written to and read from JSON."""
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from stillmotion.data.synthetic import SyntheticConfig
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.method import MethodConfig
+from stillmotion.optim.bilevel import SolverConfig
+from stillmotion.optim.optimizers import OptimConfig
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which videos, and what is taken of them.
+
+    path: a folder of videos, a list (CSV or "path label" lines), a public set's folder, or "synthetic".
+    kind: auto goes by what lies there; else folder, list, ucf101, hmdb51, kinetics or ssv2.
+    split: train, test or val where the set has splits; annotations: where its split files lie.
+    clips (ϱ), frames (L), stride (δ), size: random clips per video, frames of each, their distance, pixels a side.
+    augment: a preset (slowfast, vididi, weak, synthetic, none).
+    workers: decoding processes; -1 is one per core. strict: stop at the first unreadable video.
+    """
+
+    path: str = "synthetic"
+    kind: str = "auto"
+    split: str | None = None
+    annotations: str | None = None
+    clips: int = 2
+    frames: int = 8
+    stride: int = 8
+    size: int = 224
+    augment: str = "slowfast"
+    workers: int = -1
+    strict: bool = False
+    synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How the loop runs.
+
+    precision: of autocast; fp32 is none. accumulate: batches whose gradients make one step.
+    checkpoint_every, log_every: in steps. device: auto, cpu, cuda or another torch device.
+    threads: of torch on a CPU; 0 leaves it to torch.
+    """
+
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    accumulate: int = 1
+    checkpoint_every: int = 500
+    log_every: int = 10
+    seed: int = 0
+    device: str = "auto"
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides what a pre-training run computes."""
+
+    recipe: str = ""
+    data: DataConfig = field(default_factory=DataConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
+    solver: SolverConfig = field(default_factory=SolverConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON of a configuration; one of several alternatives is told by its "name"."""
+    if dataclasses.is_dataclass(value):
+        named = {"name": value.name} if "name" in getattr(type(value), "__annotations__", {}) else {}
+        return named | {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [to_json(v) for v in value]
+    return value
+
+
+def from_json(data: dict[str, Any]) -> Config:
+    """The configuration that `to_json` wrote; an unknown or missing field is an error."""
+    return _build(Config, data, "config")
+
+
+def load_config(folder: str | Path) -> Config:
+    """The configuration of a run folder."""
+    file = Path(folder) / "config.json"
+    try:
+        return from_json(json.loads(file.read_text()))
+    except FileNotFoundError:
+        raise StillmotionError(f"{folder} is not a run folder: it has no config.json") from None
+    except json.JSONDecodeError as error:
+        raise StillmotionError(f"{file} is not JSON: {error}") from None
+
+
+def differences(a: Config, b: Config) -> list[str]:
+    """The fields in which two configurations differ, as "data.size: 112 ≠ 224"."""
+    left, right = _flat(to_json(a)), _flat(to_json(b))
+    keys = [k for k in left | right if left.get(k) != right.get(k)]
+    return [f"{k}: {left.get(k)} ≠ {right.get(k)}" for k in keys]
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _build(kind: Any, data: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        fields = {f.name for f in dataclasses.fields(kind)}
+        given = set(data) - {"name"} if "name" not in fields else set(data)
+        if given != fields:
+            raise StillmotionError(
+                f"{where} has unknown fields {sorted(given - fields)} and lacks {sorted(fields - given)}; "
+                "it was written by another version"
+            )
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: _build(hints[name], data[name], f"{where}.{name}") for name in fields})
+    options = [o for o in typing.get_args(kind) if dataclasses.is_dataclass(o)]
+    if isinstance(kind, types.UnionType) and options and isinstance(data, dict):
+        for option in options:
+            if getattr(option, "name", None) == data.get("name"):
+                return _build(option, data, where)
+        raise StillmotionError(f"{where} is {data.get('name')!r}; known are {[o.name for o in options]}")  # type: ignore[attr-defined]
+    return tuple(data) if isinstance(data, list) else data

@@ -1,0 +1,68 @@
+"""Configurations for a CPU: debug twins of the tables' rows, and pre-training on your own videos."""
+
+from dataclasses import replace
+
+from stillmotion.config import Config, DataConfig, TrainConfig
+from stillmotion.data.synthetic import SyntheticConfig
+from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.method import AnyObjective, MethodConfig, ModelConfig
+from stillmotion.methods.moco import MoCoConfig
+from stillmotion.methods.swav import SwAVConfig
+from stillmotion.optim.bilevel import SolverConfig
+from stillmotion.optim.optimizers import OptimConfig
+
+
+def debug(config: Config) -> Config:
+    """The same composition on synthetic videos with a small network: seconds on a CPU."""
+    model = config.method.model
+    vit = model.backbone.startswith("vit")
+    small = replace(
+        model,
+        backbone="small_vit" if vit else "small_resnet3d",
+        channels=() if vit else (8, 16, 32),
+        hidden=64,
+    )
+    return replace(
+        config,
+        data=replace(
+            config.data,
+            path="synthetic",
+            kind="auto",
+            split=None,
+            size=32,
+            frames=8,
+            stride=2,
+            augment="synthetic",
+            workers=0,
+            synthetic=SyntheticConfig(videos=64),
+        ),
+        method=replace(config.method, model=small, objective=_small(config.method.objective)),
+        optim=replace(config.optim, batch=16, epochs=2, warmup_epochs=1.0),
+        train=TrainConfig(checkpoint_every=4, log_every=1),
+    )
+
+
+def _small(objective: AnyObjective) -> AnyObjective:
+    """The objective with its state shrunk."""
+    if isinstance(objective, MoCoConfig):
+        return replace(objective, queue=128)
+    if isinstance(objective, BYOLConfig):
+        return replace(objective, hidden=64)
+    if isinstance(objective, SwAVConfig):
+        return replace(objective, prototypes=32)
+    return objective
+
+
+def laptop() -> Config:
+    """V-SimCLR + BOD-VCL with this library's own defaults, for a folder of videos and two cores."""
+    return Config(
+        data=DataConfig(path="", frames=8, stride=4, size=64, augment="weak"),
+        method=MethodConfig(
+            model=ModelConfig(backbone="small_resnet3d", channels=(16, 32, 64, 128), hidden=256, layers=2)
+        ),
+        solver=SolverConfig(how="first-order", inner_lr=0.1),
+        optim=OptimConfig(
+            name="adamw", lr=2e-3, lr_batch=0, weight_decay=1e-4, batch=32, epochs=30, warmup_epochs=2, clip=1.0
+        ),
+        train=TrainConfig(checkpoint_every=50),
+    )

@@ -1,0 +1,106 @@
+"""What a run tells while it runs: `metrics.jsonl`, TensorBoard, and a progress bar or plain lines."""
+
+import json
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class RunLog:
+    """Writes the metrics of one run and shows its progress; a context manager.
+
+    folder: of the run. total: steps in all. start: steps done before; later lines of an earlier attempt are dropped.
+    show: False writes nothing at all, for the ranks after the first.
+    """
+
+    def __init__(self, folder: Path, *, total: int, start: int = 0, show: bool = True) -> None:
+        self.show = show
+        if not show:
+            return
+        from torch.utils.tensorboard import SummaryWriter  # a second to import
+
+        file = folder / "metrics.jsonl"
+        kept = [line for line in _lines(file) if json.loads(line)["step"] <= start]
+        file.write_text("".join(kept))
+        self._file = file.open("a", buffering=1)
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]} clips/s"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[losses]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("training", total=total, completed=start, rate="…", losses="")
+        self._total = total
+        self._clock: tuple[float, int] | None = None
+
+    def __enter__(self) -> "RunLog":
+        if self.show:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.show:
+            self._bar.stop()
+            self._file.close()
+            self._board.close()
+
+    def step(self, step: int, clips: int, values: dict[str, float] | None) -> None:
+        """Advance to `step`, which took in `clips` clips; `values`, where given, are written down."""
+        if not self.show:
+            return
+        now = time.monotonic()
+        before, seen = self._clock or (now, 0)
+        rate = f"{seen / (now - before):.0f}" if now - before > 0.5 else "…"
+        self._clock = (before, seen + clips)
+        if values is None:
+            self._bar.update(self._task, completed=step, rate=rate)
+            return
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
+        losses = "  ".join(f"{k[5:]} {v:.3f}" for k, v in values.items() if k.startswith("loss/"))
+        self._bar.update(self._task, completed=step, rate=rate, losses=losses)
+        if not self._console.is_terminal:
+            left = (self._total - step) * (now - before) / max(seen, 1) * clips
+            self.say(f"step {step}/{self._total}  {losses}  {rate} clips/s  {_duration(left)} left")
+
+    def say(self, text: str) -> None:
+        """One line to the person at the terminal."""
+        if self.show:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def read_metrics(folder: str | Path) -> dict[str, list[tuple[int, float]]]:
+    """The curves of a run by name, as (step, value)."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for line in _lines(Path(folder) / "metrics.jsonl"):
+        row: dict[str, Any] = json.loads(line)
+        step = row.pop("step")
+        for name, value in row.items():
+            curves.setdefault(name, []).append((step, value))
+    return curves
+
+
+def _lines(file: Path) -> list[str]:
+    """The whole lines of a file that may end in a torn one, or not exist."""
+    if not file.exists():
+        return []
+    return [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
