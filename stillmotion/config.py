@@ -19,12 +19,19 @@ from stillmotion.optim.optimizers import OptimConfig
 class DataConfig:
     """Which videos, and what is taken of them.
 
-    path: a folder of videos, a list (CSV or "path label" lines), a public set's folder, or "synthetic".
-    kind: auto goes by what lies there; else folder, list, ucf101, hmdb51, kinetics or ssv2.
-    split: train, test or val where the set has splits; annotations: where its split files lie.
-    clips (ϱ), frames (L), stride (δ), size: random clips per video, frames of each, their distance, pixels a side.
-    augment: a preset (slowfast, vididi, weak, synthetic, none).
-    workers: decoding processes; -1 is one per core. strict: stop at the first unreadable video.
+    Attributes:
+        path: a folder of videos, a list (CSV or "path label" lines), a public set's folder, or "synthetic".
+        kind: auto goes by what lies there; else folder, list, ucf101, hmdb51, kinetics or ssv2.
+        split: train, test or val, where the set has splits.
+        annotations: where a public set's split files lie, if not beside its videos.
+        clips: ϱ, random clips of each video.
+        frames: L, frames of a clip.
+        stride: δ, from one frame of a clip to the next.
+        size: pixels a side.
+        augment: a preset: slowfast, vididi, weak, synthetic or none.
+        workers: decoding processes; -1 is one per core.
+        strict: stop at the first unreadable video.
+        synthetic: the drawn videos that the path "synthetic" stands for.
     """
 
     path: str = "synthetic"
@@ -45,9 +52,14 @@ class DataConfig:
 class TrainConfig:
     """How the loop runs.
 
-    precision: of autocast; fp32 is none. accumulate: batches whose gradients make one step.
-    checkpoint_every, log_every: in steps. device: auto, cpu, cuda or another torch device.
-    threads: of torch on a CPU; 0 leaves it to torch.
+    Attributes:
+        precision: of autocast; fp32 is none.
+        accumulate: parts that a batch is computed in, to save memory; each is contrasted within itself.
+        checkpoint_every: steps between two checkpoints.
+        log_every: steps between two lines of metrics.jsonl.
+        seed: of weights, clips and augmentation.
+        device: auto, cpu, cuda or another torch device.
+        threads: of torch on a CPU; 0 leaves it to torch.
     """
 
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -61,7 +73,11 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides what a pre-training run computes."""
+    """Everything that decides what a pre-training run computes.
+
+    Attributes:
+        recipe: the named configuration it began as; --list names all.
+    """
 
     recipe: str = ""
     data: DataConfig = field(default_factory=DataConfig)

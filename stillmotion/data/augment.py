@@ -6,7 +6,7 @@ with the mean luma of the clip rather than of each frame, which leaves trends of
 without antialiasing up to a factor of two, by area beyond. The same draws act on tensors in `device.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import cv2
@@ -94,7 +94,7 @@ class Augment:
         """What `draw`, for one clip, makes of uint8 (T, H, W, 3)."""
         top, left, height, width = draw.box[0].tolist()
         size = self.size
-        out = np.empty((len(clip), size, size, 3), np.uint8)
+        out: np.ndarray = np.empty((len(clip), size, size, 3), np.uint8)
         large = height >= 2 * size and width >= 2 * size
         for frame, target in zip(resize_short(clip, self.short_side), out, strict=True):
             crop = frame[top : top + height, left : left + width]
@@ -136,7 +136,7 @@ class CenterCrops:
             raise StillmotionError(f"short side {self.short_side} < crop size {self.size}; raise the short side")
 
     def __call__(self, clip: np.ndarray) -> torch.Tensor:
-        frames = np.stack(resize_short(clip, self.short_side))
+        frames = np.stack(list(resize_short(clip, self.short_side)))
         top, left = (frames.shape[1] - self.size) // 2, (frames.shape[2] - self.size) // 2
         corners = [(top, left)]
         if self.crops == 3:
@@ -146,9 +146,9 @@ class CenterCrops:
         return torch.stack([normalise(view, self.mean, self.std) for view in views])
 
 
-def resize_short(clip: np.ndarray, short_side: int | None) -> Sequence[np.ndarray]:
+def resize_short(clip: np.ndarray, short_side: int | None) -> Iterable[np.ndarray]:
     """The frames with their shorter edge at `short_side`."""
-    height, width = shrunk(*clip.shape[1:3], short_side)
+    height, width = shrunk(clip.shape[1], clip.shape[2], short_side)
     if (height, width) == clip.shape[1:3]:
         return clip
     how = cv2.INTER_AREA if clip.shape[1] >= 2 * height else cv2.INTER_LINEAR

@@ -5,6 +5,7 @@ B clips, T frames of H×W, C = 3 colours; S is the size of the output.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,32 +28,34 @@ def apply_on_device(
     batch: uint8, or float in [0, 1]. taps: of the blur, enough for the largest sigma that is drawn.
     """
     clips = batch.float() / 255 if batch.dtype == torch.uint8 else batch.float()
-    on = {"device": clips.device, "dtype": torch.float32}
-    clips = _crop(_resize_short(clips, short_side), torch.as_tensor(draw.box, **on), draw.flip, size=size)
-    clips = _colour(clips, torch.as_tensor(draw.matrix, **on), torch.as_tensor(draw.offset, **on))
+
+    def here(values: Any) -> torch.Tensor:
+        return torch.as_tensor(values, device=clips.device, dtype=torch.float32)
+
+    clips = _crop(_resize_short(clips, short_side), here(draw.box), here(draw.flip) > 0, size=size)
+    clips = _colour(clips, here(draw.matrix), here(draw.offset))
     if (draw.sigma > 0).any():
-        clips = _blur(clips, torch.as_tensor(draw.sigma, **on), taps=taps)
-    centre, spread = torch.tensor(mean, **on), torch.tensor(std, **on)
+        clips = _blur(clips, here(draw.sigma), taps=taps)
+    centre, spread = here(mean), here(std)
     return (clips - centre.view(3, 1, 1, 1)) / spread.view(3, 1, 1, 1)
 
 
 def _resize_short(clips: torch.Tensor, short_side: int | None) -> torch.Tensor:
-    size = shrunk(*clips.shape[-2:], short_side)
+    size = shrunk(clips.shape[-2], clips.shape[-1], short_side)
     if size == tuple(clips.shape[-2:]):
         return clips
     frames = F.interpolate(clips.flatten(1, 2), size=size, mode="bilinear", align_corners=False)
     return frames.unflatten(1, clips.shape[1:3])
 
 
-def _crop(clips: torch.Tensor, box: torch.Tensor, flip: Sequence[bool], *, size: int) -> torch.Tensor:
+def _crop(clips: torch.Tensor, box: torch.Tensor, flip: torch.Tensor, *, size: int) -> torch.Tensor:
     """Each clip's box, mirrored where flip says so, at size×size."""
     height, width = clips.shape[-2:]
     top, left, tall, wide = box[:, :, None].unbind(1)
     steps = (torch.arange(size, device=clips.device) + 0.5) / size
-    mirror = torch.as_tensor(flip, device=clips.device)[:, None]
     # Sampling stays within the box: a pixel next to it must not bleed in.
     y = torch.minimum(torch.maximum(top + steps * tall, top + 0.5), top + tall - 0.5) * 2 / height - 1
-    x = torch.where(mirror, 1 - steps, steps) * wide + left
+    x = torch.where(flip[:, None], 1 - steps, steps) * wide + left
     x = torch.minimum(torch.maximum(x, left + 0.5), left + wide - 0.5) * 2 / width - 1
     grid = torch.stack([x[:, None, :].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], dim=-1)
     # Time rides along as channels, so that one grid serves all frames of a clip.

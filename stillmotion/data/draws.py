@@ -49,7 +49,7 @@ def crop_boxes(
     Where none fits, it is the largest box of an allowed ratio.
     """
     areas = height * width * rng.uniform(*area, (n, _TRIES))
-    ratios = np.exp(rng.uniform(*np.log(ratio), (n, _TRIES)))
+    ratios = np.exp(rng.uniform(np.log(ratio[0]), np.log(ratio[1]), (n, _TRIES)))
     h = np.maximum(np.round(np.sqrt(areas / ratios)), 1).astype(np.int64)
     w = np.maximum(np.round(np.sqrt(areas * ratios)), 1).astype(np.int64)
     fits = (h <= height) & (w <= width)

@@ -91,7 +91,8 @@ def prepare(
 
     short_side: shorter edge in pixels; videos are never enlarged. Sizes are made even.
     gop, crf: frames between key frames and H.264 quality (form mp4). quality: of JPEG frames (form jpeg).
-    processes: that encode in parallel. progress: called after each video with its line, how many are done and of how many.
+    processes: that encode in parallel.
+    progress: called after each video with its line, the number done and the number there are.
     strict: the first unreadable video raises; otherwise it is named in the manifest and left out.
     What an earlier call finished is kept; asking for other settings in the same folder is an error.
     """
@@ -208,7 +209,8 @@ def _target_paths(data: VideoSet, form: Form) -> list[str]:
 
 def _write_labels(data: VideoSet, out: Path, paths: list[str], lines: dict[str, Prepared]) -> None:
     """labels.csv of what could be copied: class and label, and whatever other columns the original's list had."""
-    labels, classes = (getattr(data, name, {}).get(TARGET) for name in ("labels", "classes"))
+    labels = getattr(data, "labels", {}).get(TARGET)
+    classes = getattr(data, "classes", {}).get(TARGET, [])
     rows = getattr(data, "rows", None) or [{} for _ in paths]
     others = [name for name in rows[0] if name not in ("path", "class", "label")] if rows else []
     partial = out / ".labels.csv.part"

@@ -73,7 +73,7 @@ class ListSet(PathSet):
         file = Path(file)
         rows = read_rows(file)
         labels, classes = read_labels(rows)  # of all rows, so that the parts of a split agree on the numbers
-        kept = range(len(rows))
+        kept: Sequence[int] = range(len(rows))
         if split_column is not None:
             kept = _matching(file, rows, split_column, {value} if isinstance(value, str) else set(value or ()))
         folders = [file.parent, *([Path(root)] if root is not None else [])]

@@ -32,10 +32,15 @@ FACTORS = tuple(CLASSES)
 class SyntheticConfig:
     """What a synthetic set holds.
 
-    values: how many values each factor takes, 2 to 4, in the order color, shape, brightness, trajectory.
-    confound: pairs of factors, each "leader=follower"; with probability `strength` the follower takes the
-        leader's value (modulo its own number of values), otherwise it is drawn freely.
-    shape_scale: the foreground's radius as a share of the frame's side.
+    Attributes:
+        videos: how many.
+        length: frames of a video.
+        size: pixels a side.
+        values: how many values each factor takes, 2 to 4: color, shape, brightness, trajectory.
+        confound: pairs leader=follower; the follower takes the leader's value (modulo its own number of values).
+        strength: how often it does so, 0 to 1; else it is drawn freely.
+        shape_scale: the foreground's radius as a share of the frame's side.
+        noise: standard deviation of the sensor noise, of 255.
     """
 
     videos: int = 2048

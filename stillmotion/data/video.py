@@ -205,21 +205,18 @@ def _index(path: str, modified: int, size: int) -> _Index:
             whole = sum(not corrupt for *_, corrupt in packets)
             raise VideoError(f"{path}: truncated; {whole} of {stream.frames or 'its'} frames are there")
         shown = [(time, key) for time, key, discard, _ in packets if not discard]
-        believable = timed or not stream.codec_context.has_b_frames
-        hidden = stream.codec_context.name in _HIDDEN_FRAMES
+        context = stream.codec_context
+        believable = (timed or not context.has_b_frames) and context.name not in _HIDDEN_FRAMES
     fps = float(rate) if rate else FOLDER_FPS
     times = np.array(sorted(time for time, _ in shown if time is not None), dtype=np.int64)
-    if not believable or hidden or len(times) < len(shown) or (np.diff(times) <= 0).any():
-        with _opened(path) as (container, stream):
-            length = sum(1 for _ in container.decode(stream))
-        times, keys = None, np.zeros(1, np.int32)
-    else:
-        length = len(times)
-        starts = sorted(time for time, key in shown if key)
-        keys = np.searchsorted(times, starts).astype(np.int32)
+    if believable and len(times) == len(shown) > 0 and (np.diff(times) > 0).all():
+        keys = np.searchsorted(times, sorted(time for time, key in shown if key))
+        return _Index(len(times), fps, _compact(times), keys.astype(np.int32))
+    with _opened(path) as (container, stream):
+        length = sum(1 for _ in container.decode(stream))
     if length == 0:
         raise VideoError(f"{path}: no frame in its video stream")
-    return _Index(length, fps, None if times is None else _compact(times), keys)
+    return _Index(length, fps, None, np.zeros(1, np.int32))
 
 
 def _compact(times: np.ndarray) -> Sequence[int]:

@@ -15,7 +15,12 @@ from stillmotion.nn.heads import MLP
 
 @dataclass(frozen=True)
 class BYOLConfig:
-    """momentum: of the encoder at the start; it ends at 1 by a cosine. hidden: width of the two-layer predictor."""
+    """V-BYOL.
+
+    Attributes:
+        momentum: of the encoder at the start; it ends at 1 by a cosine.
+        hidden: width of the two-layer predictor.
+    """
 
     name: ClassVar[str] = "byol"
     momentum: float = 0.996

@@ -33,9 +33,14 @@ AnyObjective = SimCLRConfig | MoCoConfig | BYOLConfig | SwAVConfig | VICRegConfi
 class ModelConfig:
     """The network.
 
-    backbone: a name that `stillmotion pretrain --help` lists. channels: widths of the small CPU networks.
-    weights: a file to start the backbone from. width: M, the embedding's channels.
-    layers, hidden, norm: the projection head.
+    Attributes:
+        backbone: slow_r50, r3d_18, r2plus1d_18, mc3_18, s3d, s3d_g, c3d, vit_b, small_resnet3d or small_vit.
+        channels: of small_resnet3d's stages; empty takes its own.
+        weights: a file to start the backbone from.
+        width: M, channels of the embedding.
+        layers: of the projection head.
+        hidden: width of the projection head's hidden layers.
+        norm: batch norm in the projection head.
     """
 
     backbone: str = "slow_r50"
@@ -51,9 +56,13 @@ class ModelConfig:
 class PredictionConfig:
     """The inner loss (Eq. 19).
 
-    orthogonality: ν. ridge, hold_out, relative: see `koopman.prediction_loss`.
-    clips: how many clips of each video it sees; 0 is all, 1 makes the inner passes cheap.
-    strict: per-frame kernels only (Table 10).
+    Attributes:
+        orthogonality: ν, the weight of ‖KᵀK - I‖².
+        ridge: of the operator's estimate, relative to the frames' mean square.
+        hold_out: 0 scores the fit, k forecasts the last k transitions, "each" leaves one out at a time.
+        relative: divide by the frames' mean square.
+        clips: how many clips of each video it sees; 0 is all, 1 makes the inner passes cheap.
+        strict: per-frame kernels only (Table 10).
     """
 
     orthogonality: float = 1e-4
@@ -128,10 +137,12 @@ class Method(nn.Module):
                 parts[name] = self.objectives[name](z, keys.get(name))
         if level != "outer":
             seen = self.config.prediction.clips or clips.shape[1]
-            with contextlib.nullcontext() if level == "both" else frozen_statistics(self.online):
+            with frozen_statistics(self.online):
                 if features is None or strict:
                     with strict_time(self.online.backbone) if strict else contextlib.nullcontext():
                         features = self.online.backbone(clips[:, :seen].flatten(0, 1))
+                else:
+                    features = features.unflatten(0, clips.shape[:2])[:, :seen].flatten(0, 1)
                 frames = self._frames(self.online, features)
             p = self.config.prediction
             loss = koopman.prediction_loss(

@@ -1,4 +1,4 @@
-"""V-MoCo: a momentum encoder's keys as positives, a queue of earlier keys as negatives (He et al. 2020; BOD-VCL, Eq. 3).
+"""V-MoCo: a momentum encoder gives the positives, a queue the negatives (He et al. 2020; BOD-VCL, Eq. 3).
 
 Each component has its own objective and so its own queue.
 """
@@ -17,7 +17,13 @@ from stillmotion.methods.objective import Objective
 
 @dataclass(frozen=True)
 class MoCoConfig:
-    """temperature: α. queue: how many keys are kept. momentum: of the encoder at the start; it ends at 1 by a cosine."""
+    """V-MoCo.
+
+    Attributes:
+        temperature: α of Eq. 1.
+        queue: how many keys are kept.
+        momentum: of the encoder at the start; it ends at 1 by a cosine.
+    """
 
     name: ClassVar[str] = "moco"
     temperature: float = 0.1

@@ -11,7 +11,11 @@ from stillmotion.methods.objective import Objective
 
 @dataclass(frozen=True)
 class SimCLRConfig:
-    """temperature: α of Eq. 1."""
+    """V-SimCLR.
+
+    Attributes:
+        temperature: α of Eq. 1.
+    """
 
     name: ClassVar[str] = "simclr"
     temperature: float = 0.1

@@ -15,7 +15,15 @@ from stillmotion.methods.objective import Objective
 
 @dataclass(frozen=True)
 class SwAVConfig:
-    """temperature: of the predictions. epsilon, iterations: of Sinkhorn. frozen_epochs: prototypes rest at first."""
+    """V-SwAV.
+
+    Attributes:
+        temperature: of the predictions.
+        prototypes: how many.
+        epsilon: smoothness of the Sinkhorn assignment.
+        iterations: of Sinkhorn.
+        frozen_epochs: how long the prototypes rest at first.
+    """
 
     name: ClassVar[str] = "swav"
     temperature: float = 0.1

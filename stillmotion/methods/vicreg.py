@@ -11,7 +11,13 @@ from stillmotion.methods.objective import Objective
 
 @dataclass(frozen=True)
 class VICRegConfig:
-    """The weights of the three terms. Under a split, frames must keep their scale: --split.no-normalize."""
+    """VICReg. Under a split, frames must keep their scale (--method.split.no-normalize).
+
+    Attributes:
+        invariance: weight of the distance between views.
+        variance: weight of the spread of every channel.
+        covariance: weight of the correlation between channels.
+    """
 
     name: ClassVar[str] = "vicreg"
     invariance: float = 25.0

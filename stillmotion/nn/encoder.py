@@ -15,8 +15,13 @@ from stillmotion.nn.backbones.base import Backbone
 class SplitConfig:
     """How per-frame embeddings are split; called with frames (b, T, M) it returns (static, dynamic).
 
-    how: "none" leaves the embedding whole; the others, radius, weight, ridge and power: see `koopman.split`.
-    normalize: frames are L2-normalised first.
+    Attributes:
+        how: none leaves the embedding whole; slow, riesz and eig as in `koopman.split`.
+        radius: ξ; what lies within ξ of 1 in the spectrum is static.
+        weight: project (static + dynamic = mean frame) or advance (the paper's Eq. 21).
+        ridge: of the operator's estimate, relative to the frames' mean square.
+        power: how sharply "slow" cuts at the radius.
+        normalize: frames are L2-normalised first.
     """
 
     how: Literal["none", "slow", "riesz", "eig"] = "slow"

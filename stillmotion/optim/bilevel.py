@@ -34,11 +34,12 @@ How = Literal["plain", "single-level", "first-order", "aid-fd", "aid-cg", "aid-n
 class SolverConfig:
     """How the two levels are combined.
 
-    how: one of the solvers above.
-    inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
-    inner_lr: γ, the size of those steps.
-    central: aid-fd takes a central difference (one more pass, error of second order in the step).
-    terms: iterations of aid-cg, or terms of aid-nmn's series.
+    Attributes:
+        how: plain and single-level have no inner level; aid-fd is the paper's choice.
+        inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
+        inner_lr: γ, the size of those steps.
+        central: aid-fd takes a central difference: one more pass, an error of second order in its step.
+        terms: iterations of aid-cg, or terms of aid-nmn's series.
     """
 
     how: How = "aid-fd"

@@ -14,10 +14,16 @@ from stillmotion.optim.lars import LARS
 class OptimConfig:
     """How weights are moved.
 
-    lr: for a batch of `lr_batch` videos, scaled in proportion to the batch; lr_batch 0 takes it as it is.
-    batch: videos per step over all processes. weight_decay: not on biases and norms.
-    warmup_epochs: the rate rises linearly from `warmup_lr`. The cosine that follows is counted from epoch 0.
-    clip: largest gradient norm; 0 is no limit.
+    Attributes:
+        name: lars, sgd (both with Nesterov momentum 0.9) or adamw.
+        lr: for a batch of `lr_batch` videos, scaled in proportion to the batch.
+        lr_batch: 0 takes `lr` as it is.
+        weight_decay: not on biases and norms.
+        batch: videos per step over all processes.
+        epochs: passes through the data; the cosine schedule ends with the last.
+        warmup_epochs: the rate rises linearly over these; the cosine is counted from epoch 0 all the same.
+        warmup_lr: where the rise begins, scaled as `lr`.
+        clip: largest gradient norm; 0 is no limit.
     """
 
     name: Literal["sgd", "lars", "adamw"] = "lars"

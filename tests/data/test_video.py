@@ -1,0 +1,200 @@
+import pickle
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from stillmotion.data.video import ArrayVideo, open_video
+from stillmotion.errors import VideoError
+from tests.data.conftest import Write, numbers, painted, write_audio
+
+
+def sequential(path: Path) -> np.ndarray:
+    with av.open(str(path)) as container:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+KINDS = {
+    "mp4": {"name": "a.mp4"},
+    "mp4 with B-frames": {"name": "b.mp4", "b_frames": 3},
+    "mp4 all in one GOP": {"name": "c.mp4", "b_frames": 2, "gop": 250},
+    "mp4 of key frames": {"name": "d.mp4", "gop": 1},
+    "mkv with B-frames": {"name": "e.mkv", "b_frames": 3},
+    "avi": {"name": "f.avi", "codec": "mpeg4"},
+    "avi with B-frames": {"name": "g.avi", "codec": "mpeg4", "b_frames": 2},
+    "avi of H.264 with B-frames": {"name": "h.avi", "b_frames": 3},
+    "transport stream with B-frames": {"name": "i.ts", "b_frames": 2},
+    "webm of VP8": {"name": "j.webm", "codec": "libvpx"},
+    "webm of VP9": {"name": "k.webm", "codec": "libvpx-vp9"},
+    "raw mpeg4 without times": {"name": "l.m4v", "codec": "mpeg4"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_at_any_indices_are_those_of_a_sequential_decode(video: Write, kind: str) -> None:
+    path = video(**KINDS[kind])
+    expected = sequential(path)
+    opened = open_video(path)
+    assert len(opened) == len(expected)
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        indices = rng.integers(0, len(expected), size=rng.integers(1, 9)).tolist()
+        np.testing.assert_array_equal(opened.frames(indices), expected[indices])
+    for index in range(len(expected)):
+        np.testing.assert_array_equal(opened.frames([index])[0], expected[index])
+
+
+@pytest.mark.parametrize("kind", ["mp4 with B-frames", "mkv with B-frames", "avi", "avi with B-frames"])
+def test_index_is_the_number_of_the_frame_that_was_written(video: Write, kind: str) -> None:
+    opened = open_video(video(**KINDS[kind]))
+    wanted = [29, 3, 3, 12, 0, 17]
+    assert numbers(opened.frames(wanted)) == wanted
+
+
+def test_opening_demuxes_but_does_not_decode(video: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = video(b_frames=2)
+    monkeypatch.setattr("stillmotion.data.video._rgb", lambda *_: pytest.fail("converted a frame"))
+    opened = open_video(path)
+    assert (len(opened), opened.fps) == (30, 25.0)
+
+
+def test_only_wanted_frames_are_converted(video: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stillmotion.data import video as module
+
+    converted = []
+    convert = module._rgb
+    monkeypatch.setattr(module, "_rgb", lambda *args: converted.append(1) or convert(*args))
+    open_video(video(b_frames=2)).frames([5, 20, 5])
+    assert len(converted) == 2
+
+
+def test_variable_frame_rate_counts_frames_and_not_time(video: Write) -> None:
+    times = np.cumsum(np.tile([1, 1, 7], 10)).tolist()
+    opened = open_video(video(times=times, b_frames=2))
+    assert len(opened) == 30
+    assert numbers(opened.frames([0, 11, 29])) == [0, 11, 29]
+
+
+def test_odd_sizes_are_kept(video: Write) -> None:
+    assert open_video(video(size=(47, 61))).frames([1]).shape == (1, 47, 61, 3)
+
+
+def test_wrong_frame_count_in_the_header_is_not_believed(video: Write) -> None:
+    path = video("a.avi", codec="mpeg4")
+    content = bytearray(path.read_bytes())
+    for offset in (content.index(b"avih") + 8 + 16, content.index(b"strh") + 8 + 32):
+        content[offset : offset + 4] = (9999).to_bytes(4, "little")
+    path.write_bytes(content)
+    assert len(open_video(path)) == 30
+
+
+def test_metadata_that_is_not_utf8_is_ignored(video: Write) -> None:
+    path = video("a.mkv")
+    with av.open(str(path)) as source, av.open(str(path.with_name("b.mkv")), "w") as target:
+        target.metadata["title"] = "TITLE"
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                target.mux(packet)
+    path = path.with_name("b.mkv")
+    path.write_bytes(path.read_bytes().replace(b"TITLE", b"\xff\xfe\xc3\x28\x80"))
+    assert len(open_video(path)) == 30
+
+
+def broken_files(folder: Path, write: Write) -> dict[str, Path]:
+    """One file of each kind that is no readable video."""
+    whole = write("whole.mp4", frames=60, options={"movflags": "faststart"}).read_bytes()
+    plain = write("plain.mp4", frames=60).read_bytes()
+    made = {
+        "zero bytes": b"",
+        "text": b"this is not a video\n" * 100,
+        "noise": np.random.default_rng(0).bytes(5000),
+        "cut, index at the front": whole[: len(whole) * 2 // 3],
+        "cut, index at the end": plain[: len(plain) * 2 // 3],
+    }
+    paths = {kind: folder / f"{kind}.mp4" for kind in made}
+    for kind, content in made.items():
+        paths[kind].write_bytes(content)
+    paths["text by name"] = folder / "notes.txt"
+    paths["text by name"].write_text("hello\n" * 50)
+    paths["audio only"] = write_audio(folder / "audio only.mp4")
+    paths["missing"] = folder / "missing.mp4"
+    paths["empty folder"] = folder / "empty folder"
+    paths["empty folder"].mkdir()
+    return paths
+
+
+def test_each_kind_of_broken_file_is_one_line_that_names_it(tmp_path: Path, video: Write) -> None:
+    for kind, path in broken_files(tmp_path, video).items():
+        with pytest.raises(VideoError) as caught:
+            open_video(path).frames([0])
+        message = str(caught.value)
+        assert str(path) in message, kind
+        assert "\n" not in message, kind
+
+
+@pytest.mark.parametrize("name", ["a.avi", "a.mkv", "a.ts"])
+def test_truncated_streams_give_their_whole_frames_or_an_error(video: Write, name: str) -> None:
+    path = video(name, codec="mpeg4" if name == "a.avi" else "libx264", frames=60)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    try:
+        opened = open_video(path)
+        wanted = list(range(0, len(opened), 3))
+        assert numbers(opened.frames(wanted)) == [number % 36 for number in wanted]
+    except VideoError as error:
+        assert str(path) in str(error)
+
+
+def test_damaged_middle_is_counted_in_the_message(video: Write) -> None:
+    path = video(frames=40, gop=250)
+    with av.open(str(path)) as container:
+        packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
+    content = bytearray(path.read_bytes())
+    for pos, size in packets[20:]:
+        content[pos + 4 : pos + size] = bytes(size - 4)
+    path.write_bytes(content)
+    with pytest.raises(VideoError, match=r"decode"):
+        open_video(path).frames([0, 39])
+
+
+def test_frames_outside_the_video_are_refused(video: Write) -> None:
+    opened = open_video(video())
+    for index in (30, -1):
+        with pytest.raises(VideoError, match=f"frame {index} asked for; it has frames 0 to 29"):
+            opened.frames([index])
+
+
+def test_frame_folders_are_sorted_naturally_and_know_their_rate(tmp_path: Path) -> None:
+    for number in range(12):
+        cv2.imwrite(str(tmp_path / f"frame{number}.png"), painted(number)[..., ::-1])
+    folder = open_video(tmp_path)
+    assert (len(folder), folder.fps) == (12, 30.0)
+    np.testing.assert_array_equal(folder.frames([10, 2, 2]), np.stack([painted(10), painted(2), painted(2)]))
+    (tmp_path / "fps.txt").write_text("12.5\n")
+    assert open_video(tmp_path).fps == 12.5
+
+
+def test_frame_folders_with_bad_frames_are_video_errors(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "0.png"), painted(0))
+    cv2.imwrite(str(tmp_path / "1.png"), painted(1, 32, 32))
+    (tmp_path / "2.jpg").write_bytes(b"")
+    with pytest.raises(VideoError, match="32×32 and 64×48"):
+        open_video(tmp_path).frames([0, 1])
+    with pytest.raises(VideoError, match=r"2\.jpg"):
+        open_video(tmp_path).frames([2])
+
+
+def test_arrays_are_videos_and_other_arrays_are_not() -> None:
+    array = np.stack([painted(i) for i in range(5)])
+    np.testing.assert_array_equal(ArrayVideo(array, fps=10).frames([4, 0]), array[[4, 0]])
+    with pytest.raises(VideoError, match="uint8"):
+        ArrayVideo(array.astype(np.float32))
+
+
+def test_videos_can_be_sent_to_workers(video: Write) -> None:
+    opened = pickle.loads(pickle.dumps(open_video(video())))
+    assert numbers(opened.frames([7])) == [7]
