@@ -7,7 +7,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -32,7 +31,7 @@ def pretrain_command(args: list[str]) -> None:
     """
     from stillmotion.config import Config
     from stillmotion.recipes import recipe, recipe_names
-    from stillmotion.train.loop import pretrain
+    from stillmotion.train.loop import Interrupted, pretrain
 
     if "--list" in args:
         print("\n".join(recipe_names()))
@@ -56,7 +55,11 @@ def pretrain_command(args: list[str]) -> None:
         config = _with_data(config, data)
     if not config.data.path:
         raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
-    folder = pretrain(config, out)
+    try:
+        folder = pretrain(config, out)
+    except Interrupted as stop:
+        print(f"stillmotion: {stop}", file=sys.stderr)
+        raise SystemExit(130) from None
     if os.environ.get("RANK", "0") == "0":
         print(f"trained: {folder}. Next: stillmotion probe {folder} --data …, or stillmotion report {folder}")
 

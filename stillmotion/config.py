@@ -89,8 +89,9 @@ class Config:
 
 def to_json(value: Any) -> Any:
     """Plain JSON of a configuration; one of several alternatives is told by its "name"."""
-    if dataclasses.is_dataclass(value):
-        named = {"name": value.name} if "name" in getattr(type(value), "__annotations__", {}) else {}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kind: Any = type(value)
+        named = {"name": kind.name} if hasattr(kind, "name") else {}
         return named | {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple | list):
         return [to_json(v) for v in value]
@@ -128,7 +129,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _build(kind: Any, data: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         fields = {f.name for f in dataclasses.fields(kind)}
         given = set(data) - {"name"} if "name" not in fields else set(data)
         if given != fields:
@@ -138,10 +139,10 @@ def _build(kind: Any, data: Any, where: str) -> Any:
             )
         hints = typing.get_type_hints(kind)
         return kind(**{name: _build(hints[name], data[name], f"{where}.{name}") for name in fields})
-    options = [o for o in typing.get_args(kind) if dataclasses.is_dataclass(o)]
+    options: list[Any] = [o for o in typing.get_args(kind) if dataclasses.is_dataclass(o)]
     if isinstance(kind, types.UnionType) and options and isinstance(data, dict):
         for option in options:
             if getattr(option, "name", None) == data.get("name"):
                 return _build(option, data, where)
-        raise StillmotionError(f"{where} is {data.get('name')!r}; known are {[o.name for o in options]}")  # type: ignore[attr-defined]
+        raise StillmotionError(f"{where} is {data.get('name')!r}; known are {[o.name for o in options]}")
     return tuple(data) if isinstance(data, list) else data

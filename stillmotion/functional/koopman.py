@@ -96,6 +96,8 @@ def prediction_loss(
     frames: (b, T, M), T ≥ 3.
     orthogonality: ν, the weight of ‖KᵀK - I‖²_F; the part reported and used is what lies above M - n, the least
         that an operator of rank n can reach.
+    ridge: ε relative to trace(BᵀB)/n; where frames depend on each other linearly, rounding enters the orthogonality
+        as 1e-16/ε², so keep it above 1e-6.
     hold_out: 0 scores K on the transitions it was fitted on, which is zero but for the ridge wherever M > n;
         k fits all but the last k transitions and scores those; "each" scores every transition with K fitted on
         all the others (exact leave-one-out, no refitting).

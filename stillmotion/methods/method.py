@@ -8,7 +8,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
 from stillmotion.methods.byol import BYOLConfig
 from stillmotion.methods.moco import MoCoConfig
+from stillmotion.methods.objective import Objective
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
@@ -88,7 +89,7 @@ class Network(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        options = {"channels": config.channels} if config.channels else {}
+        options: dict[str, Any] = {"channels": config.channels} if config.channels else {}
         self.backbone = create_backbone(config.backbone, **options)
         self.projector = MLP(
             self.backbone.width, config.width, hidden=config.hidden, layers=config.layers, norm=config.norm
@@ -199,7 +200,7 @@ class Method(nn.Module):
         progress: from 0 to 1 over the run; the momentum rises to 1 along a cosine.
         """
         for name, z in keys.items():
-            self.objectives[name].commit(z)
+            self._objective(name).commit(z)
         objective = self.config.objective
         if self.target is not None and isinstance(objective, MoCoConfig | BYOLConfig):
             momentum = 1 - (1 - objective.momentum) * (math.cos(math.pi * progress) + 1) / 2
@@ -212,7 +213,10 @@ class Method(nn.Module):
 
     def frozen(self, epoch: int) -> set[str]:
         """Names of weights that rest in this epoch."""
-        return {f"objectives.{c}.{name}" for c, o in self.objectives.items() for name in o.frozen(epoch)}
+        return {f"objectives.{c}.{name}" for c in self.objectives for name in self._objective(c).frozen(epoch)}
+
+    def _objective(self, component: str) -> Objective:
+        return cast(Objective, self.objectives[component])
 
 
 @contextlib.contextmanager

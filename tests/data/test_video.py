@@ -8,7 +8,7 @@ import pytest
 
 from stillmotion.data.video import ArrayVideo, open_video
 from stillmotion.errors import VideoError
-from tests.data.conftest import Write, numbers, painted, write_audio
+from painted_videos import Write, numbers, painted, write_audio
 
 
 def sequential(path: Path) -> np.ndarray:

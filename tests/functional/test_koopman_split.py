@@ -164,10 +164,10 @@ def test_a_rotation_of_the_channels_rotates_the_halves(how, weight, seed):
 @pytest.mark.parametrize(("t", "m"), [(5, 7), (5, 3)])
 def test_gradients_are_those_of_finite_differences(how, weight, t, m):
     clips = wandering(2, t, m).requires_grad_()
-    distances = (koopman.spectrum(clips.detach()) - 1).abs()
+    distances = (koopman.spectrum(clips.detach(), ridge=1e-3) - 1).abs()
     radius = 0.3
     assert (distances < radius).any()
-    assert (distances - radius).abs().min() > 0.02
+    assert (distances - radius).abs().min() > 0.005
     assert gradcheck(lambda x: koopman.split(x, radius=radius, how=how, weight=weight), clips)
 
 

@@ -1,0 +1,33 @@
+"""The run folder: what it was made for, and whether the same run may go on in it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from stillmotion import distributed
+from stillmotion.config import Config, differences, load_config, to_json
+from stillmotion.errors import StillmotionError
+
+
+def open_folder(folder: Path, config: Config) -> None:
+    """Make the folder and write `config.json`, or check that the run in it is this one."""
+    if (folder / "config.json").exists():
+        there = differences(_comparable(load_config(folder)), _comparable(config))
+        if there:
+            raise StillmotionError(
+                f"{folder} holds another run ({'; '.join(there[:3])}); choose another --out or delete it"
+            )
+    distributed.barrier()
+    if distributed.rank() == 0:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.json").write_text(json.dumps(to_json(config), indent=1))
+        except OSError as error:
+            raise StillmotionError(f"cannot write to {folder}: {error.strerror}") from None
+    distributed.barrier()
+
+
+def _comparable(config: Config) -> Config:
+    """A configuration without what may change between two attempts at the same run."""
+    train = replace(config.train, log_every=0, checkpoint_every=0, threads=0)
+    return replace(config, recipe="", data=replace(config.data, workers=0), train=train)

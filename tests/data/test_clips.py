@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stillmotion.data.clips import random_clips, read_clips, uniform_clips
+from stillmotion.data.video import ArrayVideo
+from stillmotion.errors import StillmotionError
+
+SIZES = {
+    "length": st.integers(1, 200),
+    "frames": st.integers(1, 20),
+    "stride": st.integers(1, 9),
+    "clips": st.integers(1, 5),
+}
+
+
+@given(**SIZES, seed=st.integers(0, 2**32))
+def test_clips_stay_inside_the_video_and_keep_their_stride(
+    length: int, frames: int, stride: int, clips: int, seed: int
+) -> None:
+    drawn = random_clips(length, frames=frames, stride=stride, clips=clips, rng=np.random.default_rng(seed))
+    even = uniform_clips(length, frames=frames, stride=stride, clips=clips)
+    for indices in (drawn, even):
+        assert indices.shape == (clips, frames)
+        assert indices.min() >= 0
+        assert indices.max() < length
+        steps = np.diff(indices, axis=1)
+        fits = (frames - 1) * stride < length
+        assert (steps == stride).all() if fits else ((steps >= 0) & (steps <= stride)).all()
+
+
+def test_short_videos_repeat_their_last_frame() -> None:
+    drawn = random_clips(5, frames=4, stride=3, clips=2, rng=np.random.default_rng(0))
+    assert drawn.tolist() == [[0, 3, 4, 4]] * 2
+
+
+def test_starts_are_independent_and_reach_both_ends() -> None:
+    starts = random_clips(12, frames=4, stride=2, clips=2000, rng=np.random.default_rng(0))[:, 0]
+    assert np.bincount(starts).min() > 200
+    assert starts.max() == 5
+
+
+def test_uniform_clips_run_from_the_first_frame_to_the_last_and_one_is_the_centre() -> None:
+    assert uniform_clips(101, frames=11, stride=1, clips=3)[:, 0].tolist() == [0, 45, 90]
+    assert uniform_clips(101, frames=11, stride=1, clips=1)[0, 5] == 50
+
+
+def test_overlapping_clips_ask_for_each_frame_once() -> None:
+    class Counting(ArrayVideo):
+        def frames(self, indices: list[int]) -> np.ndarray:
+            asked.append(list(indices))
+            return super().frames(indices)
+
+    asked: list[list[int]] = []
+    array = np.random.default_rng(0).integers(0, 255, (10, 4, 5, 3), dtype=np.uint8)
+    indices = np.array([[0, 2, 4], [2, 4, 6], [9, 9, 0]])
+    np.testing.assert_array_equal(read_clips(Counting(array), indices), array[indices])
+    assert asked == [[0, 2, 4, 6, 9]]
+
+
+def test_impossible_sizes_name_the_value() -> None:
+    with pytest.raises(StillmotionError, match="stride is 0"):
+        uniform_clips(10, frames=2, stride=0, clips=1)

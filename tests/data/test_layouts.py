@@ -1,0 +1,117 @@
+"""Each published layout in miniature, with the official file names and formats."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stillmotion.data.sets import HMDB51, UCF101, Kinetics, PathSet, SSv2, open_dataset
+from stillmotion.errors import StillmotionError
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def labelled(videos: PathSet) -> dict[str, int]:
+    return dict(zip((path.name for path in videos.paths), videos.labels["class"].tolist(), strict=True))
+
+
+@pytest.fixture
+def ucf101(tmp_path: Path) -> Path:
+    touch(tmp_path / "UCF-101", "Archery/v_Archery_g01_c01.avi", "Archery/v_Archery_g08_c01.avi")
+    touch(tmp_path / "UCF-101", "Biking/v_Biking_g08_c01.avi")
+    lists = tmp_path / "ucfTrainTestlist"
+    lists.mkdir()
+    (lists / "classInd.txt").write_text("1 ApplyEyeMakeup\r\n2 Archery\r\n3 Biking\r\n")
+    (lists / "trainlist01.txt").write_text(
+        "ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi 1\r\n"
+        "Archery/v_Archery_g08_c01.avi 2\r\n"
+        "Biking/v_Biking_g08_c01.avi 3\r\n"
+    )
+    (lists / "testlist01.txt").write_text("Archery/v_Archery_g01_c01.avi\r\n")
+    (lists / "trainlist02.txt").write_text("Archery/v_Archery_g01_c01.avi 2\r\n")
+    (lists / "testlist02.txt").write_text("Archery/v_Archery_g08_c01.avi\r\n")
+    return tmp_path
+
+
+def test_ucf101_reads_its_lists_and_names_what_is_not_there(ucf101: Path) -> None:
+    train = UCF101(ucf101 / "UCF-101", ucf101 / "ucfTrainTestlist")
+    assert labelled(train) == {"v_Archery_g08_c01.avi": 1, "v_Biking_g08_c01.avi": 2}
+    assert train.missing == ["ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01"]
+    assert train.classes["class"] == ["ApplyEyeMakeup", "Archery", "Biking"]
+    test = UCF101(ucf101 / "UCF-101", ucf101 / "ucfTrainTestlist", split=2, train=False)
+    assert labelled(test) == {"v_Archery_g08_c01.avi": 1}
+
+
+def test_ucf101_is_recognised_by_its_lists(ucf101: Path) -> None:
+    inside = open_dataset(ucf101, split="test")
+    beside = open_dataset(ucf101 / "UCF-101", split="test", annotations=ucf101 / "ucfTrainTestlist")
+    assert labelled(inside) == labelled(beside) == {"v_Archery_g01_c01.avi": 1}  # type: ignore[arg-type]
+    assert len(open_dataset(ucf101)) == 3
+
+
+def test_reencoded_copies_are_found_under_the_official_names(ucf101: Path) -> None:
+    copy = touch(ucf101 / "copy", "Archery/v_Archery_g08_c01.mp4")
+    assert labelled(UCF101(copy, ucf101 / "ucfTrainTestlist")) == {"v_Archery_g08_c01.mp4": 1}
+
+
+@pytest.mark.parametrize("folders", [True, False])
+def test_hmdb51_takes_1_for_training_and_2_for_test(tmp_path: Path, folders: bool) -> None:
+    videos, lists = tmp_path / "hmdb51", tmp_path / "testTrainMulti_7030_splits"
+    for name in ("wave_1", "wave_2", "wave_0"):
+        touch(videos, f"{'wave/' if folders else ''}{name}.avi")
+    touch(videos, f"{'run/' if folders else ''}run_1.avi")
+    lists.mkdir()
+    (lists / "wave_test_split1.txt").write_text("wave_1.avi 1 \nwave_2.avi 2 \nwave_0.avi 0 \n")
+    (lists / "run_test_split1.txt").write_text("run_1.avi 1 \n")
+    assert labelled(HMDB51(videos, lists)) == {"run_1.avi": 0, "wave_1.avi": 1}
+    test = open_dataset(videos, split="test", annotations=lists)
+    assert labelled(test) == {"wave_2.avi": 1}  # type: ignore[arg-type]
+    with pytest.raises(StillmotionError, match="splits are 1 to 3"):
+        HMDB51(videos, lists, split=7)
+
+
+def test_kinetics_finds_timed_names_in_class_folders_or_flat(tmp_path: Path) -> None:
+    header = "label,youtube_id,time_start,time_end,split\n"
+    rows = "air drumming,-AbC_1,3,13,train\nabseiling,xyz,120,130,train\nabseiling,gone,1,11,train\nzumba,v,0,10,val\n"
+    (tmp_path / "train.csv").write_text(header + rows)
+    videos = touch(tmp_path / "videos", "air_drumming/-AbC_1_000003_000013.mp4", "xyz.mkv", "v_000000_000010.mp4")
+    train = Kinetics(videos, tmp_path / "train.csv", split="train")
+    assert labelled(train) == {"-AbC_1_000003_000013.mp4": 1, "xyz.mkv": 0}
+    assert train.missing == ["gone_000001_000011"]
+    assert train.classes["class"] == ["abseiling", "air drumming", "zumba"]
+    val = open_dataset(videos, annotations=tmp_path / "train.csv", split="val")
+    assert labelled(val) == {"v_000000_000010.mp4": 2}  # type: ignore[arg-type]
+
+
+def test_kinetics_in_slowfast_form_is_a_list(tmp_path: Path) -> None:
+    touch(tmp_path, "a_000003_000013.mp4")
+    (tmp_path / "train.csv").write_text(f"{tmp_path}/a_000003_000013.mp4 17\n")
+    assert labelled(open_dataset(tmp_path / "train.csv")) == {"a_000003_000013.mp4": 17}  # type: ignore[arg-type]
+
+
+def test_ssv2_reads_templates_and_allows_unlabelled_test_videos(tmp_path: Path) -> None:
+    videos = touch(tmp_path / "videos", "74225.webm", "9.webm")
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    prefix = "something-something-v2"
+    labels = {"Closing something": "1", "Putting something on something": "0"}
+    (lists / f"{prefix}-labels.json").write_text(json.dumps(labels))
+    item = {"id": "74225", "label": "putting a cup on a box", "template": "Putting [something] on [something]"}
+    (lists / f"{prefix}-validation.json").write_text(json.dumps([item]))
+    (lists / f"{prefix}-test.json").write_text(json.dumps([{"id": "9"}]))
+    found = SSv2(videos, lists / f"{prefix}-labels.json", lists / f"{prefix}-validation.json")
+    assert labelled(found) == {"74225.webm": 0}
+    assert found.classes["class"] == ["Putting something on something", "Closing something"]
+    assert labelled(open_dataset(videos, annotations=lists, split="val")) == {"74225.webm": 0}  # type: ignore[arg-type]
+    assert labelled(open_dataset(videos, annotations=lists, split="test")) == {"9.webm": -1}  # type: ignore[arg-type]
+
+
+def test_a_split_of_which_nothing_is_there_says_so(ucf101: Path, tmp_path: Path) -> None:
+    empty = touch(tmp_path / "other", "x.mp4")
+    with pytest.raises(StillmotionError, match="none of the 3 videos of the split is there; the first is ApplyEye"):
+        UCF101(empty, ucf101 / "ucfTrainTestlist")

@@ -1,0 +1,179 @@
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from painted_videos import painted, write_video
+
+from stillmotion.data.augment import CenterCrops, augment
+from stillmotion.data.loader import Batch, ClipDataset, ClipLoader, EvalDataset, eval_loader
+from stillmotion.data.video import ArrayVideo, Video
+from stillmotion.errors import StillmotionError, VideoError
+
+
+class Arrays:
+    """Videos in memory, each of its own brightness; those in `broken` cannot be read."""
+
+    def __init__(self, count: int, *, broken: tuple[int, ...] = ()) -> None:
+        self.count, self.broken = count, broken
+
+    def __len__(self) -> int:
+        return self.count
+
+    def video(self, i: int) -> Video:
+        if i in self.broken:
+            raise VideoError(f"video-{i}: broken")
+        return ArrayVideo(np.stack([painted(frame + i, 20, 24) for frame in range(12)]))
+
+    def name(self, i: int) -> str:
+        return f"video-{i}"
+
+
+def dataset(count: int = 10, *, broken: tuple[int, ...] = (), strict: bool = False, seed: int = 0) -> ClipDataset:
+    videos = Arrays(count, broken=broken)
+    return ClipDataset(videos, 4, 2, 2, augment("slowfast", size=16), seed=seed, strict=strict)
+
+
+def same(left: list[Batch], right: list[Batch]) -> bool:
+    return len(left) == len(right) and all(
+        torch.equal(a["clips"], b["clips"]) and torch.equal(a["index"], b["index"]) and a["broken"] == b["broken"]
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def test_items_depend_on_seed_epoch_and_index_only() -> None:
+    first = dataset()[1, 3]["clips"]
+    assert first.shape == (2, 3, 4, 16, 16)
+    assert torch.equal(first, dataset()[1, 3]["clips"])
+    for other in (dataset()[2, 3], dataset()[1, 4], dataset(seed=1)[1, 3]):
+        assert not torch.equal(first, other["clips"])
+    assert not torch.equal(first[0], first[1])
+
+
+def test_an_unreadable_video_is_named_and_replaced_by_the_next_readable_one() -> None:
+    item = dataset(broken=(3, 4))[0, 3]
+    assert item["index"] == 5
+    assert item["broken"] == [("video-3", "video-3: broken"), ("video-4", "video-4: broken")]
+    assert torch.equal(item["clips"], dataset()[0, 5]["clips"])
+    assert dataset(broken=(9,))[0, 9]["index"] == 0
+
+
+def test_strict_stops_at_the_first_unreadable_video() -> None:
+    with pytest.raises(VideoError, match="video-3"):
+        dataset(broken=(3,), strict=True)[0, 3]
+
+
+def test_nothing_readable_is_an_error_that_names_the_first() -> None:
+    with pytest.raises(StillmotionError, match="none of the 3 videos can be read; the first, video-1"):
+        dataset(3, broken=(0, 1, 2))[0, 1]
+
+
+def test_an_epoch_shows_each_video_once_in_an_order_of_its_own() -> None:
+    loader = ClipLoader(dataset(12), batch=4)
+    orders = [torch.cat([batch["index"] for batch in loader.epoch(epoch)]).tolist() for epoch in (0, 1, 0)]
+    assert loader.steps_per_epoch == 3
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(12))
+    assert orders[0] == orders[2] != orders[1]
+
+
+def test_two_ranks_together_see_the_batch_of_one() -> None:
+    whole = list(ClipLoader(dataset(11), batch=4).epoch(2))
+    ranks = [list(ClipLoader(dataset(11), batch=2, rank=rank, world=2).epoch(2)) for rank in (0, 1)]
+    assert len(whole) == 2
+    for one, parts in zip(whole, zip(*ranks, strict=True), strict=True):
+        assert torch.equal(one["clips"], torch.cat([part["clips"] for part in parts]))
+        assert torch.equal(one["index"], torch.cat([part["index"] for part in parts]))
+
+
+def test_resuming_within_an_epoch_gives_the_rest_of_it() -> None:
+    loader = ClipLoader(dataset(12), batch=3)
+    assert same(list(loader.epoch(1, start_step=2)), list(loader.epoch(1))[2:])
+    assert list(loader.epoch(1, start_step=4)) == []
+
+
+def test_the_last_batch_is_dropped_or_completed() -> None:
+    assert len(list(ClipLoader(dataset(7), batch=3).epoch(0))) == 2
+    completed = list(ClipLoader(dataset(7), batch=3, drop_last=False).epoch(0))
+    shown = Counter(torch.cat([batch["index"] for batch in completed]).tolist())
+    assert (len(completed), set(shown), shown.total()) == (3, set(range(7)), 9)
+
+
+def test_fewer_videos_than_a_batch_is_an_error_with_the_numbers() -> None:
+    with pytest.raises(StillmotionError, match=r"7 videos are fewer than a batch of 8 \(4 per process on 2 processes\)"):
+        ClipLoader(dataset(7), batch=4, world=2)
+
+
+def test_workers_change_nothing_and_outlive_the_epoch() -> None:
+    data = dataset(8, broken=(2,))
+    alone = ClipLoader(data, batch=2)
+    shared = ClipLoader(data, batch=2, workers=2)
+    next(shared.epoch(0))  # left early
+    assert same(list(shared.epoch(1)), list(alone.epoch(1)))
+    workers = [worker.pid for worker in shared._loader._iterator._workers]  # type: ignore[union-attr]
+    assert same(list(shared.epoch(2, start_step=1)), list(alone.epoch(2, start_step=1)))
+    assert workers == [worker.pid for worker in shared._loader._iterator._workers]  # type: ignore[union-attr]
+
+
+def test_datasets_can_be_pickled() -> None:
+    data = pickle.loads(pickle.dumps(dataset()))
+    assert torch.equal(data[0, 1]["clips"], dataset()[0, 1]["clips"])
+
+
+def test_evaluation_skips_and_names_unreadable_videos() -> None:
+    data = EvalDataset(Arrays(5, broken=(1, 4)), 4, 2, 3, CenterCrops(16, 18, 3))
+    batches = list(eval_loader(data, batch=2))
+    assert [batch["index"].tolist() for batch in batches] == [[0], [2, 3], []]
+    assert [len(batch["clips"]) for batch in batches] == [1, 2, 0]
+    assert batches[1]["clips"].shape == (2, 9, 3, 4, 16, 16)
+    assert [name for batch in batches for name, _ in batch["broken"]] == ["video-1", "video-4"]
+
+
+def test_ranks_of_an_evaluation_share_the_videos() -> None:
+    data = EvalDataset(Arrays(5), 4, 2, 1, CenterCrops(16, 18))
+    shown = [torch.cat([b["index"] for b in eval_loader(data, batch=2, rank=r, world=2)]).tolist() for r in (0, 1)]
+    assert shown == [[0, 2, 4], [1, 3]]
+
+
+INTERRUPTED = """
+import sys, time
+from stillmotion.data.augment import augment
+from stillmotion.data.loader import ClipDataset, ClipLoader
+from stillmotion.data.sets import FolderSet
+
+if __name__ == "__main__":
+    data = ClipDataset(FolderSet(sys.argv[1]), 4, 2, 2, augment("none", size=16))
+    try:
+        for epoch in range(10**6):
+            for batch in ClipLoader(data, batch=2, workers=2).epoch(epoch):
+                print("batch", flush=True)
+                time.sleep(0.1)
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+def test_ctrl_c_stops_parent_and_workers_without_a_word(tmp_path: Path) -> None:
+    for i in range(4):
+        write_video(tmp_path / f"{i}.mp4", frames=10)
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    run = subprocess.Popen(
+        [sys.executable, script, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "batch\n"
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
+    out, err = run.communicate(timeout=60)
+    assert out.endswith("stopped\n")
+    assert err == ""
+    assert run.returncode == 0

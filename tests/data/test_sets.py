@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import pytest
+from painted_videos import painted, write_video
+
+from stillmotion.data.sets import FolderSet, ListSet, PathSet, open_dataset
+from stillmotion.errors import StillmotionError, VideoError
+
+
+def touch(root: Path, *names: str) -> Path:
+    """Empty files: enough for what only looks at names."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def names(videos: PathSet) -> list[str]:
+    assert videos.root is not None
+    return [path.relative_to(videos.root).as_posix() for path in videos.paths]
+
+
+def test_sub_folders_are_classes(tmp_path: Path) -> None:
+    touch(tmp_path, "walk/b.mp4", "walk/a.AVI", "run/deep/c.webm", "run/notes.txt", ".hidden/d.mp4", "walk/.e.mp4")
+    found = FolderSet(tmp_path)
+    assert names(found) == ["run/deep/c.webm", "walk/a.AVI", "walk/b.mp4"]
+    assert found.classes == {"class": ["run", "walk"]}
+    assert found.labels["class"].tolist() == [0, 1, 1]
+
+
+def test_flat_folders_have_no_labels(tmp_path: Path) -> None:
+    found = FolderSet(touch(tmp_path, "a.mp4", "b.mp4"))
+    assert (len(found), found.labels, found.classes) == (2, {}, {})
+
+
+def test_videos_beside_class_folders_have_an_unknown_class(tmp_path: Path) -> None:
+    found = FolderSet(touch(tmp_path, "run/a.mp4", "z.mp4"))
+    assert dict(zip(names(found), found.labels["class"].tolist(), strict=True)) == {"run/a.mp4": 0, "z.mp4": -1}
+
+
+def test_folders_of_frames_are_videos(tmp_path: Path) -> None:
+    import cv2
+
+    for name in ("run/one", "walk/two"):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(3):
+            cv2.imwrite(str(tmp_path / name / f"{number}.png"), painted(number))
+    found = FolderSet(tmp_path)
+    assert names(found) == ["run/one", "walk/two"]
+    assert len(found.video(1)) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "classes"),
+    [
+        ("a.mp4,1\nsub/b c.mp4,0\n", [1, 0], ["0", "1"]),
+        ("a.mp4 1\nsub/b.mp4 0\n", [1, 0], ["0", "1"]),
+        ("a.mp4,run\nsub/b.mp4,walk\n", [0, 1], ["run", "walk"]),
+        ("path,label\na.mp4,1\nsub/b.mp4,0\n", [1, 0], ["0", "1"]),
+        ("\ufeffpath,class,label\na.mp4,run,1\n\nsub/b.mp4,walk,0\n", [1, 0], ["walk", "run"]),
+        ("video,class\na.mp4,run\nsub/b.mp4,\n", [0, -1], ["run"]),
+    ],
+)
+def test_lists_give_labels(tmp_path: Path, text: str, labels: list[int], classes: list[str]) -> None:
+    (tmp_path / "list.csv").write_text(text)
+    found = ListSet(tmp_path / "list.csv")
+    assert names(found)[0] == "a.mp4"
+    assert found.labels["class"].tolist() == labels
+    assert found.classes["class"] == classes
+
+
+def test_lists_of_paths_alone_have_no_labels(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("a.mp4\nmy clip.mp4\n")
+    found = ListSet(tmp_path / "list.txt")
+    assert names(found) == ["a.mp4", "my clip.mp4"]
+    assert found.labels == {}
+
+
+def test_listed_paths_are_looked_for_beside_the_list_then_below_root(tmp_path: Path) -> None:
+    touch(tmp_path, "lists/near.mp4", "videos/near.mp4", "videos/far.mp4", "else/there.mp4")
+    listed = tmp_path / "lists" / "train.csv"
+    listed.write_text(f"near.mp4 0\nfar.mp4 0\n{tmp_path}/else/there.mp4 0\n")
+    found = ListSet(listed, tmp_path / "videos")
+    assert [path.relative_to(tmp_path).as_posix() for path in found.paths] == [
+        "lists/near.mp4",
+        "videos/far.mp4",
+        "else/there.mp4",
+    ]
+
+
+def test_a_listed_path_that_is_missing_is_an_unreadable_video(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("gone.mp4,0\n")
+    with pytest.raises(VideoError, match=r"gone\.mp4: no such file"):
+        ListSet(tmp_path / "list.csv").video(0)
+
+
+SPLITS = "path,class,label,split1,split2,fold\na.mp4,x,0,train,test,1\nb.mp4,y,1,test,train,2\nc.mp4,z,2,train,train,3\n"
+
+
+def test_labels_csv_in_a_folder_is_used_with_its_split_columns(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text(SPLITS)
+    assert names(open_dataset(tmp_path)) == ["a.mp4", "b.mp4", "c.mp4"]  # type: ignore[arg-type]
+    assert names(open_dataset(tmp_path, split="train")) == ["a.mp4", "c.mp4"]  # type: ignore[arg-type]
+    assert names(open_dataset(tmp_path, split="val")) == ["b.mp4"]  # type: ignore[arg-type]
+    assert names(open_dataset(tmp_path, split="test", fold=2)) == ["a.mp4"]  # type: ignore[arg-type]
+    # No column split3: then fold 3 is what is held out.
+    assert names(open_dataset(tmp_path, split="train", fold=3)) == ["a.mp4", "b.mp4"]  # type: ignore[arg-type]
+
+
+def test_parts_of_a_split_number_their_classes_alike(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,class,split1\na.mp4,x,train\nb.mp4,y,test\n")
+    test = open_dataset(tmp_path, split="test")
+    assert test.labels["class"].tolist() == [1]  # type: ignore[attr-defined]
+    assert test.classes["class"] == ["x", "y"]  # type: ignore[attr-defined]
+
+
+def test_split_folders_are_splits(tmp_path: Path) -> None:
+    touch(tmp_path, "train/run/a.mp4", "val/run/b.mp4")
+    assert names(open_dataset(tmp_path, split="train")) == ["run/a.mp4"]  # type: ignore[arg-type]
+    assert names(open_dataset(tmp_path, split="test")) == ["run/b.mp4"]  # type: ignore[arg-type]
+
+
+def test_one_video_is_a_set_of_one(tmp_path: Path) -> None:
+    found = open_dataset(write_video(tmp_path / "a.mp4", frames=5))
+    assert (len(found), len(found.video(0))) == (1, 5)
+
+
+def test_mistakes_are_one_line_with_the_remedy(tmp_path: Path) -> None:
+    touch(tmp_path, "empty/readme.txt", "full/a.mp4")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "labels.csv").write_text(SPLITS)
+    (tmp_path / "nothing.csv").touch()
+    cases = [
+        ({"path": tmp_path / "gone"}, "gone: no such file or folder"),
+        ({"path": tmp_path / "empty"}, r"no video found \(looked for \.mp4"),
+        ({"path": tmp_path / "full", "kind": "imagenet"}, "kind is 'imagenet'; choose one of auto"),
+        ({"path": tmp_path / "full", "split": "train"}, "no sub-folder 'train' and no labels.csv"),
+        ({"path": tmp_path / "full", "annotations": tmp_path / "gone"}, "annotations are"),
+        ({"path": tmp_path / "full", "annotations": tmp_path / "empty"}, "no known annotations"),
+        ({"path": tmp_path / "labels", "split": "test", "fold": 9}, "no fold 9; it has 1, 2, 3"),
+        ({"path": tmp_path / "labels", "split": "best"}, "no row with split1 = best; it has test, train"),
+        ({"path": tmp_path / "nothing.csv"}, "empty list"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(StillmotionError, match=message) as caught:
+            open_dataset(**arguments)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,161 @@
+"""`koopman.prediction_loss` against operators that are fitted one by one, M×M."""
+
+import literal_koopman as literal
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+
+from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.functional import koopman
+
+HOLD_OUTS = (0, 1, 3, "each")
+
+
+def random_clips(b=3, t=6, m=12, *, seed=0, dtype=torch.float64):
+    return torch.randn(b, t, m, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("hold_out", HOLD_OUTS)
+@pytest.mark.parametrize("ridge", [1e-3, 0.1])
+@pytest.mark.parametrize("m", [12, 3, 1])
+def test_prediction_is_that_of_operators_fitted_anew(hold_out, ridge, m):
+    clips = random_clips(m=m)
+    errors = torch.stack([literal.prediction(clip, ridge=ridge, hold_out=hold_out) for clip in clips])
+    plain = koopman.prediction_loss(clips, ridge=ridge, hold_out=hold_out, relative=False)
+    torch.testing.assert_close(plain.prediction, (errors / m).mean())
+    relative = koopman.prediction_loss(clips, ridge=ridge, hold_out=hold_out)
+    sizes = clips[:, :-1].square().sum(2).mean(1)
+    torch.testing.assert_close(relative.prediction, (errors / sizes).mean())
+
+
+@pytest.mark.parametrize("ridge", [1e-4, 0.1])
+@pytest.mark.parametrize("m", [12, 5, 3, 1])
+def test_orthogonality_is_what_the_literal_norm_has_above_its_least_value(ridge, m):
+    clips = random_clips(m=m)
+    expected = torch.stack([literal.orthogonality(clip, ridge=ridge) for clip in clips]).mean()
+    found = koopman.prediction_loss(clips, ridge=ridge)
+    torch.testing.assert_close(found.orthogonality, expected, atol=1e-6, rtol=1e-6)
+
+
+@given(seed=st.integers(0, 1000))
+def test_no_part_is_negative(seed):
+    parts = koopman.prediction_loss(random_clips(seed=seed))
+    assert parts.prediction >= 0
+    assert parts.orthogonality >= 0
+
+
+def test_total_is_the_weighted_sum_of_its_parts():
+    parts = koopman.prediction_loss(random_clips(), orthogonality=0.3)
+    torch.testing.assert_close(parts.total, parts.prediction + 0.3 * parts.orthogonality)
+
+
+def test_without_a_ridge_only_held_out_frames_are_predicted_badly():
+    clips = random_clips()
+    assert koopman.prediction_loss(clips, hold_out=0, ridge=1e-10).prediction < 1e-12
+    assert koopman.prediction_loss(clips, hold_out="each", ridge=1e-10).prediction > 0.1
+
+
+def test_a_rotation_is_predicted_and_orthogonal():
+    angles = torch.arange(8, dtype=torch.float64)[None, :, None] * torch.tensor([0.5, 1.3], dtype=torch.float64)
+    clip = torch.cat([angles.cos(), angles.sin()], 2)
+    for hold_out in (0, 2, "each"):
+        parts = koopman.prediction_loss(clip, hold_out=hold_out, ridge=1e-9)
+        assert parts.prediction < 1e-12
+    # K is orthogonal on its 4 dimensions; the literal norm is 0, which lies n - M above M - n.
+    torch.testing.assert_close(parts.orthogonality, torch.tensor(3.0, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("hold_out", HOLD_OUTS)
+@given(scale=st.floats(1e-6, 1e6))
+def test_scale_does_not_matter_to_the_relative_loss_and_squares_in_the_plain_one(hold_out, scale):
+    clips = random_clips()
+    torch.testing.assert_close(
+        koopman.prediction_loss(scale * clips, hold_out=hold_out), koopman.prediction_loss(clips, hold_out=hold_out)
+    )
+    torch.testing.assert_close(
+        koopman.prediction_loss(scale * clips, hold_out=hold_out, relative=False).prediction,
+        scale**2 * koopman.prediction_loss(clips, hold_out=hold_out, relative=False).prediction,
+    )
+
+
+@given(order=st.permutations(range(3)))
+def test_the_order_of_clips_does_not_matter(order):
+    clips = random_clips()
+    torch.testing.assert_close(koopman.prediction_loss(clips[order]), koopman.prediction_loss(clips))
+
+
+@pytest.mark.parametrize("hold_out", [0, 2, "each"])
+@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("m", [7, 3])
+def test_first_and_second_derivatives_are_those_of_finite_differences(hold_out, relative, m):
+    clips = random_clips(1, 5, m).requires_grad_()
+
+    def loss(x):
+        return koopman.prediction_loss(x, orthogonality=0.1, ridge=0.1, hold_out=hold_out, relative=relative).total
+
+    assert gradcheck(loss, clips)
+    assert gradgradcheck(loss, clips)
+
+
+def difficult(t=8, m=16):
+    some = random_clips(2, t, m, dtype=torch.float32)
+    return {
+        "equal frames": some[:, :1].expand(-1, t, -1).clone(),
+        "zeros": torch.zeros(2, t, m),
+        "huge": 1e18 * some,
+        "minute": 1e-30 * some,
+        "one channel": some[..., :1].clone(),
+        "zeros but for the first frame": torch.cat([some[:, :1], torch.zeros(2, t - 1, m)], 1),
+        "zeros but for the last frame": torch.cat([torch.zeros(2, t - 1, m), some[:, -1:]], 1),
+        "almost zeros but for the last frame": torch.cat([1e-10 * some[:, :-1], some[:, -1:]], 1),
+        "three frames": some[:, :3].clone(),
+        "two frames in turn": some[:, [0, 1] * (t // 2)].clone(),
+        "one wild frame": some.index_fill(1, torch.tensor(3), 1e6),
+    }
+
+
+@pytest.mark.parametrize("kind", difficult())
+@pytest.mark.parametrize("hold_out", [0, 1, "each"])
+@pytest.mark.parametrize("relative", [True, False])
+def test_difficult_clips_have_a_finite_loss_and_gradient(kind, hold_out, relative):
+    clips = difficult()[kind].requires_grad_()
+    parts = koopman.prediction_loss(clips, hold_out=hold_out, relative=relative)
+    assert all(part.isfinite() for part in parts)
+    parts.total.backward()
+    assert clips.grad.isfinite().all()
+
+
+def test_a_loss_that_does_not_fit_its_dtype_is_an_error_that_says_what_to_do():
+    with pytest.raises(NonFiniteError, match=r"does not fit torch.float32 .* use relative=True"):
+        koopman.prediction_loss(1e25 * random_clips(dtype=torch.float32), relative=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_loss_and_gradient_keep_the_frames_dtype(dtype):
+    clips = random_clips(dtype=dtype).requires_grad_()
+    parts = koopman.prediction_loss(clips)
+    exact = koopman.prediction_loss(clips.detach().double())
+    for part, value in zip(parts, exact, strict=True):
+        assert part.dtype == dtype
+        torch.testing.assert_close(part.double(), value, atol=0, rtol=2 * torch.finfo(dtype).eps)
+    parts.total.backward()
+    assert clips.grad.dtype == dtype
+
+
+@pytest.mark.parametrize("hold_out", HOLD_OUTS)
+def test_autocast_leaves_loss_and_gradient_alone(hold_out):
+    clips = random_clips(dtype=torch.float32).requires_grad_()
+    results = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            parts = koopman.prediction_loss(clips, hold_out=hold_out)
+        results.append((*parts, *torch.autograd.grad(parts.total, clips)))
+    torch.testing.assert_close(results[0], results[1], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("hold_out", [-1, 5, 1.5, "all"])
+def test_a_wrong_hold_out_is_named(hold_out):
+    with pytest.raises(StillmotionError, match=rf"hold_out is {hold_out!r}; with 5 transitions it can be 0 to 4"):
+        koopman.prediction_loss(random_clips(), hold_out=hold_out)
