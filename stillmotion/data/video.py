@@ -261,7 +261,8 @@ def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
 
 def _rgb(convert: VideoReformatter, frame: Any, context: Any) -> np.ndarray:
     # The stream's size: a frame of another size (the stream may change midway) is scaled to it.
-    return convert.reformat(frame, width=context.width, height=context.height, format="rgb24").to_ndarray()
+    size = {"width": context.width, "height": context.height}
+    return convert.reformat(frame, format="rgb24", threads=1, **size).to_ndarray()
 
 
 def _checked(name: object, indices: Sequence[int], length: int) -> np.ndarray:

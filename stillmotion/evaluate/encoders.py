@@ -30,12 +30,13 @@ def load_encoder(path_or_recipe: str | Path, *, device: str | None = None) -> tu
         network = Network(config.method.model)
         load_weights(network.backbone, folder / WEIGHTS, prefix="online.backbone.")
         encoder = Encoder(network.backbone, config.method.split).eval()
-    elif str(path_or_recipe) in recipe_names() or folder.name == str(path_or_recipe):
+    elif str(path_or_recipe) in recipe_names():
         config = recipe(str(path_or_recipe))
         encoder = untrained(config)
     else:
         raise StillmotionError(
-            f"{path_or_recipe} is neither a run folder nor a recipe; give what `pretrain --out` wrote to"
+            f"{path_or_recipe} is neither a run folder nor a recipe; give what `pretrain --out` wrote to, or one of "
+            "`stillmotion pretrain --list`"
         )
     return encoder.to(choose_device(device or "cpu")), config
 

@@ -94,7 +94,9 @@ def test_a_listed_path_that_is_missing_is_an_unreadable_video(tmp_path: Path) ->
         ListSet(tmp_path / "list.csv").video(0)
 
 
-SPLITS = "path,class,label,split1,split2,fold\na.mp4,x,0,train,test,1\nb.mp4,y,1,test,train,2\nc.mp4,z,2,train,train,3\n"
+SPLITS = (
+    "path,class,label,split1,split2,fold\na.mp4,x,0,train,test,1\nb.mp4,y,1,test,train,2\nc.mp4,z,2,train,train,3\n"
+)
 
 
 def test_labels_csv_in_a_folder_is_used_with_its_split_columns(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ import av
 import cv2
 import numpy as np
 import pytest
+from painted_videos import Write, numbers, painted, write_audio
 
 from stillmotion.data.video import ArrayVideo, open_video
 from stillmotion.errors import VideoError
-from painted_videos import Write, numbers, painted, write_audio
 
 
 def sequential(path: Path) -> np.ndarray:

@@ -1,0 +1,172 @@
+"""Clips per second of the data path in one process, against whole-file decoding and frame-by-frame augmentation.
+
+    python benchmarks/loader.py [--data FOLDER]
+
+Two clips of 8 frames, stride 4, at 112 px with the SimCLR augmentation, from each video. The baseline decodes every
+frame of a file to a PIL image and augments the chosen ones with PIL and NumPy. The methods take turns on each video,
+and the figures are medians over rounds.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import torch
+from av.video.reformatter import VideoReformatter
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+
+from stillmotion.data.augment import augment
+from stillmotion.data.loader import ClipDataset
+from stillmotion.data.paths import VideoSet
+from stillmotion.data.prepare import prepare
+from stillmotion.data.sets import open_dataset
+from stillmotion.data.video import Video
+
+FRAMES, STRIDE, CLIPS, SIZE = 8, 4, 2, 112
+LIMITS = {"originals": 1.2, "prepared": 4.0}
+
+
+def baseline(path: str, seed: tuple[int, ...]) -> torch.Tensor:
+    """Two augmented clips, the literal way: each frame decoded, each chosen frame augmented by itself."""
+    rng = np.random.default_rng(seed)
+    with av.open(path, metadata_errors="ignore") as container:
+        container.streams.video[0].codec_context.thread_count = 1
+        convert = VideoReformatter()  # one for all frames and on one thread: twice as fast as PyAV's frame.to_image()
+        rgb = (convert.reformat(frame, format="rgb24", threads=1) for frame in container.decode(video=0))
+        images = [Image.fromarray(frame.to_ndarray()) for frame in rgb]
+    clips = []
+    for _ in range(CLIPS):
+        start = rng.integers(0, max(1, len(images) - (FRAMES - 1) * STRIDE))
+        chosen = [images[min(start + STRIDE * i, len(images) - 1)] for i in range(FRAMES)]
+        change = draw(rng, *chosen[0].size)
+        frames = [(np.asarray(change(image), np.float32) / 255 - 0.45) / 0.225 for image in chosen]
+        clips.append(np.stack(frames).transpose(3, 0, 1, 2))
+    return torch.from_numpy(np.stack(clips))
+
+
+def draw(rng: np.random.Generator, width: int, height: int) -> Callable[[Image.Image], Image.Image]:
+    """One SimCLR augmentation, to be applied to each frame of a clip."""
+    area, ratio = width * height * rng.uniform(0.2, 0.766), np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+    w, h = min(width, round((area * ratio) ** 0.5)), min(height, round((area / ratio) ** 0.5))
+    x, y = rng.integers(0, width - w + 1), rng.integers(0, height - h + 1)
+    factors = rng.uniform(0.4, 1.6, 3)
+    jitter, grey, blur, flip = rng.random(4) < (0.8, 0.2, 0.5, 0.5)
+    hue, sigma = int(255 * rng.uniform(-0.15, 0.15)), rng.uniform(0.1, 2.0)
+
+    def change(image: Image.Image) -> Image.Image:
+        image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=(x, y, x + w, y + h))
+        if jitter:
+            image = ImageEnhance.Brightness(image).enhance(factors[0])
+            image = ImageEnhance.Contrast(image).enhance(factors[1])
+            image = ImageEnhance.Color(image).enhance(factors[2])
+            turned = np.array(image.convert("HSV"))
+            turned[..., 0] += np.uint8(hue % 256)
+            image = Image.fromarray(turned, "HSV").convert("RGB")
+        if grey:
+            image = ImageOps.grayscale(image).convert("RGB")
+        if blur:
+            image = image.filter(ImageFilter.GaussianBlur(sigma))
+        return ImageOps.mirror(image) if flip else image
+
+    return change
+
+
+def ours(videos: VideoSet) -> Callable[[int, int], torch.Tensor]:
+    """Items of the data path over these videos, by round and index."""
+    data = ClipDataset(videos, FRAMES, STRIDE, CLIPS, augment("slowfast", size=SIZE), strict=True)
+    return lambda round_, index: data[round_, index]["clips"]
+
+
+def write_videos(folder: Path, *, count: int = 8, frames: int = 250) -> None:
+    """Moving texture at 320×240 in H.264 with one key frame every 250."""
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        ground = cv2.resize(
+            rng.integers(0, 256, (60, 80, 3), dtype=np.uint8), (480, 360), interpolation=cv2.INTER_CUBIC
+        )
+        with av.open(str(folder / f"{number}.mp4"), "w") as container:
+            stream = container.add_stream("libx264", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+            stream.options = {"crf": "23", "preset": "medium", "g": "250", "keyint_min": "250", "sc_threshold": "0"}
+            for i in range(frames):
+                x, y = int(80 + 70 * np.sin(i / 20)), int(60 + 50 * np.cos(i / 15))
+                image = ground[y : y + 240, x : x + 320].copy()
+                cv2.circle(image, (int(i * 3 % 320), 120), 30, (255, 40, 40), -1)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            container.mux(stream.encode(None))
+
+
+def measure(folder: Path, *, videos: int, rounds: int) -> None:
+    """Prints the rates and their ratios to the baseline."""
+    originals = open_dataset(folder)
+    with tempfile.TemporaryDirectory() as copies:
+        chosen = np.linspace(0, len(originals) - 1, min(videos, len(originals))).astype(int).tolist()
+        sample = _Sample(originals, sorted(set(chosen)))
+        prepared = {form: Path(copies, form) for form in ("mp4", "jpeg")}
+        for form, out in prepared.items():
+            prepare(sample, out, form=form)  # type: ignore[arg-type]
+        methods: dict[str, Callable[[int, int], torch.Tensor]] = {
+            "baseline": lambda round_, index: baseline(sample.name(index), (round_, index)),
+            "originals": ours(sample),
+            "prepared": ours(open_dataset(prepared["mp4"])),
+            "prepared as JPEG": ours(open_dataset(prepared["jpeg"])),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in methods}
+        for round_ in range(rounds + 1):
+            spent = dict.fromkeys(methods, 0.0)
+            for index in range(len(sample)):
+                for name, method in methods.items():
+                    started = time.process_time()
+                    method(round_, index)
+                    spent[name] += time.process_time() - started
+            for name in methods if round_ else ():  # the first round warms up
+                seconds[name].append(spent[name] / (CLIPS * len(sample)))
+    print(f"{len(sample)} videos of {folder}, {rounds} rounds, CPU time of one process")
+    base = statistics.median(seconds["baseline"])
+    for name, values in seconds.items():
+        middle = statistics.median(values)
+        limit = f"  (at least {LIMITS[name]}×)" if name in LIMITS else ""
+        print(f"{name:18} {1 / middle:8.1f} clips/s  {base / middle:6.2f}×{limit}")
+
+
+class _Sample:
+    """Some videos of a set."""
+
+    def __init__(self, videos: VideoSet, chosen: list[int]) -> None:
+        self.videos, self.chosen = videos, chosen
+        self.root = getattr(videos, "root", None)
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def video(self, i: int) -> Video:
+        return self.videos.video(self.chosen[i])
+
+    def name(self, i: int) -> str:
+        return self.videos.name(self.chosen[i])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of videos; without it some are made")
+    parser.add_argument("--videos", type=int, default=24, help="at most this many of them, evenly spread")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    if options.data is not None:
+        measure(options.data, videos=options.videos, rounds=options.rounds)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_videos(Path(folder))
+        measure(Path(folder), videos=options.videos, rounds=options.rounds)
+
+
+if __name__ == "__main__":
+    main()

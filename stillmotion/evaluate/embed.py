@@ -1,0 +1,111 @@
+"""`stillmotion embed`: a table of static, dynamic and whole embeddings of videos, as Parquet or npz."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.encoders import load_encoder
+from stillmotion.evaluate.features import Features, Progress, feature_batches, join
+from stillmotion.train.loop import open_videos
+
+_PARTS = ("whole", "static", "dynamic")
+
+
+def embed(
+    run: str | Path,
+    data: str,
+    out: str | Path,
+    *,
+    clips: int = 4,
+    crops: int = 1,
+    kind: str = "auto",
+    split: str | None = None,
+    annotations: str | None = None,
+    batch: int = 16,
+    workers: int = 0,
+    device: str = "auto",
+    say: Callable[[str], None] = print,
+    progress: Progress | None = None,
+) -> Path:
+    """Write the embeddings of videos, each the mean over its clips, with their paths and labels.
+
+    run: a run folder, or a recipe's name for its untrained network. data: what `pretrain --data` takes.
+    out: a .parquet file, whose columns whole, static and dynamic are fixed-size lists of float32, or an .npz file with
+        arrays of the same names; path, and label where known, stand beside them.
+    clips, crops: views of a video. kind, split, annotations: as for `open_dataset`.
+    say: told how many videos were embedded and which could not be read.
+    """
+    file = Path(out)
+    if file.suffix not in (".parquet", ".npz"):
+        raise StillmotionError(f"cannot write {file.name!r}; choose a name that ends in .parquet or .npz")
+    encoder, config = load_encoder(run, device=device)
+    videos = open_videos(
+        replace(config.data, path=data, kind=kind, split=split, annotations=annotations), seed=config.train.seed
+    )
+    parts, done = [], 0
+    for part in feature_batches(encoder, videos, config.data, clips=clips, crops=crops, batch=batch, workers=workers):
+        parts.append(_averaged(part))
+        done += len(part.index) + len(part.broken)
+        if progress is not None:
+            progress(done, len(videos))
+    found = join(parts)
+    columns = {"path": np.array([videos.name(int(i)) for i in found.index])} | _labels(videos, found.index)
+    vectors = {part: getattr(found, part)[:, 0] for part in _PARTS}
+    about = {"run": str(run), "data": data, "clips": clips, "crops": crops}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.part{file.suffix}")
+    (_write_parquet if file.suffix == ".parquet" else _write_npz)(partial, columns, vectors, about)
+    partial.replace(file)
+    width = found.whole.shape[-1]
+    say(f"{len(found.index)} videos embedded in {file}: whole, static and dynamic, {width} channels each")
+    if found.broken:
+        say(f"{len(found.broken)} unreadable videos were skipped:")
+        for _, reason in found.broken:
+            say(f"  {reason}")
+    return file
+
+
+def _averaged(part: Features) -> Features:
+    if len(part.index) == 0:
+        return part
+    means = {name: getattr(part, name).mean(1, keepdims=True) for name in _PARTS}
+    return Features(index=part.index, **means, frames=None, broken=part.broken)
+
+
+def _labels(videos: VideoSet, index: np.ndarray) -> dict[str, np.ndarray]:
+    """The names of the videos' classes, "" where unknown: column `label`, or one for each synthetic factor."""
+    columns = {}
+    for target, numbers in getattr(videos, "labels", {}).items():
+        names: list[str] = videos.classes[target]  # type: ignore[attr-defined]
+        texts = ["" if n == UNKNOWN else names[n] if n < len(names) else str(n) for n in numbers[index]]
+        columns["label" if target == TARGET else target] = np.array(texts)
+    return columns
+
+
+def _write_parquet(
+    file: Path, columns: dict[str, np.ndarray], vectors: dict[str, np.ndarray], about: dict[str, Any]
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table: dict[str, Any] = {}
+    for name, texts in columns.items():
+        table[name] = pa.array([text or None for text in texts.tolist()], pa.string())
+    for name, rows in vectors.items():
+        flat = pa.array(np.ascontiguousarray(rows, np.float32).ravel())
+        table[name] = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+    made = pa.table(table).replace_schema_metadata({"stillmotion": json.dumps(about)})
+    pq.write_table(made, file)
+
+
+def _write_npz(
+    file: Path, columns: dict[str, np.ndarray], vectors: dict[str, np.ndarray], about: dict[str, Any]
+) -> None:
+    with file.open("wb") as opened:
+        np.savez_compressed(opened, stillmotion=np.array(json.dumps(about)), **columns, **vectors)  # type: ignore[arg-type]

@@ -1,0 +1,153 @@
+"""Linear classifiers on frozen features: logistic regression for small sets, SGD for large ones.
+
+Shapes: N videos, V views of each, D channels, C classes.
+"""
+
+import math
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from stillmotion.errors import StillmotionError
+
+GRID = tuple(10.0**e for e in range(-4, 2))  # C of scikit-learn, from strong to weak
+_HELD_OUT = 0.2
+_NORM = 2.0
+
+
+class ProbeResult(NamedTuple):
+    """Accuracy on the test videos; regularisation is the chosen C, None where nothing was chosen."""
+
+    top1: float
+    top5: float
+    regularisation: float | None
+
+
+def linear_probe(
+    train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, *, seed: int = 0
+) -> ProbeResult:
+    """Logistic regression on standardised features, C chosen on a fifth of the training videos.
+
+    train_x, test_x: (N, V, D). Every view of a training video is a sample; a test video is told by the mean of its
+        views' probabilities.
+    train_y, test_y: (N,) ints; videos with label -1 are left out. A test class that was not trained on is missed.
+    seed: which videos are held out; all views of a video are on one side.
+    """
+    train_x, train_y, test_x, test_y = _prepared(train_x, train_y, test_x, test_y)
+    held = held_out(train_y, _HELD_OUT, seed=seed)
+    best = 1.0
+    if held.any():
+        model = LogisticRegression(max_iter=300, warm_start=True)  # each C starts from the one before
+        scores = []
+        for c in GRID:
+            _fit(model.set_params(C=c), train_x[~held], train_y[~held])
+            scores.append(_score(model, train_x[held], train_y[held]))
+        best = GRID[int(np.argmax(scores))]
+    model = _fit(LogisticRegression(C=best, max_iter=300), train_x, train_y)
+    return ProbeResult(*_accuracy(_probabilities(model, test_x), model.classes_, test_y), best)
+
+
+def sgd_probe(
+    train_x: np.ndarray,
+    train_y: np.ndarray,
+    test_x: np.ndarray,
+    test_y: np.ndarray,
+    *,
+    seed: int = 0,
+    epochs: int = 60,
+    warmup_epochs: int = 8,
+    lr: float = 0.5,
+    batch: int = 64,
+) -> ProbeResult:
+    """The linear classifier of the Kinetics protocol: SGD with momentum 0.9, warm-up and cosine, no weight decay.
+
+    Arguments are those of `linear_probe`; every epoch shows one view of each training video, drawn by `seed`.
+    lr: for this batch, on standardised features scaled to a root mean square norm of 2, about the largest at which
+        0.5 is stable however channels are correlated: the rate then means the same for any backbone.
+    """
+    train_x, train_y, test_x, test_y = _prepared(train_x, train_y, test_x, test_y)
+    classes, targets = np.unique(train_y, return_inverse=True)
+    samples, views, width = train_x.shape
+    scale = _NORM / math.sqrt(width)
+    x = torch.from_numpy(train_x * scale).float()
+    y = torch.from_numpy(targets)
+    weight = torch.zeros(len(classes), width, requires_grad=True)
+    bias = torch.zeros(len(classes), requires_grad=True)
+    optimizer = torch.optim.SGD([weight, bias], lr=lr, momentum=0.9, nesterov=True)
+    generator = torch.Generator().manual_seed(seed)
+    steps = -(-samples // batch)
+    for step in range(epochs * steps):
+        epoch, inside = step / steps, step % steps
+        if inside == 0:
+            order = torch.randperm(samples, generator=generator)
+            shown = torch.randint(views, (samples,), generator=generator)
+        for group in optimizer.param_groups:
+            group["lr"] = lr * min(1.0, epoch / warmup_epochs) * (math.cos(math.pi * epoch / epochs) + 1) / 2
+        rows = order[inside * batch : (inside + 1) * batch]
+        loss = F.cross_entropy(F.linear(x[rows, shown[rows]], weight, bias), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        scores = F.linear(torch.from_numpy(test_x * scale).float(), weight, bias)
+        probabilities = scores.softmax(-1).mean(1).numpy()
+    return ProbeResult(*_accuracy(probabilities, classes, test_y), None)
+
+
+def held_out(labels: np.ndarray, share: float, *, seed: int) -> np.ndarray:
+    """A mask of about this share of each class, by chance; a class always keeps its larger part."""
+    rng = np.random.default_rng(seed)
+    mask = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        mask[members[: min(round(share * len(members)), len(members) - 1)]] = True
+    return mask
+
+
+def _prepared(
+    train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Labelled videos only, with every channel standardised by the training views; a constant one is only centred."""
+    for name, x, y in (("training", train_x, train_y), ("test", test_x, test_y)):
+        if x.ndim != 3 or len(x) != len(y):
+            raise StillmotionError(f"{name} features {x.shape} and labels {y.shape} do not fit (N, views, D) and (N,)")
+        if not (y >= 0).any():
+            raise StillmotionError(
+                f"none of the {len(y)} {name} videos has a label; a probe needs labels on both sides"
+            )
+        if not np.isfinite(x).all():
+            raise StillmotionError(f"{name} features hold NaN or infinity; the network that made them diverged")
+    train_x, train_y = train_x[train_y >= 0].astype(np.float64), train_y[train_y >= 0]
+    test_x, test_y = test_x[test_y >= 0].astype(np.float64), test_y[test_y >= 0]
+    if len(np.unique(train_y)) < 2:
+        raise StillmotionError("all training videos have the same label; a probe needs at least two classes")
+    mean, spread = train_x.mean((0, 1)), train_x.std((0, 1))
+    spread[spread <= 1e-9 * np.abs(mean)] = 1.0
+    spread[spread == 0] = 1.0
+    return (train_x - mean) / spread, train_y, (test_x - mean) / spread, test_y
+
+
+def _fit(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> LogisticRegression:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # what is fitted to the last digit does not score better
+        return model.fit(x.reshape(-1, x.shape[-1]), np.repeat(y, x.shape[1]))
+
+
+def _probabilities(model: LogisticRegression, x: np.ndarray) -> np.ndarray:
+    return model.predict_proba(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:2], -1).mean(1)
+
+
+def _score(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> float:
+    return _accuracy(_probabilities(model, x), model.classes_, y)[0]
+
+
+def _accuracy(probabilities: np.ndarray, classes: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Top-1 and top-5; with five classes or fewer, top-5 counts every video whose class was trained on."""
+    ranked = classes[np.argsort(-probabilities, axis=1, kind="stable")]
+    hits = ranked[:, :5] == y[:, None]
+    return float(hits[:, 0].mean()), float(hits.any(1).mean())

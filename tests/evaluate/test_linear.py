@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.linear import GRID, held_out, linear_probe, sgd_probe
+
+
+def clusters(*, classes, videos, views=2, width=16, apart=1.0, noise=1.0, seed=0):
+    """Features (videos, views, width) about one centre per class, and labels; centres are the same for every seed."""
+    centres = np.random.default_rng(99).standard_normal((classes, width)) * apart
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=videos)
+    return centres[y][:, None] + noise * rng.standard_normal((videos, views, width)), y
+
+
+def test_probe_is_scikit_learn_by_hand():
+    x, y = clusters(classes=4, videos=120, apart=0.4)
+    tx, ty = clusters(classes=4, videos=90, apart=0.4, seed=1)
+    found = linear_probe(x, y, tx, ty, seed=3)
+
+    flat = x.reshape(-1, 16)
+    mean, std = flat.mean(0), flat.std(0)
+    held = held_out(y, 0.2, seed=3)
+
+    def fitted(rows, c):
+        samples = ((x[rows] - mean) / std).reshape(-1, 16)
+        return LogisticRegression(C=c, max_iter=2000).fit(samples, np.repeat(y[rows], 2))
+
+    def accuracy(model, some, labels):
+        views = [model.predict_proba((some[:, v] - mean) / std) for v in range(2)]
+        return (model.classes_[np.mean(views, 0).argmax(1)] == labels).mean()
+
+    scores = [accuracy(fitted(~held, c), x[held], y[held]) for c in GRID]
+    best = GRID[int(np.argmax(scores))]
+    assert found.regularisation == best
+    assert found.top1 == pytest.approx(accuracy(fitted(np.ones(120, bool), best), tx, ty))
+
+
+@pytest.mark.parametrize("fit", [linear_probe, sgd_probe])
+def test_probe_of_separable_features_is_perfect(fit):
+    x, y = clusters(classes=3, videos=90, apart=6.0)
+    tx, ty = clusters(classes=3, videos=60, apart=6.0, seed=1)
+    assert fit(x, y, tx, ty)[:2] == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("fit", [linear_probe, sgd_probe])
+def test_probe_of_noise_is_at_chance(fit):
+    x, y = clusters(classes=4, videos=200, apart=0.0)
+    tx, ty = clusters(classes=4, videos=400, apart=0.0, seed=1)
+    assert fit(x, y, tx, ty).top1 == pytest.approx(0.25, abs=0.07)
+
+
+def test_sgd_agrees_with_logistic_regression():
+    x, y = clusters(classes=6, videos=400, views=1, apart=0.5)
+    tx, ty = clusters(classes=6, videos=400, views=1, apart=0.5, seed=1)
+    exact, found = linear_probe(x, y, tx, ty), sgd_probe(x, y, tx, ty)
+    assert 0.5 < exact.top1 < 0.95
+    assert found.top1 == pytest.approx(exact.top1, abs=0.04)
+    assert found.top5 == pytest.approx(exact.top5, abs=0.04)
+
+
+def test_top5_counts_the_five_most_probable_classes():
+    # Ten classes on a line of one-hot features; a test video between six of them favours them in a known order.
+    x, y = np.repeat(np.eye(10), 4, 0)[:, None] * 5, np.repeat(np.arange(10), 4)
+    votes = np.array([5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 0, 0, 0, 0])
+    tests = np.tile(votes, (6, 1))[:, None]
+    found = linear_probe(x, y, tests, np.arange(6))
+    assert found.top1 == pytest.approx(1 / 6)
+    assert found.top5 == pytest.approx(5 / 6)
+
+
+def test_a_video_is_told_by_the_mean_of_its_views_probabilities():
+    x, y = clusters(classes=2, videos=80, width=1, apart=3.0, noise=0.3)
+    sure, unsure = x[y == 0][0, 0], (x[y == 0].mean((0, 1)) + x[y == 1].mean((0, 1))) / 2
+    # Two views that lean a little to class 1 and one that is sure of class 0: a vote says 1, the mean says 0.
+    lean = unsure + 0.05 * np.sign(x[y == 1].mean() - x[y == 0].mean())
+    tests = np.stack([lean, lean, sure])[None]
+    assert linear_probe(x, y, tests, np.array([0])).top1 == 1.0
+
+
+def test_all_views_of_a_video_are_on_one_side_and_every_class_on_both():
+    y = np.repeat([0, 1, 2], [20, 10, 1])
+    mask = held_out(y, 0.2, seed=0)
+    assert [int(mask[y == c].sum()) for c in range(3)] == [4, 2, 0]
+    assert (held_out(y, 0.2, seed=1) != mask).any()
+
+
+def test_unlabelled_videos_are_left_out_and_unseen_classes_are_missed():
+    x, y = clusters(classes=3, videos=90, apart=6.0)
+    tx, ty = clusters(classes=3, videos=60, apart=6.0, seed=1)
+    hidden = np.where(np.arange(60) < 10, -1, ty)
+    whole = linear_probe(x, y, tx, hidden)
+    assert whole.top1 == 1.0
+    without = linear_probe(x, np.where(y == 2, -1, y), tx, ty)
+    assert without.top1 == without.top5 == pytest.approx((ty != 2).mean())
+
+
+@pytest.mark.parametrize("fit", [linear_probe, sgd_probe])
+def test_constant_channels_do_no_harm(fit):
+    x, y = clusters(classes=3, videos=90, apart=6.0)
+    tx, ty = clusters(classes=3, videos=60, apart=6.0, seed=1)
+    flat = [np.concatenate([f, np.full_like(f[..., :2], 7.3), np.zeros_like(f[..., :1])], -1) for f in (x, tx)]
+    assert fit(flat[0].astype(np.float32), y, flat[1].astype(np.float32), ty).top1 == 1.0
+
+
+def test_what_cannot_be_probed_is_said():
+    x, y = clusters(classes=2, videos=10)
+    with pytest.raises(StillmotionError, match="none of the 10 test videos has a label"):
+        linear_probe(x, y, x, np.full(10, -1))
+    with pytest.raises(StillmotionError, match="at least two classes"):
+        linear_probe(x, np.zeros(10, int), x, y)
+    with pytest.raises(StillmotionError, match="NaN"):
+        linear_probe(x * np.nan, y, x, y)
+
+
+def test_one_video_per_class_is_probed_without_a_choice():
+    x, y = np.eye(3)[:, None], np.arange(3)
+    assert linear_probe(x, y, x, y) == (1.0, 1.0, 1.0)

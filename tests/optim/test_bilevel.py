@@ -1,0 +1,311 @@
+"""`hypergradient` against closed forms on quadratics, explicit unrolling, and what it must leave alone."""
+
+import copy
+from typing import get_args
+
+import pytest
+import torch
+from tiny import OBJECTIVES, loss_of, tiny_clips, tiny_method
+from torch.func import functional_call
+
+from stillmotion.errors import StillmotionError
+from stillmotion.optim.bilevel import How, SolverConfig, hypergradient
+
+HOWS = get_args(How)
+BILEVEL = tuple(how for how in HOWS if how not in ("plain", "single-level"))
+solvers = pytest.mark.parametrize("how", HOWS)
+steps = pytest.mark.parametrize("inner_steps", [1, 2, 5])
+RATE = 0.1
+
+
+def vector(weights):
+    return torch.cat([weights["a"].flatten(), weights["b"].flatten()])
+
+
+def start(seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return {
+        "a": torch.randn(3, generator=draw, dtype=torch.float64),
+        "b": torch.randn(2, 2, generator=draw, dtype=torch.float64),
+        "unused": torch.ones(2, dtype=torch.float64),
+    }
+
+
+def hessian():
+    """Positive definite, eigenvalues from 0.5 to 2, not diagonal."""
+    turn = torch.linalg.qr(torch.randn(7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).Q
+    return turn @ torch.diag(torch.linspace(0.5, 2, 7, dtype=torch.float64)) @ turn.T
+
+
+def quadratic(weights):
+    x = vector(weights)
+    return 0.5 * x @ hessian() @ x - x.sum()
+
+
+def wavy(weights):
+    """An inner loss whose Hessian changes from place to place."""
+    x = vector(weights)
+    return (x.sin() * x.roll(1)).sum() + 0.1 * x.square().square().sum()
+
+
+def outer_loss(weights):
+    x = vector(weights)
+    return torch.logsumexp(torch.stack([x.sum(), (2 * x).cos().sum(), x[0] * x[4]]), 0)
+
+
+def inner_path(inner, weights, count):
+    """θ_0 … θ_count by gradient descent with plain autograd, each point a graph on the first."""
+    path = [weights]
+    for _ in range(count):
+        here = path[-1]
+        grads = torch.autograd.grad(inner(here), list(here.values()), create_graph=True, materialize_grads=True)
+        path.append({k: w - RATE * g for (k, w), g in zip(here.items(), grads, strict=True)})
+    return path
+
+
+def leaves(weights):
+    return {k: w.detach().clone().requires_grad_() for k, w in weights.items()}
+
+
+def gradient_of(loss, weights):
+    weights = leaves(weights)
+    return vector(dict(zip(weights, torch.autograd.grad(loss(weights), weights.values(), allow_unused=True))))
+
+
+def solve(how, *, inner=quadratic, outer=outer_loss, weights=None, precision=None, scale=1.0, **options):
+    config = SolverConfig(how, inner_lr=RATE, **options)
+    return hypergradient(inner, outer, weights or start(), config, precision=precision, scale=scale)
+
+
+@pytest.mark.parametrize("how", BILEVEL)
+@steps
+def test_on_a_quadratic_each_solver_has_its_closed_form(how, inner_steps):
+    h, eye = hessian(), torch.eye(7, dtype=torch.float64)
+    x = vector(start())
+    for _ in range(inner_steps):
+        x = x - RATE * (h @ x - 1)
+    g = gradient_of(outer_loss, {"a": x[:3], "b": x[3:].reshape(2, 2)})
+    proximal = eye + RATE * inner_steps * h
+    expected = {
+        "first-order": g,
+        "itd-rmad": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
+        "aid-fd": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
+        "aid-cg": torch.linalg.solve(proximal, g),
+        "aid-nmn": sum(torch.linalg.matrix_power(eye - proximal, k) for k in range(5)) @ g,
+    }
+    found = solve(how, inner_steps=inner_steps, terms=4 if how == "aid-nmn" else 7)
+    # A finite difference in float64 is good to about 1e-8.
+    tolerance = 1e-6 if how == "aid-fd" else 1e-10
+    torch.testing.assert_close(vector(found), expected[how], atol=tolerance, rtol=tolerance)
+
+
+def test_a_long_neumann_series_is_the_inverse_that_conjugate_gradients_find():
+    inverse, series = solve("aid-cg", inner_steps=2, terms=7), solve("aid-nmn", inner_steps=2, terms=60)
+    torch.testing.assert_close(series, inverse, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("how", ["plain", "single-level"])
+def test_without_an_inner_level_the_gradient_is_that_of_the_outer_loss(how):
+    torch.testing.assert_close(vector(solve(how)), gradient_of(outer_loss, start()))
+
+
+@steps
+def test_itd_is_the_gradient_through_explicitly_unrolled_steps(inner_steps):
+    weights = leaves(start())
+    end = inner_path(wavy, weights, inner_steps)[-1]
+    grads = torch.autograd.grad(outer_loss(end), weights.values(), allow_unused=True)
+    expected = vector(dict(zip(weights, grads, strict=True)))
+    found = solve("itd-rmad", inner=wavy, inner_steps=inner_steps)
+    torch.testing.assert_close(vector(found), expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("how", BILEVEL)
+@steps
+def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(how, inner_steps):
+    visited = []
+
+    def watched(weights):
+        visited.append(vector(weights).detach())
+        return outer_loss(weights)
+
+    solve(how, inner=wavy, outer=watched, inner_steps=inner_steps)
+    assert len(visited) == 1
+    expected = vector(inner_path(wavy, leaves(start()), inner_steps)[-1])
+    torch.testing.assert_close(visited[0], expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("central", "order"), [(False, 1), (True, 2)])
+def test_the_error_of_finite_differences_falls_with_the_step_to_its_order(central, order):
+    exact = vector(solve("itd-rmad", inner=wavy))
+    errors, widths = [], []
+    for precision in (torch.bfloat16, torch.float16, torch.float32):
+        found = solve("aid-fd", inner=wavy, central=central, precision=precision)
+        errors.append((vector(found) - exact).norm())
+        widths.append(torch.finfo(precision).eps ** (1 / 3 if central else 1 / 2))
+    for i in range(2):
+        assert errors[i] / errors[i + 1] == pytest.approx((widths[i] / widths[i + 1]) ** order, rel=0.3)
+    at_full_precision = solve("aid-fd", inner=wavy, central=central)
+    assert (vector(at_full_precision) - exact).norm() < 1e-6 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    ("options", "inner_calls"),
+    [
+        ({"how": "plain"}, 0),
+        ({"how": "single-level"}, 0),
+        ({"how": "first-order"}, 3),
+        ({"how": "itd-rmad"}, 3),
+        ({"how": "aid-fd"}, 6),
+        ({"how": "aid-fd", "central": True}, 9),
+        ({"how": "aid-cg"}, 4),
+        ({"how": "aid-nmn"}, 4),
+    ],
+)
+def test_the_outer_loss_is_called_once_and_the_inner_no_oftener_than_said(options, inner_calls):
+    calls = {"inner": 0, "outer": 0}
+
+    def count(name, loss):
+        def counted(weights):
+            calls[name] += 1
+            return loss(weights)
+
+        return counted
+
+    solve(**options, inner=count("inner", wavy), outer=count("outer", outer_loss), inner_steps=3)
+    assert calls == {"inner": inner_calls, "outer": 1}
+
+
+@solvers
+@pytest.mark.parametrize("scale", [2.0**16, 3.0])
+def test_the_scale_of_the_losses_does_not_show_in_the_gradient(how, scale):
+    plain, scaled = solve(how, inner=wavy, inner_steps=2), solve(how, inner=wavy, inner_steps=2, scale=scale)
+    tolerance = 1e-6 if how == "aid-fd" else 1e-12
+    torch.testing.assert_close(scaled, plain, atol=tolerance, rtol=tolerance)
+
+
+@solvers
+def test_weights_are_left_as_they_are_and_gradients_come_without_a_graph(how):
+    weights = {k: torch.nn.Parameter(w) for k, w in start().items()}
+    before = {k: w.detach().clone() for k, w in weights.items()}
+    found = solve(how, inner=wavy, weights=weights, inner_steps=2)
+    assert list(found) == list(weights)
+    for name, weight in weights.items():
+        assert torch.equal(weight, before[name])
+        assert weight.grad is None
+        assert not found[name].requires_grad
+    assert torch.equal(found["unused"], torch.zeros(2, dtype=torch.float64))
+
+
+@solvers
+def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(how):
+    zero = {k: torch.zeros_like(w) for k, w in start().items()}
+    for inner, outer, weights in (
+        (wavy, outer_loss, zero),
+        (wavy, lambda w: 0 * vector(w).sum(), start()),
+        (lambda w: vector(w).sum(), outer_loss, start()),
+    ):
+        found = solve(how, inner=inner, outer=outer, weights=weights, inner_steps=2)
+        assert all(g.isfinite().all() for g in found.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"how": "aid"}, "solver is 'aid'; choose one of plain, "),
+        ({"inner_steps": 0}, "inner_steps 0"),
+        ({"terms": 0}, "terms 0"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(StillmotionError, match=message):
+        SolverConfig(**options)
+
+
+def solve_method(method, clips, how, inner_steps=1):
+    outer = "both" if how == "single-level" else "outer"
+    config = SolverConfig(how, inner_steps=inner_steps, inner_lr=RATE)
+    return hypergradient(
+        loss_of(method, clips, "inner"), loss_of(method, clips, outer), dict(method.trainable()), config
+    )
+
+
+@pytest.mark.parametrize("objective", ["simclr", "moco", "byol"])
+@solvers
+def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_else_moves(objective, how):
+    method, clips = tiny_method(objective).train(), tiny_clips()
+    before = copy.deepcopy(method.state_dict())
+    once = copy.deepcopy(method)
+    here = leaves(method.trainable())
+    if how in BILEVEL:
+        here = inner_path(loss_of(once, clips, "inner"), here, 2)[-1]
+    functional_call(once, here, (clips,))
+    solve_method(method, clips, how, inner_steps=2)
+    for name, value in method.state_dict().items():
+        kind = name.rsplit(".", 1)[-1]
+        if kind == "num_batches_tracked":
+            assert value == 1, name
+        elif kind.startswith("running"):
+            assert not torch.equal(value, before[name]), name
+            torch.testing.assert_close(value, once.state_dict()[name], atol=1e-12, rtol=1e-12)
+        else:
+            assert torch.equal(value, before[name]), name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("composition", ["none", "slow"])
+def test_single_level_is_the_sum_of_both_levels_gradients(objective, composition):
+    method, clips = tiny_method(objective, composition).train(), tiny_clips()
+    weights = leaves(method.trainable())
+    parts = [
+        torch.autograd.grad(loss_of(method, clips, level)(weights), list(weights.values()), materialize_grads=True)
+        for level in ("inner", "outer")
+    ]
+    found = solve_method(method, clips, "single-level")
+    for name, inner, outer in zip(weights, *parts, strict=True):
+        torch.testing.assert_close(found[name], inner + outer, atol=1e-10, rtol=1e-9)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("composition", ["none", "slow"])
+def test_itd_of_a_method_is_the_gradient_through_its_unrolled_steps_and_aid_fd_is_near(objective, composition):
+    method, clips = tiny_method(objective, composition).train(), tiny_clips()
+    weights = leaves(method.trainable())
+    end = inner_path(loss_of(method, clips, "inner"), weights, 1)[-1]
+    loss = loss_of(method, clips, "outer")(end)
+    expected = dict(zip(weights, torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)))
+    torch.testing.assert_close(solve_method(method, clips, "itd-rmad"), expected, atol=1e-9, rtol=1e-9)
+    near = solve_method(method, clips, "aid-fd")
+    size = max(g.abs().max() for g in expected.values())
+    assert max((near[k] - expected[k]).abs().max() for k in weights) < 1e-4 * size
+
+
+@solvers
+def test_strict_prediction_goes_with_every_solver(how):
+    clips = tiny_clips()
+    gradients = [solve_method(tiny_method("simclr", strict=strict).train(), clips, how) for strict in (False, True)]
+    assert all(g.isfinite().all() for g in gradients[1].values())
+    kernel = "online.backbone.layers.0.0.weight"
+    assert torch.equal(gradients[0][kernel], gradients[1][kernel]) == (how == "plain")
+
+
+@solvers
+def test_solvers_work_under_autocast(how):
+    method, clips = tiny_method("simclr").float().train(), tiny_clips().float()
+    exact = solve_method(method, clips, how)
+
+    def run(level):
+        loss = loss_of(method, clips, level)
+
+        def cast(weights):
+            with torch.autocast("cpu", torch.bfloat16):
+                return loss(weights)
+
+        return cast
+
+    config = SolverConfig(how, inner_lr=RATE)
+    outer = "both" if how == "single-level" else "outer"
+    found = hypergradient(run("inner"), run(outer), dict(method.trainable()), config, precision=torch.bfloat16)
+    size = sum(g.square().sum() for g in exact.values()).sqrt()
+    error = sum((found[k].float() - g).square().sum() for k, g in exact.items()).sqrt()
+    assert error < 0.2 * size
+    assert all(g.dtype == torch.float32 for g in found.values())
