@@ -1,0 +1,30 @@
+"""A folder of small encoded videos in two classes."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+
+def write_classes(root: Path, *, videos: int, frames: int = 20, size: int = 40, seed: int = 0) -> Path:
+    """Videos of noise, `videos` in each of the classes dark and light; returns the folder."""
+    rng = np.random.default_rng(seed)
+    for name, level in (("dark", 40), ("light", 180)):
+        (root / name).mkdir(parents=True)
+        for i in range(videos):
+            pixels = rng.integers(level, level + 40, (frames, size, size, 3), np.uint8)
+            _write(root / name / f"{i}.mp4", pixels)
+    return root
+
+
+def _write(path: Path, pixels: np.ndarray) -> None:
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25)
+        stream.height, stream.width = pixels.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        for number, picture in enumerate(pixels):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 25)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))

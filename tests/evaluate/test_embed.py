@@ -1,0 +1,65 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from debug_videos import write_classes
+
+from stillmotion.data.sets import FolderSet
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.embed import embed
+from stillmotion.evaluate.encoders import load_encoder
+from stillmotion.evaluate.features import extract
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes of three videos, one torn file among them, and one video without a class."""
+    folder = write_classes(tmp_path / "videos", videos=3)
+    (folder / "dark" / "1.mp4").write_bytes(b"torn")
+    (folder / "light" / "2.mp4").rename(folder / "loose.mp4")
+    return folder
+
+
+def wanted(run, folder, clips):
+    encoder, config = load_encoder(run)
+    found = extract(encoder, FolderSet(folder), config.data, clips=clips)
+    return {name: found.vector(name) for name in ("whole", "static", "dynamic")}
+
+
+def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
+    said = []
+    out = embed(run, str(folder), tmp_path / "new" / "table.parquet", clips=2, batch=2, say=said.append)
+    table = pq.read_table(out)
+    assert table.schema.field("static").type == pa.list_(pa.float32(), 32)
+    for name, vectors in wanted(run, folder, 2).items():
+        np.testing.assert_allclose(np.array(table[name].to_pylist()), vectors, atol=1e-5)
+    names = [path.rsplit("/", 1)[1] for path in table["path"].to_pylist()]
+    assert names == ["loose.mp4", "0.mp4", "2.mp4", "0.mp4", "1.mp4"]
+    assert table["label"].to_pylist() == [None, "dark", "dark", "light", "light"]
+    assert json.loads(table.schema.metadata[b"stillmotion"])["clips"] == 2
+    assert said[0].startswith("5 videos embedded")
+    assert said[1] == "1 unreadable videos were skipped:"
+    assert "dark/1.mp4" in said[2]
+    assert [p.name for p in out.parent.iterdir()] == ["table.parquet"]
+
+
+def test_npz_holds_the_same_and_no_pickles(run, folder, tmp_path):
+    out = embed(run, str(folder), tmp_path / "table.npz", clips=2, say=lambda text: None)
+    with np.load(out, allow_pickle=False) as table:
+        for name, vectors in wanted(run, folder, 2).items():
+            np.testing.assert_allclose(table[name], vectors, atol=1e-5)
+        assert table["label"].tolist() == ["", "dark", "dark", "light", "light"]
+        assert table["whole"].dtype == np.float32
+
+
+def test_drawn_videos_carry_their_factors(run, tmp_path):
+    table = pq.read_table(embed(run, "synthetic", tmp_path / "t.parquet", clips=1, say=lambda text: None))
+    assert table.num_rows == 64
+    assert set(table["trajectory"].to_pylist()) == {"horizontal", "vertical", "circling", "zooming"}
+
+
+def test_another_ending_is_refused_before_any_work(run, tmp_path):
+    with pytest.raises(StillmotionError, match=r"ends in \.parquet or \.npz"):
+        embed(run, "nowhere", tmp_path / "t.csv")
