@@ -98,7 +98,7 @@ class SyntheticVideo:
         self._foreground = np.full(3, rng.uniform(0.75, 1.0) * 255) + rng.uniform(-25, 0, 3)
         self._radius = config.size * config.shape_scale * rng.uniform(0.8, 1.2)
         self._angle = rng.uniform(-0.3, 0.3)
-        self._level, self._depth = rng.uniform(0.15, 0.25), rng.uniform(0.12, 0.2)
+        self._level, self._depth = rng.uniform(0.45, 0.6), rng.uniform(0.2, 0.3)
         self._light_phase, self._phase = rng.uniform(0, 2 * math.pi, 2)
         self._period = rng.uniform(7.0, 11.0)
         self._reach = config.size * rng.uniform(0.16, 0.24)
@@ -115,8 +115,7 @@ class SyntheticVideo:
         size, subpixel = self._config.size, 4
         light = np.array([self._light(t) for t in times], np.float32)
         canvas = np.empty((len(times), size, size, 3), np.float32)
-        # Light is added, not multiplied: how it changes must not tell the hue.
-        canvas[:] = self._background * 0.5 + 255 * light[:, None, None, None]
+        canvas[:] = light[:, None, None, None] * self._background
         for frame, t in zip(canvas, times, strict=True):
             outline = np.round(self._outline(t) * 2**subpixel).astype(np.int32)
             cv2.fillPoly(frame, [outline], self._foreground.tolist(), cv2.LINE_8, subpixel)

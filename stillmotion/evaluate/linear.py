@@ -47,7 +47,7 @@ def linear_probe(
         for c in GRID:
             _fit(model.set_params(C=c), train_x[~held], train_y[~held])
             scores.append(_score(model, train_x[held], train_y[held]))
-        best = GRID[int(np.argmax(scores))]
+        best = max(zip(scores, GRID, strict=True))[1]
     model = _fit(LogisticRegression(C=best, max_iter=300), train_x, train_y)
     return ProbeResult(*_accuracy(_probabilities(model, test_x), model.classes_, test_y), best)
 
@@ -142,8 +142,11 @@ def _probabilities(model: LogisticRegression, x: np.ndarray) -> np.ndarray:
     return model.predict_proba(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:2], -1).mean(1)
 
 
-def _score(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> float:
-    return _accuracy(_probabilities(model, x), model.classes_, y)[0]
+def _score(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Accuracy, and log-likelihood to choose among equals: on few videos many C are equally accurate."""
+    probabilities = _probabilities(model, x)
+    own = probabilities[np.arange(len(y)), np.searchsorted(model.classes_, y)]
+    return _accuracy(probabilities, model.classes_, y)[0], float(np.log(own.clip(1e-12)).mean())
 
 
 def _accuracy(probabilities: np.ndarray, classes: np.ndarray, y: np.ndarray) -> tuple[float, float]:

@@ -98,8 +98,9 @@ def test_hue_turns_colours_and_keeps_luma_and_grey() -> None:
 def test_crops_have_the_areas_and_ratios_of_the_recipe() -> None:
     box = augment("slowfast", size=32).draw(np.random.default_rng(0), 4000, 240, 320).box
     top, left, height, width = box.T
-    assert (top >= 0).all() and (left >= 0).all()
-    assert (top + height <= 240).all() and (left + width <= 320).all()
+    assert min(top.min(), left.min()) >= 0
+    assert (top + height).max() <= 240
+    assert (left + width).max() <= 320
     area, ratio = height * width / (240 * 320), width / height
     assert 0.19 < area.min() < 0.22
     assert 0.74 < area.max() < 0.78

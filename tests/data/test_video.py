@@ -136,17 +136,22 @@ def test_each_kind_of_broken_file_is_one_line_that_names_it(tmp_path: Path, vide
         assert "\n" not in message, kind
 
 
-@pytest.mark.parametrize("name", ["a.avi", "a.mkv", "a.ts"])
-def test_truncated_streams_give_their_whole_frames_or_an_error(video: Write, name: str) -> None:
-    path = video(name, codec="mpeg4" if name == "a.avi" else "libx264", frames=60)
+@pytest.mark.parametrize("name", ["a.mkv", "a.ts"])
+def test_formats_made_for_streaming_give_the_whole_frames_before_a_cut(video: Write, name: str) -> None:
+    path = video(name, frames=36)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    try:
-        opened = open_video(path)
-        wanted = list(range(0, len(opened), 3))
-        assert numbers(opened.frames(wanted)) == [number % 36 for number in wanted]
-    except VideoError as error:
-        assert str(path) in str(error)
+    opened = open_video(path)
+    assert 0 < len(opened) < 36
+    assert numbers(opened.frames(range(len(opened)))) == list(range(len(opened)))
+
+
+def test_an_avi_cut_within_a_frame_is_called_truncated(video: Write) -> None:
+    path = video("a.avi", codec="mpeg4")
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(b"00dc", 0, content.rindex(b"idx1")) + 12])
+    with pytest.raises(VideoError, match="truncated; 29 of 30 frames are there"):
+        open_video(path)
 
 
 def test_damaged_middle_is_counted_in_the_message(video: Write) -> None:
