@@ -39,6 +39,8 @@ class SolverConfig:
         inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
         inner_lr: γ, the size of those steps.
         central: aid-fd takes a central difference: one more pass, an error of second order in its step.
+        difference: aid-fd's step as a share of the weights' norm. Not small, because the gradient of a ReLU network
+            jumps: at 3e-4 the jumps drown H v, and above 3e-2 its curvature is passed over.
         terms: iterations of aid-cg, or terms of aid-nmn's series.
     """
 
@@ -46,11 +48,14 @@ class SolverConfig:
     inner_steps: int = 1
     inner_lr: float = 0.1
     central: bool = False
+    difference: float = 0.01
     terms: int = 5
 
     def __post_init__(self) -> None:
         if self.how not in get_args(How):
             raise StillmotionError(f"solver is {self.how!r}; choose one of {', '.join(get_args(How))}")
+        if not self.difference > 0:
+            raise StillmotionError(f"difference is {self.difference}; it must be positive (0.01 is a good start)")
         if self.inner_steps < 1 or self.terms < 1:
             raise StillmotionError(
                 f"inner_steps {self.inner_steps} and terms {self.terms} must be at least 1 (--solver.how plain has no "
@@ -72,7 +77,7 @@ def hypergradient(
     inner, outer: from weights to this rank's mean loss. `outer` is called exactly once, and `inner` only where there
         is an inner level.
     weights: by name; those that a loss does not use get a zero gradient.
-    precision: the dtype that autocast computes the losses in, if any; finite differences widen their step to it.
+    precision: the dtype that autocast computes the losses in, if any; no finite difference is taken below its rounding.
     scale: losses are multiplied by it before, and gradients divided by it after each backward pass, against
         underflow in float16.
     """
@@ -97,13 +102,16 @@ def hypergradient(
             gradient = _subtract(gradient, _hessian_product(local, point, gradient), config.inner_lr)
     elif config.how == "aid-fd":
 
+        dtype = precision or next(iter(start.values())).dtype
+        share = max(config.difference, torch.finfo(dtype).eps)
+
         def inner_gradient(w: Weights) -> Weights:
             w = _leaves(w)
             return _averaged(_gradient(inner(w), w, scale))
 
         for _ in range(config.inner_steps):
             base = None if config.central else first_step
-            product = _finite_difference(inner_gradient, start, gradient, base, precision)
+            product = _finite_difference(inner_gradient, start, gradient, base, share)
             gradient = _subtract(gradient, product, config.inner_lr)
     elif config.how in ("aid-cg", "aid-nmn"):
         local = _gradient(inner(start), start, scale, create_graph=True)
@@ -152,14 +160,11 @@ def _finite_difference(
     weights: Weights,
     v: Weights,
     base: Weights | None,
-    precision: torch.dtype | None,
+    share: float,
 ) -> Weights:
     """H v ≈ (∇(θ + εv) - ∇(θ)) / ε, or the central difference where no base ∇(θ) is given."""
-    # In units of the weights' own size the step is the square (or cube) root of the rounding error.
-    rounding = torch.finfo(precision or next(iter(weights.values())).dtype).eps
     size = _norm(weights).detach()
-    size = torch.where(size > 0, size, 1)
-    step = rounding ** (1 / 2 if base is not None else 1 / 3) * size / _norm(v).clamp_min(1e-30)
+    step = share * torch.where(size > 0, size, 1) / _norm(v).clamp_min(1e-30)
     ahead = gradient(_subtract(weights, v, -step))
     if base is not None:
         return {k: (ahead[k] - base[k]) / step for k in weights}

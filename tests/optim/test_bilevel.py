@@ -94,9 +94,7 @@ def test_on_a_quadratic_each_solver_has_its_closed_form(how, inner_steps):
         "aid-nmn": sum(torch.linalg.matrix_power(eye - proximal, k) for k in range(5)) @ g,
     }
     found = solve(how, inner_steps=inner_steps, terms=4 if how == "aid-nmn" else 7)
-    # A finite difference in float64 is good to about 1e-8.
-    tolerance = 1e-6 if how == "aid-fd" else 1e-10
-    torch.testing.assert_close(vector(found), expected[how], atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(vector(found), expected[how], atol=1e-10, rtol=1e-10)
 
 
 def test_a_long_neumann_series_is_the_inverse_that_conjugate_gradients_find():
@@ -137,15 +135,18 @@ def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(how, i
 @pytest.mark.parametrize(("central", "order"), [(False, 1), (True, 2)])
 def test_the_error_of_finite_differences_falls_with_the_step_to_its_order(central, order):
     exact = vector(solve("itd-rmad", inner=wavy))
-    errors, widths = [], []
-    for precision in (torch.bfloat16, torch.float16, torch.float32):
-        found = solve("aid-fd", inner=wavy, central=central, precision=precision)
-        errors.append((vector(found) - exact).norm())
-        widths.append(torch.finfo(precision).eps ** (1 / 3 if central else 1 / 2))
-    for i in range(2):
-        assert errors[i] / errors[i + 1] == pytest.approx((widths[i] / widths[i + 1]) ** order, rel=0.3)
-    at_full_precision = solve("aid-fd", inner=wavy, central=central)
-    assert (vector(at_full_precision) - exact).norm() < 1e-6 * exact.norm()
+    errors = [
+        (vector(solve("aid-fd", inner=wavy, central=central, difference=difference)) - exact).norm()
+        for difference in (1e-2, 1e-3, 1e-4)
+    ]
+    for wide, narrow in zip(errors, errors[1:], strict=False):
+        assert wide / narrow == pytest.approx(10**order, rel=0.2)
+
+
+def test_no_finite_difference_is_taken_below_the_rounding_of_the_precision():
+    found = solve("aid-fd", inner=wavy, difference=1e-12, precision=torch.bfloat16)
+    expected = solve("aid-fd", inner=wavy, difference=torch.finfo(torch.bfloat16).eps)
+    torch.testing.assert_close(found, expected, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +180,7 @@ def test_the_outer_loss_is_called_once_and_the_inner_no_oftener_than_said(option
 @pytest.mark.parametrize("scale", [2.0**16, 3.0])
 def test_the_scale_of_the_losses_does_not_show_in_the_gradient(how, scale):
     plain, scaled = solve(how, inner=wavy, inner_steps=2), solve(how, inner=wavy, inner_steps=2, scale=scale)
-    tolerance = 1e-6 if how == "aid-fd" else 1e-12
-    torch.testing.assert_close(scaled, plain, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(scaled, plain, atol=1e-11, rtol=1e-11)
 
 
 @solvers
@@ -214,6 +214,7 @@ def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(how
         ({"how": "aid"}, "solver is 'aid'; choose one of plain, "),
         ({"inner_steps": 0}, "inner_steps 0"),
         ({"terms": 0}, "terms 0"),
+        ({"difference": 0.0}, "difference is 0.0; it must be positive"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -221,9 +222,9 @@ def test_wrong_options_are_named(options, message):
         SolverConfig(**options)
 
 
-def solve_method(method, clips, how, inner_steps=1):
+def solve_method(method, clips, how, **options):
     outer = "both" if how == "single-level" else "outer"
-    config = SolverConfig(how, inner_steps=inner_steps, inner_lr=RATE)
+    config = SolverConfig(how, **{"inner_lr": RATE, **options})
     return hypergradient(
         loss_of(method, clips, "inner"), loss_of(method, clips, outer), dict(method.trainable()), config
     )
@@ -274,7 +275,8 @@ def test_itd_of_a_method_is_the_gradient_through_its_unrolled_steps_and_aid_fd_i
     loss = loss_of(method, clips, "outer")(end)
     expected = dict(zip(weights, torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)))
     torch.testing.assert_close(solve_method(method, clips, "itd-rmad"), expected, atol=1e-9, rtol=1e-9)
-    near = solve_method(method, clips, "aid-fd")
+    # So near that no ReLU changes sides.
+    near = solve_method(method, clips, "aid-fd", difference=1e-9)
     size = max(g.abs().max() for g in expected.values())
     assert max((near[k] - expected[k]).abs().max() for k in weights) < 1e-4 * size
 
@@ -290,8 +292,9 @@ def test_strict_prediction_goes_with_every_solver(how):
 
 @solvers
 def test_solvers_work_under_autocast(how):
-    method, clips = tiny_method("simclr").float().train(), tiny_clips().float()
-    exact = solve_method(method, clips, how)
+    method, clips = tiny_method("simclr").float().train(), tiny_clips(8).float()
+    rate = 1e-4  # a network this small is curved so much that with more the solution depends on the rounding
+    exact = solve_method(method, clips, how, inner_lr=rate)
 
     def run(level):
         loss = loss_of(method, clips, level)
@@ -302,7 +305,7 @@ def test_solvers_work_under_autocast(how):
 
         return cast
 
-    config = SolverConfig(how, inner_lr=RATE)
+    config = SolverConfig(how, inner_lr=rate)
     outer = "both" if how == "single-level" else "outer"
     found = hypergradient(run("inner"), run(outer), dict(method.trainable()), config, precision=torch.bfloat16)
     size = sum(g.square().sum() for g in exact.values()).sqrt()
