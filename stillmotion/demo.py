@@ -1,6 +1,6 @@
 """The demonstration: what plain contrastive learning misses, learned on this machine in minutes.
 
-Each run is a process of its own on one core (`python -m stillmotion.demo RECIPE SEED FOLDER`), resumable like any other.
+Each run is a process of its own on one core (`python -m stillmotion.demo RECIPE SEED FOLDER`) and resumes like any other.
 """
 
 import json

@@ -292,9 +292,9 @@ def test_strict_prediction_goes_with_every_solver(how):
 
 @solvers
 def test_solvers_work_under_autocast(how):
-    method, clips = tiny_method("simclr").float().train(), tiny_clips(8).float()
-    rate = 1e-4  # a network this small is curved so much that with more the solution depends on the rounding
-    exact = solve_method(method, clips, how, inner_lr=rate)
+    # A strong ridge, because the default's curvature in a network this small makes a lot of bfloat16's rounding.
+    method, clips = tiny_method("simclr", ridge=0.3, orthogonality=1e-4).float().train(), tiny_clips(8).float()
+    exact = solve_method(method, clips, how)
 
     def run(level):
         loss = loss_of(method, clips, level)
@@ -305,10 +305,11 @@ def test_solvers_work_under_autocast(how):
 
         return cast
 
-    config = SolverConfig(how, inner_lr=rate)
+    config = SolverConfig(how, inner_lr=RATE)
     outer = "both" if how == "single-level" else "outer"
     found = hypergradient(run("inner"), run(outer), dict(method.trainable()), config, precision=torch.bfloat16)
     size = sum(g.square().sum() for g in exact.values()).sqrt()
     error = sum((found[k].float() - g).square().sum() for k, g in exact.items()).sqrt()
+    print(how, error/size)
     assert error < 0.2 * size
     assert all(g.dtype == torch.float32 for g in found.values())
