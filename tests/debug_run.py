@@ -11,7 +11,7 @@ from stillmotion.train.loop import pretrain
 
 
 @cache
-def debug_run(name: str = "debug-bod-simclr") -> Path:
+def debug_run(name: str) -> Path:
     """A run folder of this recipe, kept until the process ends."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,32 +1,30 @@
 """`stillmotion probe`: what a linear classifier reads off frozen features, by label or by synthetic factor."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from stillmotion.config import Config
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.sets import open_dataset
 from stillmotion.data.synthetic import SyntheticSet
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.encoders import load_encoder, untrained
-from stillmotion.evaluate.features import KINDS, Features, Kind, Progress, extract
+from stillmotion.evaluate.features import KINDS, Kind, Progress, extract
 from stillmotion.evaluate.linear import ProbeResult, held_out, linear_probe, sgd_probe
+from stillmotion.evaluate.subset import Subset
 from stillmotion.nn.encoder import Encoder
 from stillmotion.train.process import choose_device
 
-__all__ = ["PRESETS", "ProbeResult", "linear_probe", "probe", "result_lines", "sgd_probe"]
+__all__ = ["PRESETS", "ProbeResult", "accuracy_text", "linear_probe", "probe", "result_lines", "sgd_probe"]
 
 RESULTS = "probe.json"
 # Of the videos drawn for a probe: apart from every training seed, so that all runs are probed on the same videos.
 SYNTHETIC_SEEDS = (1_000_001, 1_000_002)
 _TEST_SHARE = 0.3
-
-Labels = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -47,18 +45,6 @@ PRESETS = {
     "small": Preset(linear_probe, clips=4, crops=1, full=False),
     "k400": Preset(sgd_probe, clips=10, crops=3, full=True),
 }
-
-
-@dataclass(frozen=True)
-class _Side:
-    """The training or the test half: videos, and which of them, by number in the set."""
-
-    videos: VideoSet
-    labels: Labels
-    chosen: np.ndarray
-    clips: int
-    crops: int
-    full: bool
 
 
 def probe(
@@ -96,9 +82,11 @@ def probe(
     encoder, config = load_encoder(run, device=device)
     rule = PRESETS[preset] if clips is None else replace(PRESETS[preset], clips=clips)
     if data == "synthetic":
-        train, test, split = _synthetic(config, rule, videos)
+        drawn = replace(config.data.synthetic, videos=videos, confound=())
+        train, test = (Subset(SyntheticSet(drawn, seed=s), np.arange(videos)) for s in SYNTHETIC_SEEDS)
+        split = "drawn apart, unconfounded"
     else:
-        train, test, split = _labelled(data, rule, kind=kind, fold=fold, annotations=annotations, seed=seed)
+        train, test, split = _labelled(data, kind=kind, fold=fold, annotations=annotations, seed=seed)
 
     networks: dict[str, Encoder] = {"trained" if Path(run).is_dir() else "untrained": encoder}
     if untrained_too:
@@ -106,12 +94,23 @@ def probe(
     accuracies: dict[str, Any] = {}
     broken: dict[str, str] = {}
     for name, network in networks.items():
-        sides = []
-        for side in (train, test):
-            found = _features(network, side, config, batch=batch, workers=workers, progress=progress)
-            broken |= dict(found.broken)
-            sides.append((found, {t: y[side.chosen[found.index]] for t, y in side.labels.items()}))
-        (train_x, train_y), (test_x, test_y) = sides
+        train_x, test_x = (
+            extract(
+                network,
+                half,
+                config.data,
+                clips=rule.clips,
+                crops=rule.crops if half is test else 1,
+                full=rule.full and half is test,
+                batch=batch,
+                workers=workers,
+                progress=progress,
+            )
+            for half in (train, test)
+        )
+        broken |= dict(train_x.broken + test_x.broken)
+        train_y = {target: y[train_x.index] for target, y in train.labels.items()}
+        test_y = {target: y[test_x.index] for target, y in test.labels.items()}
         accuracies[name] = {
             of: {
                 target: rule.fit(
@@ -154,7 +153,7 @@ def result_lines(results: dict[str, Any]) -> list[str]:
     ]
     for network, by_kind in results["accuracy"].items():
         for kind, by_target in by_kind.items():
-            cells = [_cell(by_target[t], results["chance"][t]) for t in targets]
+            cells = [accuracy_text(by_target[t], results["chance"][t]) for t in targets]
             lines.append(f"{network:<12}{kind:<10}" + "".join(f"{c:>{width}}" for c in cells))
     lines.append(f"{'majority class':<22}" + "".join(f"{results['majority'][t]:>{width}.3f}" for t in targets))
     if results["broken"]:
@@ -163,69 +162,18 @@ def result_lines(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _cell(result: dict[str, float], chance: float) -> str:
+def accuracy_text(result: Mapping[str, float], chance: float) -> str:
+    """Top-1, and top-5 where there are more than five classes."""
     return f"{result['top1']:.3f}" + (f"/{result['top5']:.3f}" if chance < 1 / 5 else "")
 
 
-def _features(
-    encoder: Encoder, side: _Side, config: Config, *, batch: int, workers: int, progress: Progress | None
-) -> Features:
-    return extract(
-        encoder,
-        Subset(side.videos, side.chosen),
-        config.data,
-        clips=side.clips,
-        crops=side.crops,
-        full=side.full,
-        batch=batch,
-        workers=workers,
-        progress=progress,
-    )
-
-
-@dataclass(frozen=True)
-class Subset:
-    """Some videos of a set."""
-
-    videos: VideoSet
-    chosen: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.chosen)
-
-    def video(self, i: int) -> Any:
-        return self.videos.video(int(self.chosen[i]))
-
-    def name(self, i: int) -> str:
-        return self.videos.name(int(self.chosen[i]))
-
-
-def _sides(
-    train: VideoSet, train_chosen: np.ndarray, test: VideoSet, test_chosen: np.ndarray, rule: Preset
-) -> tuple[_Side, _Side]:
-    return (
-        _Side(train, _labels(train), train_chosen, rule.clips, 1, False),
-        _Side(test, _labels(test), test_chosen, rule.clips, rule.crops, rule.full),
-    )
-
-
-def _labels(videos: VideoSet) -> Labels:
-    return getattr(videos, "labels", {})
-
-
-def _synthetic(config: Config, rule: Preset, videos: int) -> tuple[_Side, _Side, str]:
-    drawn = replace(config.data.synthetic, videos=videos, confound=())
-    train, test = (SyntheticSet(drawn, seed=s) for s in SYNTHETIC_SEEDS)
-    return (*_sides(train, np.arange(videos), test, np.arange(videos), rule), "drawn apart, unconfounded")
-
-
 def _labelled(
-    data: str, rule: Preset, *, kind: str, fold: int | None, annotations: str | None, seed: int
-) -> tuple[_Side, _Side, str]:
-    """Training and test half of a labelled set, and how they came about."""
+    data: str, *, kind: str, fold: int | None, annotations: str | None, seed: int
+) -> tuple[Subset, Subset, str]:
+    """The labelled videos of a set's training and test half, and how the halves came about."""
 
-    def opened(split: str | None) -> VideoSet:
-        return open_dataset(data, kind=kind, split=split, fold=fold, annotations=annotations)
+    def opened(split: str | None) -> Subset:
+        return _known(open_dataset(data, kind=kind, split=split, fold=fold, annotations=annotations))
 
     everything = opened(None)
     for name in ("test", "val"):
@@ -233,23 +181,21 @@ def _labelled(
             train, test = opened("train"), opened(name)
         except StillmotionError:
             continue  # this set has no such split
-        apart = not {train.name(i) for i in range(len(train))} & {test.name(i) for i in range(len(test))}
-        if apart and _known(train).any() and _known(test).any():
-            which = f"the set's own train and {name} split" + (f", fold {fold}" if fold else "")
-            return (*_sides(train, np.flatnonzero(_known(train)), test, np.flatnonzero(_known(test)), rule), which)
-    known = np.flatnonzero(_known(everything))
-    if len(known) == 0:
+        shared = {train.name(i) for i in range(len(train))} & {test.name(i) for i in range(len(test))}
+        if len(train) and len(test) and not shared:
+            return train, test, f"the set's own train and {name} split" + (f", fold {fold}" if fold else "")
+    if len(everything) == 0:
         raise StillmotionError(f"{data} has no labels; a probe needs class/video folders or a list `path,label`")
-    first = next(iter(_labels(everything).values()))
-    mask = held_out(first[known], _TEST_SHARE, seed=seed)
-    which = f"parted 70/30 by seed {seed}, every class alike"
-    return (*_sides(everything, known[~mask], everything, known[mask], rule), which)
+    mask = held_out(next(iter(everything.labels.values())), _TEST_SHARE, seed=seed)
+    train, test = (Subset(everything, np.flatnonzero(part)) for part in (~mask, mask))
+    return train, test, f"parted 70/30 by seed {seed}, every class alike"
 
 
-def _known(videos: VideoSet) -> np.ndarray:
-    """Which videos have a label."""
-    labels = _labels(videos)
-    return np.any([y >= 0 for y in labels.values()], axis=0) if labels else np.zeros(len(videos), bool)
+def _known(videos: VideoSet) -> Subset:
+    """The videos that have a label."""
+    labels: Mapping[str, np.ndarray] = getattr(videos, "labels", {})
+    known = np.any([y >= 0 for y in labels.values()], axis=0) if labels else np.zeros(len(videos), bool)
+    return Subset(videos, np.flatnonzero(known))
 
 
 def _majority(train_y: np.ndarray, test_y: np.ndarray) -> float:

@@ -1,7 +1,7 @@
 """The Koopman operator of a clip, its spectrum split at 1, and how well it predicts (BOD-VCL, Eq. 18–21).
 
 A clip's embeddings are B = [x_1 … x_{T-1}] and F = [x_2 … x_T] (columns, M×n with n = T-1); K = F B⁺ is M×M but
-of rank ≤ n. Nothing here forms it: everything is read off the T×T Gram matrix in float64, so that the cost does
+of rank ≤ n. Nothing here forms it: everything is read off the T×T Gram matrix in float64, and what follows it does
 not depend on M. With B = Q Lᵀ (L the Cholesky factor of BᵀB + εI), K in the orthonormal coordinates Q is the n×n
 matrix L⁻¹ BᵀF L⁻ᵀ, and both halves of the split are weighted sums of the frames: a T-vector of weights per clip.
 What differs from the paper: a ridge in place of the bare pseudo-inverse, two splitters beside the hard threshold,
@@ -14,6 +14,7 @@ import math
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from stillmotion.errors import NonFiniteError, StillmotionError
@@ -63,15 +64,15 @@ def split(
     def frame_weights(coordinates: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(factor.mT, coordinates[..., None], upper=True)[..., 0]
 
-    static_weights = frame_weights(kept)
     if weight == "project":
-        static = torch.einsum("bt,btm->bm", static_weights, x[:, :-1])
-        dynamic = x.mean(1) - static
+        static_weights = F.pad(frame_weights(kept), (0, 1))
+        dynamic_weights = 1 / frames.shape[1] - static_weights
     elif weight == "advance":
-        static = torch.einsum("bt,btm->bm", static_weights, x[:, 1:])
-        dynamic = torch.einsum("bt,btm->bm", frame_weights(mean - kept), x[:, 1:])
+        static_weights = F.pad(frame_weights(kept), (1, 0))
+        dynamic_weights = F.pad(frame_weights(mean - kept), (1, 0))
     else:
         raise StillmotionError(f"weight is {weight!r}; choose project or advance")
+    static, dynamic = (torch.stack([static_weights, dynamic_weights], 1) @ x).unbind(1)
     return static.to(frames.dtype), dynamic.to(frames.dtype)
 
 
@@ -163,10 +164,10 @@ def _float64(frames: Tensor) -> Tensor:
 
 def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
     """XᵀX divided by trace(BᵀB)/n, which is returned beside it."""
-    squares = x.square().sum(2)
+    gram = x @ x.mT
+    squares = gram.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(squares[:, :-1].mean(1), _FLATTEST * squares.mean(1)).clamp_min(_SMALLEST)
-    unit = x * scale.rsqrt()[:, None, None]
-    return unit @ unit.mT, scale
+    return gram / scale[:, None, None], scale
 
 
 def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -101,7 +101,6 @@ def hypergradient(
         for point, local in reversed(path):
             gradient = _subtract(gradient, _hessian_product(local, point, gradient), config.inner_lr)
     elif config.how == "aid-fd":
-
         dtype = precision or next(iter(start.values())).dtype
         share = max(config.difference, torch.finfo(dtype).eps)
 

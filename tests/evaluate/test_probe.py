@@ -1,6 +1,5 @@
 import json
 
-import numpy as np
 import pytest
 from debug_videos import write_classes
 
@@ -9,7 +8,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.encoders import load_encoder
 from stillmotion.evaluate.features import extract
 from stillmotion.evaluate.linear import linear_probe
-from stillmotion.evaluate.probe import Subset, probe, result_lines
+from stillmotion.evaluate.probe import probe, result_lines
 
 
 def test_synthetic_probe_tells_every_factor_of_both_networks(run):
@@ -78,18 +77,3 @@ def test_videos_without_labels_cannot_be_probed(run, tmp_path):
         probe(run, str(folder / "dark"))
     with pytest.raises(StillmotionError, match="no preset 'huge'"):
         probe(run, preset="huge")
-
-
-def test_a_subset_keeps_names_and_videos():
-    class Numbers:
-        def __len__(self):
-            return 5
-
-        def name(self, i):
-            return f"n{i}"
-
-        def video(self, i):
-            return i
-
-    some = Subset(Numbers(), np.array([4, 2]))
-    assert [len(some), some.name(0), some.video(1)] == [2, "n4", 2]

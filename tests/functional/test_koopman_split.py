@@ -1,5 +1,7 @@
 """`koopman.split` against the literal M×M operator, and the properties it promises."""
 
+from itertools import pairwise
+
 import literal_koopman as literal
 import pytest
 import torch
@@ -86,7 +88,7 @@ def test_slow_split_of_a_normal_operator_tends_to_the_threshold_as_power_grows(w
         (koopman.split(clip, radius=0.15, power=power, weight=weight, ridge=1e-13)[0] - hard).norm().item()
         for power in (1, 2, 4, 8)
     ]
-    assert all(after < before / 4 for before, after in zip(errors, errors[1:], strict=False))
+    assert all(after < before / 4 for before, after in pairwise(errors))
     assert errors[-1] < 1e-6 * hard.norm()
 
 

@@ -1,6 +1,7 @@
 """`hypergradient` against closed forms on quadratics, explicit unrolling, and what it must leave alone."""
 
 import copy
+from itertools import pairwise
 from typing import get_args
 
 import pytest
@@ -69,7 +70,8 @@ def leaves(weights):
 
 def gradient_of(loss, weights):
     weights = leaves(weights)
-    return vector(dict(zip(weights, torch.autograd.grad(loss(weights), weights.values(), allow_unused=True))))
+    grads = torch.autograd.grad(loss(weights), weights.values(), allow_unused=True)
+    return vector(dict(zip(weights, grads, strict=True)))
 
 
 def solve(how, *, inner=quadratic, outer=outer_loss, weights=None, precision=None, scale=1.0, **options):
@@ -139,7 +141,7 @@ def test_the_error_of_finite_differences_falls_with_the_step_to_its_order(centra
         (vector(solve("aid-fd", inner=wavy, central=central, difference=difference)) - exact).norm()
         for difference in (1e-2, 1e-3, 1e-4)
     ]
-    for wide, narrow in zip(errors, errors[1:], strict=False):
+    for wide, narrow in pairwise(errors):
         assert wide / narrow == pytest.approx(10**order, rel=0.2)
 
 
@@ -273,7 +275,8 @@ def test_itd_of_a_method_is_the_gradient_through_its_unrolled_steps_and_aid_fd_i
     weights = leaves(method.trainable())
     end = inner_path(loss_of(method, clips, "inner"), weights, 1)[-1]
     loss = loss_of(method, clips, "outer")(end)
-    expected = dict(zip(weights, torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)))
+    grads = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+    expected = dict(zip(weights, grads, strict=True))
     torch.testing.assert_close(solve_method(method, clips, "itd-rmad"), expected, atol=1e-9, rtol=1e-9)
     # So near that no ReLU changes sides.
     near = solve_method(method, clips, "aid-fd", difference=1e-9)
@@ -292,8 +295,8 @@ def test_strict_prediction_goes_with_every_solver(how):
 
 @solvers
 def test_solvers_work_under_autocast(how):
-    # A strong ridge, because the default's curvature in a network this small makes a lot of bfloat16's rounding.
-    method, clips = tiny_method("simclr", ridge=0.3, orthogonality=1e-4).float().train(), tiny_clips(8).float()
+    # Whole and without a norm in the head, because more curvature in a network this small enlarges the rounding.
+    method, clips = tiny_method("simclr", "none", norm=False).float().train(), tiny_clips(8).float()
     exact = solve_method(method, clips, how)
 
     def run(level):
@@ -310,6 +313,5 @@ def test_solvers_work_under_autocast(how):
     found = hypergradient(run("inner"), run(outer), dict(method.trainable()), config, precision=torch.bfloat16)
     size = sum(g.square().sum() for g in exact.values()).sqrt()
     error = sum((found[k].float() - g).square().sum() for k, g in exact.items()).sqrt()
-    print(how, error/size)
-    assert error < 0.2 * size
+    assert error < 0.15 * size
     assert all(g.dtype == torch.float32 for g in found.values())

@@ -1,0 +1,119 @@
+"""One training step of each solver against plain V-SimCLR: CPU time and peak memory, same network and batch.
+
+    python benchmarks/step.py            ratios (a minute)
+    python benchmarks/step.py --probe    also train the demo with each solver and probe it (several minutes each)
+
+Limits: first order ≤ 2.2×, aid-fd ≤ 3.2×, peak memory ≤ 1.1×. Every variant runs in processes of its own, interleaved;
+time is the least CPU second of a step on one thread, memory the growth of the resident set over the loaded process.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from stillmotion.config import Config
+from stillmotion.evaluate.probe import probe
+from stillmotion.methods.method import Method, ModelConfig
+from stillmotion.nn.encoder import SplitConfig
+from stillmotion.optim.bilevel import SolverConfig
+from stillmotion.recipes import recipe
+from stillmotion.train.loop import pretrain
+from stillmotion.train.solve import solve
+
+VARIANTS: dict[str, tuple[str, int]] = {  # solver, and clips that the inner level sees (0: all)
+    "V-SimCLR": ("plain", 0),
+    "split, no inner level": ("plain", 0),
+    "single level": ("single-level", 0),
+    "first order": ("first-order", 0),
+    "first order, one clip": ("first-order", 1),
+    "aid-fd": ("aid-fd", 0),
+    "aid-fd, one clip": ("aid-fd", 1),
+    "itd-rmad": ("itd-rmad", 0),
+    "aid-cg": ("aid-cg", 0),
+}
+LIMITS = {"first order": 2.2, "aid-fd": 3.2}
+
+
+def configured(config: Config, variant: str) -> Config:
+    how, clips = VARIANTS[variant]
+    split = SplitConfig(how="none") if variant == "V-SimCLR" else SplitConfig()
+    prediction = replace(config.method.prediction, clips=clips)
+    method = replace(config.method, split=split, prediction=prediction)
+    return replace(config, method=method, solver=replace(config.solver, how=how))
+
+
+def measure(variant: str, batch: int, steps: int) -> dict[str, float]:
+    """In this process: CPU seconds of a step and the growth of memory in MiB."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = recipe("debug-simclr")
+    model = ModelConfig(backbone="small_resnet3d", channels=(16, 32, 64, 128), hidden=256, layers=2)
+    config = configured(
+        replace(config, method=replace(config.method, model=model), solver=SolverConfig(how="plain")), variant
+    )
+    method = Method(config.method).train()
+    clips = torch.randn(batch, 2, 3, 8, 48, 48)
+    weights = method.trainable()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    for _ in range(steps):
+        start = time.process_time()
+        _, gradient = solve(method, clips, config)
+        with torch.no_grad():
+            for name, p in weights.items():
+                p -= 1e-3 * gradient[name]
+        seconds.append(time.process_time() - start)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": min(seconds), "memory": (after - before) / 1024}
+
+
+def accuracy(variant: str) -> dict[str, float]:
+    """Probe accuracies of the demo trained with this solver, seed 0."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = pretrain(configured(recipe("demo-bod-simclr"), variant), Path(folder) / "run")
+        found = probe(run, "synthetic", kinds=("both",))["accuracy"]["trained"]["both"]
+    return {factor: cell["top1"] for factor, cell in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--probe", action="store_true")
+    parser.add_argument("--only", choices=VARIANTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(measure(options.only, options.batch, options.steps)))
+        return
+    found: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
+    for _ in range(options.rounds):
+        for variant in VARIANTS:
+            command = [sys.executable, __file__, "--only", variant]
+            command += ["--batch", str(options.batch), "--steps", str(options.steps)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            found[variant].append(json.loads(done.stdout))
+    time_of = {v: min(r["seconds"] for r in rows) for v, rows in found.items()}
+    memory_of = {v: statistics.median(r["memory"] for r in rows) for v, rows in found.items()}
+    print(f"{'':<24}{'seconds':>9}{'time':>8}{'memory':>8}{'limit':>7}")
+    for variant in VARIANTS:
+        ratio, memory = time_of[variant] / time_of["V-SimCLR"], memory_of[variant] / memory_of["V-SimCLR"]
+        limit = f"{LIMITS[variant]:.1f}×" if variant in LIMITS else ""
+        print(f"{variant:<24}{time_of[variant]:>9.3f}{ratio:>7.2f}×{memory:>7.2f}×{limit:>7}", flush=True)
+    if options.probe:
+        for variant in VARIANTS:
+            cells = "  ".join(f"{factor} {value:.3f}" for factor, value in accuracy(variant).items())
+            print(f"{variant:<24}{cells}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

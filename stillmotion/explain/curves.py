@@ -1,0 +1,45 @@
+"""The course of training: every loss part of one or several runs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from stillmotion.explain.figure import colours, legend, new_axes
+from stillmotion.train.log import read_metrics
+
+_LOSS = "loss/"
+
+
+def loss_curves(runs: Mapping[str, str | Path]) -> dict[str, Figure]:
+    """A figure for each loss part that any of the runs has, with a line for each run that has it.
+
+    runs: folders by the name that the legend gives them. A run without metrics has no line.
+    """
+    curves = {name: read_metrics(folder) for name, folder in runs.items()}
+    colour = colours(list(runs))
+    parts = dict.fromkeys(key for found in curves.values() for key in found if key.startswith(_LOSS))
+    figures = {}
+    for part in parts:
+        figure, axes = new_axes(title=part.removeprefix(_LOSS))
+        shown = {name: np.array(found[part]) for name, found in curves.items() if part in found}
+        for name, points in shown.items():
+            steps, values = points.T
+            axes.plot(steps, values, color=colour[name], alpha=0.3, linewidth=0.8)
+            axes.plot(steps, smooth(values), color=colour[name], linewidth=1.6, label=name)
+        axes.set_xlabel("step")
+        axes.yaxis.set_major_formatter(lambda value, place: f"{value:.4g}")
+        if len(runs) > 1:
+            legend(axes)
+        figures[part.removeprefix(_LOSS)] = figure
+    return figures
+
+
+def smooth(values: np.ndarray) -> np.ndarray:
+    """A centred running mean over a twentieth of the course; shorter windows at both ends."""
+    half = len(values) // 40
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    start, stop = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
+    return (sums[stop] - sums[start]) / (stop - start)

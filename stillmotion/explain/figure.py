@@ -1,0 +1,64 @@
+"""Figures without global state: made with matplotlib's objects, given to a page as SVG in the page's own colours."""
+
+import io
+import re
+from collections.abc import Sequence
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+INK = "#1b1f24"  # stands for the text colour of the page that holds the figure
+PALETTE = ("#e08a2e", "#3485c9", "#4aa564", "#b3559a", "#c8523f", "#7d6bc4")
+GREY = "#8d96a0"
+
+_ENLARGED = 6.4  # rem an inch at most, so that letters are of one size in all figures of a wide page
+_HEAD = re.compile(r"^.*?<svg[^>]*viewBox=\"([^\"]*)\"[^>]*>", re.DOTALL)
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+
+
+def new_axes(*, width: float = 4.2, height: float = 2.8, title: str = "") -> tuple[Figure, Axes]:
+    """A figure of this size in inches with one pair of axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    tidy(axes, title=title)
+    return figure, axes
+
+
+def tidy(axes: Axes, *, title: str = "") -> None:
+    """Give axes the look that all figures share."""
+    axes.set_title(title, color=INK, fontsize=10, loc="left")
+    axes.patch.set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.tick_params(colors=INK, labelsize=8, color=GREY)
+    axes.xaxis.label.set(color=INK, fontsize=9)
+    axes.yaxis.label.set(color=INK, fontsize=9)
+    axes.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def legend(axes: Axes) -> None:
+    """Names of the lines or bars, in the text colour, without a box."""
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+
+
+def colours(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each name, the same wherever the names come in the same order; what is untrained is grey."""
+    free = iter(PALETTE * (1 + len(names) // len(PALETTE)))
+    return {name: GREY if name == "untrained" else next(free) for name in names}
+
+
+def inline_svg(figure: Figure, label: str) -> str:
+    """The figure as an <svg> element for an HTML page; `label` says what it shows to those who cannot see it."""
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
+        figure.savefig(text, format="svg", transparent=True)
+    spoken = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    body = _METADATA.sub("", text.getvalue())
+    # Within HTML the name spaces are known, and a page that names no other host is seen to need none.
+    wide = f"max-width:{_ENLARGED * figure.get_figwidth():.0f}rem"
+    body = _HEAD.sub(rf'<svg viewBox="\1" style="{wide}" role="img" aria-label="{spoken}">', body, count=1)
+    return body.replace(INK, "currentColor")

@@ -1,0 +1,87 @@
+"""What a page is made of. The template draws each kind of block; nothing here knows HTML."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from matplotlib.figure import Figure
+
+from stillmotion.explain.figure import inline_svg
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph of plain text."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to be typed."""
+
+    kind: ClassVar[str] = "code"
+    text: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures side by side, as inline SVG; where the page is narrow, one below the other."""
+
+    kind: ClassVar[str] = "figures"
+    svgs: Sequence[str]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header; the first column names the row. strong: (row, column) of cells to stress."""
+
+    kind: ClassVar[str] = "table"
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    strong: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A moving picture as a data URI, and what is to be said about it."""
+
+    source: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Thumbnails:
+    """Moving pictures in a row."""
+
+    kind: ClassVar[str] = "thumbnails"
+    items: Sequence[Thumbnail]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """A query beside its nearest videos, by the name of what they are nearest in."""
+
+    kind: ClassVar[str] = "neighbours"
+    query: Thumbnail
+    nearest: Mapping[str, Sequence[Thumbnail]]
+
+
+Block = Text | Code | Figures | Table | Thumbnails | Neighbours
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and its blocks."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+def figures(drawn: Mapping[str, Figure], *, caption: str = "") -> Figures:
+    """A block of matplotlib figures; their keys say what they show to those who cannot see them."""
+    return Figures([inline_svg(figure, label) for label, figure in drawn.items()], caption)

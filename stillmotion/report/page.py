@@ -1,0 +1,156 @@
+"""A page that holds everything it shows, and the page of a pre-training run."""
+
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from stillmotion.config import Config, load_config
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.probe import RESULTS, accuracy_text
+from stillmotion.evaluate.subset import Subset
+from stillmotion.explain.bars import accuracy_bars
+from stillmotion.explain.curves import loss_curves
+from stillmotion.report.blocks import Block, Section, Table, Text, figures
+from stillmotion.report.views import View, look, neighbour_blocks, similarity_blocks, spectrum_blocks
+from stillmotion.train.loop import open_videos
+
+_LOOKED_AT = 64
+_QUERIES = 4
+_OBJECTIVES = {"simclr": "SimCLR's InfoNCE", "moco": "MoCo", "byol": "BYOL", "swav": "SwAV", "vicreg": "VICReg"}
+_BARS = "Top-1 accuracy by the part of the embedding; both is static ⊕ dynamic. The untrained bar is of both, too."
+
+
+def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Path:
+    """Write one HTML file that needs no other file and no network."""
+    template = (resources.files("stillmotion.report") / "page.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(environment.from_string(template).render(title=title, sections=sections), encoding="utf-8")
+    return file
+
+
+def run_report(run: str | Path) -> Path:
+    """Write a run's `report.html`: what was trained, curves, probes, and how the encoder sees some of its videos.
+
+    What cannot be shown, because the videos are out of reach or no probe was made, is said in its place.
+    """
+    folder = Path(run)
+    config = load_config(folder)
+    sections = [
+        Section("What was trained", training_blocks(config)),
+        Section("Losses", curve_blocks({config.recipe or folder.name: folder})),
+        Section("Linear probes", _probe_blocks(folder)),
+    ]
+    name = config.recipe or folder.name
+    try:
+        view = look(folder, _some_videos(config))
+    except StillmotionError as error:
+        sections.append(Section("Eigenvalues, similarity and neighbours", [Text(f"Not shown: {error}.")]))
+    else:
+        sections += [
+            Section("Eigenvalues of its clips", spectrum_blocks({name: view})),
+            Section("How alike frames stay", similarity_blocks({name: view})),
+            Section("Nearest neighbours", _neighbours(view)),
+        ]
+    return write_page(folder / "report.html", f"Pre-training run: {folder.name}", sections)
+
+
+def training_blocks(config: Config) -> list[Block]:
+    """A run's composition in words, and its main settings."""
+    data, model, optim = config.data, config.method.model, config.optim
+    settings = [
+        ["recipe", config.recipe or "none"],
+        ["videos", data.path],
+        ["clips", f"{data.clips} of a video, {data.frames} frames at stride {data.stride}, {data.size} px"],
+        ["augmentation", data.augment],
+        ["backbone", " ".join([model.backbone, "–".join(map(str, model.channels))]).strip()],
+        ["projection head", f"{model.layers} layers to {model.width} channels"],
+        ["optimiser", f"{optim.name}, rate {optim.lr * optim.scale:g}, batch {optim.batch}, {optim.epochs} epochs"],
+        ["seed", str(config.train.seed)],
+    ]
+    return [Text(composition(config)), Table(["setting", "value"], settings)]
+
+
+def composition(config: Config) -> str:
+    """Which point of the grid a run is, in a sentence."""
+    split, solver = config.method.split, config.solver
+    what = f"The objective is {_OBJECTIVES[config.method.objective.name]}"
+    if split.how == "none":
+        what += " on the whole embedding"
+    else:
+        what += (
+            f", once on the static and once on the dynamic half of each clip: per-frame embeddings are split by a "
+            f"Koopman operator ({split.how}, radius {split.radius:g}, {split.weight})"
+        )
+    if solver.how == "plain":
+        return what + "; there is no inner level."
+    if solver.how == "single-level":
+        return what + "; the prediction loss is minimised together with it."
+    steps = f"{solver.inner_steps} step" + "s" * (solver.inner_steps > 1)
+    return f"{what}. The prediction loss is an inner level of {steps}, solved by {solver.how}."
+
+
+def curve_blocks(runs: dict[str, Path]) -> list[Block]:
+    """Every loss part of the runs."""
+    drawn = {f"loss part {part}": figure for part, figure in loss_curves(runs).items()}
+    if not drawn:
+        return [Text("No step was logged yet.")]
+    return [figures(drawn, caption="Every part of the loss over the steps: as logged (thin) and smoothed.")]
+
+
+def probe_table(results: dict[str, Any]) -> Table:
+    """The numbers of `probe.json`."""
+    targets = list(results["chance"])
+    rows = [
+        [f"{network}, {kind}", *(accuracy_text(cells[t], results["chance"][t]) for t in targets)]
+        for network, kinds in results["accuracy"].items()
+        for kind, cells in kinds.items()
+    ]
+    rows.append(["commonest class", *(f"{results['majority'][t]:.3f}" for t in targets)])
+    caption = (
+        f"Accuracy of linear classifiers on frozen features of {results['data']} (preset "
+        f"{results['preset']}, {results['train_videos']} training and {results['test_videos']} test videos: "
+        f"{results['split']}; clips of each video: {results['clips']}): top-1, and top-5 where there are more than "
+        "five classes."
+    )
+    return Table(["features", *targets], rows, caption)
+
+
+def _probe_blocks(folder: Path) -> list[Block]:
+    file = folder / RESULTS
+    if not file.exists():
+        return [Text(f"None were made yet: stillmotion probe {folder} --data … writes them, and report shows them.")]
+    results = json.loads(file.read_text())
+    accuracy = results["accuracy"]
+    shown = next(iter(accuracy.values()))
+    bars = {kind: [_top1(cells)] for kind, cells in shown.items()}
+    if len(accuracy) > 1:
+        bars["untrained"] = [_top1(next(iter(accuracy["untrained"].values())))]
+    chart = accuracy_bars(bars, factors=list(results["chance"]), chance=results["chance"])
+    blocks: list[Block] = [figures({"probe accuracies": chart}, caption=_BARS), probe_table(results)]
+    if results["broken"]:
+        blocks.append(Text(f"{len(results['broken'])} videos could not be read: {', '.join(results['broken'])}."))
+    return blocks
+
+
+def _top1(cells: dict[str, dict[str, float]]) -> dict[str, float]:
+    return {target: result["top1"] for target, result in cells.items()}
+
+
+def _some_videos(config: Config) -> Subset:
+    """Some of the run's own training videos, evenly spaced over the set."""
+    videos = open_videos(config.data, seed=config.train.seed)
+    return Subset(videos, np.unique(np.linspace(0, len(videos) - 1, _LOOKED_AT).round().astype(int)))
+
+
+def _neighbours(view: View) -> list[Block]:
+    readable = len(view.features.index)
+    queries = np.unique(np.linspace(0, readable - 1, _QUERIES).round().astype(int)).tolist()
+    told = Text(f"Of {readable} of its training videos, those nearest to a few by each half of the embedding.")
+    return [told, *neighbour_blocks(view, queries)]

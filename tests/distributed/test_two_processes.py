@@ -1,0 +1,218 @@
+"""Two gloo processes, each with half of a batch, against one with the whole of it.
+
+Batch norms are in evaluation mode wherever gradients are compared: a batch's statistics are each rank's own.
+"""
+
+import copy
+
+import pytest
+import torch
+import two_processes
+from tiny import OBJECTIVES, loss_of, tiny_clips, tiny_method
+
+from stillmotion.distributed import average_, broadcast_, gather, gather_objects, gather_values, rank, world
+from stillmotion.optim.bilevel import SolverConfig, hypergradient
+
+SOLVERS = {
+    "plain": SolverConfig("plain"),
+    "single-level": SolverConfig("single-level"),
+    "first-order": SolverConfig("first-order", inner_lr=0.01),
+    "aid-fd": SolverConfig("aid-fd", inner_lr=0.01, inner_steps=2),
+    "aid-fd, central": SolverConfig("aid-fd", inner_lr=0.01, central=True),
+    "aid-cg": SolverConfig("aid-cg", inner_lr=0.01, terms=2),
+    "aid-nmn": SolverConfig("aid-nmn", inner_lr=0.01, terms=2),
+    "itd-rmad": SolverConfig("itd-rmad", inner_lr=0.01, inner_steps=2),
+}
+CASES = {
+    f"{objective}, {how}, {v} clips, {solver}": (objective, how, v, solver)
+    for objective in OBJECTIVES
+    for how, v, names in (("none", 2, ("plain", "aid-fd")), ("none", 3, ("plain",)), ("slow", 2, SOLVERS))
+    for solver in names
+}
+
+
+def joined(v=2, *, seed=0):
+    return tiny_clips(4, v, seed=seed)
+
+
+def share(batch, of):
+    """The videos of one rank, or all where there is but one."""
+    return batch if of is None else batch[2 * of : 2 * of + 2]
+
+
+def gradients(of):
+    """The gradient of every case."""
+    found = {}
+    for case, (objective, how, v, solver) in CASES.items():
+        method, clips, config = tiny_method(objective, how).eval(), share(joined(v), of), SOLVERS[solver]
+        outer = "both" if config.how == "single-level" else "outer"
+        inner, outer = loss_of(method, clips, "inner"), loss_of(method, clips, outer)
+        found[case] = hypergradient(inner, outer, dict(method.trainable()), config)
+    return found
+
+
+def mean_losses(of):
+    """The losses of every method, averaged over ranks."""
+    found = {}
+    for objective in OBJECTIVES:
+        losses = tiny_method(objective).eval()(share(joined(), of), level="both").parts
+        losses = {name: value.detach() for name, value in losses.items()}
+        average_(losses.values())
+        found[objective] = losses
+    return found
+
+
+def state_after_steps(of, objective):
+    """State of a method after three steps of committing, more keys than its queue holds."""
+    method = tiny_method(objective).eval()
+    for step in range(3):
+        method.commit(method(share(joined(seed=step), of)).keys, step / 3)
+    return method.state_dict()
+
+
+def shuffled_keys(of):
+    """MoCo's keys with batch norm in training mode; ranks draw differently."""
+    method = tiny_method("moco").train()
+    torch.manual_seed(of)
+    return method(share(joined(), of)).keys
+
+
+def autocast_gradient(of):
+    method, clips = tiny_method("simclr", "none", norm=False).float().eval(), share(joined(), of).float()
+    losses = [loss_of(method, clips, level) for level in ("inner", "outer")]
+
+    def cast(loss):
+        def run(weights):
+            with torch.autocast("cpu", torch.bfloat16):
+                return loss(weights)
+
+        return run
+
+    inner, outer = map(cast, losses)
+    return hypergradient(inner, outer, dict(method.trainable()), SolverConfig("aid-fd"), precision=torch.bfloat16)
+
+
+def one_and_only(of):
+    return {
+        "gradients": gradients(of),
+        "losses": mean_losses(of),
+        "moco": state_after_steps(of, "moco"),
+        "byol": state_after_steps(of, "byol"),
+        "autocast": autocast_gradient(of),
+    }
+
+
+def on_a_rank(of):
+    return one_and_only(of) | {"keys": shuffled_keys(of)} | messages(of)
+
+
+def messages(of):
+    """What the functions of `distributed` return here."""
+    own = torch.arange(6.0).reshape(2, 3) + 10 * of
+    leaf = own.clone().requires_grad_()
+    pattern = torch.arange(12.0).reshape(4, 3)
+    everyone = gather(leaf.T.contiguous().T)  # not contiguous
+    (everyone * pattern * (of + 1)).sum().backward()
+    averaged = [own.clone(), own.double()[0], own.clone().T]
+    average_(averaged)
+    told = own.clone()
+    broadcast_([told])
+    expanded = hypergradient(
+        lambda w: w["a"].square().sum(), lambda w: (of + 1) * w["a"].sum(), {"a": own}, SolverConfig("plain")
+    )
+    return {
+        "place": (rank(), world()),
+        "gathered": everyone.detach(),
+        "gathered gradient": leaf.grad,
+        "gathered values": [gather_values(own.to(dtype)) for dtype in (torch.float64, torch.bfloat16, torch.int64)],
+        "averaged": averaged,
+        "broadcast": told,
+        "objects": gather_objects({"rank": of}),
+        "expanded": expanded["a"],
+    }
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    return two_processes.run(on_a_rank)
+
+
+@pytest.fixture(scope="module")
+def one():
+    return one_and_only(None)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_give_the_gradient_of_one(ranks, one, case):
+    for found in ranks:
+        torch.testing.assert_close(found["gradients"][case], one["gradients"][case], atol=1e-6, rtol=1e-6)
+    first, second = (found["gradients"][case] for found in ranks)
+    torch.testing.assert_close(first, second, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_losses_averaged_over_two_processes_are_those_of_one(ranks, one, objective):
+    for found in ranks:
+        torch.testing.assert_close(found["losses"][objective], one["losses"][objective], atol=1e-7, rtol=1e-7)
+
+
+@pytest.mark.parametrize("objective", ["moco", "byol"])
+def test_queues_and_momentum_encoders_are_those_of_one_process_in_the_order_of_the_joined_batch(ranks, one, objective):
+    for found in ranks:
+        torch.testing.assert_close(found[objective], one[objective])
+    torch.testing.assert_close(ranks[0][objective], ranks[1][objective], atol=0, rtol=0)
+
+
+def test_keys_come_back_to_their_clips_from_batches_that_were_shuffled_over_ranks(ranks):
+    clips, method = joined().flatten(0, 1), tiny_method("moco").train()
+    # The first rank's order holds for both, though the second one's seed is another.
+    torch.manual_seed(0)
+    order = torch.randperm(8)
+    assert sorted(order[:4].tolist()) != [0, 1, 2, 3]
+    halves = [copy.deepcopy(method)._keys(clips[part].unflatten(0, (2, 2))) for part in order.chunk(2)]
+    for name in ("static", "dynamic"):
+        expected = torch.empty(8, 6, dtype=torch.float64)
+        expected[order] = torch.cat([half[name] for half in halves]).flatten(0, 1)
+        found = torch.cat([rank["keys"][name] for rank in ranks]).flatten(0, 1)
+        torch.testing.assert_close(found, expected)
+
+
+def test_autocast_works_on_two_processes(ranks, one):
+    exact = one["autocast"]
+    size = sum(g.square().sum() for g in exact.values()).sqrt()
+    for found in ranks:
+        error = sum((found["autocast"][k] - g).square().sum() for k, g in exact.items()).sqrt()
+        assert error < 0.15 * size
+    torch.testing.assert_close(ranks[0]["autocast"], ranks[1]["autocast"], atol=0, rtol=0)
+
+
+def test_gathering_joins_in_rank_order_and_sums_what_all_ranks_ask_of_a_part(ranks):
+    everyone = torch.cat([torch.arange(6.0), torch.arange(6.0) + 10]).reshape(4, 3)
+    pattern = torch.arange(12.0).reshape(4, 3)
+    for of, found in enumerate(ranks):
+        assert found["place"] == (of, 2)
+        assert torch.equal(found["gathered"], everyone)
+        assert torch.equal(found["gathered gradient"], 3 * pattern[2 * of : 2 * of + 2])
+        for values in found["gathered values"]:
+            assert torch.equal(values, everyone.to(values.dtype))
+        assert found["objects"] == [{"rank": 0}, {"rank": 1}]
+
+
+def test_averages_and_broadcasts_are_the_same_on_all_ranks(ranks):
+    mean = torch.arange(6.0).reshape(2, 3) + 5
+    for found in ranks:
+        assert all(torch.equal(a, b) for a, b in zip(found["averaged"], [mean, mean[0].double(), mean.T], strict=True))
+        assert torch.equal(found["broadcast"], torch.arange(6.0).reshape(2, 3))
+        assert torch.equal(found["expanded"], torch.full((2, 3), 1.5))
+
+
+def test_on_one_process_every_function_is_the_identity():
+    x = torch.arange(6.0, requires_grad=True)
+    before = x.detach().clone()
+    assert (rank(), world()) == (0, 1)
+    assert gather(x) is x
+    assert torch.equal(gather_values(x), x)
+    average_([x])
+    broadcast_([x])
+    assert torch.equal(x, before)
+    assert gather_objects("a") == ["a"]

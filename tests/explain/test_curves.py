@@ -1,0 +1,29 @@
+import json
+
+import numpy as np
+
+from stillmotion.explain.curves import loss_curves, smooth
+
+
+def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    lines = [{"step": s, "loss/whole": 3.0 - s, "lr": 0.1} for s in range(1, 4)]
+    (other / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    figures = loss_curves({"split": run, "whole": other})
+    assert set(figures) == {"prediction", "orthogonality", "static", "dynamic", "whole"}
+    raw, smoothed = figures["whole"].axes[0].lines
+    assert raw.get_ydata().tolist() == [2.0, 1.0, 0.0]
+    assert smoothed.get_label() == "whole"
+
+
+def test_a_run_that_logged_nothing_has_no_figure(tmp_path):
+    assert loss_curves({"new": tmp_path}) == {}
+
+
+def test_smoothing_keeps_a_line_and_averages_noise():
+    line = np.arange(200.0)
+    np.testing.assert_allclose(smooth(line)[5:-5], line[5:-5])
+    noise = np.random.default_rng(0).standard_normal(400)
+    assert smooth(noise).std() < 0.4 * noise.std()
+    assert smooth(np.array([2.0])).tolist() == [2.0]

@@ -1,0 +1,22 @@
+import xml.etree.ElementTree
+
+from stillmotion.explain.figure import GREY, INK, colours, inline_svg, new_axes
+
+
+def test_inline_svg_names_no_host_and_takes_the_pages_colour():
+    figure, axes = new_axes(title="a < b")
+    axes.plot([1, 2], [3, 4])
+    svg = inline_svg(figure, 'losses of "a" & b')
+    assert svg.startswith("<svg viewBox=")
+    assert "http" not in svg
+    assert INK not in svg
+    assert "currentColor" in svg
+    rooted = svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1)
+    assert xml.etree.ElementTree.fromstring(rooted).get("aria-label") == 'losses of "a" & b'
+
+
+def test_every_name_has_a_colour_of_its_own_and_the_untrained_network_is_grey():
+    found = colours(["a", "untrained", "b"])
+    assert found["untrained"] == GREY
+    assert len(set(found.values())) == 3
+    assert len(colours([str(i) for i in range(20)])) == 20

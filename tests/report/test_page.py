@@ -1,0 +1,65 @@
+import pytest
+from self_contained import assert_self_contained
+
+from stillmotion.evaluate.probe import probe
+from stillmotion.recipes import recipe
+from stillmotion.report.blocks import Code, Section, Table, Text, Thumbnail, Thumbnails
+from stillmotion.report.page import composition, run_report, write_page
+
+
+def test_a_page_escapes_what_it_is_told(tmp_path):
+    blocks = [
+        Text("a < b & c"),
+        Code("<script>"),
+        Table(["x", "y", "z"], [["1", "<2>", "3"]], strong=frozenset({(0, 1)})),
+        Thumbnails([Thumbnail("data:image/webp;base64,AAAA", 'say "cheese"')], "some"),
+    ]
+    html = write_page(tmp_path / "new" / "page.html", "T <title>", [Section("S & s", blocks)]).read_text()
+    assert_self_contained(html)
+    for text in ("a &lt; b &amp; c", "&lt;script&gt;", 'class="strong">&lt;2&gt;<', "T &lt;title&gt;", "S &amp; s"):
+        assert text in html
+
+
+def test_a_run_has_a_report_of_one_file(run):
+    probe(run, videos=20, clips=1, untrained_too=True)
+    before = {p.name for p in run.iterdir()}
+    file = run_report(run)
+    assert {p.name for p in run.iterdir()} - before == {"report.html"}
+    html = file.read_text()
+    assert_self_contained(html)
+    wanted = [
+        "What was trained",
+        "Losses",
+        "Linear probes",
+        "Eigenvalues",
+        "How alike frames stay",
+        "Nearest neighbours",
+    ]
+    for title in wanted:
+        assert f"<h2>{title}" in html
+    for part in ("static", "dynamic", "prediction", "orthogonality"):
+        assert f'aria-label="loss part {part}"' in html
+    assert "debug-bod-simclr" in html
+    assert "untrained, both" in html
+    assert html.count("data:image/webp") >= 4 * 9
+
+
+def test_a_report_says_what_it_cannot_show(run):
+    config = run / "config.json"
+    config.write_text(config.read_text().replace('"path": "synthetic"', '"path": "/nowhere/at/all"'))
+    html = run_report(run).read_text()
+    assert "Not shown: /nowhere/at/all" in html
+    assert "None were made yet" in html
+    assert "<h2>Losses" in html
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("k400-simclr", "on the whole embedding; there is no inner level"),
+        ("k400-bod-byol", "BYOL, once on the static and once on the dynamic half"),
+        ("k400-bod-simclr", "inner level of 1 step, solved by aid-fd"),
+    ],
+)
+def test_a_composition_is_told_in_words(name, words):
+    assert words in composition(recipe(name))
