@@ -1,6 +1,7 @@
 """One training step of each solver against plain V-SimCLR: CPU time and peak memory, same network and batch.
 
     python benchmarks/step.py            ratios (a minute)
+    python benchmarks/step.py --all      with the solvers that differentiate twice
     python benchmarks/step.py --probe    also train the demo with each solver and probe it (several minutes each)
 
 Limits: first order ≤ 2.2×, aid-fd ≤ 3.2×, peak memory ≤ 1.1×. Every variant runs in processes of its own, interleaved;
@@ -40,6 +41,7 @@ VARIANTS: dict[str, tuple[str, int]] = {  # solver, and clips that the inner lev
     "itd-rmad": ("itd-rmad", 0),
     "aid-cg": ("aid-cg", 0),
 }
+TWICE = ("itd-rmad", "aid-cg")
 LIMITS = {"first order": 2.2, "aid-fd": 3.2}
 
 
@@ -61,7 +63,7 @@ def measure(variant: str, batch: int, steps: int) -> dict[str, float]:
         replace(config, method=replace(config.method, model=model), solver=SolverConfig(how="plain")), variant
     )
     method = Method(config.method).train()
-    clips = torch.randn(batch, 2, 3, 8, 48, 48)
+    clips = torch.randn(batch, 2, 3, 8, 32, 32)
     weights = method.trainable()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
@@ -90,14 +92,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--probe", action="store_true")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--only", choices=VARIANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
         print(json.dumps(measure(options.only, options.batch, options.steps)))
         return
-    found: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
+    variants = [v for v in VARIANTS if options.all or v not in TWICE]
+    found: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
     for _ in range(options.rounds):
-        for variant in VARIANTS:
+        for variant in variants:
             command = [sys.executable, __file__, "--only", variant]
             command += ["--batch", str(options.batch), "--steps", str(options.steps)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -105,12 +109,12 @@ def main() -> None:
     time_of = {v: min(r["seconds"] for r in rows) for v, rows in found.items()}
     memory_of = {v: statistics.median(r["memory"] for r in rows) for v, rows in found.items()}
     print(f"{'':<24}{'seconds':>9}{'time':>8}{'memory':>8}{'limit':>7}")
-    for variant in VARIANTS:
+    for variant in variants:
         ratio, memory = time_of[variant] / time_of["V-SimCLR"], memory_of[variant] / memory_of["V-SimCLR"]
         limit = f"{LIMITS[variant]:.1f}×" if variant in LIMITS else ""
         print(f"{variant:<24}{time_of[variant]:>9.3f}{ratio:>7.2f}×{memory:>7.2f}×{limit:>7}", flush=True)
     if options.probe:
-        for variant in VARIANTS:
+        for variant in variants:
             cells = "  ".join(f"{factor} {value:.3f}" for factor, value in accuracy(variant).items())
             print(f"{variant:<24}{cells}", flush=True)
 

@@ -44,6 +44,10 @@ def embed(
     file = Path(out)
     if file.suffix not in (".parquet", ".npz"):
         raise StillmotionError(f"cannot write {file.name!r}; choose a name that ends in .parquet or .npz")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StillmotionError(f"cannot write to {file.parent}: {error.strerror}; choose another --out") from None
     encoder, config = load_encoder(run, device=device)
     videos = open_videos(
         replace(config.data, path=data, kind=kind, split=split, annotations=annotations), seed=config.train.seed
@@ -58,7 +62,6 @@ def embed(
     columns = {"path": np.array([videos.name(int(i)) for i in found.index])} | _labels(videos, found.index)
     vectors = {part: getattr(found, part)[:, 0] for part in _PARTS}
     about = {"run": str(run), "data": data, "clips": clips, "crops": crops}
-    file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.part{file.suffix}")
     (_write_parquet if file.suffix == ".parquet" else _write_npz)(partial, columns, vectors, about)
     partial.replace(file)

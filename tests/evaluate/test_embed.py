@@ -60,6 +60,9 @@ def test_drawn_videos_carry_their_factors(run, tmp_path):
     assert set(table["trajectory"].to_pylist()) == {"horizontal", "vertical", "circling", "zooming"}
 
 
-def test_another_ending_is_refused_before_any_work(run, tmp_path):
+def test_what_cannot_be_written_is_refused_before_any_work(run, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StillmotionError, match="cannot write to"):
+        embed(run, "nowhere", tmp_path / "file" / "t.npz")
     with pytest.raises(StillmotionError, match=r"ends in \.parquet or \.npz"):
         embed(run, "nowhere", tmp_path / "t.csv")

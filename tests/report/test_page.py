@@ -1,4 +1,5 @@
 import pytest
+from debug_videos import write_classes
 from self_contained import assert_self_contained
 
 from stillmotion.evaluate.probe import probe
@@ -42,6 +43,16 @@ def test_a_run_has_a_report_of_one_file(run):
     assert "debug-bod-simclr" in html
     assert "untrained, both" in html
     assert html.count("data:image/webp") >= 4 * 9
+
+
+def test_a_report_shows_a_runs_own_videos_and_passes_over_broken_ones(run, tmp_path):
+    folder = write_classes(tmp_path / "videos", videos=3)
+    (folder / "dark" / "torn.mp4").write_bytes(b"torn")
+    config = run / "config.json"
+    config.write_text(config.read_text().replace('"path": "synthetic"', f'"path": "{folder}"'))
+    html = run_report(run).read_text()
+    assert "Of 6 of its training videos" in html
+    assert "<figcaption>light</figcaption>" in html
 
 
 def test_a_report_says_what_it_cannot_show(run):
