@@ -1,6 +1,6 @@
 """The demonstration: what plain contrastive learning misses, learned on this machine in minutes.
 
-Each run is a process of its own on one core (`python -m stillmotion.demo RECIPE SEED FOLDER`) and resumes like any other.
+Each run is a process of its own on one core (`python -m stillmotion.demo RECIPE SEED FOLDER`) and can be resumed.
 """
 
 import json
@@ -37,7 +37,8 @@ def demo(out: str | Path, *, seeds: int = 3, processes: int = 1) -> Path:
 
     folder, started = Path(out), time.monotonic()
     runs = {(name, seed): folder / f"{name}-{seed}" for seed in range(seeds) for name in METHODS}
-    waiting, working = list(runs), {}
+    waiting = list(runs)
+    working: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
     with _progress() as bar:
         epochs = recipe(METHODS["simclr"]).optim.epochs
         task = bar.add_task("training and probing", total=(epochs + 1) * len(runs))

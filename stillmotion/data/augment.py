@@ -180,8 +180,17 @@ AUGMENTS: dict[str, Augment] = {
         std=IMAGENET_STD,
     ),
     "weak": Augment(112, area=(0.5, 1.0), flip=0, jitter=(0.2, 0.2, 0.2, 0.05), gray=0, blur_p=0),
-    # Small shifts, for videos whose every nuisance is drawn already.
-    "synthetic": Augment(32, area=(0.7, 1.0), ratio=(1.0, 1.0), flip=0, jitter_p=0, gray=0, blur_p=0),
+    # Drawn videos: enough jitter that a hue alone does not tell one video from another.
+    "synthetic": Augment(
+        32,
+        area=(0.7, 1.0),
+        ratio=(1.0, 1.0),
+        flip=0,
+        jitter=(0.15, 0.0, 0.15, 0.03),
+        jitter_p=1.0,
+        gray=0,
+        blur_p=0,
+    ),
     # The centre square, resized.
     "none": Augment(112, area=None, flip=0, jitter_p=0, gray=0, blur_p=0),
 }

@@ -49,7 +49,7 @@ class SyntheticConfig:
     values: tuple[int, int, int, int] = (4, 4, 2, 4)
     confound: tuple[str, ...] = ()
     strength: float = 0.95
-    shape_scale: float = 0.24
+    shape_scale: float = 0.27
     noise: float = 6.0
 
 
@@ -94,16 +94,17 @@ class SyntheticVideo:
     def __init__(self, config: SyntheticConfig, values: dict[str, int], rng: np.random.Generator) -> None:
         self._config, self._values = config, values
         hue = (values["color"] * 0.25 + rng.uniform(-0.05, 0.05)) % 1.0
-        self._background = _rgb(hue, rng.uniform(0.55, 0.9), 1.0)
-        self._foreground = np.full(3, rng.uniform(0.75, 1.0) * 255) + rng.uniform(-25, 0, 3)
+        self._background = _rgb(hue, rng.uniform(0.6, 0.9), 1.0)
+        self._foreground = np.full(3, 225.0) + rng.uniform(-5, 5, 3)
         self._radius = config.size * config.shape_scale * rng.uniform(0.8, 1.2)
-        self._angle = rng.uniform(-0.3, 0.3)
+        self._turned = _rotation(rng.uniform(-math.pi, math.pi))
+        self._stretch = math.exp(rng.uniform(-0.35, 0.35))
         self._level, self._depth = rng.uniform(0.45, 0.6), rng.uniform(0.2, 0.3)
         self._light_phase, self._phase = rng.uniform(0, 2 * math.pi, 2)
         self._period = rng.uniform(7.0, 11.0)
         self._reach = config.size * rng.uniform(0.16, 0.24)
-        self._centre = config.size * (0.5 + rng.uniform(-0.08, 0.08, 2))
-        self._turn = rng.choice([-1.0, 1.0])
+        self._centre = config.size * (0.5 + rng.uniform(-0.12, 0.12, 2))
+        self._sense = rng.choice([-1.0, 1.0])
         self._grain = int(rng.integers(_GRAINS))
 
     def __len__(self) -> int:
@@ -133,7 +134,7 @@ class SyntheticVideo:
         return self._level + self._depth * math.sin(2 * math.pi * t / period + self._light_phase)
 
     def _outline(self, t: int) -> np.ndarray:
-        turn = 2 * math.pi * t / self._period * self._turn + self._phase
+        turn = 2 * math.pi * t / self._period * self._sense + self._phase
         offset, radius = np.zeros(2), self._radius
         kind = CLASSES["trajectory"][self._values["trajectory"]]
         if kind == "horizontal":
@@ -144,9 +145,13 @@ class SyntheticVideo:
             offset[:] = math.cos(turn), math.sin(turn)
         else:
             radius *= 1 + 0.45 * math.sin(turn)
-        sin, cos = math.sin(self._angle), math.cos(self._angle)
-        points = _SHAPES[CLASSES["shape"][self._values["shape"]]] * radius
-        return points @ np.array([[cos, sin], [-sin, cos]]) + self._centre + offset * self._reach
+        points = _SHAPES[CLASSES["shape"][self._values["shape"]]] * [self._stretch, 1 / self._stretch]
+        return radius * points @ self._turned + self._centre + offset * self._reach
+
+
+def _rotation(angle: float) -> np.ndarray:
+    sin, cos = math.sin(angle), math.cos(angle)
+    return np.array([[cos, sin], [-sin, cos]])
 
 
 def _polygon(corners: int, *, inner: float = 1.0) -> np.ndarray:

@@ -7,14 +7,19 @@ with a small network, in under a minute on a CPU. `laptop` is for a folder of yo
 import difflib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from stillmotion.config import Config
 from stillmotion.errors import StillmotionError
+from stillmotion.nn.encoder import SplitConfig
+from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.recipes.bod_vcl import BOD_VCL
-from stillmotion.recipes.small import debug, laptop
+from stillmotion.recipes.small import debug, demo, laptop
 
 _RECIPES: dict[str, Callable[[], Config]] = {
     "laptop": laptop,
+    "demo-simclr": partial(demo, SplitConfig(how="none"), SolverConfig(how="plain")),
+    "demo-bod-simclr": partial(demo, SplitConfig(), SolverConfig(how="plain")),
     **BOD_VCL,
     **{
         name.replace("k400-", "debug-"): (lambda build=build: debug(build()))  # type: ignore[misc]

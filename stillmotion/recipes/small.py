@@ -8,6 +8,7 @@ from stillmotion.methods.byol import BYOLConfig
 from stillmotion.methods.method import AnyObjective, MethodConfig, ModelConfig
 from stillmotion.methods.moco import MoCoConfig
 from stillmotion.methods.swav import SwAVConfig
+from stillmotion.nn.encoder import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
 
@@ -65,4 +66,28 @@ def laptop() -> Config:
             name="adamw", lr=2e-3, lr_batch=0, weight_decay=1e-4, batch=32, epochs=30, warmup_epochs=2, clip=1.0
         ),
         train=TrainConfig(checkpoint_every=50),
+    )
+
+
+def demo(split: SplitConfig, solver: SolverConfig) -> Config:
+    """A small network on synthetic videos whose colour tells their trajectory 19 times in 20."""
+    return Config(
+        data=DataConfig(
+            path="synthetic",
+            frames=8,
+            stride=2,
+            size=32,
+            augment="synthetic",
+            workers=0,
+            synthetic=SyntheticConfig(videos=1024, confound=("color=trajectory",)),
+        ),
+        method=MethodConfig(
+            model=ModelConfig(backbone="small_resnet3d", channels=(12, 24, 48, 96), width=64, hidden=128, layers=2),
+            split=split,
+        ),
+        solver=solver,
+        optim=OptimConfig(
+            name="adamw", lr=2e-3, lr_batch=0, weight_decay=1e-4, batch=48, epochs=16, warmup_epochs=1, clip=1.0
+        ),
+        train=TrainConfig(threads=1),
     )

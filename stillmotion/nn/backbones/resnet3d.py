@@ -98,8 +98,7 @@ class SmallResNet3d(Backbone):
         inputs = (3, *channels[:-1])
         stages = []
         for index, (inner, outer) in enumerate(zip(inputs, channels, strict=True)):
-            spatial = 1 if index == 0 else 2
-            stride = (1 if keep_time else spatial, spatial, spatial)
+            stride = (1 if keep_time or index == 0 else 2, 2, 2)
             stages.append(
                 nn.Sequential(
                     Conv3d(inner, outer, 3, stride=stride, padding=1, bias=False),
