@@ -47,8 +47,8 @@ class MoCo(Objective):
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         assert keys is not None
-        # A copy, because `commit` writes into the queue and a backward pass may still need this one.
-        return moco_loss(z, keys, self.queue.clone(), temperature=self.config.temperature)
+        # `commit` may write into the queue before a backward pass: the loss keeps a normalised copy.
+        return moco_loss(z, keys, self.queue, temperature=self.config.temperature)
 
     @torch.no_grad()
     def commit(self, keys: Tensor) -> None:
