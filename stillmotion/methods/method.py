@@ -6,7 +6,7 @@ Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding ch
 import contextlib
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
@@ -194,13 +194,14 @@ class Method(nn.Module):
         }
 
     @torch.no_grad()
-    def commit(self, keys: dict[str, Tensor], progress: float) -> None:
-        """After the optimiser's step: keep the keys, and let the momentum encoder follow (Eq. 3).
+    def commit(self, keys: Iterable[dict[str, Tensor]], progress: float) -> None:
+        """After the optimiser's step: keep the keys of its batches, and let the momentum encoder follow (Eq. 3).
 
         progress: from 0 to 1 over the run; the momentum rises to 1 along a cosine.
         """
-        for name, z in keys.items():
-            self._objective(name).commit(z)
+        for batch in keys:
+            for name, z in batch.items():
+                self._objective(name).commit(z)
         objective = self.config.objective
         if self.target is not None and isinstance(objective, MoCoConfig | BYOLConfig):
             momentum = 1 - (1 - objective.momentum) * (math.cos(math.pi * progress) + 1) / 2

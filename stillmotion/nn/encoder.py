@@ -61,5 +61,5 @@ class Encoder(nn.Module):
 
     def forward(self, clips: Tensor) -> Embedding:
         frames = self.backbone(clips).float()
-        static, dynamic = self.split(F.normalize(frames, dim=-1))
+        static, dynamic = self.split(F.normalize(frames, dim=-1) if self.split.normalize else frames)
         return Embedding(frames.mean(1), static, dynamic, frames)

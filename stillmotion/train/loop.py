@@ -137,8 +137,7 @@ class _Run:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.done += 1
-        for found, _ in solved:
-            self.method.commit(found.keys, self.done / self.total)
+        self.method.commit([found.keys for found, _ in solved], self.done / self.total)
         return numbers | {"lr": rate, "epoch": self.done / self.steps_per_epoch}
 
     def _save(self) -> None:

@@ -66,7 +66,7 @@ def state_after_steps(of, objective):
     """State of a method after three steps of committing, more keys than its queue holds."""
     method = tiny_method(objective).eval()
     for step in range(3):
-        method.commit(method(share(joined(seed=step), of)).keys, step / 3)
+        method.commit([method(share(joined(seed=step), of)).keys], step / 3)
     return method.state_dict()
 
 

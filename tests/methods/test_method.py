@@ -127,7 +127,7 @@ def test_only_the_online_weights_learn(objective, how):
 def test_the_momentum_encoder_follows_by_equation_3(objective, how, progress, momentum):
     method = tiny_method(objective, how)
     before = copy.deepcopy(method.target)
-    method.commit(method(tiny_clips()).keys, progress)
+    method.commit([method(tiny_clips()).keys], progress)
     for slow, old, fast in zip(
         method.target.parameters(), before.parameters(), method.online.parameters(), strict=True
     ):
@@ -139,7 +139,7 @@ def test_objectives_without_a_momentum_encoder_have_none_and_commit_nothing(obje
     method = tiny_method(objective)
     assert method.target is None
     before = copy.deepcopy(method.state_dict())
-    method.commit(method.eval()(tiny_clips()).keys, 0.3)
+    method.commit([method.eval()(tiny_clips()).keys], 0.3)
     assert changed(before, method) == set()
 
 
@@ -147,15 +147,15 @@ def test_objectives_without_a_momentum_encoder_have_none_and_commit_nothing(obje
 @compositions
 def test_a_saved_method_goes_on_as_the_one_that_was_saved(objective, how):
     method, clips = tiny_method(objective, how), tiny_clips()
-    method.commit(method(clips).keys, 0.2)
+    method.commit([method(clips).keys], 0.2)
     other = tiny_method(objective, how, seed=1)
     other.load_state_dict(copy.deepcopy(method.state_dict()))
     for step in range(2):
         more = tiny_clips(seed=step)
         left, right = method(more, level="both"), other(more, level="both")
         torch.testing.assert_close(left, right, atol=0, rtol=0)
-        method.commit(left.keys, 0.4)
-        other.commit(right.keys, 0.4)
+        method.commit([left.keys], 0.4)
+        other.commit([right.keys], 0.4)
     torch.testing.assert_close(other.state_dict(), method.state_dict(), atol=0, rtol=0)
 
 
@@ -182,7 +182,7 @@ def test_losses_and_gradients_are_finite_under_autocast(objective, how, dtype):
         torch.testing.assert_close(value.float(), exact[name], atol=0.05, rtol=0.1)
     sum(value.float() for value in losses.parts.values()).backward()
     assert all(weight.grad.isfinite().all() for weight in method.trainable().values())
-    method.commit(losses.keys, 0.5)
+    method.commit([losses.keys], 0.5)
 
 
 def test_prediction_in_strict_time_teaches_centre_slices_only():

@@ -98,7 +98,9 @@ def test_two_ranks_resume_bit_for_bit(tmp_path):
 def test_a_folder_with_another_run_is_refused(tmp_path):
     short = ("--optim.epochs", "1")
     subprocess.run(command("debug-simclr", tmp_path, *short), check=True, capture_output=True)
-    other = subprocess.run(command("debug-simclr", tmp_path, *short, "--optim.lr", "0.5"), capture_output=True, text=True)
+    other = subprocess.run(
+        command("debug-simclr", tmp_path, *short, "--optim.lr", "0.5"), capture_output=True, text=True
+    )
     assert other.returncode == 2
     assert "optim.lr: 1.2 ≠ 0.5" in other.stderr
     assert len(other.stderr.splitlines()) == 1
