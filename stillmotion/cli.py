@@ -1,6 +1,7 @@
 """`stillmotion <verb>`: each verb is a function whose signature is its options."""
 
 import contextlib
+import functools
 import io
 import os
 import re
@@ -42,7 +43,8 @@ def pretrain_command(args: list[str]) -> None:
         data: str | None = None,
         config: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands] = start,
     ) -> tuple[str, str | None, Config]:
-        """
+        """Pre-train.
+
         Args:
             out: the run folder.
             data: a folder of videos, a list of them, a public set's folder, or "synthetic".
@@ -84,8 +86,6 @@ def probe_command(args: list[str]) -> None:
       stillmotion probe runs/mine --data ~/ucf101 --untrained  beside the network it started from
       stillmotion probe runs/demo/simclr-0                   the four factors of synthetic videos
     """
-    from stillmotion.evaluate.probe import probe, result_lines
-
     def run(
         run: Positional[str],
         data: str = "synthetic",
@@ -116,6 +116,8 @@ def probe_command(args: list[str]) -> None:
             workers: decoding processes.
             device: auto, cpu, cuda or another torch device.
         """
+        from stillmotion.evaluate.probe import probe, result_lines
+
         with _bar("embedding") as progress:
             results = probe(
                 run,
@@ -144,8 +146,6 @@ def embed_command(args: list[str]) -> None:
       stillmotion embed runs/mine --data ~/videos --out embeddings.parquet
       stillmotion embed runs/mine --data ~/videos --out embeddings.npz --clips 10
     """
-    from stillmotion.evaluate.embed import embed
-
     def run(
         run: Positional[str],
         data: str,
@@ -172,6 +172,8 @@ def embed_command(args: list[str]) -> None:
             workers: decoding processes.
             device: auto, cpu, cuda or another torch device.
         """
+        from stillmotion.evaluate.embed import embed
+
         with _bar("embedding") as progress:
             embed(
                 run,
@@ -200,9 +202,6 @@ def prepare_command(args: list[str]) -> None:
 
     Every frame is kept, so that training draws the same clips. The same command again goes on where it stopped.
     """
-    from stillmotion.data.prepare import prepare
-    from stillmotion.data.sets import open_dataset
-
     def run(
         data: Positional[str],
         out: str,
@@ -233,6 +232,9 @@ def prepare_command(args: list[str]) -> None:
             split: train, test or val, where the set has splits.
             annotations: where a public set's split files lie.
         """
+        from stillmotion.data.prepare import prepare
+        from stillmotion.data.sets import open_dataset
+
         videos = open_dataset(data, kind=kind, split=split, annotations=annotations)
         with _bar("encoding") as bar:
             lines = prepare(
@@ -265,14 +267,14 @@ def report_command(args: list[str]) -> None:
     examples:
       stillmotion report runs/mine
     """
-    from stillmotion.report.page import run_report
-
     def run(run: Positional[str]) -> None:
         """Report.
 
         Args:
             run: a run folder.
         """
+        from stillmotion.report.page import run_report
+
         print(f"written: {run_report(run)}")
 
     _parse(run, args, "report", report_command)
@@ -288,8 +290,6 @@ def demo_command(args: list[str]) -> None:
     Pre-trains V-SimCLR and V-SimCLR + BOD-VCL on synthetic videos whose colour tells their motion, probes every
     factor, and writes report.html and results.json. The same command again goes on where it stopped.
     """
-    from stillmotion.demo import demo
-
     def run(out: str = "runs/demo", seeds: int = 3, processes: int = _cores()) -> None:
         """Demo.
 
@@ -298,6 +298,8 @@ def demo_command(args: list[str]) -> None:
             seeds: runs of each method.
             processes: runs at a time, a core each.
         """
+        from stillmotion.demo import demo
+
         print(f"written: {demo(out, seeds=seeds, processes=processes)}")
 
     _parse(run, args, "demo", demo_command)
@@ -331,12 +333,17 @@ def _cores() -> int:
 
 
 def _parse(function: Callable[..., Any], args: list[str], verb: str, teacher: Callable[..., Any]) -> Any:
-    """What tyro makes of the arguments; its boxed complaint becomes one line."""
+    """Call the function with what tyro makes of the arguments; its boxed complaint becomes one line."""
     description = textwrap.dedent("    " + (teacher.__doc__ or "")).strip()
     complaint = io.StringIO()
+
+    @functools.wraps(function)
+    def parsed(*values: Any, **options: Any) -> Callable[[], Any]:
+        return functools.partial(function, *values, **options)
+
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(function, args=args, prog=f"stillmotion {verb}", description=description)
+            call = tyro.cli(parsed, args=args, prog=f"stillmotion {verb}", description=description)
     except SystemExit as stop:
         if stop.code != 2:
             raise
@@ -344,6 +351,7 @@ def _parse(function: Callable[..., Any], args: list[str], verb: str, teacher: Ca
         words = " ".join(" ".join(line.strip("│╭╮╰╯─ ") for line in box).split())
         words = re.split(r" (?:Argument|For full) helptext", words)[0].rstrip(". ")
         raise StillmotionError(f"{words} (stillmotion {verb} --help)") from None
+    return call()
 
 
 def _value_of(args: list[str], option: str) -> str | None:
@@ -382,6 +390,9 @@ def main() -> None:
             raise
         print("stillmotion: stopped", file=sys.stderr)
         raise SystemExit(130) from None
+    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
 
 
 def _overview() -> str:

@@ -70,6 +70,11 @@ class TrainConfig:
     device: str = "auto"
     threads: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("accumulate", "checkpoint_every", "log_every"):
+            if getattr(self, name) < 1:
+                raise StillmotionError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
+
 
 @dataclass(frozen=True)
 class Config:
@@ -108,9 +113,9 @@ def load_config(folder: str | Path) -> Config:
     file = Path(folder) / "config.json"
     try:
         return from_json(json.loads(file.read_text()))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise StillmotionError(f"{folder} is not a run folder: it has no config.json") from None
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise StillmotionError(f"{file} is not JSON: {error}") from None
 
 
@@ -130,6 +135,8 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _build(kind: Any, data: Any, where: str) -> Any:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        if not isinstance(data, dict):
+            raise StillmotionError(f"{where} is {data!r}; expected named fields")
         fields = {f.name for f in dataclasses.fields(kind)}
         given = set(data) - {"name"} if "name" not in fields else set(data)
         if given != fields:
@@ -140,9 +147,10 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         hints = typing.get_type_hints(kind)
         return kind(**{name: _build(hints[name], data[name], f"{where}.{name}") for name in fields})
     options: list[Any] = [o for o in typing.get_args(kind) if dataclasses.is_dataclass(o)]
-    if isinstance(kind, types.UnionType) and options and isinstance(data, dict):
+    if isinstance(kind, types.UnionType) and options:
+        name = data.get("name") if isinstance(data, dict) else data
         for option in options:
-            if getattr(option, "name", None) == data.get("name"):
+            if option.name == name:
                 return _build(option, data, where)
-        raise StillmotionError(f"{where} is {data.get('name')!r}; known are {[o.name for o in options]}")
+        raise StillmotionError(f"{where} is {name!r}; known are {', '.join(o.name for o in options)}")
     return tuple(data) if isinstance(data, list) else data

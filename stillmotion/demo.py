@@ -35,6 +35,8 @@ def demo(out: str | Path, *, seeds: int = 3, processes: int = 1) -> Path:
     """
     from stillmotion.report.demo import demo_report
 
+    if seeds < 1 or processes < 1:
+        raise StillmotionError(f"seeds {seeds} and processes {processes} must be at least 1")
     folder, started = Path(out), time.monotonic()
     runs = {(name, seed): folder / f"{name}-{seed}" for seed in range(seeds) for name in METHODS}
     waiting = list(runs)

@@ -169,7 +169,9 @@ class _Order(Sampler[list[tuple[int, int]]]):
             yield [(self.epoch, int(order[i % self.videos])) for i in range(first, first + self.batch)]
 
 
-def _data_loader(dataset: Dataset[Batch], *, batches: Any, workers: int, persistent: bool = True) -> DataLoader[Batch]:
+def _data_loader(
+    dataset: Dataset[Batch], *, batches: Any, workers: int, persistent: bool = True
+) -> DataLoader[Batch | StillmotionError]:
     options: dict[str, Any] = {}
     if workers > 0:
         options = {
@@ -180,7 +182,7 @@ def _data_loader(dataset: Dataset[Batch], *, batches: Any, workers: int, persist
         }
     with _any_number_of_workers():
         return DataLoader(
-            dataset,
+            _Caught(dataset),
             batch_sampler=batches,
             num_workers=workers,
             collate_fn=_collate,
@@ -197,12 +199,39 @@ def _any_number_of_workers() -> Iterator[None]:
         yield
 
 
-def _iterate(loader: DataLoader[Batch]) -> Iterator[Batch]:
+class _Caught(Dataset[Batch | StillmotionError]):
+    """The items of a data set, or what a user can mend: raised in a worker, it would end in a traceback's text."""
+
+    def __init__(self, dataset: Dataset[Batch]) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, key: Any) -> Batch | StillmotionError:
+        try:
+            return self.dataset[key]
+        except StillmotionError as error:
+            return error
+
+
+def _iterate(loader: DataLoader[Batch | StillmotionError]) -> Iterator[Batch]:
     with _any_number_of_workers():
-        return iter(loader)
+        batches = iter(loader)
+    return map(_raised, batches)
 
 
-def _collate(items: Sequence[Batch]) -> Batch:
+def _raised(batch: Batch | StillmotionError) -> Batch:
+    if isinstance(batch, StillmotionError):
+        raise batch
+    return batch
+
+
+def _collate(items: Sequence[Batch | StillmotionError]) -> Batch | StillmotionError:
+    for item in items:
+        if isinstance(item, StillmotionError):
+            return item
+    return _joined([item for item in items if not isinstance(item, StillmotionError)])
+
+
+def _joined(items: Sequence[Batch]) -> Batch:
     readable = [item for item in items if item["clips"] is not None]
     return {
         "clips": torch.stack([item["clips"] for item in readable]) if readable else torch.empty(0),

@@ -5,15 +5,16 @@ Shapes: N videos, V views of each, D channels, C classes.
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 
 from stillmotion.errors import StillmotionError
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 GRID = tuple(10.0**e for e in range(-4, 2))  # C of scikit-learn, from strong to weak
 _HELD_OUT = 0.2
@@ -38,6 +39,8 @@ def linear_probe(
     train_y, test_y: (N,) ints; videos with label -1 are left out. A test class that was not trained on is missed.
     seed: which videos are held out; all views of a video are on one side.
     """
+    from sklearn.linear_model import LogisticRegression  # a second to import, and a report needs none
+
     train_x, train_y, test_x, test_y = _prepared(train_x, train_y, test_x, test_y)
     held = held_out(train_y, _HELD_OUT, seed=seed)
     best = 1.0
@@ -132,17 +135,19 @@ def _prepared(
     return (train_x - mean) / spread, train_y, (test_x - mean) / spread, test_y
 
 
-def _fit(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> LogisticRegression:
+def _fit(model: "LogisticRegression", x: np.ndarray, y: np.ndarray) -> "LogisticRegression":
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # what is fitted to the last digit does not score better
         return model.fit(x.reshape(-1, x.shape[-1]), np.repeat(y, x.shape[1]))
 
 
-def _probabilities(model: LogisticRegression, x: np.ndarray) -> np.ndarray:
+def _probabilities(model: "LogisticRegression", x: np.ndarray) -> np.ndarray:
     return model.predict_proba(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:2], -1).mean(1)
 
 
-def _score(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+def _score(model: "LogisticRegression", x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Accuracy, and log-likelihood to choose among equals: on few videos many C are equally accurate."""
     probabilities = _probabilities(model, x)
     own = probabilities[np.arange(len(y)), np.searchsorted(model.classes_, y)]

@@ -79,7 +79,8 @@ def hypergradient(
     weights: by name; those that a loss does not use get a zero gradient.
     precision: the dtype that autocast computes the losses in, if any; no finite difference is taken below its rounding.
     scale: losses are multiplied by it before, and gradients divided by it after each backward pass, against
-        underflow in float16.
+        underflow in float16. Where it makes a gradient overflow, that gradient is returned at once, so that the
+        caller lowers the scale.
     """
     weights = _leaves(weights)
     if config.how in ("plain", "single-level"):
@@ -93,9 +94,13 @@ def hypergradient(
         if unroll:
             path.append((here, local))
         step = _averaged(local)
+        if scale != 1 and not _finite(step):
+            return step
         first_step = step if first_step is None else first_step
         here = _leaves(_subtract(here, step, config.inner_lr))
     gradient = _averaged(_gradient(outer(here), here, scale))
+    if scale != 1 and not _finite(gradient):
+        return gradient
 
     if config.how == "itd-rmad":
         for point, local in reversed(path):
@@ -201,6 +206,10 @@ def _subtract(a: Weights, b: Weights, rate: float | Tensor) -> Weights:
 
 def _dot(a: Weights, b: Weights) -> Tensor:
     return torch.stack([(a[k] * b[k]).sum() for k in a]).sum()
+
+
+def _finite(a: Weights) -> bool:
+    return bool(torch.stack([t.isfinite().all() for t in a.values()]).all())
 
 
 def _norm(a: Weights) -> Tensor:

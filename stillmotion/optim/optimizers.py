@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from stillmotion.errors import StillmotionError
 from stillmotion.optim.lars import LARS
 
 
@@ -35,6 +36,13 @@ class OptimConfig:
     warmup_epochs: float = 35.0
     warmup_lr: float = 1e-3
     clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "epochs"):
+            if getattr(self, name) < 1:
+                raise StillmotionError(f"optim.{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.lr > 0:
+            raise StillmotionError(f"optim.lr is {self.lr}; it must be positive")
 
     @property
     def scale(self) -> float:

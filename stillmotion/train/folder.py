@@ -7,11 +7,15 @@ from pathlib import Path
 from stillmotion import distributed
 from stillmotion.config import Config, differences, load_config, to_json
 from stillmotion.errors import StillmotionError
+from stillmotion.train.checkpoint import STATE
 
 
 def open_folder(folder: Path, config: Config) -> None:
-    """Make the folder and write `config.json`, or check that the run in it is this one."""
-    if (folder / "config.json").exists():
+    """Make the folder and write `config.json`, or check that the run in it is this one.
+
+    A run that has not come to its first checkpoint has nothing to lose: it may be replaced.
+    """
+    if (folder / "config.json").exists() and (folder / STATE).exists():
         there = differences(_comparable(load_config(folder)), _comparable(config))
         if there:
             raise StillmotionError(
@@ -21,7 +25,9 @@ def open_folder(folder: Path, config: Config) -> None:
     if distributed.rank() == 0:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "config.json").write_text(json.dumps(to_json(config), indent=1))
+            partial = folder / "config.json.part"
+            partial.write_text(json.dumps(to_json(config), indent=1))
+            partial.replace(folder / "config.json")
         except OSError as error:
             raise StillmotionError(f"cannot write to {folder}: {error.strerror}") from None
     distributed.barrier()
@@ -29,5 +35,5 @@ def open_folder(folder: Path, config: Config) -> None:
 
 def _comparable(config: Config) -> Config:
     """A configuration without what may change between two attempts at the same run."""
-    train = replace(config.train, log_every=0, checkpoint_every=0, threads=0)
+    train = replace(config.train, log_every=1, checkpoint_every=1, threads=0)
     return replace(config, recipe="", data=replace(config.data, workers=0), train=train)

@@ -25,7 +25,9 @@ class RunLog:
 
         file = folder / "metrics.jsonl"
         kept = [line for line in _lines(file) if json.loads(line)["step"] <= start]
-        file.write_text("".join(kept))
+        partial = file.with_name(file.name + ".part")
+        partial.write_text("".join(kept))
+        partial.replace(file)
         self._file = file.open("a", buffering=1)
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
         self._console = Console(stderr=True)

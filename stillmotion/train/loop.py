@@ -69,6 +69,7 @@ class _Run:
         self.weights = self.method.trainable()
         self.optimizer = build_optimizer(self.weights, config.optim)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
+        self.scaler.scale(torch.zeros((), device=device))  # makes its state; gradients are scaled in `solve`
         self.done = self.skipped = 0
         self.broken: dict[str, str] = {}
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
