@@ -86,6 +86,7 @@ def probe_command(args: list[str]) -> None:
       stillmotion probe runs/mine --data ~/ucf101 --untrained  beside the network it started from
       stillmotion probe runs/demo/simclr-0                   the four factors of synthetic videos
     """
+
     def run(
         run: Positional[str],
         data: str = "synthetic",
@@ -146,6 +147,7 @@ def embed_command(args: list[str]) -> None:
       stillmotion embed runs/mine --data ~/videos --out embeddings.parquet
       stillmotion embed runs/mine --data ~/videos --out embeddings.npz --clips 10
     """
+
     def run(
         run: Positional[str],
         data: str,
@@ -202,6 +204,7 @@ def prepare_command(args: list[str]) -> None:
 
     Every frame is kept, so that training draws the same clips. The same command again goes on where it stopped.
     """
+
     def run(
         data: Positional[str],
         out: str,
@@ -267,6 +270,7 @@ def report_command(args: list[str]) -> None:
     examples:
       stillmotion report runs/mine
     """
+
     def run(run: Positional[str]) -> None:
         """Report.
 
@@ -290,6 +294,7 @@ def demo_command(args: list[str]) -> None:
     Pre-trains V-SimCLR and V-SimCLR + BOD-VCL on synthetic videos whose colour tells their motion, probes every
     factor, and writes report.html and results.json. The same command again goes on where it stopped.
     """
+
     def run(out: str = "runs/demo", seeds: int = 3, processes: int = _cores()) -> None:
         """Demo.
 

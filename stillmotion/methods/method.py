@@ -95,6 +95,11 @@ class Network(nn.Module):
             self.backbone.width, config.width, hidden=config.hidden, layers=config.layers, norm=config.norm
         )
 
+    def project(self, features: Tensor) -> Tensor:
+        """Embeddings of features, at least in float32: in float16, cosines of what is almost zero are NaN."""
+        z = self.projector(features)
+        return z.to(torch.promote_types(z.dtype, torch.float32))
+
 
 class Losses(NamedTuple):
     """Losses by name, whose sum is minimised, and the keys that `Method.commit` wants after the step."""
@@ -158,13 +163,13 @@ class Method(nn.Module):
         return Losses(parts, keys)
 
     def _frames(self, network: Network, features: Tensor) -> Tensor:
-        frames = network.projector(features)
+        frames = network.project(features)
         return F.normalize(frames, dim=-1) if self.config.split.normalize else frames
 
     def _components(self, network: Network, features: Tensor, clips: int) -> dict[str, Tensor]:
         """Embeddings (b, v, M) by component, from features (b·v, T, D)."""
         if self.config.split.how == "none":
-            parts = {"whole": network.projector(features.mean(1))}
+            parts = {"whole": network.project(features.mean(1))}
         else:
             static, dynamic = self.config.split(self._frames(network, features))
             parts = {"static": static, "dynamic": dynamic}

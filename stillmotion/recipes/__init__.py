@@ -11,15 +11,13 @@ from functools import partial
 
 from stillmotion.config import Config
 from stillmotion.errors import StillmotionError
-from stillmotion.nn.encoder import SplitConfig
-from stillmotion.optim.bilevel import SolverConfig
-from stillmotion.recipes.bod_vcl import BOD_VCL
+from stillmotion.recipes.bod_vcl import BOD_VCL, OBJECTIVES
 from stillmotion.recipes.small import debug, demo, laptop
 
 _RECIPES: dict[str, Callable[[], Config]] = {
     "laptop": laptop,
-    "demo-simclr": partial(demo, SplitConfig(how="none"), SolverConfig(how="plain")),
-    "demo-bod-simclr": partial(demo, SplitConfig(), SolverConfig(how="plain")),
+    **{f"demo-{m}": partial(demo, m, split=False) for m in OBJECTIVES},
+    **{f"demo-bod-{m}": partial(demo, m, split=True) for m in OBJECTIVES},
     **BOD_VCL,
     **{
         name.replace("k400-", "debug-"): (lambda build=build: debug(build()))  # type: ignore[misc]

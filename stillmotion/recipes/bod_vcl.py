@@ -25,7 +25,7 @@ PAPER_SPLIT = SplitConfig(how="eig", radius=0.1, weight="advance", ridge=1e-3)
 PAPER_PREDICTION = PredictionConfig(orthogonality=1e-4, ridge=1e-3, hold_out=0, relative=False)
 BILEVEL = SolverConfig(how="aid-fd", inner_steps=1, inner_lr=0.1)
 
-_OBJECTIVES: dict[str, tuple[AnyObjective, ModelConfig, OptimConfig]] = {
+OBJECTIVES: dict[str, tuple[AnyObjective, ModelConfig, OptimConfig]] = {
     "simclr": (SimCLRConfig(), ModelConfig(), OptimConfig(name="lars", lr=1.2)),
     "moco": (MoCoConfig(), ModelConfig(), OptimConfig(name="sgd", lr=0.1, weight_decay=1e-4)),
     "byol": (BYOLConfig(), ModelConfig(layers=2, hidden=4096, width=256, norm=True), OptimConfig(name="lars", lr=0.6)),
@@ -36,7 +36,7 @@ _OBJECTIVES: dict[str, tuple[AnyObjective, ModelConfig, OptimConfig]] = {
 
 def plain(name: str) -> Config:
     """V-CL itself: the whole embedding, one level (Tables 2 and 5)."""
-    objective, model, optim = _OBJECTIVES[name]
+    objective, model, optim = OBJECTIVES[name]
     return Config(
         data=DataConfig(path="kinetics400", kind="kinetics", split="train"),
         method=MethodConfig(model=model, split=WHOLE, objective=objective),
@@ -117,7 +117,7 @@ def backbone(config: Config, name: str, *, size: int = 112, epochs: int = 200) -
 
 def _rows() -> dict[str, Callable[[], Config]]:
     rows: dict[str, Callable[[], Config]] = {}
-    for name in _OBJECTIVES:
+    for name in OBJECTIVES:
         rows[f"k400-{name}"] = partial(plain, name)
         rows[f"k400-bod-{name}"] = partial(bod, name)
     for name in ("simclr", "moco", "byol", "swav"):

@@ -7,7 +7,9 @@ from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.methods.byol import BYOLConfig
 from stillmotion.methods.method import AnyObjective, MethodConfig, ModelConfig
 from stillmotion.methods.moco import MoCoConfig
+from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
+from stillmotion.methods.vicreg import VICRegConfig
 from stillmotion.nn.encoder import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
@@ -69,7 +71,16 @@ def laptop() -> Config:
     )
 
 
-def demo(split: SplitConfig, solver: SolverConfig) -> Config:
+_DEMO_OBJECTIVES: dict[str, AnyObjective] = {
+    "simclr": SimCLRConfig(),
+    "moco": MoCoConfig(queue=1024, momentum=0.98),
+    "byol": BYOLConfig(hidden=128, momentum=0.98),
+    "swav": SwAVConfig(prototypes=64),
+    "vicreg": VICRegConfig(),
+}
+
+
+def demo(name: str, *, split: bool) -> Config:
     """A small network on synthetic videos whose colour tells their trajectory 19 times in 20."""
     return Config(
         data=DataConfig(
@@ -82,10 +93,18 @@ def demo(split: SplitConfig, solver: SolverConfig) -> Config:
             synthetic=SyntheticConfig(videos=1024, confound=("color=trajectory",)),
         ),
         method=MethodConfig(
-            model=ModelConfig(backbone="small_resnet3d", channels=(12, 24, 48, 96), width=64, hidden=128, layers=2),
-            split=split,
+            model=ModelConfig(
+                backbone="small_resnet3d",
+                channels=(12, 24, 48, 96),
+                width=64,
+                hidden=128,
+                layers=2,
+                norm=name in ("byol", "swav", "vicreg"),
+            ),
+            split=SplitConfig(normalize=name != "vicreg") if split else SplitConfig(how="none"),
+            objective=_DEMO_OBJECTIVES[name],
         ),
-        solver=solver,
+        solver=SolverConfig(how="plain"),
         optim=OptimConfig(
             name="adamw", lr=2e-3, lr_batch=0, weight_decay=1e-4, batch=48, epochs=16, warmup_epochs=1, clip=1.0
         ),
