@@ -57,6 +57,9 @@ class SyntheticSet:
     """A data set of drawn videos; the same seed gives the same videos, whatever is asked for first."""
 
     def __init__(self, config: SyntheticConfig, *, seed: int = 0) -> None:
+        for name in ("videos", "length", "size"):
+            if getattr(config, name) < 1:
+                raise StillmotionError(f"synthetic {name} is {getattr(config, name)}; it must be at least 1")
         for factor, count in zip(FACTORS, config.values, strict=True):
             if not 2 <= count <= len(CLASSES[factor]):
                 raise StillmotionError(f"{factor} has {count} values; choose 2 to {len(CLASSES[factor])}")
@@ -99,7 +102,7 @@ class SyntheticVideo:
         self._radius = config.size * config.shape_scale * rng.uniform(0.8, 1.2)
         self._turned = _rotation(rng.uniform(-math.pi, math.pi))
         self._stretch = math.exp(rng.uniform(-0.35, 0.35))
-        self._level, self._depth = rng.uniform(0.45, 0.6), rng.uniform(0.16, 0.24)
+        self._level, self._depth = rng.uniform(0.45, 0.6), rng.uniform(0.2, 0.3)
         self._light_phase, self._phase = rng.uniform(0, 2 * math.pi, 2)
         self._period = rng.uniform(7.0, 11.0)
         self._reach = config.size * rng.uniform(0.2, 0.3)

@@ -150,7 +150,7 @@ def _check_options(frames: Tensor, ridge: float) -> None:
         raise StillmotionError(f"frames have shape {tuple(frames.shape)}; expected (clips, frames, channels)")
     if frames.shape[1] < 3:
         raise StillmotionError(
-            f"clip has {frames.shape[1]} frames; a Koopman operator needs at least 3 (raise --frames)"
+            f"clip has {frames.shape[1]} frames; a Koopman operator needs at least 3 (raise --data.frames)"
         )
     if not ridge > 0:
         raise StillmotionError(f"ridge is {ridge}; it must be positive (1e-8 is close to none)")

@@ -1,7 +1,7 @@
 """Layer-wise adaptive rate scaling (You et al. 2017), as in SlowFast's contrastive recipes.
 
-A weight's step is lr · trust · ‖w‖ / ‖g + wd·w‖ times (g + wd·w), through momentum. Vectors (biases and batch norm) get
-neither the scaling nor weight decay: give them in a group with `adapt=False, weight_decay=0`.
+A weight's step is lr · trust · ‖w‖ / (‖g‖ + wd·‖w‖) times (g + wd·w), through momentum. Vectors (biases and batch
+norm) get neither the scaling nor weight decay: give them in a group with `adapt=False, weight_decay=0`.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,8 +46,8 @@ class LARS(torch.optim.Optimizer):
                     continue
                 g = p.grad.add(p, alpha=group["weight_decay"])
                 if group["adapt"]:
-                    size, slope = p.norm(), g.norm()
-                    ratio = group["trust"] * size / slope
+                    size, slope = p.norm(), p.grad.norm()
+                    ratio = group["trust"] * size / (slope + group["weight_decay"] * size)
                     g = g * torch.where((size > 0) & (slope > 0), ratio, 1.0)
                 state = self.state[p]
                 if "momentum" not in state:

@@ -33,8 +33,10 @@ def load_state(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # in a damaged file, torch's reader stumbles over anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        if isinstance(error, pickle.UnpicklingError):
+            reason = "it is damaged, or holds objects that could execute code"
         raise StillmotionError(f"{file} cannot be read ({reason}); delete it to start over") from None
 
 

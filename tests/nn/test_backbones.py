@@ -131,14 +131,14 @@ def test_the_least_size_and_length_that_are_announced_work(name):
         backbone = on_meta(name, keep_time=keep_time).eval()
         size, frames = backbone.least_size, backbone.least_frames
         assert backbone(meta_clip(1, 3, frames, size, size)).shape[1] >= 1
-        with pytest.raises(StillmotionError, match=rf"{size - 1}×{size} pixels.*at least {size}×{size}.*--size"):
+        with pytest.raises(StillmotionError, match=rf"{size - 1}×{size} pixels.*at least {size}×{size}.*--data.size"):
             backbone(meta_clip(1, 3, frames, size - 1, size))
 
 
 @pytest.mark.parametrize(
     ("name", "keep_time", "shape", "message"),
     [
-        ("s3d", False, (1, 3, 7, 64, 64), "clips have 7 frames; S3D needs at least 8: .*--frames"),
+        ("s3d", False, (1, 3, 7, 64, 64), "clips have 7 frames; S3D needs at least 8: .*--data.frames"),
         ("c3d", False, (1, 3, 1, 64, 64), "clips have 1 frame; C3D needs at least 8"),
         ("small_vit", True, (1, 3, 5, 32, 32), "5 frames; .* at least 2, a multiple of 2"),
         ("vit_b", True, (1, 3, 4, 224, 225), "224×225 pixels; .* multiple of 16"),

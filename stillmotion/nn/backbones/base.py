@@ -76,13 +76,13 @@ class Backbone(nn.Module, ABC):
             raise StillmotionError(
                 f"clips have {_count(frames, 'frame')}; {type(self).__name__} needs at least "
                 f"{self.least_frames}{_multiple(self.frames_step)}: "
-                "change the number of frames per clip (--frames)"
+                "change the number of frames per clip (--data.frames)"
             )
         if min(height, width) < self.least_size or height % self.size_step or width % self.size_step:
             raise StillmotionError(
                 f"frames are {height}×{width} pixels; {type(self).__name__} needs at least "
                 f"{self.least_size}×{self.least_size}{_multiple(self.size_step)}: "
-                "change the frame size (--size)"
+                "change the frame size (--data.size)"
             )
 
 

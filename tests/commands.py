@@ -1,0 +1,79 @@
+"""Commands of `stillmotion` in processes of their own, forked from a server that has imported what they need."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["stillmotion.train.loop", "torch.utils.tensorboard", "torch._dynamo"])
+
+
+class Command:
+    """A running command: what a user types after `stillmotion`. It writes to files, so that it never waits."""
+
+    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="stillmotion-command-")
+        environment = {"OMP_NUM_THREADS": "1", **(environment or {})}
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, environment, self._folder.name))
+        self._process.start()
+
+    @property
+    def words(self) -> str:
+        """What it has written to stderr."""
+        file = Path(self._folder.name, "2")
+        return file.read_text() if file.exists() else ""
+
+    @property
+    def running(self) -> bool:
+        return self._process.is_alive()
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def wait(self) -> int:
+        """The exit code; minus the signal that ended it."""
+        self._process.join(120)
+        assert self._process.exitcode is not None, f"still running:\n{self.words}"
+        return self._process.exitcode
+
+    def succeed(self) -> str:
+        """Wait for a good end; what it wrote to stderr."""
+        assert self.wait() == 0, self.words
+        return self.words
+
+
+def two_ranks(*arguments: str) -> tuple[Command, Command]:
+    """The command on two processes that meet as `torchrun` would have them meet."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    first, second = (Command(*arguments, environment=common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in (0, 1))
+    return first, second
+
+
+def wait_for_steps(command: Command, run: Path, steps: int) -> None:
+    """Return when the run has written down so many steps."""
+    deadline = time.monotonic() + 120
+    file = run / "metrics.jsonl"
+    while not file.exists() or file.read_text().count("\n") < steps:
+        assert command.running, command.words
+        assert time.monotonic() < deadline, "the run does not get on"
+        time.sleep(0.005)
+
+
+def _run(arguments: tuple[str, ...], environment: dict[str, str], folder: str) -> None:
+    os.environ |= environment
+    for stream in (sys.stdout, sys.stderr):
+        number = stream.fileno()
+        os.dup2(os.open(Path(folder, str(number)), os.O_WRONLY | os.O_CREAT), number)
+    sys.argv = ["stillmotion", *arguments]
+    from stillmotion.cli import main
+
+    main()

@@ -1,0 +1,138 @@
+"""Drawn videos: what is fixed by the seed, and what of the factors can be seen. How they look is not tested."""
+
+import colorsys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stillmotion.data.synthetic import CLASSES, FACTORS, SyntheticConfig, SyntheticSet
+from stillmotion.errors import StillmotionError
+
+MANY = SyntheticConfig(videos=8000)
+PLAIN = SyntheticConfig(videos=64, length=12, size=24)
+
+
+def chance_spread(share: float, videos: int) -> float:
+    """Four standard deviations of a share that is measured on so many videos."""
+    return 4 * (share * (1 - share) / videos) ** 0.5
+
+
+def agreement(drawn: SyntheticSet, a: str, b: str) -> float:
+    return float((drawn.labels[a] % len(drawn.classes[b]) == drawn.labels[b]).mean())
+
+
+def border(frames: np.ndarray) -> np.ndarray:
+    """The mean colour (T, 3) of the outermost pixels, which show the background most of the time."""
+    frames = frames.astype(float)
+    edges = [frames[:, 0], frames[:, -1], frames[:, :, 0], frames[:, :, -1]]
+    return np.median(np.concatenate(edges, 1), 1)
+
+
+def test_the_same_seed_draws_the_same_videos_whatever_is_asked_for_first() -> None:
+    order = [5, 0, 3, 0]
+    first, again, other = (SyntheticSet(PLAIN, seed=s) for s in (1, 1, 2))
+    drawn = {i: first.video(i).frames(range(12)) for i in order}
+    for i in sorted(drawn):
+        assert np.array_equal(again.video(i).frames(range(12)), drawn[i])
+        assert not np.array_equal(other.video(i).frames(range(12)), drawn[i])
+        assert first.name(i) == again.name(i) != other.name(i)
+    assert len({first.name(i) for i in range(len(first))}) == len(first)
+    assert not np.array_equal(drawn[0], drawn[3])
+    for factor in FACTORS:
+        assert np.array_equal(first.labels[factor], again.labels[factor])
+
+
+@pytest.mark.parametrize("indices", [[0], [11, 0, 7], [4, 4], list(range(0, 12, 3))])
+def test_single_frames_are_those_of_the_whole_video(indices: list[int]) -> None:
+    drawn = SyntheticSet(PLAIN)
+    for i in range(8):
+        whole = drawn.video(i).frames(range(12))
+        assert whole.shape == (12, 24, 24, 3)
+        assert whole.dtype == np.uint8
+        assert np.array_equal(drawn.video(i).frames(indices), whole[indices])
+
+
+@pytest.mark.parametrize("values", [(4, 4, 2, 4), (2, 3, 4, 2)])
+def test_labels_take_as_many_values_as_asked_for_each_about_as_often(values: tuple[int, int, int, int]) -> None:
+    drawn = SyntheticSet(replace(MANY, values=values))
+    assert len(drawn) == len(drawn.labels["color"]) == MANY.videos
+    for factor, count in zip(FACTORS, values, strict=True):
+        assert drawn.classes[factor] == CLASSES[factor][:count]
+        shares = np.bincount(drawn.labels[factor], minlength=count) / len(drawn)
+        assert len(shares) == count
+        assert np.abs(shares - 1 / count).max() < chance_spread(1 / count, len(drawn))
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("pair", ["color=trajectory", "brightness=shape", "color=brightness"])
+def test_a_follower_takes_its_leaders_value_as_often_as_the_strength_says(pair: str, strength: float) -> None:
+    leader, follower = pair.split("=")
+    drawn = SyntheticSet(replace(MANY, confound=(pair,), strength=strength))
+    expected = strength + (1 - strength) / len(drawn.classes[follower])  # a free draw agrees by chance
+    found = agreement(drawn, leader, follower)
+    assert abs(found - expected) <= chance_spread(expected, len(drawn))
+    if strength == 1:
+        assert found == 1
+
+
+def test_factors_that_are_not_confounded_are_independent() -> None:
+    for config in (MANY, replace(MANY, confound=("color=trajectory",), strength=1.0)):
+        drawn = SyntheticSet(config)
+        for i, a in enumerate(FACTORS):
+            for b in FACTORS[i + 1 :]:
+                if config.confound and {a, b} == {"color", "trajectory"}:
+                    continue
+                counts = np.zeros((len(drawn.classes[a]), len(drawn.classes[b])))
+                np.add.at(counts, (drawn.labels[a], drawn.labels[b]), 1)
+                expected = len(drawn) / counts.size
+                assert np.abs(counts - expected).max() < 4.5 * expected**0.5, (a, b)
+
+
+def test_the_colour_of_a_video_shows_in_the_hue_of_its_background() -> None:
+    drawn = SyntheticSet(replace(PLAIN, videos=160))
+    hues = np.array([colorsys.rgb_to_hsv(*border(drawn.video(i).frames(range(12))).mean(0))[0] for i in range(160)])
+    turns = np.exp(2j * np.pi * hues)
+    labels = drawn.labels["color"]
+    centres = np.array([turns[labels == c].mean() for c in range(4)])
+    nearest = np.abs(turns[:, None] - centres / np.abs(centres)).argmin(1)
+    assert (nearest == labels).mean() > 0.97
+
+
+def test_the_background_brightens_and_darkens_over_the_whole_video() -> None:
+    drawn = SyntheticSet(replace(PLAIN, videos=80, length=32, values=(4, 4, 2, 4)))
+    for i in range(80):
+        light = border(drawn.video(i).frames(range(32))).mean(1)
+        slope = np.polyfit(np.arange(32), light, 1)[0]
+        brightens = CLASSES["brightness"][drawn.labels["brightness"][i]] == "brightening"
+        assert (slope > 0) == brightens
+        assert abs(light[-4:].mean() - light[:4].mean()) > 10
+
+
+def test_every_value_of_every_factor_is_drawn_and_something_always_moves() -> None:
+    drawn = SyntheticSet(SyntheticConfig(videos=300, length=6, size=16, values=(4, 4, 4, 4)))
+    for factor in FACTORS:
+        assert set(drawn.labels[factor].tolist()) == {0, 1, 2, 3}
+    videos = [drawn.video(i).frames(range(6)) for i in range(0, 300, 5)]
+    assert all((frames[0] != frames[-1]).any() for frames in videos)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"values": (4, 4, 5, 4)}, "brightness has 5 values; choose 2 to 4"),
+        ({"values": (1, 4, 2, 4)}, "color has 1 values; choose 2 to 4"),
+        ({"strength": 1.5}, "strength is 1.5; it lies between 0 and 1"),
+        ({"strength": float("nan")}, "strength is nan"),
+        ({"confound": ("color",)}, "cannot confound 'color'; write two of color, shape"),
+        ({"confound": ("color=color",)}, "cannot confound 'color=color'"),
+        ({"confound": ("color=speed",)}, "cannot confound 'color=speed'"),
+        ({"size": 0}, "size is 0; it must be at least 1"),
+        ({"length": 0}, "length is 0"),
+        ({"videos": -1}, "videos is -1"),
+    ],
+)
+def test_options_that_make_no_videos_are_named(options: dict, words: str) -> None:
+    with pytest.raises(StillmotionError, match=words) as caught:
+        SyntheticSet(replace(PLAIN, **options))
+    assert "\n" not in str(caught.value)

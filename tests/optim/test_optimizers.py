@@ -1,0 +1,86 @@
+"""Optimisers of the recipes, and the learning rate over a run."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate
+
+PAPER = OptimConfig(lr=1.2, lr_batch=64, batch=64, epochs=200, warmup_epochs=35, warmup_lr=1e-3)
+
+
+def weights() -> dict[str, torch.nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"conv": (4, 3, 1, 2, 2), "conv.bias": (4,), "norm": (4,), "linear": (2, 4), "scale": ()}
+    return {k: torch.nn.Parameter(torch.randn(s, generator=generator)) for k, s in shapes.items()}
+
+
+def moved(optimizer: torch.optim.Optimizer, of: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
+    """The weights after three steps with the same gradients for every optimiser."""
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        for p in of.values():
+            p.grad = torch.randn(p.shape, generator=generator)
+        optimizer.step()
+    return {k: p.detach() for k, p in of.items()}
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_sgd_and_adamw_are_torchs_own_and_decay_matrices_only(name: str) -> None:
+    ours, theirs = weights(), weights()
+    optimizer = build_optimizer(ours, OptimConfig(name=name, lr=0.1, weight_decay=0.2))  # type: ignore[arg-type]
+    matrices = [theirs["conv"], theirs["linear"]]
+    groups = [
+        {"params": matrices, "weight_decay": 0.2},
+        {"params": [theirs["conv.bias"], theirs["norm"], theirs["scale"]], "weight_decay": 0.0},
+    ]
+    reference = (
+        torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
+        if name == "sgd"
+        else torch.optim.AdamW(groups, lr=0.1)
+    )
+    torch.testing.assert_close(moved(optimizer, ours), moved(reference, theirs), rtol=0, atol=0)
+
+
+def test_every_weight_is_in_one_group() -> None:
+    for name in ("sgd", "lars", "adamw"):
+        of = weights()
+        groups = build_optimizer(of, OptimConfig(name=name)).param_groups  # type: ignore[arg-type]
+        assert sorted(id(p) for g in groups for p in g["params"]) == sorted(id(p) for p in of.values())
+
+
+def test_warm_up_rises_in_a_line_from_its_start_to_the_cosine() -> None:
+    assert learning_rate(PAPER, 0) == pytest.approx(1e-3)
+    end = 1.2 * 0.5 * (1 + math.cos(math.pi * 35 / 200))
+    assert learning_rate(PAPER, 35) == pytest.approx(end)
+    assert learning_rate(PAPER, 35 - 1e-9) == pytest.approx(end)
+    assert learning_rate(PAPER, 17.5) == pytest.approx((1e-3 + end) / 2)
+
+
+def test_the_cosine_is_counted_from_epoch_0_and_ends_at_zero() -> None:
+    for epoch in (40.0, 100.0, 150.5, 199.0):
+        assert learning_rate(PAPER, epoch) == pytest.approx(1.2 * 0.5 * (1 + math.cos(math.pi * epoch / 200)))
+    assert learning_rate(PAPER, 100) == pytest.approx(0.6)
+    assert learning_rate(PAPER, 200) == pytest.approx(0, abs=1e-12)
+    assert learning_rate(replace(PAPER, warmup_epochs=0), 0) == pytest.approx(1.2)
+
+
+def test_warm_up_does_not_begin_above_the_rate_itself() -> None:
+    low = replace(PAPER, lr=1e-4)
+    assert learning_rate(low, 0) == pytest.approx(1e-4)
+
+
+@given(epoch=st.floats(0, 200), batch=st.integers(1, 4096))
+def test_rates_grow_with_the_batch_and_0_takes_them_as_they_are(epoch: float, batch: int) -> None:
+    base = learning_rate(PAPER, epoch)
+    assert learning_rate(replace(PAPER, batch=batch), epoch) == pytest.approx(base * batch / 64)
+    assert learning_rate(replace(PAPER, batch=batch, lr_batch=0), epoch) == pytest.approx(base)
+
+
+@given(epoch=st.floats(0, 200))
+def test_the_rate_is_never_negative_nor_above_the_configured_one(epoch: float) -> None:
+    assert -1e-12 <= learning_rate(PAPER, epoch) <= 1.2

@@ -1,0 +1,208 @@
+"""Recipes by name, and the constants of the papers' tables that they hold."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from stillmotion.config import Config, differences, from_json, to_json
+from stillmotion.data.augment import Augment, augment
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.method import Method, ModelConfig
+from stillmotion.methods.moco import MoCoConfig
+from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.methods.swav import SwAVConfig
+from stillmotion.optim.lars import LARS
+from stillmotion.optim.optimizers import build_optimizer
+from stillmotion.recipes import recipe, recipe_names
+
+METHODS = ("simclr", "byol", "moco", "swav")
+NETWORKS = ("s3d_g", "r3d_18", "r2plus1d_18", "vit_b")
+# Table 4 fine-tunes and Table 6 detects with networks of Table 3: they have no rows of their own.
+TABLES = {
+    2: [f"k400-{bod}{m}" for m in METHODS for bod in ("", "bod-")],
+    3: [
+        *(f"k400-{bod}byol-rho4-{net}" for net in NETWORKS for bod in ("", "bod-")),
+        *(
+            f"k400-{bod}{row}"
+            for row in ("simclr", "swav", "moco-rho4", "byol-rho4", "byol-rho4-16x4")
+            for bod in ("", "bod-")
+        ),
+    ],
+    5: [
+        f"k400-{bod}{row}"
+        for row in (*METHODS, "moco-rho4", "byol-rho4", "moco-16x4", "byol-rho4-16x4")
+        for bod in ("", "bod-")
+    ],
+    7: [f"k400-{kind}{m}" for m in METHODS for kind in ("", "pred-", "bod-")],
+    8: [f"k400-single-{m}" for m in METHODS],
+    9: [f"k400-bod-simclr-inner{steps}" for steps in (1, 5, 10)],
+    10: [f"k400-{row}" for m in METHODS for row in (m, f"bod-{m}-strict", f"bod-{m}")],
+    11: [f"k400-bod-simclr-radius{radius}" for radius in (0.4, 0.3, 0.2, 0.1, 0.01)],
+    12: [f"k400-bod-simclr-width{width}" for width in (16, 32, 64, 128, 256, 512)],
+}
+K400 = [name for name in recipe_names() if name.startswith("k400-")]
+DEBUG = [name.replace("k400-", "debug-") for name in K400]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_row_of_a_table_has_a_name(table: int) -> None:
+    assert set(TABLES[table]) <= set(recipe_names())
+
+
+def test_every_name_gives_a_configuration_that_survives_json() -> None:
+    for name in recipe_names():
+        config = recipe(name)
+        assert config.recipe == name
+        assert from_json(json.loads(json.dumps(to_json(config)))) == config
+
+
+def test_every_network_can_be_built() -> None:
+    methods = {recipe(name).method.model.backbone: recipe(name).method for name in recipe_names()}
+    with torch.device("meta"):  # shapes only
+        for method in methods.values():
+            assert Method(method).trainable()
+
+
+@pytest.mark.parametrize("name", DEBUG)
+def test_a_debug_twin_computes_its_rows_losses(name: str) -> None:
+    config = recipe(name)
+    torch.manual_seed(0)
+    method = Method(config.method)
+    clips = torch.randn(3, config.data.clips, 3, 6, 16, 16)
+    level = {"plain": "outer"}.get(config.solver.how, "both")
+    losses = method(clips, level=level).parts  # type: ignore[arg-type]
+    halves = {"whole"} if config.method.split.how == "none" else {"static", "dynamic"}
+    assert set(losses) == halves | ({"prediction", "orthogonality"} if level == "both" else set())
+    assert all(value.isfinite() for value in losses.values())
+
+
+@pytest.mark.parametrize("name", K400)
+def test_a_debug_twin_is_the_same_point_of_the_grid(name: str) -> None:
+    row, twin = recipe(name), recipe(name.replace("k400-", "debug-"))
+    assert twin.method.split == row.method.split
+    assert twin.method.prediction == row.method.prediction
+    assert twin.solver == row.solver
+    assert type(twin.method.objective) is type(row.method.objective)
+    assert twin.data.clips == row.data.clips
+    assert (twin.optim.name, twin.optim.lr) == (row.optim.name, row.optim.lr)
+    assert twin.method.model.width == row.method.model.width
+    assert twin.data.path == "synthetic"
+
+
+def test_rows_are_trained_as_the_public_code_trains_them() -> None:
+    for name in K400:
+        config, other = recipe(name), name.endswith(NETWORKS)
+        assert (config.data.kind, config.data.split) == ("kinetics", "train")
+        assert config.data.clips == (4 if "rho4" in name else 2), name
+        long = "16x4" in name or other
+        assert (config.data.frames, config.data.stride) == ((16, 4) if long else (8, 8)), name
+        assert config.data.size == (112 if other and "vit" not in name else 224), name
+        assert config.data.augment == "slowfast"
+        assert config.optim.epochs == (800 if "vit" in name else 200), name
+        assert (config.optim.warmup_epochs, config.optim.warmup_lr, config.optim.lr_batch) == (35, 1e-3, 64)
+        assert config.optim.clip == 0
+        assert config.method.model.backbone == (name.split("-")[-1] if other else "slow_r50")
+
+
+def test_rates_decay_and_lars_are_those_of_each_method() -> None:
+    expected = {"simclr": (1.2, 1e-6), "byol": (0.6, 1e-6), "swav": (0.6, 1e-6), "moco": (0.1, 1e-4)}
+    for prefix in ("", "bod-", "pred-", "single-"):
+        for method, (lr, decay) in expected.items():
+            optim = recipe(f"k400-{prefix}{method}").optim
+            assert (optim.lr, optim.weight_decay) == (lr, decay)
+            assert optim.name == ("sgd" if method == "moco" else "lars")
+    for name in K400:
+        if "byol-rho4" in name:
+            assert recipe(name).optim.lr == 1.2
+
+
+def test_optimisers_have_nesterov_momentum_and_spare_vectors() -> None:
+    weights = {"w": torch.nn.Parameter(torch.ones(2, 2)), "b": torch.nn.Parameter(torch.ones(2))}
+    for name in ("simclr", "moco"):
+        optimizer = build_optimizer(weights, recipe(f"k400-{name}").optim)
+        matrices, vectors = optimizer.param_groups
+        assert all(group["momentum"] == 0.9 and group["nesterov"] for group in (matrices, vectors))
+        assert vectors["weight_decay"] == 0
+        assert matrices["weight_decay"] == recipe(f"k400-{name}").optim.weight_decay
+        if isinstance(optimizer, LARS):
+            assert (matrices["trust"], matrices["adapt"], vectors["adapt"]) == (1e-3, True, False)
+
+
+def test_objectives_and_heads_are_those_of_the_public_code() -> None:
+    methods = {name: recipe(f"k400-{name}").method for name in METHODS}
+    assert methods["simclr"].objective == SimCLRConfig(temperature=0.1)
+    assert methods["moco"].objective == MoCoConfig(temperature=0.1, queue=65536, momentum=0.994)
+    assert methods["byol"].objective == BYOLConfig(momentum=0.996, hidden=4096)
+    assert methods["swav"].objective == SwAVConfig(
+        temperature=0.1, prototypes=1000, epsilon=0.05, iterations=3, frozen_epochs=1
+    )
+    head = ModelConfig(backbone="slow_r50", layers=3, hidden=2048, width=128)
+    assert methods["simclr"].model == methods["moco"].model == head
+    assert methods["swav"].model == replace(head, norm=True)
+    assert methods["byol"].model == replace(head, layers=2, hidden=4096, width=256, norm=True)
+
+
+def test_the_augmentation_is_that_of_the_public_code() -> None:
+    slowfast = augment("slowfast", size=224)
+    assert slowfast == Augment(
+        size=224,
+        area=(0.2, 0.766),
+        ratio=(3 / 4, 4 / 3),
+        flip=0.5,
+        jitter=(0.6, 0.6, 0.6, 0.15),
+        jitter_p=0.8,
+        gray=0.2,
+        blur_p=0.5,
+        blur_sigma=(0.1, 2.0),
+        mean=(0.45,) * 3,
+        std=(0.225,) * 3,
+    )
+
+
+def test_bod_vcl_has_the_papers_constants() -> None:
+    for method in METHODS:
+        config = recipe(f"k400-bod-{method}")
+        split, prediction, solver = config.method.split, config.method.prediction, config.solver
+        assert (split.how, split.weight, split.radius, split.normalize) == ("eig", "advance", 0.1, True)
+        assert (prediction.orthogonality, prediction.hold_out, prediction.relative) == (1e-4, 0, False)
+        assert (solver.how, solver.inner_steps) == ("aid-fd", 1)
+        assert config.method.model.width == 128
+
+
+def changed(name: str, base: str) -> list[str]:
+    """The fields in which a recipe is not its base."""
+
+    def bare(config: Config) -> Config:
+        return replace(config, recipe="")
+
+    return [line.split(":")[0] for line in differences(bare(recipe(base)), bare(recipe(name)))]
+
+
+def test_ablations_change_what_their_table_is_about_and_nothing_else() -> None:
+    for method in METHODS:
+        assert changed(f"k400-single-{method}", f"k400-bod-{method}") == ["solver.how"]
+        assert changed(f"k400-bod-{method}-strict", f"k400-bod-{method}") == ["method.prediction.strict"]
+        added = changed(f"k400-pred-{method}", f"k400-{method}")
+        assert "solver.how" in added
+        assert all(field == "solver.how" or field.startswith("method.prediction.") for field in added)
+        assert recipe(f"k400-pred-{method}").method.split.how == "none"
+    base = "k400-bod-simclr"
+    for steps in (1, 5, 10):
+        assert recipe(f"{base}-inner{steps}").solver.inner_steps == steps
+        assert changed(f"{base}-inner{steps}", base) == ["solver.inner_steps"] * (steps != 1)
+    for radius in (0.4, 0.3, 0.2, 0.1, 0.01):
+        assert recipe(f"{base}-radius{radius}").method.split.radius == radius
+        assert changed(f"{base}-radius{radius}", base) == ["method.split.radius"] * (radius != 0.1)
+    for width in (16, 32, 64, 128, 256, 512):
+        assert recipe(f"{base}-width{width}").method.model.width == width
+        assert changed(f"{base}-width{width}", base) == ["method.model.width"] * (width != 128)
+
+
+def test_an_unknown_name_is_answered_with_a_near_one() -> None:
+    with pytest.raises(StillmotionError, match=r"no recipe 'k400-bod-simcrl'; did you mean k400-bod-simclr"):
+        recipe("k400-bod-simcrl")
+    with pytest.raises(StillmotionError, match="pretrain --list"):
+        recipe("")

@@ -1,0 +1,103 @@
+"""Configurations to and from JSON, and what is said where they do not fit."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stillmotion.config import Config, TrainConfig, differences, from_json, load_config, to_json
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.moco import MoCoConfig
+from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.recipes import recipe
+
+
+def written(**changes: Any) -> dict[str, Any]:
+    return json.loads(json.dumps(to_json(Config()))) | changes
+
+
+def test_json_is_plain_and_tells_objectives_by_name() -> None:
+    tree = written()
+    assert tree["method"]["objective"] == {"name": "simclr", "temperature": 0.1}
+    assert tree["optim"]["name"] == "lars"
+    assert tree["data"]["synthetic"]["values"] == list(Config().data.synthetic.values)
+    back = from_json(tree)
+    assert back == Config()
+    assert isinstance(back.data.synthetic.values, tuple)
+
+
+def test_differences_are_named_by_their_place() -> None:
+    config = Config()
+    assert differences(config, config) == []
+    other = replace(config, data=replace(config.data, size=112), train=replace(config.train, seed=7))
+    assert differences(config, other) == ["data.size: 224 ≠ 112", "train.seed: 0 ≠ 7"]
+    moco = replace(config, method=replace(config.method, objective=MoCoConfig()))
+    found = differences(config, moco)
+    assert "method.objective.name: simclr ≠ moco" in found
+    assert "method.objective.queue: None ≠ 65536" in found
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"surprise": 1},
+            r"config has unknown fields \['surprise'\] and lacks \[\]; it was written by another version",
+        ),
+        ({"train": {}}, r"config.train has unknown fields \[\] and lacks \['accumulate'"),
+        ({"train": 5}, "config.train is 5; expected named fields"),
+        (
+            {"method": written()["method"] | {"objective": {"name": "gan"}}},
+            "objective is 'gan'; known are simclr, moco",
+        ),
+        ({"method": written()["method"] | {"objective": None}}, "objective is None; known are simclr, moco"),
+        ({"train": written()["train"] | {"log_every": 0}}, "train.log_every is 0; it must be at least 1"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(StillmotionError, match=words):
+        from_json(written(**change))
+    missing = written()
+    del missing["solver"]
+    with pytest.raises(StillmotionError, match=r"lacks \['solver'\]"):
+        from_json(missing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (TrainConfig, {"accumulate": 0}, "train.accumulate is 0"),
+        (TrainConfig, {"checkpoint_every": -1}, "train.checkpoint_every is -1"),
+        (OptimConfig, {"batch": 0}, "optim.batch is 0"),
+        (OptimConfig, {"epochs": 0}, "optim.epochs is 0"),
+        (OptimConfig, {"lr": 0.0}, "optim.lr is 0.0; it must be positive"),
+    ],
+)
+def test_numbers_that_cannot_train_are_refused(kind: type, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(StillmotionError, match=words):
+        kind(**options)
+
+
+def test_a_run_folder_gives_its_configuration(tmp_path: Path) -> None:
+    config = recipe("debug-bod-byol")
+    (tmp_path / "config.json").write_text(json.dumps(to_json(config)))
+    assert load_config(tmp_path) == config
+
+
+def test_what_is_no_run_folder_is_said(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(StillmotionError, match=r"is not a run folder: it has no config\.json"):
+            load_config(place)
+    file = tmp_path / "config.json"
+    file.write_bytes(b"")
+    with pytest.raises(StillmotionError, match="is not a run folder"):
+        load_config(file)
+    for torn in (b'{"recipe": "la', b"", b"\xff\xfe"):
+        file.write_bytes(torn)
+        with pytest.raises(StillmotionError, match=r"config\.json is not JSON"):
+            load_config(tmp_path)
+    file.write_text("[]")
+    with pytest.raises(StillmotionError, match="expected named fields"):
+        load_config(tmp_path)
