@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -53,7 +54,7 @@ def pretrain_command(args: list[str]) -> None:
 
     out, data, config = _parse(run, args, "pretrain", pretrain_command)
     if data is not None:
-        config = _with_data(config, data)
+        config = replace(config, data=replace(config.data, path=data))
     if not config.data.path:
         raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
     try:
@@ -63,19 +64,6 @@ def pretrain_command(args: list[str]) -> None:
         raise SystemExit(130) from None
     if os.environ.get("RANK", "0") == "0":
         print(f"trained: {folder}. Next: stillmotion probe {folder} --data …, or stillmotion report {folder}")
-
-
-def _with_data(config: Any, path: str) -> Any:
-    """The configuration on other videos; a recipe's own layout is kept only where the path fits it."""
-    from dataclasses import replace
-
-    from stillmotion.recipes import recipe
-
-    meant = recipe(config.recipe).data if config.recipe else config.data
-    data = replace(config.data, path=path)
-    if path == "synthetic" and config.data == meant:
-        data = replace(data, kind="auto", split=None)
-    return replace(config, data=data)
 
 
 def probe_command(args: list[str]) -> None:

@@ -7,26 +7,27 @@ import socket
 import sys
 import tempfile
 import time
+from functools import cache
+from itertools import count
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["stillmotion.train.loop", "torch.utils.tensorboard", "torch._dynamo"])
+_NUMBERS = count()
 
 
 class Command:
-    """A running command: what a user types after `stillmotion`. It writes to files, so that it never waits."""
+    """A running command: `arguments` are what a user types after `stillmotion`."""
 
     def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="stillmotion-command-")
-        environment = {"OMP_NUM_THREADS": "1", **(environment or {})}
-        self._process = _CONTEXT.Process(target=_run, args=(arguments, environment, self._folder.name))
+        self._file = Path(_kept().name, f"{next(_NUMBERS)}.txt")
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, environment or {}, self._file))
         self._process.start()
 
     @property
     def words(self) -> str:
         """What it has written to stderr."""
-        file = Path(self._folder.name, "2")
-        return file.read_text() if file.exists() else ""
+        return self._file.read_text() if self._file.exists() else ""
 
     @property
     def running(self) -> bool:
@@ -68,12 +69,16 @@ def wait_for_steps(command: Command, run: Path, steps: int) -> None:
         time.sleep(0.005)
 
 
-def _run(arguments: tuple[str, ...], environment: dict[str, str], folder: str) -> None:
+def _run(arguments: tuple[str, ...], environment: dict[str, str], words: Path) -> None:
     os.environ |= environment
-    for stream in (sys.stdout, sys.stderr):
-        number = stream.fileno()
-        os.dup2(os.open(Path(folder, str(number)), os.O_WRONLY | os.O_CREAT), number)
+    os.dup2(os.open(words, os.O_WRONLY | os.O_CREAT), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.argv = ["stillmotion", *arguments]
     from stillmotion.cli import main
 
     main()
+
+
+@cache
+def _kept() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="stillmotion-commands-")

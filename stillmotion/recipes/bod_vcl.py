@@ -38,7 +38,7 @@ def plain(name: str) -> Config:
     """V-CL itself: the whole embedding, one level (Tables 2 and 5)."""
     objective, model, optim = OBJECTIVES[name]
     return Config(
-        data=DataConfig(path="kinetics400", kind="kinetics", split="train"),
+        data=DataConfig(path="kinetics400", split="train"),
         method=MethodConfig(model=model, split=WHOLE, objective=objective),
         solver=SolverConfig(how="plain"),
         optim=optim,

@@ -1,0 +1,65 @@
+"""Which run may go on in a folder."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stillmotion.config import Config, load_config
+from stillmotion.errors import StillmotionError
+from stillmotion.recipes import recipe
+from stillmotion.train.checkpoint import STATE
+from stillmotion.train.folder import open_folder
+
+CONFIG = recipe("debug-bod-simclr")
+
+
+def with_state(folder: Path, config: Config = CONFIG) -> Path:
+    """A folder whose run has come to a checkpoint."""
+    open_folder(folder, config)
+    (folder / STATE).touch()
+    return folder
+
+
+def test_a_new_folder_gets_the_configuration(tmp_path: Path) -> None:
+    open_folder(tmp_path / "a" / "b", CONFIG)
+    assert load_config(tmp_path / "a" / "b") == CONFIG
+    assert [file.name for file in (tmp_path / "a" / "b").iterdir()] == ["config.json"]
+
+
+def test_the_same_run_goes_on_with_other_workers_threads_and_intervals(tmp_path: Path) -> None:
+    folder = with_state(tmp_path)
+    train = replace(CONFIG.train, log_every=7, checkpoint_every=9, threads=3)
+    other = replace(CONFIG, recipe="", data=replace(CONFIG.data, workers=5), train=train)
+    open_folder(folder, other)
+    assert load_config(folder) == other
+
+
+def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(tmp_path: Path) -> None:
+    folder = with_state(tmp_path)
+    other = replace(CONFIG, optim=replace(CONFIG.optim, lr=0.5), train=replace(CONFIG.train, seed=3))
+    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 0.5; train.seed: 0 ≠ 3\).*--out"):
+        open_folder(folder, other)
+    assert load_config(folder) == CONFIG
+
+
+def test_a_run_that_never_reached_a_checkpoint_can_be_replaced(tmp_path: Path) -> None:
+    open_folder(tmp_path, replace(CONFIG, optim=replace(CONFIG.optim, lr=0.5)))
+    open_folder(tmp_path, CONFIG)
+    assert load_config(tmp_path) == CONFIG
+
+
+def test_a_folder_of_another_version_is_named(tmp_path: Path) -> None:
+    folder = with_state(tmp_path)
+    tree = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(tree | {"colour": 1}))
+    with pytest.raises(StillmotionError, match="another version"):
+        open_folder(folder, CONFIG)
+
+
+def test_a_place_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StillmotionError, match="cannot write to"):
+            open_folder(place, CONFIG)
