@@ -20,14 +20,20 @@ class Command:
     """A running command: `arguments` are what a user types after `stillmotion`."""
 
     def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
-        self._file = Path(_kept().name, f"{next(_NUMBERS)}.txt")
-        self._process = _CONTEXT.Process(target=_run, args=(arguments, environment or {}, self._file))
+        self._streams = Path(_kept().name, str(next(_NUMBERS)))
+        self._streams.mkdir()
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, environment or {}, self._streams))
         self._process.start()
 
     @property
     def words(self) -> str:
         """What it has written to stderr."""
-        return self._file.read_text() if self._file.exists() else ""
+        return self._read("2")
+
+    @property
+    def answer(self) -> str:
+        """What it has written to stdout."""
+        return self._read("1")
 
     @property
     def running(self) -> bool:
@@ -36,6 +42,10 @@ class Command:
     def send(self, number: signal.Signals) -> None:
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
+
+    def _read(self, stream: str) -> str:
+        file = self._streams / stream
+        return file.read_text() if file.exists() else ""
 
     def wait(self) -> int:
         """The exit code; minus the signal that ended it."""
@@ -69,10 +79,10 @@ def wait_for_steps(command: Command, run: Path, steps: int) -> None:
         time.sleep(0.005)
 
 
-def _run(arguments: tuple[str, ...], environment: dict[str, str], words: Path) -> None:
+def _run(arguments: tuple[str, ...], environment: dict[str, str], streams: Path) -> None:
     os.environ |= environment
-    os.dup2(os.open(words, os.O_WRONLY | os.O_CREAT), 2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for number in (1, 2):
+        os.dup2(os.open(streams / str(number), os.O_WRONLY | os.O_CREAT), number)
     sys.argv = ["stillmotion", *arguments]
     from stillmotion.cli import main
 

@@ -1,5 +1,7 @@
 """Training runs of a second: a debug recipe cut down further, and trained in this process."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,10 +40,17 @@ def small(name: str = "debug-simclr", changes: dict[str, Any] | None = None) -> 
 
 def trained(config: Config, folder: Path) -> Path:
     """The folder of the finished run, trained on one core."""
+    with one_core():
+        return pretrain(config, folder)
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """On several cores sums are taken in another order, and rounded otherwise."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return pretrain(config, folder)
+        yield
     finally:
         torch.set_num_threads(threads)
 

@@ -77,6 +77,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, protocol: int
     assert not ran.exists()
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_damaged_files_are_one_clear_line(tmp_path: Path, module: torch.nn.Module) -> None:
     checkpoint.save(tmp_path, module, {"step": 1})
     file = tmp_path / checkpoint.STATE
