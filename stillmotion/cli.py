@@ -316,7 +316,10 @@ def _bar(description: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     columns = (TextColumn(description), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+    shown = console.is_terminal
+    # What is printed meanwhile goes above the bar on a terminal, and else to where stdout leads.
+    own = sys.stdout.isatty()
+    with Progress(*columns, console=console, disable=not shown, transient=True, redirect_stdout=own) as progress:
         task = progress.add_task(description)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

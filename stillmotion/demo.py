@@ -25,7 +25,7 @@ from stillmotion.train.log import read_metrics
 from stillmotion.train.loop import pretrain
 
 METHODS = {"simclr": "demo-simclr", "simclr+bod": "demo-bod-simclr"}
-KIND = "whole"  # the mean over frames of the frozen backbone's features, for every method alike
+KIND = "both"  # static ⊕ dynamic of the frozen backbone, for every method alike
 
 
 def demo(out: str | Path, *, seeds: int = 3, processes: int = 1) -> Path:

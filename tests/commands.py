@@ -1,5 +1,6 @@
 """Commands of `stillmotion` in processes of their own, forked from a server that has imported what they need."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -12,7 +13,9 @@ from itertools import count
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["stillmotion.train.loop", "torch.utils.tensorboard", "torch._dynamo"])
+_CONTEXT.set_forkserver_preload(
+    ["stillmotion.demo", "stillmotion.report.page", "torch.utils.tensorboard", "torch._dynamo", "sklearn.linear_model"]
+)
 _NUMBERS = count()
 
 
@@ -41,7 +44,8 @@ class Command:
 
     def send(self, number: signal.Signals) -> None:
         assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
 
     def _read(self, stream: str) -> str:
         file = self._streams / stream

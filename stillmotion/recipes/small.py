@@ -106,7 +106,7 @@ def demo(name: str, *, split: bool) -> Config:
         ),
         solver=SolverConfig(how="plain"),
         optim=OptimConfig(
-            name="adamw", lr=6.5e-3, lr_batch=0, weight_decay=1e-4, batch=48, epochs=16, warmup_epochs=1, clip=1.0
+            name="adamw", lr=8e-3, lr_batch=0, weight_decay=1e-4, batch=48, epochs=12, warmup_epochs=1, clip=1.0
         ),
         train=TrainConfig(threads=1),
     )

@@ -269,7 +269,8 @@ def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos:
     options = f"--recipe debug-simclr --data {videos} {size} {network} {rates} --train.threads 1".split()
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, "-m", "stillmotion", "pretrain", "--out", str(tmp_path / "two"), *options]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=one_thread)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained: ") == 1
     config = load_config(tmp_path / "two")

@@ -64,7 +64,8 @@ def test_two_ranks_resume_bit_for_bit(tmp_path):
     wait_for_steps(ranks[0], tmp_path / "killed", 5)
     for rank in ranks:
         rank.send(signal.SIGKILL)
-    assert [rank.wait() for rank in ranks] == [-signal.SIGKILL] * 2
+    assert ranks[0].wait() == -signal.SIGKILL
+    assert ranks[1].wait() != 0  # killed, or ended by the loss of the other
     for rank in two_ranks(*arguments("debug-bod-moco", tmp_path / "killed", *OFTEN)):
         rank.succeed()
     assert_same_run(tmp_path / "whole", tmp_path / "killed")

@@ -1,0 +1,207 @@
+"""The command line, typed as a user would."""
+
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from commands import Command
+from debug_videos import write_classes
+
+from stillmotion import __version__
+from stillmotion.recipes import recipe_names
+
+VERBS = ("demo", "pretrain", "probe", "embed", "report", "prepare")
+QUICK = [
+    *("--optim.epochs", "1", "--optim.batch", "4", "--data.size", "32", "--data.workers", "0"),
+    *("--train.log-every", "1", "--train.threads", "1"),
+]
+
+
+def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The installed script, for what needs no torch."""
+    script = Path(sysconfig.get_path("scripts"), "stillmotion")
+    return subprocess.run([str(script), *arguments], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten videos in two classes, and a file that is none."""
+    root = write_classes(tmp_path_factory.mktemp("videos") / "mine", videos=5, frames=12, size=32)
+    (root / "dark" / "broken.mp4").write_bytes(b"no video")
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the recipe that one gets without asking."""
+    out = tmp_path_factory.mktemp("runs") / "mine"
+    command = Command("pretrain", "--data", str(videos), "--out", str(out), *QUICK)
+    words = command.succeed()
+    assert "1 unreadable videos were skipped" in words
+    assert command.answer.startswith(f"trained: {out}. Next: stillmotion probe {out} --data")
+    return out
+
+
+def test_without_arguments_the_verbs_are_shown() -> None:
+    overviews = [typed(), typed("--help"), typed("-h")]
+    assert overviews[0].stdout == overviews[1].stdout == overviews[2].stdout
+    for verb in VERBS:
+        assert f"\n  {verb} " in overviews[0].stdout
+    assert [done.returncode for done in overviews] == [0, 0, 0]
+    assert typed("--version").stdout == f"{__version__}\n"
+
+
+def test_every_verb_has_help_with_examples() -> None:
+    for verb in VERBS:
+        command = Command(verb, "--help")
+        assert command.succeed() == ""
+        assert "examples:" in command.answer
+        assert f"  stillmotion {verb}" in command.answer
+        assert "(required)" in command.answer or verb == "demo"
+
+
+def test_help_and_typing_errors_do_not_wait_for_torch() -> None:
+    code = """
+import sys
+from stillmotion.cli import main
+for arguments in [[], ["nosuch"], *([verb, *more] for verb in sys.argv[1:] for more in (["--help"], ["--nosuch"]))]:
+    sys.argv = ["stillmotion", *arguments]
+    try:
+        main()
+    except SystemExit as stop:
+        assert stop.code == (0 if "--help" in arguments else 2), arguments
+heavy = {"torch", "sklearn", "matplotlib", "cv2", "av"} & sys.modules.keys()
+assert not heavy, heavy
+"""
+    verbs = [verb for verb in VERBS if verb != "pretrain"]  # whose options are the fields of a configuration
+    done = subprocess.run([sys.executable, "-c", code, *verbs], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_list_names_every_recipe() -> None:
+    command = Command("pretrain", "--list")
+    command.succeed()
+    assert tuple(command.answer.split()) == recipe_names()
+
+
+MISTAKES = {
+    "unknown verb": ("pretain", "there is no verb 'pretain'; choose one of demo, pretrain"),
+    "unknown option": ("probe RUN --colour red", "Unrecognized options: --colour"),
+    "value of the wrong type": ("embed RUN --data VIDEOS --out a.npz --clips many", "--clips"),
+    "value that is no choice": ("pretrain --data VIDEOS --out NEW --train.precision fp8", "'fp8'.*fp32.*bf16.*fp16"),
+    "number out of range": ("pretrain --data VIDEOS --out NEW --optim.batch 0", "optim.batch is 0"),
+    "option left out": ("pretrain --data VIDEOS", "--out"),
+    "no videos": ("pretrain --out NEW", "no videos given; add --data"),
+    "unknown recipe": (
+        "pretrain --recipe debug-simcrl --out NEW",
+        "no recipe 'debug-simcrl'; did you mean debug-simclr",
+    ),
+    "missing videos": ("pretrain --data NOWHERE --out NEW", "no such file or folder"),
+    "empty folder": ("pretrain --data EMPTY --out NEW", "no video found"),
+    "too few videos": ("pretrain --data VIDEOS --out NEW --optim.batch 64", "11 videos are fewer than a batch of 64"),
+    "place that is a file": ("pretrain --data VIDEOS --out FILE/run --optim.batch 4", "cannot write to"),
+    "missing run": ("report NOWHERE", "is not a run folder"),
+    "file for a run": ("report FILE", "is not a run folder"),
+    "missing run to probe": ("probe NOWHERE --data VIDEOS", "neither a run folder nor a recipe"),
+    "missing videos to embed": ("embed debug-simclr --data NOWHERE --out a.npz", "no such file or folder"),
+    "missing videos to prepare": ("prepare NOWHERE --out NEW", "no such file or folder"),
+    "nothing to demonstrate": ("demo --out NEW --seeds 0", "seeds 0"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, videos: Path, tmp_path: Path) -> None:
+    line, words = MISTAKES[mistake]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    places = {
+        "RUN": tmp_path / "run",
+        "VIDEOS": videos,
+        "NOWHERE": tmp_path / "nowhere",
+        "EMPTY": tmp_path / "empty",
+        "FILE": tmp_path / "file",
+        "NEW": tmp_path / "new",
+    }
+    for word, place in places.items():
+        line = line.replace(word, str(place))
+    command = Command(*line.split())
+    assert command.wait() == 2, command.words
+    (said,) = command.words.splitlines()
+    assert said.startswith("stillmotion: ")
+    assert "Traceback" not in said
+    assert re.search(words, said)
+    assert command.answer == ""
+    assert not (tmp_path / "new").exists()
+
+
+def test_debug_shows_where_a_mistake_was_found() -> None:
+    done = typed("nosuch", "--debug")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "there is no verb 'nosuch'" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in typed("nosuch").stderr
+
+
+def test_a_strict_run_stops_at_a_broken_video(videos: Path, tmp_path: Path) -> None:
+    command = Command(
+        "pretrain", "--data", str(videos), "--out", str(tmp_path), *QUICK, "--data.strict", "--data.workers", "1"
+    )
+    assert command.wait() == 2
+    assert command.words.splitlines()[-1].startswith(f"stillmotion: {videos / 'dark' / 'broken.mp4'}: ")
+    assert "Traceback" not in command.words
+
+
+def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run: Path, tmp_path: Path) -> None:
+    broken = str(videos / "dark" / "broken.mp4")
+    assert list(json.loads((run / "broken.json").read_text())) == [broken]
+
+    probe = Command("probe", str(run), "--data", str(videos), "--clips", "2", "--untrained")
+    assert probe.succeed() == ""
+    results = json.loads((run / "probe.json").read_text())
+    assert set(results["accuracy"]) == {"trained", "untrained"}
+    assert results["train_videos"] + results["test_videos"] == 10
+    assert "trained     dynamic" in probe.answer
+    assert broken in probe.answer
+
+    # A terminal that shows colours shows how far the work is.
+    table = tmp_path / "deep" / "embeddings.parquet"
+    embed = Command(
+        "embed", str(run), "--data", str(videos), "--out", str(table), environment={"FORCE_COLOR": "1", "TERM": "xterm"}
+    )
+    assert "11/11" in embed.succeed()
+    rows = pq.read_table(table)
+    assert rows.column_names == ["path", "label", "whole", "static", "dynamic"]
+    assert sorted(rows["label"].to_pylist()) == ["dark"] * 5 + ["light"] * 5
+    assert "10 videos embedded" in embed.answer
+    assert broken in embed.answer
+
+    report = Command("report", str(run))
+    assert report.succeed() == ""
+    assert report.answer == f"written: {run / 'report.html'}\n"
+    page = (run / "report.html").read_text()
+    assert "Nearest neighbours" in page
+    assert "untrained, both" in page
+
+
+def test_a_prepared_copy_trains_without_the_broken_file(videos: Path, tmp_path: Path) -> None:
+    copy, out = tmp_path / "copy", tmp_path / "run"
+    prepare = Command("prepare", str(videos), "--out", str(copy), "--short-side", "24", "--processes", "1")
+    assert prepare.succeed() == ""
+    assert prepare.answer.startswith(f"10 videos prepared in {copy}\n1 unreadable videos were left out:\n")
+    assert str(videos / "dark" / "broken.mp4") in prepare.answer
+    Command("pretrain", "--data", str(copy), "--out", str(out), *QUICK).succeed()
+    assert json.loads((out / "broken.json").read_text()) == {}
+    config = json.loads((out / "config.json").read_text())
+    assert (config["recipe"], config["data"]["path"]) == ("laptop", str(copy))
+
+
+def test_module_and_script_are_the_same_program(tmp_path: Path) -> None:
+    module = subprocess.run(
+        [sys.executable, "-m", "stillmotion"], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert module.stdout == typed().stdout
