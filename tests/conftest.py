@@ -1,6 +1,14 @@
 """Settings that all tests share."""
 
+import signal
+
 from hypothesis import settings
+
+# A shell that runs the tests in the background has SIGINT ignored, and what is ignored stays so in every child: the
+# tests that press Ctrl-C need the default back.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 # No deadline, because no test may depend on the machine's speed; derandomised, so that two runs test the same.
 settings.register_profile("stillmotion", deadline=None, derandomize=True, max_examples=25)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from stillmotion.config import Config, DataConfig, TrainConfig
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.methods.byol import BYOLConfig
-from stillmotion.methods.method import AnyObjective, MethodConfig, ModelConfig
+from stillmotion.methods.method import AnyObjective, MethodConfig, ModelConfig, PredictionConfig
 from stillmotion.methods.moco import MoCoConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
@@ -57,16 +57,14 @@ def _small(objective: AnyObjective) -> AnyObjective:
 
 
 def laptop() -> Config:
-    """Static and dynamic contrasted apart, with this library's own defaults, for a folder of videos and two cores.
-
-    No inner level: at this scale it did not help (docs/results.md).
-    """
+    """V-SimCLR + BOD-VCL with this library's own defaults, for a folder of videos and two cores."""
     return Config(
         data=DataConfig(path="", frames=8, stride=4, size=64, augment="weak"),
         method=MethodConfig(
-            model=ModelConfig(backbone="small_resnet3d", channels=(16, 32, 64, 128), hidden=256, layers=2)
+            model=ModelConfig(backbone="small_resnet3d", channels=(16, 32, 64, 128), hidden=256, layers=2),
+            prediction=PredictionConfig(clips=1),
         ),
-        solver=SolverConfig(how="plain"),
+        solver=SolverConfig(how="first-order", inner_lr=0.003),
         optim=OptimConfig(
             name="adamw", lr=2e-3, lr_batch=0, weight_decay=1e-4, batch=32, epochs=30, warmup_epochs=2, clip=1.0
         ),
@@ -105,9 +103,10 @@ def demo(name: str, *, split: bool) -> Config:
                 norm=name in ("byol", "swav", "vicreg"),
             ),
             split=SplitConfig(normalize=name != "vicreg") if split else SplitConfig(how="none"),
+            prediction=PredictionConfig(clips=1),
             objective=_DEMO_OBJECTIVES[name],
         ),
-        solver=SolverConfig(how="plain"),
+        solver=SolverConfig(how="first-order", inner_lr=0.003) if split else SolverConfig(how="plain"),
         optim=OptimConfig(
             name="adamw", lr=8e-3, lr_batch=0, weight_decay=1e-4, batch=48, epochs=12, warmup_epochs=1, clip=1.0
         ),
