@@ -96,9 +96,12 @@ def hypergradient(
         step = _averaged(local)
         if scale != 1 and not _finite(step):
             return step
-        first_step = step if first_step is None else first_step
+        if config.how == "aid-fd" and first_step is None:
+            first_step = step
         here = _leaves(_subtract(here, step, config.inner_lr))
+        del local, step  # copies of the weights, which the outer pass need not hold
     gradient = _averaged(_gradient(outer(here), here, scale))
+    del here
     if scale != 1 and not _finite(gradient):
         return gradient
 
