@@ -52,6 +52,11 @@ class ModelConfig:
     hidden: int = 2048
     norm: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "hidden"):
+            if getattr(self, name) < 1:
+                raise StillmotionError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+
 
 @dataclass(frozen=True)
 class PredictionConfig:
