@@ -12,13 +12,11 @@ one to three copies of the weights, so the ratio falls with the batch; the defau
 """
 
 import argparse
-import itertools
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +29,7 @@ from stillmotion.nn.encoder import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.recipes import recipe
 from stillmotion.train.loop import pretrain
+from stillmotion.train.memory import peak_memory
 from stillmotion.train.solve import solve
 
 VARIANTS: dict[str, tuple[str, int]] = {  # solver, and clips that the inner level sees (0: all)
@@ -76,19 +75,7 @@ def measure(variant: str, batch: int, steps: int) -> dict[str, float]:
             for name, p in weights.items():
                 p -= 1e-3 * gradient[name]
         seconds.append(time.process_time() - start)
-    return {"seconds": min(seconds), "memory": peak(lambda: solve(method, clips, config))}
-
-
-def peak(step: Callable[[], object]) -> float:
-    """MiB: the most that torch has allocated at one time while `step` runs, over what it had before."""
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
-        step()
-    with tempfile.TemporaryDirectory() as folder:
-        profile.export_chrome_trace(f"{folder}/trace.json")
-        trace = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
-    events = sorted((e for e in trace if e.get("name") == "[memory]"), key=lambda e: e["ts"])
-    return max(itertools.accumulate(e["args"]["Bytes"] for e in events)) / 2**20
+    return {"seconds": min(seconds), "memory": peak_memory(lambda: solve(method, clips, config))}
 
 
 def accuracy(variant: str) -> dict[str, float]:

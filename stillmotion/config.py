@@ -6,11 +6,12 @@ import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import MethodConfig
+from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
 
@@ -21,7 +22,8 @@ class DataConfig:
 
     Attributes:
         path: a folder of videos, a list (CSV or "path label" lines), a public set's folder, or "synthetic".
-        kind: auto goes by what lies there; else folder, list, ucf101, hmdb51, kinetics or ssv2.
+        kind: auto goes by what lies there; else folder, list, ucf101, hmdb51, kinetics, k200 (200 × 200
+            videos of Kinetics) or ssv2.
         split: train, test or val, where the set has splits.
         annotations: where a public set's split files lie, if not beside its videos.
         clips: ϱ, random clips of each video.
@@ -92,6 +94,12 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
 
+Kind = TypeVar("Kind")
+
+# Fields that older run folders lack: they were trained with what is now the default.
+_LATER = {(MethodConfig, "views"), (SimCLRConfig, "negatives")}
+
+
 def to_json(value: Any) -> Any:
     """Plain JSON of a configuration; one of several alternatives is told by its "name"."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -104,22 +112,27 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(data: dict[str, Any]) -> Config:
-    """The configuration that `to_json` wrote; an unknown or missing field is an error."""
+    """The configuration that `to_json` wrote; an unknown or missing field is an error, unless it came later."""
     return _build(Config, data, "config")
 
 
 def load_config(folder: str | Path) -> Config:
     """The configuration of a run folder."""
+    return read_config(folder, Config)
+
+
+def read_config(folder: str | Path, kind: type[Kind]) -> Kind:
+    """The configuration of a run folder, which is of this dataclass."""
     file = Path(folder) / "config.json"
     try:
-        return from_json(json.loads(file.read_text()))
+        return _build(kind, json.loads(file.read_text()), "config")
     except (FileNotFoundError, NotADirectoryError):
         raise StillmotionError(f"{folder} is not a run folder: it has no config.json") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise StillmotionError(f"{file} is not JSON: {error}") from None
 
 
-def differences(a: Config, b: Config) -> list[str]:
+def differences(a: Any, b: Any) -> list[str]:
     """The fields in which two configurations differ, as "data.size: 112 ≠ 224"."""
     left, right = _flat(to_json(a)), _flat(to_json(b))
     keys = [k for k in left | right if left.get(k) != right.get(k)]
@@ -138,14 +151,15 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         if not isinstance(data, dict):
             raise StillmotionError(f"{where} is {data!r}; expected named fields")
         fields = {f.name for f in dataclasses.fields(kind)}
+        later = {name for name in fields if (kind, name) in _LATER}
         given = set(data) - {"name"} if "name" not in fields else set(data)
-        if given != fields:
+        if given - fields or fields - given - later:
             raise StillmotionError(
-                f"{where} has unknown fields {sorted(given - fields)} and lacks {sorted(fields - given)}; "
+                f"{where} has unknown fields {sorted(given - fields)} and lacks {sorted(fields - given - later)}; "
                 "it was written by another version"
             )
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _build(hints[name], data[name], f"{where}.{name}") for name in fields})
+        return kind(**{name: _build(hints[name], data[name], f"{where}.{name}") for name in fields & given})
     options: list[Any] = [o for o in typing.get_args(kind) if dataclasses.is_dataclass(o)]
     if isinstance(kind, types.UnionType) and options:
         name = data.get("name") if isinstance(data, dict) else data

@@ -20,7 +20,7 @@ def written(**changes: Any) -> dict[str, Any]:
 
 def test_json_is_plain_and_tells_objectives_by_name() -> None:
     tree = written()
-    assert tree["method"]["objective"] == {"name": "simclr", "temperature": 0.1}
+    assert tree["method"]["objective"] == {"name": "simclr", "temperature": 0.1, "negatives": "all"}
     assert tree["optim"]["name"] == "lars"
     assert tree["data"]["synthetic"]["values"] == list(Config().data.synthetic.values)
     back = from_json(tree)

@@ -4,21 +4,39 @@ import os
 import sys
 from collections.abc import Callable
 
+from stillmotion.cli.clusters import clusters_command
+from stillmotion.cli.controlled import controlled_command
 from stillmotion.cli.demo import demo_command
 from stillmotion.cli.embed import embed_command
+from stillmotion.cli.explain import explain_command
+from stillmotion.cli.geometry import geometry_command
 from stillmotion.cli.prepare import prepare_command
 from stillmotion.cli.pretrain import pretrain_command
 from stillmotion.cli.probe import probe_command
+from stillmotion.cli.propagate import propagate_command
 from stillmotion.cli.report import report_command
+from stillmotion.cli.retrieve import retrieve_command
+from stillmotion.cli.search import search_command
+from stillmotion.cli.study import study_command
+from stillmotion.cli.transfer import transfer_command
 from stillmotion.errors import StillmotionError
 
 _VERBS: dict[str, Callable[[list[str]], None]] = {
     "demo": demo_command,
     "pretrain": pretrain_command,
+    "transfer": transfer_command,
     "probe": probe_command,
+    "propagate": propagate_command,
+    "geometry": geometry_command,
+    "retrieve": retrieve_command,
+    "clusters": clusters_command,
+    "search": search_command,
     "embed": embed_command,
+    "explain": explain_command,
     "report": report_command,
+    "study": study_command,
     "prepare": prepare_command,
+    "controlled": controlled_command,
 }
 
 

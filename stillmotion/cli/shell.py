@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tyro
@@ -67,13 +67,14 @@ def value_of(args: list[str], option: str) -> str | None:
 
 
 def group(
-    args: list[str], verb: str, commands: dict[str, Callable[[list[str]], None]], teacher: Callable[..., Any]
+    args: list[str], verb: str, commands: Mapping[str, Callable[[list[str]], None]], teacher: Callable[..., Any]
 ) -> None:
     """Hand over to one of a verb's own verbs, as in `stillmotion study sweep`."""
     if not args or args[0] in ("-h", "--help"):
-        print(textwrap.dedent("    " + (teacher.__doc__ or "")).strip())
+        print(textwrap.dedent("    " + (teacher.__doc__ or "")).strip(), end="\n\n")
         for name, command in commands.items():
-            print(f"  {verb} {name:<12} {(command.__doc__ or '').strip().splitlines()[0]}")
+            print(f"  {name:<12} {(command.__doc__ or '').strip().splitlines()[0]}")
+        print(f"\nstillmotion {verb} <one of them> --help says more.")
         return
     if args[0] not in commands:
         raise StillmotionError(f"there is no {verb} {args[0]!r}; choose one of {', '.join(commands)}")

@@ -49,8 +49,7 @@ class ClipDataset(Dataset[Batch]):
             rng = np.random.default_rng((self.seed, epoch, used))
             try:
                 video = self.videos.video(used)
-                numbers = random_clips(len(video), frames=self.frames, stride=self.stride, clips=self.clips, rng=rng)
-                views = read_clips(video, numbers)
+                views = read_clips(video, self.numbers(len(video), rng))
             except VideoError as error:
                 if self.strict:
                     raise
@@ -60,6 +59,10 @@ class ClipDataset(Dataset[Batch]):
             return {"clips": clips, "index": used, "broken": broken}
         name, reason = broken[0]
         raise StillmotionError(f"none of the {len(self)} videos can be read; the first, {name}: {reason}")
+
+    def numbers(self, length: int, rng: np.random.Generator) -> np.ndarray:
+        """The frames (V, T) that are taken of a video of this length."""
+        return random_clips(length, frames=self.frames, stride=self.stride, clips=self.clips, rng=rng)
 
 
 @dataclass(frozen=True)

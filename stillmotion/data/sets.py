@@ -8,6 +8,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from stillmotion.data.k200 import k200
 from stillmotion.data.layouts import HMDB51, UCF101, Kinetics, SSv2
 from stillmotion.data.paths import UNKNOWN, PathSet, VideoSet, find_videos, read_labels, read_rows
 from stillmotion.data.video import FRAME_SUFFIXES, VIDEO_SUFFIXES
@@ -25,7 +26,7 @@ __all__ = [
     "open_dataset",
 ]
 
-KINDS = ("auto", "folder", "list", "ucf101", "hmdb51", "kinetics", "ssv2")
+KINDS = ("auto", "folder", "list", "ucf101", "hmdb51", "kinetics", "k200", "ssv2")
 _SAME_SPLIT = {
     "val": ("val", "valid", "validation", "validate", "test"),
     "test": ("test", "val", "validation"),
@@ -97,7 +98,8 @@ def open_dataset(
     """The data set at a path.
 
     path: a folder of videos, a list (CSV or text), or one video. A `labels.csv` in the folder is used by itself.
-    kind: one of auto, folder, list, ucf101, hmdb51, kinetics, ssv2; auto goes by the files that are there.
+    kind: one of auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2; auto goes by the files that are there.
+        k200 is K200-40k, chosen from a Kinetics folder by the rule in `k200.py`.
     split: train, test or val; None is every video. fold: which of several splits (the first by default).
     annotations: folder or file of the published lists, where they are not beside the videos.
     """
@@ -106,6 +108,10 @@ def open_dataset(
         raise StillmotionError(f"kind is {kind!r}; choose one of {', '.join(KINDS)}")
     if not path.exists():
         raise StillmotionError(f"{path}: no such file or folder; give a folder of videos or a list of them")
+    if kind == "k200":
+        kinetics = open_dataset(path, split=split, fold=fold, annotations=annotations)
+        assert isinstance(kinetics, PathSet)
+        return k200(kinetics)
     notes = Path(annotations) if annotations is not None else None
     if notes is not None and not notes.exists():
         raise StillmotionError(f"{notes}: no such file or folder; annotations are the data set's own lists")

@@ -11,7 +11,7 @@ import numpy as np
 from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import Features, Progress, feature_batches, join
+from stillmotion.evaluate.features import Progress, averaged, feature_batches, join
 from stillmotion.train.loop import open_videos
 
 _PARTS = ("whole", "static", "dynamic")
@@ -35,7 +35,7 @@ def embed(
 ) -> Path:
     """Write the embeddings of videos, each the mean over its clips, with their paths and labels.
 
-    run: a run folder, or a recipe's name for its untrained network. data: what `pretrain --data` takes.
+    run: any encoder that `load_encoder` knows. data: what `pretrain --data` takes.
     out: a .parquet file, whose columns whole, static and dynamic are fixed-size lists of float32, or an .npz file with
         arrays of the same names; path, and label where known, stand beside them.
     clips, crops: views of a video. kind, split, annotations: as for `open_dataset`.
@@ -54,7 +54,7 @@ def embed(
     )
     parts, done = [], 0
     for part in feature_batches(encoder, videos, config.data, clips=clips, crops=crops, batch=batch, workers=workers):
-        parts.append(_averaged(part))
+        parts.append(averaged(part))
         done += len(part.index) + len(part.broken)
         if progress is not None:
             progress(done, len(videos))
@@ -72,13 +72,6 @@ def embed(
         for _, reason in found.broken:
             say(f"  {reason}")
     return file
-
-
-def _averaged(part: Features) -> Features:
-    if len(part.index) == 0:
-        return part
-    means = {name: getattr(part, name).mean(1, keepdims=True) for name in _PARTS}
-    return Features(index=part.index, **means, frames=None, broken=part.broken)
 
 
 def _labels(videos: VideoSet, index: np.ndarray) -> dict[str, np.ndarray]:

@@ -142,6 +142,14 @@ def join(parts: list[Features]) -> Features:
     )
 
 
+def averaged(part: Features) -> Features:
+    """The mean over each video's views, as its one view."""
+    if len(part.index) == 0:
+        return part
+    means = {name: getattr(part, name).mean(1, keepdims=True) for name in ("whole", "static", "dynamic")}
+    return Features(index=part.index, **means, frames=None, broken=part.broken)
+
+
 def short_side(size: int) -> int:
     """The shorter edge that frames are resized to before a crop of this size is cut."""
     return round(size * _MARGIN) if size >= _SMALLEST_WITH_MARGIN else size

@@ -5,7 +5,7 @@ Shapes: N videos, V views of each, D channels, C classes.
 
 import math
 import warnings
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,9 +29,35 @@ class ProbeResult(NamedTuple):
     regularisation: float | None
 
 
+class Ranks(NamedTuple):
+    """For each labelled test video, how many classes were thought likelier than its own; regularisation as above."""
+
+    ranks: np.ndarray
+    regularisation: float | None
+
+    def result(self) -> ProbeResult:
+        """With five classes or fewer, top-5 counts every video whose class was trained on."""
+        top1, top5 = (float((self.ranks < k).mean()) for k in (1, 5))
+        return ProbeResult(top1, top5, self.regularisation)
+
+
 def linear_probe(
     train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, *, seed: int = 0
 ) -> ProbeResult:
+    """The accuracy of `linear_ranks`."""
+    return linear_ranks(train_x, train_y, test_x, test_y, seed=seed).result()
+
+
+def sgd_probe(
+    train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, **options: Any
+) -> ProbeResult:
+    """The accuracy of `sgd_ranks`, whose options it takes."""
+    return sgd_ranks(train_x, train_y, test_x, test_y, **options).result()
+
+
+def linear_ranks(
+    train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, *, seed: int = 0
+) -> Ranks:
     """Logistic regression on standardised features, C chosen on a fifth of the training videos.
 
     train_x, test_x: (N, V, D). Every view of a training video is a sample; a test video is told by the mean of its
@@ -52,10 +78,10 @@ def linear_probe(
             scores.append(_score(model, train_x[held], train_y[held]))
         best = max(zip(scores, GRID, strict=True))[1]
     model = _fit(LogisticRegression(C=best, max_iter=300), train_x, train_y)
-    return ProbeResult(*_accuracy(_probabilities(model, test_x), model.classes_, test_y), best)
+    return Ranks(_ranks(_probabilities(model, test_x), model.classes_, test_y), best)
 
 
-def sgd_probe(
+def sgd_ranks(
     train_x: np.ndarray,
     train_y: np.ndarray,
     test_x: np.ndarray,
@@ -66,10 +92,10 @@ def sgd_probe(
     warmup_epochs: int = 8,
     lr: float = 0.5,
     batch: int = 64,
-) -> ProbeResult:
+) -> Ranks:
     """The linear classifier of the Kinetics protocol: SGD with momentum 0.9, warm-up and cosine, no weight decay.
 
-    Arguments are those of `linear_probe`; every epoch shows one view of each training video, drawn by `seed`.
+    Arguments are those of `linear_ranks`; every epoch shows one view of each training video, drawn by `seed`.
     lr: for this batch, on standardised features scaled to a root mean square norm of 2, about the largest at which
         0.5 is stable however channels are correlated: the rate then means the same for any backbone.
     """
@@ -99,7 +125,7 @@ def sgd_probe(
     with torch.no_grad():
         scores = F.linear(torch.from_numpy(test_x * scale).float(), weight, bias)
         probabilities = scores.softmax(-1).mean(1).numpy()
-    return ProbeResult(*_accuracy(probabilities, classes, test_y), None)
+    return Ranks(_ranks(probabilities, classes, test_y), None)
 
 
 def held_out(labels: np.ndarray, share: float, *, seed: int) -> np.ndarray:
@@ -151,11 +177,11 @@ def _score(model: "LogisticRegression", x: np.ndarray, y: np.ndarray) -> tuple[f
     """Accuracy, and log-likelihood to choose among equals: on few videos many C are equally accurate."""
     probabilities = _probabilities(model, x)
     own = probabilities[np.arange(len(y)), np.searchsorted(model.classes_, y)]
-    return _accuracy(probabilities, model.classes_, y)[0], float(np.log(own.clip(1e-12)).mean())
+    right = _ranks(probabilities, model.classes_, y) == 0
+    return float(right.mean()), float(np.log(own.clip(1e-12)).mean())
 
 
-def _accuracy(probabilities: np.ndarray, classes: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Top-1 and top-5; with five classes or fewer, top-5 counts every video whose class was trained on."""
-    ranked = classes[np.argsort(-probabilities, axis=1, kind="stable")]
-    hits = ranked[:, :5] == y[:, None]
-    return float(hits[:, 0].mean()), float(hits.any(1).mean())
+def _ranks(probabilities: np.ndarray, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """How many classes stand before each video's own; all of them, and five at least, where that was not trained on."""
+    own = classes[np.argsort(-probabilities, axis=1, kind="stable")] == y[:, None]
+    return np.where(own.any(1), own.argmax(1), max(len(classes), 5))

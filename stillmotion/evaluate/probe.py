@@ -8,23 +8,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stillmotion.data.paths import VideoSet
-from stillmotion.data.sets import open_dataset
-from stillmotion.data.synthetic import SyntheticSet
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.encoders import load_encoder, untrained
+from stillmotion.evaluate.encoders import load_encoder, read_spec, untrained
 from stillmotion.evaluate.features import KINDS, Kind, Progress, extract
-from stillmotion.evaluate.linear import ProbeResult, held_out, linear_probe, sgd_probe
-from stillmotion.evaluate.subset import Subset
+from stillmotion.evaluate.linear import ProbeResult, linear_probe, sgd_probe
+from stillmotion.evaluate.split import part
 from stillmotion.nn.encoder import Encoder
 from stillmotion.train.process import choose_device
 
 __all__ = ["PRESETS", "ProbeResult", "accuracy_text", "linear_probe", "probe", "result_lines", "sgd_probe"]
 
 RESULTS = "probe.json"
-# Of the videos drawn for a probe: apart from every training seed, so that all runs are probed on the same videos.
-SYNTHETIC_SEEDS = (1_000_001, 1_000_002)
-_TEST_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ def probe(
 ) -> dict[str, Any]:
     """Linear probes of a run's frozen encoder, for every target that the videos are labelled with.
 
-    run: a run folder, into which `probe.json` is written, or a recipe's name for its untrained network.
+    run: any encoder that `load_encoder` knows; into a run folder, `probe.json` is written.
     data: labelled videos, or "synthetic": unconfounded videos as the run's configuration draws them, `videos` to
         train on and as many to test on, all four factors.
     preset: "small", logistic regression on 4 clips; "k400", the Kinetics protocol on 10 clips, tested on 3 crops.
@@ -81,15 +75,14 @@ def probe(
         raise StillmotionError(f"there is no preset {preset!r}; choose one of {', '.join(PRESETS)}")
     encoder, config = load_encoder(run, device=device)
     rule = PRESETS[preset] if clips is None else replace(PRESETS[preset], clips=clips)
-    if data == "synthetic":
-        drawn = replace(config.data.synthetic, videos=videos, confound=())
-        train, test = (Subset(SyntheticSet(drawn, seed=s), np.arange(videos)) for s in SYNTHETIC_SEEDS)
-        split = "drawn apart, unconfounded"
-    else:
-        train, test, split = _labelled(data, kind=kind, fold=fold, annotations=annotations, seed=seed)
+    parted = part(data, config.data, kind=kind, fold=fold, annotations=annotations, videos=videos, seed=seed)
+    train, test = parted.halves()
 
-    networks: dict[str, Encoder] = {"trained" if Path(run).is_dir() else "untrained": encoder}
+    spec = read_spec(run)
+    networks: dict[str, Encoder] = {"untrained" if spec.kind == "recipe" else "trained": encoder}
     if untrained_too:
+        if spec.kind not in ("run", "recipe"):
+            raise StillmotionError(f"{run} was trained elsewhere, from an unknown network; leave --untrained out")
         networks["untrained"] = untrained(config).to(choose_device(device))
     accuracies: dict[str, Any] = {}
     broken: dict[str, str] = {}
@@ -129,7 +122,7 @@ def probe(
         "data": str(data),
         "preset": preset,
         "clips": rule.clips,
-        "split": split,
+        "split": parted.how,
         "train_videos": len(train_x.index),
         "test_videos": len(test_x.index),
         "chance": {t: 1 / len(np.unique(y[y >= 0])) for t, y in train_y.items()},
@@ -137,8 +130,8 @@ def probe(
         "accuracy": accuracies,
         "broken": broken,
     }
-    if Path(run).is_dir():
-        (Path(run) / RESULTS).write_text(json.dumps(results, indent=1))
+    if spec.kind == "run":
+        (Path(spec.path) / RESULTS).write_text(json.dumps(results, indent=1))
     return results
 
 
@@ -165,37 +158,6 @@ def result_lines(results: dict[str, Any]) -> list[str]:
 def accuracy_text(result: Mapping[str, float], chance: float) -> str:
     """Top-1, and top-5 where there are more than five classes."""
     return f"{result['top1']:.3f}" + (f"/{result['top5']:.3f}" if chance < 1 / 5 else "")
-
-
-def _labelled(
-    data: str, *, kind: str, fold: int | None, annotations: str | None, seed: int
-) -> tuple[Subset, Subset, str]:
-    """The labelled videos of a set's training and test half, and how the halves came about."""
-
-    def opened(split: str | None) -> Subset:
-        return _known(open_dataset(data, kind=kind, split=split, fold=fold, annotations=annotations))
-
-    everything = opened(None)
-    for name in ("test", "val"):
-        try:
-            train, test = opened("train"), opened(name)
-        except StillmotionError:
-            continue  # this set has no such split
-        shared = {train.name(i) for i in range(len(train))} & {test.name(i) for i in range(len(test))}
-        if len(train) and len(test) and not shared:
-            return train, test, f"the set's own train and {name} split" + (f", fold {fold}" if fold else "")
-    if len(everything) == 0:
-        raise StillmotionError(f"{data} has no labels; a probe needs class/video folders or a list `path,label`")
-    mask = held_out(next(iter(everything.labels.values())), _TEST_SHARE, seed=seed)
-    train, test = (Subset(everything, np.flatnonzero(part)) for part in (~mask, mask))
-    return train, test, f"parted 70/30 by seed {seed}, every class alike"
-
-
-def _known(videos: VideoSet) -> Subset:
-    """The videos that have a label."""
-    labels: Mapping[str, np.ndarray] = getattr(videos, "labels", {})
-    known = np.any([y >= 0 for y in labels.values()], axis=0) if labels else np.zeros(len(videos), bool)
-    return Subset(videos, np.flatnonzero(known))
 
 
 def _majority(train_y: np.ndarray, test_y: np.ndarray) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
@@ -28,16 +29,21 @@ def eigenvalue_plane(values: np.ndarray, *, radius: float, title: str = "", colo
     """
     inside = float((np.abs(values - 1) < radius).mean())
     figure, axes = new_axes(width=3.4, height=3.5, title=f"{title + ': ' if title else ''}{inside:.0%} within ξ of 1")
+    draw_plane(axes, radius=radius)
+    axes.scatter(values.real.ravel(), values.imag.ravel(), s=7, color=colour, alpha=0.45, linewidths=0, rasterized=True)
+    figure.set_dpi(144)
+    return figure
+
+
+def draw_plane(axes: Axes, *, radius: float) -> None:
+    """The complex plane without its eigenvalues: the unit circle, and the disc of `radius` about 1."""
     axes.add_patch(Circle((0, 0), 1, fill=False, color=GREY, linewidth=1))
     axes.add_patch(Circle((1, 0), radius, color=PALETTE[2], alpha=0.3, linewidth=0))
     axes.axhline(0, color=GREY, linewidth=0.6)
     axes.axvline(0, color=GREY, linewidth=0.6)
-    axes.scatter(values.real.ravel(), values.imag.ravel(), s=7, color=colour, alpha=0.45, linewidths=0, rasterized=True)
     axes.annotate("ξ", (1, radius), (0, 2), textcoords="offset points", ha="center", color=INK, fontsize=9)
     axes.set(xlim=(-1.25, 1.35), ylim=(-1.3, 1.3), aspect="equal", xlabel="real", ylabel="imaginary")
     axes.grid(False)
-    figure.set_dpi(144)
-    return figure
 
 
 def temporal_similarity(frames: np.ndarray) -> np.ndarray:

@@ -43,6 +43,20 @@ def simclr_loss(z: Tensor, *, temperature: float = 0.1) -> Tensor:
     return info_nce(z.flatten(0, 1), candidates, same_video & ~itself, ignore=itself, temperature=temperature)
 
 
+def two_sided_loss(z: Tensor, *, temperature: float = 0.1) -> Tensor:
+    """Each clip finds its video among the clips of one other view, and these find theirs (ViDiDi, Eq. 1).
+
+    The mean over ordered pairs of views. Unlike in `simclr_loss`, clips of an anchor's own view are no negatives.
+    """
+    b, v = check_views(z).shape[:2]
+    candidates = gather(z)
+    own = torch.arange(b, device=z.device) + rank() * b
+    positive = own[:, None] == torch.arange(len(candidates), device=z.device)
+    pairs = [(j, k) for j in range(v) for k in range(v) if j != k]
+    losses = [info_nce(z[:, j], candidates[:, k], positive, temperature=temperature) for j, k in pairs]
+    return torch.stack(losses).mean()
+
+
 def moco_loss(z: Tensor, keys: Tensor, queue: Tensor, *, temperature: float = 0.1) -> Tensor:
     """Positives are the momentum encoder's keys of the video's other clips, negatives the queue (Eq. 1, 3).
 
@@ -94,8 +108,8 @@ def swav_loss(scores: Tensor, *, temperature: float = 0.1, epsilon: float = 0.05
 def vicreg_loss(z: Tensor, *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Tensor:
     """Variance–invariance–covariance regularisation, the mean over pairs of views (ViDiDi, Eq. 3–6).
 
-    As in VICReg's own code, the squared distance of Eq. 3 is a mean over channels. The variance and covariance of a
-    view are taken over the videos of all ranks.
+    As in VICReg's own code, the squared distance of Eq. 3 is a mean over channels, not their sum. The variance and
+    covariance of a view are taken over the videos of all ranks.
     """
     v = check_views(z).shape[1]
     joined = gather(z)

@@ -23,6 +23,7 @@ from stillmotion.methods.objective import Objective
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
+from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.backbones import create_backbone, strict_time
 from stillmotion.nn.encoder import SplitConfig
 from stillmotion.nn.heads import MLP
@@ -81,8 +82,9 @@ class PredictionConfig:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """A point in the grid: a network, a split, an inner loss and an objective."""
+    """A point in the grid: views, a network, a split, an inner loss and an objective."""
 
+    views: ViewsConfig = field(default_factory=ViewsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     prediction: PredictionConfig = field(default_factory=PredictionConfig)

@@ -1,11 +1,14 @@
-"""V-SimCLR: contrast within the batch (Chen et al. 2020; Feichtenhofer et al. 2021; BOD-VCL, Eq. 1–2)."""
+"""V-SimCLR: contrast within the batch (Chen et al. 2020; Feichtenhofer et al. 2021; BOD-VCL, Eq. 1–2).
+
+`negatives="side"` is the loss of ViDiDi-SimCLR (ViDiDi, Eq. 1).
+"""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from stillmotion.functional.contrast import simclr_loss
+from stillmotion.functional.contrast import simclr_loss, two_sided_loss
 from stillmotion.methods.objective import Objective
 
 
@@ -15,10 +18,12 @@ class SimCLRConfig:
 
     Attributes:
         temperature: α of Eq. 1.
+        negatives: all clips of other videos, or only those of the side that the positive is of (ViDiDi).
     """
 
     name: ClassVar[str] = "simclr"
     temperature: float = 0.1
+    negatives: Literal["all", "side"] = "all"
 
     def build(self, width: int) -> "SimCLR":
         return SimCLR(self)
@@ -30,4 +35,5 @@ class SimCLR(Objective):
         self.config = config
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
-        return simclr_loss(z, temperature=self.config.temperature)
+        loss = simclr_loss if self.config.negatives == "all" else two_sided_loss
+        return loss(z, temperature=self.config.temperature)

@@ -60,6 +60,10 @@ class Encoder(nn.Module):
         self.split = split if split is not None and split.how != "none" else SplitConfig()
 
     def forward(self, clips: Tensor) -> Embedding:
-        frames = self.backbone(clips).float()
+        return self.embed(self.backbone(clips))
+
+    def embed(self, frames: Tensor) -> Embedding:
+        """The embedding of what the backbone says of each frame, (b, T, D)."""
+        frames = frames.float()
         static, dynamic = self.split(F.normalize(frames, dim=-1) if self.split.normalize else frames)
         return Embedding(frames.mean(1), static, dynamic, frames)

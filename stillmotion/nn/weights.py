@@ -33,6 +33,7 @@ _INSIDE = (
     "weights",
     "encoder",
     "backbone",
+    "teacher",
 )
 # What a network may have beyond its backbone: absent from a file, these keep their values.
 _HEADS = ("head", "fc", "classifier", "projector", "predictor", "prototypes")

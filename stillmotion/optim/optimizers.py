@@ -50,8 +50,10 @@ class OptimConfig:
         return self.batch / self.lr_batch if self.lr_batch else 1.0
 
 
-def build_optimizer(weights: dict[str, nn.Parameter], config: OptimConfig) -> torch.optim.Optimizer:
-    """The optimiser for these weights; vectors are neither decayed nor adapted."""
+def build_optimizer(
+    weights: dict[str, nn.Parameter], config: OptimConfig, *, betas: tuple[float, float] = (0.9, 0.999)
+) -> torch.optim.Optimizer:
+    """The optimiser for these weights; vectors are neither decayed nor adapted. betas: of AdamW."""
     matrices = [p for p in weights.values() if p.ndim > 1]
     vectors = [p for p in weights.values() if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -60,7 +62,7 @@ def build_optimizer(weights: dict[str, nn.Parameter], config: OptimConfig) -> to
         return LARS(groups, lr=config.lr)
     if config.name == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=0.9, nesterov=True)
-    return torch.optim.AdamW(groups, lr=config.lr)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=betas)
 
 
 def learning_rate(config: OptimConfig, epoch: float) -> float:

@@ -76,7 +76,7 @@ _DEMO_OBJECTIVES: dict[str, AnyObjective] = {
     "simclr": SimCLRConfig(),
     "moco": MoCoConfig(queue=1024, momentum=0.98),
     "byol": BYOLConfig(hidden=128, momentum=0.98),
-    "swav": SwAVConfig(prototypes=64),
+    "swav": SwAVConfig(prototypes=32),
     "vicreg": VICRegConfig(),
 }
 
@@ -97,7 +97,7 @@ def demo(name: str, *, split: bool) -> Config:
             model=ModelConfig(
                 backbone="small_resnet3d",
                 channels=(12, 24, 48, 96),
-                width=64,
+                width=256 if name == "vicreg" else 64,
                 hidden=128,
                 layers=2,
                 norm=name in ("byol", "swav", "vicreg"),
@@ -108,7 +108,14 @@ def demo(name: str, *, split: bool) -> Config:
         ),
         solver=SolverConfig(how="first-order", inner_lr=0.003) if split else SolverConfig(how="plain"),
         optim=OptimConfig(
-            name="adamw", lr=8e-3, lr_batch=0, weight_decay=1e-4, batch=48, epochs=12, warmup_epochs=1, clip=1.0
+            name="adamw",
+            lr=2e-3 if name in ("swav", "vicreg") else 8e-3,
+            lr_batch=0,
+            weight_decay=1e-4,
+            batch=48,
+            epochs=12,
+            warmup_epochs=1,
+            clip=1.0,
         ),
         train=TrainConfig(threads=1),
     )

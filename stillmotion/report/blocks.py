@@ -71,7 +71,25 @@ class Neighbours:
     nearest: Mapping[str, Sequence[Thumbnail]]
 
 
-Block = Text | Code | Figures | Table | Thumbnails | Neighbours
+@dataclass(frozen=True)
+class Picture:
+    """One wide picture as a data URI."""
+
+    kind: ClassVar[str] = "picture"
+    source: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Movie:
+    """A short video as a data URI, which plays in a loop."""
+
+    kind: ClassVar[str] = "movie"
+    source: str
+    caption: str
+
+
+Block = Text | Code | Figures | Table | Thumbnails | Neighbours | Picture | Movie
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from stillmotion.evaluate.subset import Subset
 from stillmotion.explain.bars import accuracy_bars
 from stillmotion.explain.curves import loss_curves
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
+from stillmotion.report.inside import RESULTS as INSIDE
+from stillmotion.report.inside import inside_sections
 from stillmotion.report.views import View, look, neighbour_blocks, similarity_blocks, spectrum_blocks
 from stillmotion.train.loop import open_videos
 
@@ -38,6 +40,7 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Pat
 def run_report(run: str | Path) -> Path:
     """Write a run's `report.html`: what was trained, curves, probes, and how the encoder sees some of its videos.
 
+    What `explain` wrote to the run's folder `explain` is shown too.
     What cannot be shown, because the videos are out of reach or no probe was made, is said in its place.
     """
     folder = Path(run)
@@ -58,6 +61,8 @@ def run_report(run: str | Path) -> Path:
             Section("How alike frames stay", similarity_blocks({name: view})),
             Section("Nearest neighbours", _neighbours(view)),
         ]
+    if (folder / "explain" / INSIDE).exists():
+        sections += inside_sections(folder / "explain")
     return write_page(folder / "report.html", f"Pre-training run: {folder.name}", sections)
 
 
@@ -69,6 +74,7 @@ def training_blocks(config: Config) -> list[Block]:
         ["videos", data.path],
         ["clips", f"{data.clips} of a video, {data.frames} frames at stride {data.stride}, {data.size} px"],
         ["augmentation", data.augment],
+        ["derivative views", config.method.views.schedule],
         ["backbone", " ".join([model.backbone, "–".join(map(str, model.channels))]).strip()],
         ["projection head", f"{model.layers} layers to {model.width} channels"],
         ["optimiser", f"{optim.name}, rate {optim.lr * optim.scale:g}, batch {optim.batch}, {optim.epochs} epochs"],

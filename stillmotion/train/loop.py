@@ -107,7 +107,10 @@ class _Run:
             if name not in self.broken:
                 self.broken[name] = reason
                 log.say(f"unreadable, skipped: {reason}")
-        clips = batch["clips"].to(self.device, non_blocking=True)
+        epoch, step = divmod(self.done, self.steps_per_epoch)
+        views = self.config.method.views
+        orders = views.orders(seed=self.config.train.seed, epoch=epoch, step=step)
+        clips = views(batch["clips"].to(self.device, non_blocking=True), orders)
         try:
             return solve(self.method, clips, self.config, scale=self.scaler.get_scale())
         except NonFiniteError as error:
@@ -213,7 +216,7 @@ def _loader(config: Config) -> ClipLoader:
         )
     dataset = ClipDataset(
         open_videos(data, seed=config.train.seed),
-        frames=data.frames,
+        frames=data.frames + config.method.views.extra,
         stride=data.stride,
         clips=data.clips,
         augment=augment(data.augment, size=data.size),

@@ -15,7 +15,11 @@ from debug_videos import write_classes
 from stillmotion import __version__
 from stillmotion.recipes import recipe_names
 
-VERBS = ("demo", "pretrain", "probe", "embed", "report", "prepare")
+VERBS = (
+    *("demo", "pretrain", "transfer", "probe", "propagate", "geometry", "retrieve", "clusters", "search", "embed"),
+    *("explain", "report", "prepare"),
+)
+GROUPS = {"controlled": ("make", "evaluate"), "study": ("confounding", "sweep", "spectrum")}
 QUICK = [
     *("--optim.epochs", "1", "--optim.batch", "4", "--data.size", "32", "--data.workers", "0"),
     *("--train.log-every", "1", "--train.threads", "1"),
@@ -65,6 +69,22 @@ def test_every_verb_has_help_with_examples() -> None:
         assert "(required)" in command.answer or verb == "demo"
 
 
+def test_a_group_of_verbs_names_its_own_and_refuses_others() -> None:
+    for group, own in GROUPS.items():
+        for arguments in ([], ["--help"]):
+            command = Command(group, *arguments)
+            assert command.succeed() == ""
+            assert all(f"\n  {name} " in command.answer for name in own)
+            assert f"  stillmotion {group} {own[0]}" in command.answer
+        for name in own:
+            command = Command(group, name, "--help")
+            assert command.succeed() == ""
+            assert f"stillmotion {group} {name}" in command.answer
+        complaint = typed(group, "nosuch")
+        assert complaint.returncode == 2
+        assert complaint.stderr == f"stillmotion: there is no {group} 'nosuch'; choose one of {', '.join(own)}\n"
+
+
 def test_help_and_typing_errors_do_not_wait_for_torch() -> None:
     code = """
 import sys
@@ -78,7 +98,7 @@ for arguments in [[], ["nosuch"], *([verb, *more] for verb in sys.argv[1:] for m
 heavy = {"torch", "sklearn", "matplotlib", "cv2", "av"} & sys.modules.keys()
 assert not heavy, heavy
 """
-    verbs = [verb for verb in VERBS if verb != "pretrain"]  # whose options are the fields of a configuration
+    verbs = [v for v in VERBS if v not in ("pretrain", "transfer")]  # whose options are a configuration's fields
     done = subprocess.run([sys.executable, "-c", code, *verbs], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 

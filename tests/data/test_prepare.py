@@ -11,8 +11,9 @@ import pytest
 from painted_videos import numbers, write_video
 
 from stillmotion.data.augment import augment
+from stillmotion.data.copies import Copied
 from stillmotion.data.loader import ClipDataset
-from stillmotion.data.prepare import Prepared, prepare
+from stillmotion.data.prepare import prepare
 from stillmotion.data.sets import FolderSet, PathSet, open_dataset
 from stillmotion.data.video import open_video
 from stillmotion.errors import StillmotionError, VideoError
@@ -70,7 +71,7 @@ def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: 
 def test_unreadable_videos_are_named_and_left_out(originals: Path, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
 
-    def progress(line: Prepared, done: int, total: int) -> None:
+    def progress(line: Copied, done: int, total: int) -> None:
         seen.append((line.path, done, total))
 
     manifest = prepare(FolderSet(originals), tmp_path / "copy", short_side=48, progress=progress)

@@ -116,6 +116,38 @@ def c3d() -> Shapes:
     return names
 
 
+def inception_i3d() -> Shapes:
+    """The common PyTorch InceptionI3d, RGB."""
+    names: Shapes = {}
+
+    def unit(name: str, inner: int, outer: int, kernel: int) -> None:
+        names.update({f"{name}.conv3d.weight": (outer, inner, kernel, kernel, kernel)} | _norm(f"{name}.bn", outer))
+
+    unit("Conv3d_1a_7x7", 3, 64, 7)
+    unit("Conv3d_2b_1x1", 64, 64, 1)
+    unit("Conv3d_2c_3x3", 64, 192, 3)
+    blocks = {
+        "3b": (192, 64, 96, 128, 16, 32, 32),
+        "3c": (256, 128, 128, 192, 32, 96, 64),
+        "4b": (480, 192, 96, 208, 16, 48, 64),
+        "4c": (512, 160, 112, 224, 24, 64, 64),
+        "4d": (512, 128, 128, 256, 24, 64, 64),
+        "4e": (512, 112, 144, 288, 32, 64, 64),
+        "4f": (528, 256, 160, 320, 32, 128, 128),
+        "5b": (832, 256, 160, 320, 32, 128, 128),
+        "5c": (832, 384, 192, 384, 48, 128, 128),
+    }
+    for block, (inner, b0, b1a, b1b, b2a, b2b, b3b) in blocks.items():
+        at = f"Mixed_{block}"
+        unit(f"{at}.b0", inner, b0, 1)
+        unit(f"{at}.b1a", inner, b1a, 1)
+        unit(f"{at}.b1b", b1a, b1b, 3)
+        unit(f"{at}.b2a", inner, b2a, 1)
+        unit(f"{at}.b2b", b2a, b2b, 3)
+        unit(f"{at}.b3b", inner, b3b, 1)
+    return names
+
+
 def videomae(*, width: int = 768, depth: int = 12, patch: int = 16) -> Shapes:
     """The encoder of a pre-trained VideoMAE."""
     names: Shapes = {

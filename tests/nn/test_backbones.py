@@ -15,6 +15,7 @@ FACTS = {
     "s3d": (7_910_048, 1024, 2),
     "s3d_g": (9_098_000, 1024, 2),
     "slow_r50": (31_634_496, 2048, 16),
+    "i3d": (12_287_264, 1024, 2),
     "c3d": (27_655_936, 512, 2),
     "vit_b": (86_227_200, 768, 8),
     "small_resnet3d": (164_628, 96, 2),
@@ -28,6 +29,7 @@ PUBLIC = {
     "s3d": public_names.torchvision_s3d(),
     "s3d_g": public_names.torchvision_s3d(gated=True),
     "slow_r50": public_names.slowfast_slow_r50(),
+    "i3d": public_names.inception_i3d(),
     "c3d": public_names.c3d(),
     "vit_b": public_names.videomae(),
 }

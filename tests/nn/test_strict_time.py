@@ -10,7 +10,7 @@ from torch.func import functional_call
 from stillmotion.nn.backbones import create_backbone, second_order, strict_time
 from stillmotion.nn.backbones.layers import Conv3d
 
-FAMILIES = ("r2plus1d_18", "mc3_18", "slow_r50", "s3d", "s3d_g", "c3d", "small_resnet3d", "small_vit")
+FAMILIES = ("r2plus1d_18", "mc3_18", "slow_r50", "s3d", "s3d_g", "i3d", "c3d", "small_resnet3d", "small_vit")
 SIZE = 32
 
 

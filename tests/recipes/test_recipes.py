@@ -17,6 +17,7 @@ from stillmotion.methods.swav import SwAVConfig
 from stillmotion.optim.lars import LARS
 from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.recipes import recipe, recipe_names
+from stillmotion.recipes.bod_vcl import BOD_VCL
 
 METHODS = ("simclr", "byol", "moco", "swav")
 NETWORKS = ("s3d_g", "r3d_18", "r2plus1d_18", "vit_b")
@@ -43,7 +44,7 @@ TABLES = {
     11: [f"k400-bod-simclr-radius{radius}" for radius in (0.4, 0.3, 0.2, 0.1, 0.01)],
     12: [f"k400-bod-simclr-width{width}" for width in (16, 32, 64, 128, 256, 512)],
 }
-K400 = [name for name in recipe_names() if name.startswith("k400-")]
+K400 = list(BOD_VCL)
 DEBUG = [name.replace("k400-", "debug-") for name in K400]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones.base import Backbone
 from stillmotion.nn.backbones.c3d import c3d
+from stillmotion.nn.backbones.i3d import i3d
 from stillmotion.nn.backbones.layers import second_order, strict_time
 from stillmotion.nn.backbones.resnet3d import mc3_18, r2plus1d_18, r3d_18, small_resnet3d
 from stillmotion.nn.backbones.s3d import s3d, s3d_g
@@ -25,6 +26,7 @@ _BUILDERS: dict[str, Callable[..., Backbone]] = {
         mc3_18,
         s3d,
         s3d_g,
+        i3d,
         c3d,
         vit_b,
         small_resnet3d,

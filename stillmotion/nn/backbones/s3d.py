@@ -33,15 +33,16 @@ class Widths(NamedTuple):
         return self.b0 + self.b1 + self.b2 + self.b3
 
 
-_MIXED_3 = (Widths(64, 96, 128, 16, 32, 32), Widths(128, 128, 192, 32, 96, 64))
-_MIXED_4 = (
+# What the inception blocks of S3D and of I3D, from which it came, have in common.
+MIXED_3 = (Widths(64, 96, 128, 16, 32, 32), Widths(128, 128, 192, 32, 96, 64))
+MIXED_4 = (
     Widths(192, 96, 208, 16, 48, 64),
     Widths(160, 112, 224, 24, 64, 64),
     Widths(128, 128, 256, 24, 64, 64),
     Widths(112, 144, 288, 32, 64, 64),
     Widths(256, 160, 320, 32, 128, 128),
 )
-_MIXED_5 = (Widths(256, 160, 320, 32, 128, 128), Widths(384, 192, 384, 48, 128, 128))
+MIXED_5 = (Widths(256, 160, 320, 32, 128, 128), Widths(384, 192, 384, 48, 128, 128))
 _LAST_STAGE = 13
 
 
@@ -72,11 +73,11 @@ class S3D(Backbone):
             _unit(64, 64),
             _separable(64, 192, kernel=3),
             MaxPool3d((1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1)),
-            *_inceptions(192, _MIXED_3, gated=gated),
+            *_inceptions(192, MIXED_3, gated=gated),
             MaxPool3d((3, 3, 3), stride=(time, 2, 2), padding=(1, 1, 1)),
-            *_inceptions(_MIXED_3[-1].total, _MIXED_4, gated=gated),
+            *_inceptions(MIXED_3[-1].total, MIXED_4, gated=gated),
             MaxPool3d((time, 2, 2), stride=(time, 2, 2)),
-            *_inceptions(_MIXED_4[-1].total, _MIXED_5, gated=gated),
+            *_inceptions(MIXED_4[-1].total, MIXED_5, gated=gated),
         )
         initialise_convolutions(self)
 

@@ -1,0 +1,139 @@
+"""Frames per second of the dynamic set, against a plain loop of OpenCV calls in one process.
+
+    python benchmarks/controlled.py [--data FOLDER] [--flow dis-medium]
+
+The loop reads a video with cv2.VideoCapture, finds DIS flow on grey frames, samples the last noise frame by cv2.remap
+(nearest) and writes FFV1 with cv2.VideoWriter. It does less: its noise repeats itself where the flow expands, motion of
+less than half a pixel is lost, and its files are three times as large. The methods take turns; figures are medians over
+rounds. CPU time is that of one process; by the clock, all cores count.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from stillmotion.data.controlled import make_controlled
+from stillmotion.data.flow import FLOWS
+from stillmotion.data.paths import PathSet
+from stillmotion.data.sets import open_dataset
+from stillmotion.data.video import open_video
+
+PRESETS = {
+    "dis-ultrafast": cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST,
+    "dis-fast": cv2.DISOPTICAL_FLOW_PRESET_FAST,
+    "dis-medium": cv2.DISOPTICAL_FLOW_PRESET_MEDIUM,
+}
+
+
+def plain_loop(paths: list[Path], out: Path, flow: str) -> None:
+    """A dynamic set the literal way."""
+    search = cv2.DISOpticalFlow_create(PRESETS[flow])
+    for number, path in enumerate(paths):
+        video = cv2.VideoCapture(str(path))
+        height, width = (int(video.get(p)) for p in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH))
+        rng = np.random.default_rng(number)
+        noise = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        grid = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1).astype(np.float32)
+        writer = cv2.VideoWriter(str(out / f"{number}.mkv"), cv2.VideoWriter_fourcc(*"FFV1"), 25, (width, height))
+        before = None
+        while True:
+            there, frame = video.read()
+            if not there:
+                break
+            grey = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
+            if before is not None:
+                place = grid + search.calc(grey, before, None)
+                noise = cv2.remap(noise, place, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_WRAP)
+            writer.write(noise)
+            before = grey
+        writer.release()
+        video.release()
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*.m[pk][4v]"))
+
+
+def measure(paths: list[Path], *, flow: str, rounds: int, processes: int) -> None:
+    """Prints rates, their ratios to the loop's, and bytes per frame."""
+    frames = sum(len(open_video(path)) for path in paths)
+    data = PathSet(paths, root=Path(os.path.commonpath([path.parent for path in paths])))
+    methods: dict[str, Callable[[Path], object]] = {
+        "OpenCV loop": lambda out: plain_loop(paths, out, flow),
+        "accumulate": lambda out: make_controlled(data, out, kind="dynamic", flow=flow),
+        "first-frame": lambda out: make_controlled(data, out, kind="dynamic", flow=flow, warp="first-frame"),
+        f"accumulate, {processes} processes": lambda out: make_controlled(
+            data, out, kind="dynamic", flow=flow, processes=processes
+        ),
+        "static": lambda out: make_controlled(data, out, kind="static"),
+    }
+    clock: dict[str, list[float]] = {name: [] for name in methods}
+    busy: dict[str, list[float]] = {name: [] for name in methods}
+    sizes: dict[str, int] = {}
+    for _ in range(rounds):
+        for name, method in methods.items():
+            with tempfile.TemporaryDirectory() as out:
+                started, spent = time.perf_counter(), time.process_time()
+                method(Path(out))
+                clock[name].append((time.perf_counter() - started) / frames)
+                busy[name].append((time.process_time() - spent) / frames)
+                sizes[name] = size_of(Path(out))
+    print(f"{len(paths)} videos, {frames} frames, {flow}, {rounds} rounds")
+    print(f"{'':28} {'CPU time':>22} {'by the clock':>22} {'kB/frame':>9}")
+    base = {"clock": statistics.median(clock["OpenCV loop"]), "busy": statistics.median(busy["OpenCV loop"])}
+    for name in methods:
+        wall, cpu = statistics.median(clock[name]), statistics.median(busy[name])
+        # CPU time of other processes is not counted here.
+        used = f"{1 / cpu:8.0f} frames/s {base['busy'] / cpu:4.2f}×" if "processes" not in name else ""
+        real = f"{1 / wall:8.0f} frames/s {base['clock'] / wall:4.2f}×"
+        print(f"{name:28} {used:>22} {real:>22} {sizes[name] / frames / 1e3:9.1f}")
+
+
+def write_videos(folder: Path, *, count: int = 4, frames: int = 60) -> list[Path]:
+    """Texture that slides and a disc that crosses it, at 170×128."""
+    paths = []
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        ground = cv2.resize(
+            rng.integers(0, 256, (48, 60, 3), dtype=np.uint8), (240, 192), interpolation=cv2.INTER_CUBIC
+        )
+        path = folder / f"{number}.avi"
+        writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 25, (170, 128))
+        for i in range(frames):
+            x, y = int(35 + 30 * np.sin(i / 20)), int(32 + 25 * np.cos(i / 15))
+            image = ground[y : y + 128, x : x + 170].copy()
+            cv2.circle(image, (i * 2 % 170, 64), 20, (255, 40, 40), -1)
+            writer.write(image)
+        writer.release()
+        paths.append(path)
+    return paths
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of videos; without it some are made")
+    parser.add_argument("--videos", type=int, default=4, help="at most this many of them, evenly spread")
+    parser.add_argument("--flow", choices=[name for name in FLOWS if name in PRESETS], default="dis-medium")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    cv2.setNumThreads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.data is None:
+            paths = write_videos(Path(folder))
+        else:
+            data = open_dataset(options.data)
+            chosen = np.linspace(0, len(data) - 1, min(options.videos, len(data))).astype(int)
+            paths = [Path(data.name(i)) for i in sorted(set(chosen.tolist()))]
+        measure(paths, flow=options.flow, rounds=options.rounds, processes=options.processes)
+
+
+if __name__ == "__main__":
+    main()

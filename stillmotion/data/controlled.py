@@ -1,0 +1,188 @@
+"""Static and dynamic versions of a data set: what a video shows without motion, and how it moves without appearance.
+
+BOD-VCL, §3.2. Static: one frame, repeated. Dynamic (after Ilic et al., "Is Appearance Free Action Recognition
+Possible?", ECCV 2022): uniform noise moved by the video's own optical flow. Two conventions exist:
+
+- `accumulate`, the paper's text: each frame is the one before it, moved by the flow between the two.
+- `first-frame`, the public generator: each frame is the first noise frame, moved by the one flow that leads to it.
+
+What differs from both: noise is moved and never interpolated or repeated (`functional/warp.py`), and places that
+nothing moves to, at disocclusions and borders, get noise that stands nowhere else in the frame: in `accumulate` drawn
+anew, in `first-frame` from a second noise frame, the same for the whole video. So each frame by itself is independent
+uniform noise, whatever the video shows.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain, repeat
+from pathlib import Path, PurePath
+from typing import Any, Literal
+
+import numpy as np
+
+from stillmotion.data.copies import Copied, Written, copy_set
+from stillmotion.data.encode import check_encoder, each_frame, resized, write_mp4
+from stillmotion.data.flow import Flow, open_flow
+from stillmotion.data.paths import VideoSet
+from stillmotion.data.video import Video
+from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.functional.warp import move
+
+Kind = Literal["static", "dynamic"]
+Warp = Literal["accumulate", "first-frame"]
+SETTINGS = "controlled.json"
+# A repeated frame costs next to nothing, to store and to decode; a frame of moved noise does not.
+_STATIC_GOP, _DYNAMIC_GOP = 250, 8
+
+
+def make_controlled(
+    data: VideoSet,
+    out: str | Path,
+    *,
+    kind: Kind,
+    warp: Warp = "accumulate",
+    flow: str = "dis-medium",
+    flow_weights: str | Path | None = None,
+    at: float = 0.5,
+    short_side: int | None = None,
+    seed: int = 0,
+    processes: int = 1,
+    strict: bool = False,
+    device: str = "cpu",
+    progress: Callable[[Copied, int, int], None] | None = None,
+) -> list[Copied]:
+    """Writes the static or the dynamic version of `data` into the folder `out`, without loss; returns the manifest.
+
+    Every copy has its original's number of frames, rate, class and splits.
+
+    warp, flow, flow_weights, device: of the dynamic version; see `open_flow`.
+    at: where in the video the frame of the static version lies, from 0 to 1.
+    short_side: shorter edge in pixels, before anything else; None, or more than it is, leaves a video's size.
+    seed: of the noise, which follows from it and the copy's path alone.
+    strict: the first unreadable or too short video raises; otherwise it is named in the manifest and left out.
+    What an earlier call finished is kept; asking for other settings in the same folder is an error.
+    """
+    if kind not in ("static", "dynamic"):
+        raise StillmotionError(f"kind is {kind!r}; choose static or dynamic")
+    if warp not in ("accumulate", "first-frame"):
+        raise StillmotionError(f"warp is {warp!r}; choose accumulate or first-frame")
+    if not 0 <= at <= 1:
+        raise StillmotionError(f"at is {at}; it must lie between 0, the first frame, and 1, the last")
+    if short_side is not None and short_side < 1:
+        raise StillmotionError(f"short_side is {short_side}; it must be at least 1")
+    check_encoder(lossless=True)
+    copier: _Static | _Dynamic = _Static(at, short_side)
+    if kind == "dynamic":
+        open_flow(flow, weights=flow_weights, device=device)  # so that a bad file is an error at once
+        weights = None if flow_weights is None else str(flow_weights)
+        copier = _Dynamic(warp, flow, weights, _digest(weights), seed, short_side, device)
+    return copy_set(
+        data,
+        Path(out),
+        copier,
+        settings=copier.made,
+        settings_file=SETTINGS,
+        processes=processes,
+        strict=strict,
+        progress=progress,
+    )
+
+
+def moved_noise(
+    fields: Iterator[np.ndarray], size: tuple[int, int], rng: np.random.Generator, *, warp: Warp = "accumulate"
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Frames of noise that move by the fields of a flow, and the share of each that nothing moved to.
+
+    size: height and width. The first frame moves by nothing: there is one frame more than fields.
+    """
+
+    def noise() -> np.ndarray:
+        return rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+
+    first, second = noise(), noise()
+    pixels, offset = first, None
+    yield pixels, 0.0
+    for field in fields:
+        if warp == "first-frame":
+            pixels, _, fresh = move(first, field, fill=second)
+        else:
+            pixels, offset, fresh = move(pixels, field, fill=noise(), offset=offset)
+        yield pixels, float(fresh.mean())
+
+
+@dataclass(frozen=True)
+class _Static:
+    at: float
+    short_side: int | None
+    suffix: str = ".mp4"
+
+    @property
+    def made(self) -> dict[str, Any]:
+        return {"kind": "static", "at": self.at, "short_side": self.short_side}
+
+    def write(self, video: Video, name: str, partial: Path) -> Written:
+        number = round(self.at * (len(video) - 1))
+        frame = video.frames([number])[0]
+        size = _size(frame, self.short_side)
+        frame = next(resized(iter([frame]), *size))
+        write_mp4(partial, repeat(frame, len(video)), size=size, fps=video.fps, gop=_STATIC_GOP)
+        return Written(*size, {**self.made, "frame": number})
+
+
+@dataclass(frozen=True)
+class _Dynamic:
+    warp: Warp
+    flow: str
+    flow_weights: str | None
+    digest: str | None
+    seed: int
+    short_side: int | None
+    device: str
+    suffix: str = ".mp4"
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """How the copies are made; weights go by their content, so that a moved file is the same file."""
+        names = ("warp", "flow", "digest", "seed", "short_side")
+        return {"kind": "dynamic"} | {name: value for name, value in asdict(self).items() if name in names}
+
+    def write(self, video: Video, name: str, partial: Path) -> Written:
+        if len(video) < 2:
+            raise VideoError(f"{name}: too short, {len(video)} frame; motion needs at least 2")
+        images = each_frame(video)
+        first = next(images)
+        size = _size(first, self.short_side)
+        flow: Flow = open_flow(self.flow, weights=self.flow_weights, device=self.device)
+        speeds: list[float] = []
+        fresh: list[float] = []
+
+        def fields() -> Iterator[np.ndarray]:
+            for field in flow(resized(chain([first], images), *size)):
+                speeds.append(float(np.hypot(field[..., 0], field[..., 1]).mean()))
+                yield field
+
+        def frames() -> Iterator[np.ndarray]:
+            for frame, share in moved_noise(fields(), size, _random(self.seed, name), warp=self.warp):
+                fresh.append(share)
+                yield frame
+
+        write_mp4(partial, frames(), size=size, fps=video.fps, gop=_DYNAMIC_GOP)
+        told = {"pixels_per_frame": round(float(np.mean(speeds)), 4), "fresh": round(float(np.mean(fresh[1:])), 4)}
+        return Written(*size, {**self.made, **told})
+
+
+def _random(seed: int, name: str) -> np.random.Generator:
+    """Noise that depends on the seed and the file's name, and not on who makes it when."""
+    digest = hashlib.sha256(str(PurePath(name).with_suffix("")).encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
+
+
+def _size(frame: np.ndarray, short_side: int | None) -> tuple[int, int]:
+    height, width = frame.shape[:2]
+    scale = 1.0 if short_side is None else min(1.0, short_side / min(height, width))
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def _digest(file: str | None) -> str | None:
+    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]

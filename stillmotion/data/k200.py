@@ -1,0 +1,63 @@
+"""K200-40k: 200 classes of Kinetics-400 with 200 training videos each (ViDiDi, §3.1), chosen by rule.
+
+The paper does not publish its list. The rule here goes by names alone, so that every copy of Kinetics, re-encoded or
+not, gives the same list as long as the same videos are there:
+
+1. Classes of which fewer than 200 videos are there are left out.
+2. Of the others, the 200 whose names have the smallest SHA-256.
+3. Of each class, the 200 videos whose file names without suffix have the smallest SHA-256.
+4. The list is sorted by class and then by file name; labels count the chosen classes.
+
+`--data.kind k200` takes this part of a Kinetics folder; `write_list(k200(videos), file)` writes it down.
+"""
+
+import csv
+import hashlib
+from collections import defaultdict
+from pathlib import Path
+
+from stillmotion.data.paths import TARGET, PathSet
+from stillmotion.errors import StillmotionError
+
+
+def k200(videos: PathSet, *, classes: int = 200, each: int = 200) -> PathSet:
+    """The part of Kinetics that the rule above chooses.
+
+    videos: its training split, labelled. classes, each: how many classes, and videos of each.
+    """
+    found: defaultdict[str, list[Path]] = defaultdict(list)
+    names = videos.classes.get(TARGET, [])
+    for path, label in zip(videos.paths, videos.labels.get(TARGET, ()), strict=False):
+        if label >= 0:
+            found[names[label]].append(path)
+    large = [name for name, paths in found.items() if len(paths) >= each]
+    if len(large) < classes:
+        raise StillmotionError(
+            f"{videos.root}: {len(large)} classes have {each} videos; K200-40k needs {classes} (give all of "
+            "Kinetics-400's training videos, in class folders or with their CSV by --data.annotations)"
+        )
+    chosen = sorted(sorted(large, key=_hash)[:classes])
+    paths = [sorted(sorted(found[name], key=lambda p: _hash(p.stem))[:each], key=lambda p: p.stem) for name in chosen]
+    return PathSet(
+        [path for some in paths for path in some],
+        labels=[label for label, some in enumerate(paths) for _ in some],
+        classes=chosen,
+        root=videos.root,
+    )
+
+
+def write_list(videos: PathSet, file: str | Path) -> None:
+    """Write a labelled set as a list with path, label and class; paths are relative to the set's root.
+
+    `open_dataset(root, annotations=file)` reads it.
+    """
+    root = videos.root or Path()
+    with Path(file).open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.writer(lines)
+        writer.writerow(["path", "label", "class"])
+        for path, label in zip(videos.paths, videos.labels[TARGET].tolist(), strict=True):
+            writer.writerow([path.relative_to(root).as_posix(), label, videos.classes[TARGET][label]])
+
+
+def _hash(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()

@@ -1,0 +1,144 @@
+"""`stillmotion clusters`: how well the classes that an encoder retrieves best stand apart (ViDiDi, Table 7).
+
+Shapes: N videos, D channels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.cache import Library, cached_features
+from stillmotion.evaluate.encoders import load_encoder
+from stillmotion.evaluate.features import Kind, Progress
+from stillmotion.evaluate.retrieve import Answers, ask, titles
+from stillmotion.evaluate.split import Fold, Parted, part
+
+SIZES = (3, 5, 10, 15, 20)
+KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic")
+Metric = Literal["euclidean", "cosine"]
+Half = Literal["test", "train", "all"]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """The videos of one encoder's classes, the best-retrieved class first.
+
+    encoder, kind, target: whose vectors they are and by what the videos are labelled.
+    classes: their names. recall: R@1 of each. silhouette: by the number of classes, counted from the best.
+    vectors (N, D). ranks (N,): each video's class as a place in `classes`.
+    """
+
+    encoder: str
+    kind: Kind
+    target: str
+    classes: list[str]
+    recall: list[float]
+    silhouette: dict[int, float]
+    vectors: np.ndarray
+    ranks: np.ndarray
+
+
+def clusters(
+    runs: Sequence[str | Path],
+    data: str = "synthetic",
+    *,
+    by: Sequence[Kind] = KINDS,
+    half: Half = "test",
+    metric: Metric = "euclidean",
+    clips: int = 10,
+    frames: int | None = None,
+    kind: str = "auto",
+    fold: Fold = None,
+    annotations: str | None = None,
+    videos: int = 800,
+    seed: int = 0,
+    cache: str | Path | None = None,
+    batch: int = 16,
+    workers: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> list[Clusters]:
+    """The clusters of several encoders, for each kind of embedding and each target that the videos are labelled with.
+
+    by: kinds of embedding. half: whose videos are looked at; classes are ranked by retrieval of test videos among
+        training videos in any case. metric: of the silhouette; the paper does not say its own.
+    The rest is as for `retrieve`.
+    """
+    for value, choices in ((half, get_args(Half)), (metric, get_args(Metric))):
+        if value not in choices:
+            raise StillmotionError(f"there is no {value!r}; choose one of {', '.join(choices)}")
+    found = []
+    for name, run in zip(titles(runs), runs, strict=True):
+        config = load_encoder(run)[1]
+        parted = part(data, config.data, kind=kind, fold=fold, annotations=annotations, videos=videos, seed=seed)
+        library = cached_features(
+            run,
+            parted.videos,
+            clips=clips,
+            frames=frames,
+            cache=cache,
+            batch=batch,
+            workers=workers,
+            device=device,
+            progress=progress,
+        )
+        rows = _rows(library, parted, half)
+        for of in by:
+            vectors = library.features.vector(of)[rows]
+            for target, answered in ask(library, parted, kind=of).items():
+                order, recall = best_retrieved(answered)
+                ranks = _ranks(library.labels[target][rows], order)
+                found.append(
+                    Clusters(
+                        encoder=name,
+                        kind=of,
+                        target=target,
+                        classes=[library.classes[target][number] for number in order],
+                        recall=recall,
+                        silhouette=silhouettes(vectors, ranks, metric=metric),
+                        vectors=vectors[ranks >= 0],
+                        ranks=ranks[ranks >= 0],
+                    )
+                )
+    return found
+
+
+def best_retrieved(answered: Answers) -> tuple[list[int], list[float]]:
+    """The numbers of the queries' classes and the R@1 of each, the best first; of equals, that of the higher mAP."""
+    scores = {int(c): answered.scores(answered.labels == c) for c in np.unique(answered.labels)}
+    order = sorted(scores, key=lambda c: (-scores[c]["R@1"], -scores[c]["mAP"], c))
+    return order, [scores[c]["R@1"] for c in order]
+
+
+def silhouettes(vectors: np.ndarray, ranks: np.ndarray, *, metric: Metric = "euclidean") -> dict[int, float]:
+    """Silhouette scores of the 3, 5, 10, 15, 20 best classes, as far as there are more, and of all of them.
+
+    ranks (N,): each video's class by how well it is retrieved, 0 for the best; -1 leaves a video out.
+    Where the score is not defined, with one class or with no class of two videos, it is NaN.
+    """
+    from sklearn.metrics import silhouette_score  # a second to import
+
+    most = int(ranks.max(initial=-1)) + 1
+    found = {}
+    for size in [*(size for size in SIZES if size < most), most]:
+        chosen = (ranks >= 0) & (ranks < size)
+        classes = len(np.unique(ranks[chosen]))
+        defined = 2 <= classes < chosen.sum()
+        found[size] = float(silhouette_score(vectors[chosen], ranks[chosen], metric=metric)) if defined else np.nan
+    return found
+
+
+def _rows(library: Library, parted: Parted, half: Half) -> np.ndarray:
+    """The rows of the videos that are looked at, those of all folds together."""
+    place = {"train": [0], "test": [1], "all": [0, 1]}[half]
+    numbers = np.unique(np.concatenate([fold[i] for fold in parted.folds for i in place]))
+    return np.flatnonzero(np.isin(library.features.index, numbers))
+
+
+def _ranks(labels: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    place = {number: rank for rank, number in enumerate(order)}
+    return np.array([place.get(int(label), -1) for label in labels], np.int64)

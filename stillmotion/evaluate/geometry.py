@@ -1,0 +1,287 @@
+"""`stillmotion geometry`: how far videos lie apart, how far frames of one, and how patches find back (Eq. 47–55).
+
+Of each video, evenly spaced frames: neighbours make the pairs within it, the middle one stands for it among others.
+Intervals are bootstraps over videos, paired between rows. Shapes: M videos, T frames, N tokens, D channels.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stillmotion.data.augment import CenterCrops
+from stillmotion.data.loader import Broken
+from stillmotion.data.paths import VideoSet
+from stillmotion.data.sets import open_dataset
+from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
+from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.evaluate.features import Progress, short_side
+from stillmotion.evaluate.tokens import Tokens, frozen_model, load_tokens
+from stillmotion.functional.cycle import cycle_accuracy
+from stillmotion.functional.geometry import effective_rank, intra_distance, pair_distances, radii
+from stillmotion.train.process import choose_device
+
+COLUMNS = ("D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
+FROZEN = "frozen"
+GAMMA = 0.3
+_LEVEL = 0.95
+_BLOCKS = 50  # of videos, whose covariances are resampled
+_RANK_RESAMPLES = 200  # an eigenvalue problem each
+
+
+@dataclass
+class _Measured:
+    """What is gathered of each video under one projection."""
+
+    middle: list[Tensor] = field(default_factory=list)
+    intra: list[float] = field(default_factory=list)
+    ratio: list[float] = field(default_factory=list)
+    cycle: list[float] = field(default_factory=list)
+
+    def add(self, tokens: Tensor, *, temperature: float) -> None:
+        """tokens: (T, N, D) of one video."""
+        distance, ratio = intra_distance(tokens)
+        self.middle.append(tokens[len(tokens) // 2].cpu())
+        self.intra.append(float(distance))
+        self.ratio.append(float(ratio))
+        found = cycle_accuracy(tokens[:-1], tokens[1:], tokens[:-1], temperature=temperature)
+        self.cycle.append(float(found.mean()))
+
+
+def geometry(
+    runs: Sequence[str],
+    data: str | Path,
+    *,
+    kind: str = "auto",
+    split: str | None = None,
+    fold: int | None = None,
+    annotations: str | None = None,
+    videos: int = 1000,
+    frames: int = 7,
+    size: int | None = None,
+    gamma: float | None = GAMMA,
+    temperature: float = 0.03,
+    resamples: int = 1000,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The distances of transfer runs beside those of their frozen models, with intervals.
+
+    runs: transfer runs, or folders of image models; those of one frozen model share its tokens.
+    data, kind, split, fold, annotations: as in `open_dataset`; or "synthetic".
+    videos: at most so many, drawn by `seed`. frames (T): of each, evenly spaced, an odd number.
+    size: pixels a side, in place of the run's.
+    gamma: γ of the margin; None estimates it over all rows (Eq. 54).
+    out: a file for the results as JSON.
+    """
+    if frames < 3 or frames % 2 == 0:
+        raise StillmotionError(f"{frames} frames of a video; choose an odd number from 3 on, so that one is the middle")
+    place = choose_device(device)
+    chosen = _videos(data, kind, split, fold, annotations, videos, seed)
+    groups: dict[Any, list[str]] = {}
+    for run in dict.fromkeys(runs):
+        groups.setdefault(frozen_model(run), []).append(run)
+    rows: dict[str, Any] = {}
+    broken: dict[str, str] = {}
+    total, done = len(chosen[1]) * len(groups), 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    raw: dict[str, tuple[str | None, _Measured]] = {}
+    for number, members in enumerate(groups.values()):
+        loaded = [load_tokens(members[0])]
+        loaded += [load_tokens(run, images=loaded[0].images) for run in members[1:]]
+        name = FROZEN if len(groups) == 1 else f"{FROZEN} {number + 1}"
+        heads: dict[str, tuple[str | None, nn.Module | None]] = {name: (None, None)}
+        heads |= {run: (name, t.projection) for run, t in zip(members, loaded, strict=True) if t.projection is not None}
+        measured = _measure(loaded[0], heads, chosen, frames, size, temperature, place, broken, count)
+        raw |= {row: (before, measured[row]) for row, (before, _) in heads.items()}
+    summaries = {row: _Summary(m) for row, (_, m) in raw.items()}
+    scale = gamma
+    if scale is None:
+        scale = float(np.mean([s.intra for s in summaries.values()]) / np.mean([s.inter for s in summaries.values()]))
+    draws = {row: s.resampled(scale, resamples=resamples, seed=seed) for row, s in summaries.items()}
+    for row, (before, _) in raw.items():
+        values = summaries[row].values(scale)
+        rows[row] = {
+            "before": before,
+            "gamma": summaries[row].intra / max(summaries[row].inter, 1e-12),
+            **{c: _entry(values[c], draws[row][c]) for c in COLUMNS},
+        }
+        if before is not None:
+            start = summaries[before].values(scale)
+            rows[row]["change"] = {c: _entry(values[c] - start[c], draws[row][c] - draws[before][c]) for c in COLUMNS}
+    results = {
+        "data": str(data),
+        "split": split,
+        "videos": len(next(iter(raw.values()))[1].ratio),
+        "frames": frames,
+        "gamma": scale,
+        "estimated": gamma is None,
+        "temperature": temperature,
+        "level": _LEVEL,
+        "rows": rows,
+        "broken": broken,
+    }
+    if out is not None:
+        try:
+            Path(out).parent.mkdir(parents=True, exist_ok=True)
+            Path(out).write_text(json.dumps(results, indent=1))
+        except OSError as error:
+            raise StillmotionError(f"cannot write {out} ({error.strerror}); choose another --out") from None
+    return results
+
+
+def result_lines(results: dict[str, Any]) -> list[str]:
+    """The results of `geometry` as lines for a terminal."""
+    wide = max(24, *(len(name) + 2 for name in results["rows"]))
+    lines = [" " * wide + "".join(f"{c:>26}" for c in COLUMNS)]
+
+    def line(name: str, row: dict[str, Any], sign: str = "") -> str:
+        cells = []
+        for c in COLUMNS:
+            digits = 1 if c == "effective rank" else 3
+            value, low, high = row[c]
+            cells.append(f"{value:{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]")
+        return f"{name:<{wide}}" + "".join(f"{cell:>26}" for cell in cells)
+
+    for name, row in results["rows"].items():
+        lines.append(line(name, row))
+        if "change" in row:
+            lines.append(line("  change", row["change"], "+"))
+    how = "estimated (Eq. 54)" if results["estimated"] else "given"
+    lines.append(
+        f"{results['videos']} videos, {results['frames']} frames of each; γ {results['gamma']:.3f}, {how}; "
+        f"in brackets {results['level']:.0%} intervals over videos"
+    )
+    if results["broken"]:
+        lines.append(f"{len(results['broken'])} videos were left out:")
+        lines += [f"  {reason}" for reason in results["broken"].values()]
+    return lines
+
+
+class _Summary:
+    """The figures of one row, and their resampling over videos."""
+
+    def __init__(self, measured: _Measured) -> None:
+        middle = torch.stack(measured.middle).float()
+        self.pairs = pair_distances(middle).double().numpy()
+        self.radii = radii(middle).double().numpy()
+        self.ratio, self.cycle = np.array(measured.ratio), np.array(measured.cycle)
+        self.intra = float(np.mean(measured.intra))
+        self.blocks = [_moments(block) for block in middle.double().chunk(_BLOCKS)]
+        self.inter = self._inter_original(np.ones(len(middle)))
+
+    def values(self, gamma: float) -> dict[str, float]:
+        found = self._of(np.ones(len(self.ratio)), gamma)
+        return found | {"effective rank": self._rank(np.ones(len(self.blocks)))}
+
+    def resampled(self, gamma: float, *, resamples: int, seed: int) -> dict[str, np.ndarray]:
+        """Each figure under so many draws of videos; the same seed draws the same ones.
+
+        A draw has its own largest radius; the centre stays. Effective rank is drawn by blocks, and less often.
+        """
+        n, rng = len(self.ratio), np.random.default_rng(seed)
+        drawn = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+        drawn = drawn[(drawn > 0).sum(1) > 1]  # of a single video there is no distance to another
+        parts = [self._of(counts, gamma) for counts in drawn.astype(np.float64)]
+        found = {c: np.array([part[c] for part in parts]) for c in COLUMNS[:-1]}
+        m = len(self.blocks)
+        blocks = rng.multinomial(m, np.full(m, 1 / m), size=min(resamples, _RANK_RESAMPLES))
+        return found | {"effective rank": np.array([self._rank(counts) for counts in blocks.astype(np.float64)])}
+
+    def _of(self, counts: np.ndarray, gamma: float) -> dict[str, float]:
+        radius = float(self.radii[counts > 0].max())
+        inter = self._inter_original(counts) / max(2 * radius, 1e-12)
+        intra = float(counts @ self.ratio / counts.sum())
+        return {
+            "D_inter": inter,
+            "D_intra": intra,
+            "D": inter - gamma * intra,
+            "cycle accuracy": float(counts @ self.cycle / counts.sum()),
+        }
+
+    def _inter_original(self, counts: np.ndarray) -> float:
+        """The mean over pairs of different videos."""
+        pairs = counts.sum() ** 2 - (counts**2).sum()
+        return float(counts @ self.pairs @ counts / max(pairs, 1e-12))
+
+    def _rank(self, counts: np.ndarray) -> float:
+        weights = torch.from_numpy(counts)
+        n = sum(w * b[0] for w, b in zip(weights, self.blocks, strict=True))
+        mean = sum(w * b[1] for w, b in zip(weights, self.blocks, strict=True)) / n
+        square = sum(w * b[2] for w, b in zip(weights, self.blocks, strict=True)) / n
+        return float(effective_rank(square - torch.outer(mean, mean)))
+
+
+def _moments(middle: Tensor) -> tuple[float, Tensor, Tensor]:
+    tokens = middle.flatten(0, 1)
+    return float(len(tokens)), tokens.sum(0), tokens.T @ tokens
+
+
+def _entry(value: float, drawn: np.ndarray) -> tuple[float, float, float]:
+    low, high = np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    return float(value), float(low), float(high)
+
+
+def _videos(
+    data: str | Path, kind: str, split: str | None, fold: int | None, annotations: str | None, videos: int, seed: int
+) -> tuple[VideoSet, list[int]]:
+    found: VideoSet
+    if data == "synthetic":
+        found = SyntheticSet(SyntheticConfig(videos=min(videos, 64), size=48), seed=seed + 1000)
+    else:
+        found = open_dataset(data, kind=kind, split=split, fold=fold, annotations=annotations)
+    order = np.random.default_rng(seed).permutation(len(found))[:videos]
+    return found, sorted(order.tolist())
+
+
+@torch.no_grad()
+def _measure(
+    tokens: Tokens,
+    heads: dict[str, tuple[str | None, nn.Module | None]],
+    chosen: tuple[VideoSet, list[int]],
+    frames: int,
+    size: int | None,
+    temperature: float,
+    device: torch.device,
+    broken: dict[str, str],
+    count: Callable[[], None],
+) -> dict[str, _Measured]:
+    images, side = tokens.images.to(device), size or tokens.size
+    images.grid(side, side)
+    crop = CenterCrops(side, short_side(side), 1, *images.normalisation)  # type: ignore[arg-type]
+    measured = {row: _Measured() for row in heads}
+    videos, numbers = chosen
+    failed: Broken = []
+    for i in numbers:
+        try:
+            video = videos.video(i)
+            if len(video) < frames:
+                raise VideoError(f"{videos.name(i)}: {len(video)} frames; {frames} are taken of each video (--frames)")
+            places = np.linspace(0, len(video) - 1, frames).round().astype(int)
+            seen = crop(video.frames(places.tolist()))[0].transpose(0, 1)
+        except VideoError as error:
+            failed.append((videos.name(i), str(error)))
+            count()
+            continue
+        found = images.tokens(seen.to(device))
+        for row, (_, head) in heads.items():
+            measured[row].add(found if head is None else head.to(device)(found), temperature=temperature)
+        count()
+    broken.update(failed)
+    if len(numbers) - len(failed) < 2:
+        reason = f"; the first: {failed[0][1]}" if failed else ""
+        raise StillmotionError(f"{len(numbers) - len(failed)} videos can be used; distances need at least 2{reason}")
+    return measured

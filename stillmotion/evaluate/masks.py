@@ -1,0 +1,120 @@
+"""How well propagated labels fit: J and F of DAVIS, mean IoU of VIP, PCK of JHMDB.
+
+Shapes: T frames of H×W pixels, J joints.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from stillmotion.errors import StillmotionError
+
+BOUND = 0.008  # of the image diagonal: how far apart boundaries still match
+_BODY = 0.6  # of the diagonal of the joints' box: the size of a person
+
+
+def region_similarity(found: np.ndarray, truth: np.ndarray) -> float:
+    """J: intersection over union of two masks (H, W), 1 where both are empty."""
+    found, truth = _masks(found, truth)
+    union = np.count_nonzero(found | truth)
+    return np.count_nonzero(found & truth) / union if union else 1.0
+
+
+def boundary_measure(found: np.ndarray, truth: np.ndarray, *, bound: float = BOUND) -> float:
+    """F: harmonic mean of precision and recall of the boundary of a mask (H, W), as DAVIS measures it.
+
+    A boundary pixel is right if the other boundary comes within a disk of ceil(bound · diagonal) pixels. A mask without
+    boundary matches another one like it, and nothing else.
+    """
+    found, truth = _masks(found, truth)
+    radius = math.ceil(bound * math.hypot(*truth.shape))
+    span = np.arange(-radius, radius + 1)
+    disk = (span[:, None] ** 2 + span**2 <= radius**2).astype(np.uint8)
+    edges = [boundary(found), boundary(truth)]
+    near = [cv2.dilate(edge.astype(np.uint8), disk).astype(bool) for edge in edges]
+    counts = [np.count_nonzero(edge) for edge in edges]
+    if 0 in counts:
+        return float(counts[0] == counts[1])
+    precision = np.count_nonzero(edges[0] & near[1]) / counts[0]
+    recall = np.count_nonzero(edges[1] & near[0]) / counts[1]
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def boundary(mask: np.ndarray) -> np.ndarray:
+    """Pixels of a mask (H, W) that differ from the next one to the right, below, or diagonally below.
+
+    In the last row only the right neighbour counts, in the last column only the one below, in the corner none.
+    """
+    mask = mask.astype(bool)
+    edge = np.zeros_like(mask)
+    edge[:, :-1] |= mask[:, :-1] ^ mask[:, 1:]
+    edge[:-1] |= mask[:-1] ^ mask[1:]
+    edge[:-1, :-1] |= mask[:-1, :-1] ^ mask[1:, 1:]
+    return edge
+
+
+class Statistics(NamedTuple):
+    """Of a measure over the frames of one object: mean, share above ½, and first quarter less last quarter."""
+
+    mean: float
+    recall: float
+    decay: float
+
+
+def statistics(values: np.ndarray) -> Statistics:
+    """DAVIS's summary of a measure's values over time."""
+    places = np.round(np.linspace(1, len(values), 5) + 1e-10).astype(int) - 1
+    quarters = [values[places[i] : places[i + 1] + 1] for i in (0, 3)]
+    return Statistics(
+        float(values.mean()), float((values > 0.5).mean()), float(quarters[0].mean() - quarters[1].mean())
+    )
+
+
+def confusion(found: np.ndarray, truth: np.ndarray, classes: int) -> np.ndarray:
+    """How many pixels of each true class (rows) were given each class (columns), (classes, classes)."""
+    if found.shape != truth.shape:
+        raise StillmotionError(f"masks of {found.shape} and {truth.shape} pixels; they must be of one size")
+    if max(found.max(), truth.max()) >= classes:
+        raise StillmotionError(f"class {max(found.max(), truth.max())} in a mask; there are {classes} classes from 0")
+    pairs = truth.astype(np.int64) * classes + found
+    return np.bincount(pairs.ravel(), minlength=classes**2).reshape(classes, classes)
+
+
+def mean_iou(table: np.ndarray) -> float:
+    """The mean over the classes that occur, in truth or as found, of intersection over union in a `confusion`."""
+    both = np.diag(table)
+    either = table.sum(0) + table.sum(1) - both
+    return float((both[either > 0] / either[either > 0]).mean())
+
+
+def joint_distances(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Distances (T, J) between found and true joints (T, J, 2), over the size of the person in the frame; NaN: missing.
+
+    The size is 0.6 times the diagonal of the box of the frame's visible joints.
+    """
+    truth = np.where(np.isnan(found).any(-1, keepdims=True), np.nan, truth)
+    distances = np.full(truth.shape[:2], np.nan)
+    for t in range(len(truth)):
+        seen = ~np.isnan(truth[t]).any(-1)
+        size = _BODY * np.hypot(*np.ptp(truth[t, seen], axis=0)) if seen.any() else 0.0
+        if size > 0:
+            distances[t, seen] = np.linalg.norm(found[t, seen] - truth[t, seen], axis=-1) / size
+    return distances
+
+
+def pck(distances: Iterable[np.ndarray], threshold: float) -> float:
+    """Share of joints within the threshold: of each joint over all videos' frames (T, J), then the mean over joints."""
+    each = np.concatenate(list(distances))
+    each = each[:, ~np.isnan(each).all(0)]
+    if each.size == 0:
+        return math.nan
+    return float(np.mean([(joint[~np.isnan(joint)] <= threshold).mean() for joint in each.T]))
+
+
+def _masks(found: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if found.shape != truth.shape or truth.ndim != 2:
+        raise StillmotionError(f"masks of {found.shape} and {truth.shape} pixels; give two of one size (H, W)")
+    return found.astype(bool), truth.astype(bool)

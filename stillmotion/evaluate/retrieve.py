@@ -1,0 +1,256 @@
+"""`stillmotion retrieve`: whether the videos most alike to a video, by cosine, are of its class.
+
+Shapes: q queries, r references, k nearest, D channels.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.cache import Library, cached_features
+from stillmotion.evaluate.encoders import load_encoder, read_spec
+from stillmotion.evaluate.features import Kind, Progress
+from stillmotion.evaluate.index import Search, open_index
+from stillmotion.evaluate.split import Fold, Parted, part
+from stillmotion.functional.search import average_precision, top_k
+
+RESULTS = "retrieve.json"
+DEPTHS = (1, 5, 10)
+Protocol = Literal["split", "leave-one-out"]
+Among = Literal["test", "all"]
+KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic", "both")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What each query was given.
+
+    hits (q, k): which of its nearest share its label, best first. precision (q,): its average precision.
+    labels (q,): of the queries. chance: the scores expected of references in random order, (q, 4).
+    """
+
+    hits: np.ndarray
+    precision: np.ndarray
+    labels: np.ndarray
+    chance: np.ndarray
+
+    def scores(self, asked: np.ndarray | slice = slice(None)) -> dict[str, float]:
+        """R@1, R@5 and R@10, the share of queries with a video of their class among so many nearest, and mAP."""
+        recall = {f"R@{k}": float(self.hits[asked, :k].any(1).mean()) for k in DEPTHS}
+        return recall | {"mAP": float(self.precision[asked].mean())}
+
+    def chances(self) -> dict[str, float]:
+        """The same of a random order."""
+        return dict(zip([*(f"R@{k}" for k in DEPTHS), "mAP"], self.chance.mean(0).tolist(), strict=True))
+
+
+def answers(
+    queries: np.ndarray,
+    query_labels: np.ndarray,
+    references: np.ndarray,
+    reference_labels: np.ndarray,
+    *,
+    own: np.ndarray | None = None,
+    search: Search | None = None,
+) -> Answers:
+    """What the exact search by cosine gives queries (q, D) among references (r, D); labels are ints.
+
+    own: (q,), the number of the reference that a query is itself, which it is not given.
+    search: finds the nearest in place of the exact search. A query whose class no reference has is missed.
+    """
+    for name, vectors in (("queries", queries), ("references", references)):
+        if not np.isfinite(vectors).all():
+            raise StillmotionError(f"features of the {name} hold NaN or infinity; the network that made them diverged")
+    others = len(references) - (own is not None)
+    if len(queries) == 0 or others < 1:
+        raise StillmotionError(f"{len(queries)} queries and {others} other videos to search; both must be at least 1")
+    k = min(max(DEPTHS), others)
+    x, y, x_labels, y_labels = map(torch.from_numpy, (queries, references, query_labels, reference_labels))
+    itself = None if own is None else torch.from_numpy(own)
+    found = top_k(x, y, k=k, own=itself)[1].numpy() if search is None else _searched(search, queries, k, own)
+    hits = np.zeros((len(queries), max(DEPTHS)), bool)
+    hits[:, :k] = reference_labels[found] == query_labels[:, None]
+    same = (reference_labels == query_labels[:, None]).sum(1) - (own is not None)
+    precision = average_precision(x, y, x_labels, y_labels, own=itself).numpy()
+    return Answers(hits, precision, query_labels, _chance(same, others))
+
+
+def ask(
+    library: Library,
+    parted: Parted,
+    *,
+    kind: Kind = "whole",
+    protocol: Protocol = "split",
+    among: Among = "test",
+    index: str | Path | None = None,
+) -> dict[str, Answers]:
+    """The answers of an encoder's features for each target that the videos are labelled with, all folds together.
+
+    protocol: "split" asks with the test videos among the training videos; "leave-one-out" with each of the `among`
+        videos, the test half or all, among the others of them. index: a file, as in `open_index`.
+    """
+    vectors = library.features.vector(kind)
+    search: Search | None = None
+    found = {}
+    for target, labels in library.labels.items():
+        parts = []
+        for queries, references in rounds(library, parted, protocol=protocol, among=among):
+            q, r = queries[labels[queries] >= 0], references[labels[references] >= 0]
+            own = np.arange(len(r)) if protocol == "leave-one-out" else None
+            if index is not None:
+                search = open_index(index_file(index, kind), vectors[r])
+            parts.append(answers(vectors[q], labels[q], vectors[r], labels[r], own=own, search=search))
+        fields = [np.concatenate([getattr(a, name) for a in parts]) for name in Answers.__dataclass_fields__]
+        found[target] = Answers(*fields)
+    return found
+
+
+def rounds(
+    library: Library, parted: Parted, *, protocol: Protocol, among: Among
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The rows of the queries and of the references, for each fold; those of leave-one-out are the same."""
+    row = np.full(len(parted.videos), -1)
+    row[library.features.index] = np.arange(len(library.names))
+    halves = [tuple(row[half][row[half] >= 0] for half in fold) for fold in parted.folds]
+    if protocol == "split":
+        return [(test, train) for train, test in halves]
+    own = [np.unique(test if among == "test" else np.concatenate([train, test])) for train, test in halves]
+    return [(rows, rows) for rows in own]
+
+
+def retrieve(
+    runs: Sequence[str | Path],
+    data: str = "synthetic",
+    *,
+    protocol: Protocol = "split",
+    among: Among = "test",
+    clips: int = 10,
+    frames: int | None = None,
+    kinds: Sequence[Kind] = KINDS,
+    kind: str = "auto",
+    fold: Fold = None,
+    annotations: str | None = None,
+    videos: int = 800,
+    seed: int = 0,
+    cache: str | Path | None = None,
+    index: str | Path | None = None,
+    batch: int = 16,
+    workers: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """R@1, R@5, R@10 and mAP of several encoders, by whole, static and dynamic embedding and by both halves.
+
+    runs: encoders as `load_encoder` knows them; into a run's folder its `retrieve.json` is written.
+    data, kind, annotations, videos, seed: as for `part`. fold: "all" asks the queries of every fold.
+    protocol, among: as for `ask`. clips, frames, cache: as for `cached_features`.
+    index: a file for FAISS's index of the references, made or reused; one is written for each kind of embedding.
+    """
+    for value, choices in ((protocol, get_args(Protocol)), (among, get_args(Among))):
+        if value not in choices:
+            raise StillmotionError(f"there is no {value!r}; choose one of {', '.join(choices)}")
+    if index is not None and (len(runs) > 1 or fold == "all"):
+        raise StillmotionError("an index holds one encoder's videos of one fold; give one run and one --fold")
+    results: dict[str, Any] = {}
+    for name, run in zip(titles(runs), runs, strict=True):
+        config = load_encoder(run)[1]
+        parted = part(data, config.data, kind=kind, fold=fold, annotations=annotations, videos=videos, seed=seed)
+        library = cached_features(
+            run,
+            parted.videos,
+            clips=clips,
+            frames=frames,
+            cache=cache,
+            batch=batch,
+            workers=workers,
+            device=device,
+            progress=progress,
+        )
+        asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index) for k in kinds}
+        turns = rounds(library, parted, protocol=protocol, among=among)
+        found = {
+            "run": str(run),
+            "data": str(data),
+            "protocol": protocol if protocol == "split" else f"{protocol}, {among} videos",
+            "split": parted.how,
+            "clips": clips,
+            "frames": frames or config.data.frames,
+            "queries": sum(len(queries) for queries, _ in turns),
+            "references": sorted({len(rows) - (protocol == "leave-one-out") for _, rows in turns}),
+            "scores": {k: {t: a.scores() for t, a in by.items()} for k, by in asked.items()},
+            "chance": {t: a.chances() for t, a in next(iter(asked.values())).items()},
+            "broken": dict(library.features.broken),
+        }
+        spec = read_spec(run)
+        if spec.kind == "run":
+            (Path(spec.path) / RESULTS).write_text(json.dumps(found, indent=1))
+        results[name] = found | {"reused": library.reused}
+    return results
+
+
+def result_lines(results: dict[str, Any]) -> list[str]:
+    """The results of `retrieve` as lines for a terminal."""
+    first = next(iter(results.values()))
+    size = "–".join(map(str, dict.fromkeys((first["references"][0], first["references"][-1]))))
+    lines = [
+        f"{first['queries']} queries among {size} references ({first['protocol']}: {first['split']}), "
+        f"clips of each video: {first['clips']}"
+    ]
+    wide = max(14, *(len(name) + 2 for name in results))
+    metrics = list(next(iter(first["chance"].values())))
+    for target, chance in first["chance"].items():
+        lines.append(f"{target if len(first['chance']) > 1 else '':<{wide + 10}}" + "".join(f"{m:>8}" for m in metrics))
+        for name, found in results.items():
+            for kind, scores in found["scores"].items():
+                lines.append(f"{name:<{wide}}{kind:<10}" + "".join(f"{scores[target][m]:8.3f}" for m in metrics))
+        lines.append(f"{'random order':<{wide + 10}}" + "".join(f"{chance[m]:8.3f}" for m in metrics))
+    broken = {name: reason for found in results.values() for name, reason in found["broken"].items()}
+    if broken:
+        lines.append(f"{len(broken)} unreadable videos were skipped:")
+        lines += [f"  {reason}" for reason in broken.values()]
+    return lines
+
+
+def titles(runs: Sequence[str | Path]) -> list[str]:
+    """A short name for each encoder: the end of its path, or the whole where two ends are alike."""
+    if not runs:
+        raise StillmotionError("no encoder given; name a run folder or a recipe")
+    ends = [Path(run).name for run in runs]
+    names = [end if ends.count(end) == 1 else str(run) for end, run in zip(ends, runs, strict=True)]
+    if len(set(names)) < len(names):
+        raise StillmotionError(f"{max(names, key=names.count)} is given twice; name each encoder once")
+    return names
+
+
+def index_file(index: str | Path, kind: Kind) -> Path:
+    """Where one kind of embedding is indexed: library.faiss holds its static one in library.static.faiss."""
+    file = Path(index)
+    return file.with_name(f"{file.stem}.{kind}{file.suffix or '.faiss'}")
+
+
+def _searched(search: Search, queries: np.ndarray, k: int, own: np.ndarray | None) -> np.ndarray:
+    if own is None:
+        return search(queries, k)[1]
+    found = search(queries, k + 1)[1]
+    others = found != own[:, None]
+    others[others.all(1), -1] = False  # among many equals a search may not come to the query itself
+    return found[others].reshape(len(queries), k)
+
+
+def _chance(same: np.ndarray, others: int) -> np.ndarray:
+    """What a random order of `others` references is expected to score, of which `same` (q,) share the query's label."""
+    columns = []
+    for depth in DEPTHS:
+        drawn = np.arange(min(depth, others))
+        missed = np.clip((others - same[:, None] - drawn) / (others - drawn), 0, None).prod(1)
+        columns.append(1 - missed)
+    harmonic = (1 / np.arange(1, others + 1)).sum()
+    further = (same - 1) / max(others - 1, 1) * (others - harmonic)
+    columns.append(np.where(same > 0, (harmonic + further) / others, 0.0))
+    return np.stack(columns, 1)

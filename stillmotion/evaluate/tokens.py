@@ -1,0 +1,62 @@
+"""The patch tokens of an image transformer, as it is or as a transfer run projects them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from stillmotion.config import read_config
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.transfer import Projection
+from stillmotion.nn.images import ImagesConfig, ImageTokens, load_images
+from stillmotion.nn.weights import load_weights
+from stillmotion.train.checkpoint import WEIGHTS
+from stillmotion.train.transfer_config import TransferConfig
+
+_USUAL_SIZE = 224
+
+
+class Tokens(NamedTuple):
+    """A frozen model, its projection (None before transfer), and pixels a side that it is shown.
+
+    model: what tells models apart whose tokens are the same.
+    """
+
+    images: ImageTokens
+    projection: Projection | None
+    size: int
+    model: ImagesConfig
+
+
+def load_tokens(path: str | Path, *, images: ImageTokens | None = None) -> Tokens:
+    """The tokens of a transfer run, projected; or those of a transformers folder (or original checkpoint), frozen.
+
+    images: the run's frozen model, where it is loaded already.
+    """
+    folder = Path(path)
+    if not is_transfer(folder):
+        model = ImagesConfig(path=str(folder.resolve()))
+        found = images or load_images(model)
+        return Tokens(found, None, found.patch * max(1, min(found.size, _USUAL_SIZE) // found.patch), model)
+    config = read_config(folder, TransferConfig)
+    if not (folder / WEIGHTS).exists():
+        raise StillmotionError(
+            f"{folder} has no {WEIGHTS} yet; the same transfer command resumes the run to its first checkpoint"
+        )
+    found = images or load_images(config.images)
+    projection = Projection(found.width, config.method.projection)
+    load_weights(projection, folder / WEIGHTS, prefix="projection.")
+    return Tokens(found, projection.eval(), config.data.size, config.images)
+
+
+def frozen_model(path: str | Path) -> ImagesConfig:
+    """Which frozen model the tokens of a path come from, without loading it."""
+    folder = Path(path)
+    if is_transfer(folder):
+        return read_config(folder, TransferConfig).images
+    return replace(ImagesConfig(), path=str(folder.resolve()))
+
+
+def is_transfer(folder: Path) -> bool:
+    """Whether a folder is a run of `stillmotion transfer`."""
+    file = folder / "config.json"
+    return file.is_file() and '"images"' in file.read_text()

@@ -1,0 +1,84 @@
+"""Where in a clip an embedding looks: Grad-CAM and saliency tubes.
+
+Selvaraju et al., "Grad-CAM", ICCV 2017 (arXiv:1610.02391), with gradients pooled over space at each time step (BOD-VCL,
+Figure 8); Stergiou et al., "Saliency Tubes", ICIP 2019 (arXiv:1902.01078). An encoder without classes has no class
+score; what stands for it here is how similar the embedding is to a given one.
+
+Shapes: T frames of H×W pixels, D channels; the last feature map is (D, T', H', W').
+"""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stillmotion.errors import StillmotionError
+from stillmotion.nn.encoder import Embedding, Encoder
+
+Part = Literal["whole", "static", "dynamic"]
+PARTS: tuple[Part, ...] = get_args(Part)
+Target = Callable[[Embedding], Tensor]
+
+
+def similarity(part: Part, reference: Tensor) -> Target:
+    """The target "as similar as possible to `reference` (D,)": the cosine between it and this part of an embedding."""
+    if part not in PARTS:
+        raise StillmotionError(f"an embedding has no part {part!r}; choose one of {', '.join(PARTS)}")
+    return lambda found: F.cosine_similarity(getattr(found, part), reference[None].to(found.whole), dim=-1)
+
+
+def grad_cam(encoder: Encoder, clip: Tensor, target: Target) -> Tensor:
+    """How much each place of a clip (3, T, H, W) speaks for the target, (T, H, W), at least 0.
+
+    target: from an embedding of one clip to a number, such as `similarity("static", reference)`.
+    """
+    return enlarged(grad_cam_of_map(encoder, last_map(encoder, clip), target), clip)
+
+
+def saliency_tube(encoder: Encoder, clip: Tensor, weights: Tensor) -> Tensor:
+    """The last feature map of a clip (3, T, H, W), weighted by `weights` (D,) and summed over channels: (T, H, W).
+
+    weights: a row of a linear classifier, or the direction of an embedding that the clip is to be like. The tube has
+    both signs; before it is enlarged, its mean is the product of the weights with the whole embedding.
+    """
+    return enlarged(tube_of_map(last_map(encoder, clip), weights), clip)
+
+
+def last_map(encoder: Encoder, clip: Tensor) -> Tensor:
+    """The last feature map (D, T', H', W') of a clip (3, T, H, W), whose mean over space is what is embedded."""
+    clips = clip[None].to(next(encoder.parameters()).device)
+    with torch.no_grad():
+        features = encoder.backbone.feature_map(clips).float()
+        pooled = encoder.backbone(clips).float()
+    mean = features.mean((3, 4)).transpose(1, 2)
+    if (mean - pooled).norm() > 1e-2 * pooled.norm():
+        raise StillmotionError(
+            "this encoder does not embed the mean of its feature map, which is where maps of attention come from; "
+            "a transformers model does with @pool=patches behind its path"
+        )
+    return features[0]
+
+
+def grad_cam_of_map(encoder: Encoder, features: Tensor, target: Target) -> Tensor:
+    """Grad-CAM (T', H', W') at the size of the last feature map (D, T', H', W')."""
+    features = features.detach().requires_grad_()
+    with torch.enable_grad():
+        score = target(encoder.embed(features.mean((2, 3)).T[None]))
+        (gradient,) = torch.autograd.grad(score.sum(), features)
+    weights = gradient.mean((2, 3), keepdim=True)
+    return (weights * features).sum(0).relu().detach()
+
+
+def tube_of_map(features: Tensor, weights: Tensor) -> Tensor:
+    """A saliency tube (T', H', W') at the size of the last feature map (D, T', H', W')."""
+    if weights.shape != features.shape[:1]:
+        raise StillmotionError(f"there are weights of shape {tuple(weights.shape)} for {len(features)} channels")
+    return torch.einsum("d,dthw->thw", weights.to(features), features)
+
+
+def enlarged(small: Tensor, clip: Tensor) -> Tensor:
+    """Trilinear to the size of a clip (3, T, H, W), on the CPU."""
+    size = tuple(clip.shape[1:])
+    return F.interpolate(small[None, None], size=size, mode="trilinear", align_corners=False)[0, 0].cpu()

@@ -1,0 +1,78 @@
+"""Accuracy at the points of a sweep: lines along a numeric axis, marks side by side along a list of names."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from stillmotion.explain.figure import GREY, INK, PALETTE, new_axes
+
+Series = Mapping[str, Sequence[Sequence[float]]]  # by target: for each point, a value for each seed
+
+_LONG = 12  # letters of a name that still fit beside each other
+_WIDE = 20  # times the smallest value: from here on a numeric axis is logarithmic
+
+
+def sweep_plot(points: Sequence[str], targets: Series, *, untrained: Mapping[str, float], axis: str = "") -> Figure:
+    """Mean accuracy of each target at each point, with its standard deviation over seeds.
+
+    untrained: a target's accuracy before training, as a dashed line of its colour.
+    axis: what the points are values of.
+    """
+    figure, axes = new_axes(width=max(5.2, 1.0 * len(points) + 1.6), height=3.4)
+    places, numeric = _places(points)
+    if numeric and min(places) > 0 and max(places) > _WIDE * min(places):
+        axes.set_xscale("log")
+    for i, (target, rows) in enumerate(targets.items()):
+        colour = PALETTE[i % len(PALETTE)]
+        table = np.array(rows)
+        mean = table.mean(1)
+        std = table.std(1, ddof=1) if table.shape[1] > 1 else np.zeros(len(mean))
+        if numeric:
+            order = np.argsort(places)
+            x = np.array(places)[order]
+            axes.plot(x, mean[order], "o-", color=colour, markersize=4, linewidth=1.5, label=target)
+            axes.fill_between(x, (mean - std)[order], (mean + std)[order], color=colour, alpha=0.15, linewidth=0)
+        else:
+            x = np.array(places) + (i - (len(targets) - 1) / 2) * 0.12
+            axes.errorbar(x, mean, std, fmt="o", color=colour, markersize=5, capsize=2, linewidth=1.2, label=target)
+        if target in untrained:
+            axes.axhline(untrained[target], color=colour, linestyle="--", linewidth=0.9, alpha=0.8)
+    axes.axhline(np.nan, color=GREY, linestyle="--", linewidth=0.9, label="untrained")
+    _label(axes, points, places, numeric, axis)
+    axes.set_ylabel("probe accuracy")
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=6, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
+
+
+def cost_plot(points: Sequence[str], accuracy: Sequence[Sequence[float]], seconds: Sequence[float]) -> Figure:
+    """Mean accuracy of each point against the time of its training step (BOD-VCL, Figure 10)."""
+    figure, axes = new_axes(width=5.2, height=3.2)
+    for i, (point, row, time) in enumerate(zip(points, accuracy, seconds, strict=True)):
+        std = float(np.std(row, ddof=1)) if len(row) > 1 else 0.0
+        axes.errorbar(time, np.mean(row), std, fmt="o", color=PALETTE[i % len(PALETTE)], capsize=2, label=point)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("CPU seconds of a step")
+    axes.set_ylabel("average probe accuracy")
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _places(points: Sequence[str]) -> tuple[list[float], bool]:
+    """Where the points stand, and whether that is because they are numbers."""
+    try:
+        return [float(p) for p in points], len(points) > 1
+    except ValueError:
+        return [float(i) for i in range(len(points))], False
+
+
+def _label(axes: Axes, points: Sequence[str], places: Sequence[float], numeric: bool, axis: str) -> None:
+    axes.set_xlabel(axis)
+    axes.set_xticks(places, points, fontsize=8)
+    axes.set_xticks([], minor=True)
+    if not numeric:
+        axes.set_xlim(-0.6, len(points) - 0.4)
+        if max(len(p) for p in points) > _LONG:
+            for label in axes.get_xticklabels():
+                label.set(rotation=20, ha="right")

@@ -1,0 +1,66 @@
+"""The palindrome's loss: patches of a frame must find their way to another frame and back (image-to-video transfer).
+
+Jabri et al., "Space-Time Correspondence as a Contrastive Random Walk", NeurIPS 2020, with a return to the first frame
+under other positions. Shapes: B videos, N = h·w tokens of a frame, D channels.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stillmotion.errors import StillmotionError
+
+Separability = Literal["kl", "mse"]
+
+
+def pool_tokens(tokens: Tensor, grid: tuple[int, int], *, by: int = 2) -> Tensor:
+    """Means over by×by cells of the token grid: (B, N, D) to (B, ⌈h/by⌉·⌈w/by⌉, D); cells at an edge may be smaller."""
+    if by == 1:
+        return tokens
+    if grid[0] * grid[1] != tokens.shape[1]:
+        raise StillmotionError(f"{tokens.shape[1]} tokens are no grid of {grid[0]}×{grid[1]}; give the grid they have")
+    cells = tokens.transpose(1, 2).unflatten(2, grid)
+    return F.avg_pool2d(cells, by, ceil_mode=True, count_include_pad=False).flatten(2).transpose(1, 2)
+
+
+def cycle_loss(first: Tensor, second: Tensor, back: Tensor, *, temperature: float = 0.03) -> Tensor:
+    """Minus the log-probability that each token of the first frame comes back to its place, (B, N).
+
+    first, second, back: (B, N, D) of frames t1, t2 and t1 again, any scale: similarity is cosine. The walk is
+    A(t1→t2)·A(t2→t1'); only its diagonal is ever formed, in the log domain.
+    """
+    there, home = log_affinities(first, second, back, temperature=temperature)
+    return -torch.logsumexp(there + home.transpose(1, 2), dim=2)
+
+
+@torch.no_grad()
+def cycle_accuracy(first: Tensor, second: Tensor, back: Tensor, *, temperature: float = 0.03) -> Tensor:
+    """The share of tokens whose likeliest end is their own place, (B,) (Eq. 55)."""
+    there, home = log_affinities(first, second, back, temperature=temperature)
+    ends = torch.bmm(there.exp(), home.exp()).argmax(2)
+    return (ends == torch.arange(ends.shape[1], device=ends.device)).to(first.dtype).mean(1)
+
+
+def log_affinities(first: Tensor, second: Tensor, back: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
+    """The log of A(t1→t2) and of A(t2→t1'), each (B, N, N) with rows that sum to 1."""
+    if not temperature > 0:
+        raise StillmotionError(f"temperature is {temperature}; it must be positive, such as 0.03")
+    a, b, c = (F.normalize(x, dim=-1) for x in (first, second, back))
+    there = torch.bmm(a, b.transpose(1, 2)) / temperature
+    home = torch.bmm(b, c.transpose(1, 2)) / temperature
+    return there.log_softmax(2), home.log_softmax(2)
+
+
+def separability(original: Tensor, projected: Tensor, *, how: Separability = "kl") -> Tensor:
+    """How far projected tokens are from those they come from, (B, N).
+
+    kl: KL(softmax over channels of the original ‖ that of the projected). mse: the mean square over channels.
+    """
+    if how == "mse":
+        return (original - projected).square().mean(-1)
+    if how != "kl":
+        raise StillmotionError(f"separability is {how!r}; choose kl or mse")
+    wanted, found = original.log_softmax(-1), projected.log_softmax(-1)
+    return (wanted.exp() * (wanted - found)).sum(-1)

@@ -1,0 +1,53 @@
+"""Distances within and between videos, and how many directions features use (image-to-video transfer, Eq. 47–54).
+
+Shapes: M videos, T frames of one, N tokens of a frame, D channels. Distances are means over tokens of the same place.
+"""
+
+import torch
+from torch import Tensor
+
+_TINY = 1e-12
+
+
+def pair_distances(middle: Tensor) -> Tensor:
+    """d(u, v) between any two videos' tokens (M, N, D): (M, M) (Eq. 47)."""
+    total = middle.new_zeros(len(middle), len(middle))
+    for place in middle.unbind(1):  # never (N, M, M) at a time
+        total += torch.cdist(place, place, compute_mode="donot_use_mm_for_euclid_dist")
+    return total / middle.shape[1]
+
+
+def radii(middle: Tensor) -> Tensor:
+    """r(u): how far each video's tokens (M, N, D) are from their mean over videos, (M,) (Eq. 49)."""
+    return (middle - middle.mean(0)).norm(dim=-1).mean(1)
+
+
+def mean_pair(distances: Tensor) -> Tensor:
+    """The mean over unordered pairs of a matrix of distances (Eq. 48)."""
+    m = len(distances)
+    return distances.sum() / max(m * (m - 1), 1)
+
+
+def inter_distance(middle: Tensor) -> Tensor:
+    """D_inter: the mean distance of two videos over the diameter of all (Eq. 50)."""
+    return mean_pair(pair_distances(middle)) / (2 * radii(middle).max()).clamp_min(_TINY)
+
+
+def intra_distance(frames: Tensor, *, step: int = 1) -> tuple[Tensor, Tensor]:
+    """Of one video's frames (T, N, D): the mean distance of those `step` apart, and that over its diameter (Eq. 51–53).
+
+    A video that does not change at all has both at 0.
+    """
+    distance = (frames[step:] - frames[:-step]).norm(dim=-1).mean(1).mean()
+    radius = (frames - frames.mean(0)).norm(dim=-1).mean(1).max()
+    return distance, distance / (2 * radius).clamp_min(_TINY)
+
+
+def effective_rank(covariance: Tensor) -> Tensor:
+    """exp of the entropy of a covariance's normalised singular values, of its square root: 1 to D.
+
+    Roy and Vetterli, "The effective rank", EUSIPCO 2007.
+    """
+    values = torch.linalg.eigvalsh(covariance.double()).clamp_min(0).sqrt()
+    shares = values / values.sum().clamp_min(_TINY)
+    return torch.special.entr(shares).sum().exp()

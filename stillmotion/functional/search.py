@@ -1,0 +1,81 @@
+"""Exact search by cosine, a block of queries at a time: the whole matrix of similarities is never held.
+
+Shapes: q queries, r references, m channels; vectors have any scale.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stillmotion.errors import StillmotionError
+
+BLOCK = 1 << 22  # similarities held at a time: more leave the processor's cache, fewer starve the matrix product
+_FEWEST_ROWS = 32
+
+
+@torch.no_grad()
+def top_k(
+    queries: Tensor, references: Tensor, *, k: int, own: Tensor | None = None, block: int = BLOCK
+) -> tuple[Tensor, Tensor]:
+    """The k references most alike to each query, best first: their cosines and their numbers, (q, k) each.
+
+    own: (q,), the number of the reference that a query is itself, which is passed over; -1 where it is none.
+    Of equally similar references the one with the lower number comes first.
+    """
+    available = len(references) - (own is not None)
+    if not 0 < k <= available:
+        raise StillmotionError(f"k is {k}; among {available} references it lies between 1 and {available}")
+    similarities = queries.new_empty(len(queries), k)
+    numbers = torch.empty(len(queries), k, dtype=torch.long, device=queries.device)
+    for rows, cosines in _blocks(queries, references, own, block):
+        # One more than asked for tells whether a tie was cut in two.
+        best, found = cosines.topk(min(k + 1, len(references)))
+        found, order = found.sort(dim=1)
+        best, order = best.gather(1, order).sort(dim=1, descending=True, stable=True)
+        found = found.gather(1, order)
+        if k < len(references):
+            cut = (best[:, k - 1] == best[:, k]).nonzero()[:, 0]
+            if len(cut):
+                best[cut, :k], found[cut, :k] = (x[:, :k] for x in cosines[cut].sort(descending=True, stable=True))
+        similarities[rows], numbers[rows] = best[:, :k], found[:, :k]
+    return similarities, numbers
+
+
+@torch.no_grad()
+def average_precision(
+    queries: Tensor,
+    references: Tensor,
+    query_labels: Tensor,
+    reference_labels: Tensor,
+    *,
+    own: Tensor | None = None,
+    block: int = BLOCK,
+) -> Tensor:
+    """Each query's mean precision at the ranks of the references with its label (q,), as float64; 0 where none has.
+
+    own: as in `top_k`; ties are ranked as there.
+    """
+    found = torch.zeros(len(queries), dtype=torch.float64, device=queries.device)
+    ranks = torch.arange(1, len(references) + 1, device=queries.device, dtype=torch.float64)
+    for rows, cosines in _blocks(queries, references, own, block):
+        cosines, order = cosines.sort(descending=True, stable=True)
+        relevant = (reference_labels[order] == query_labels[rows, None]) & (cosines > -torch.inf)
+        precision = relevant.cumsum(1) / ranks
+        found[rows] = (precision * relevant).sum(1) / relevant.sum(1).clamp(min=1)
+    return found
+
+
+def _blocks(queries: Tensor, references: Tensor, own: Tensor | None, block: int) -> Iterator[tuple[slice, Tensor]]:
+    """The cosines of some queries to all references; a query's own reference has -inf."""
+    queries, references = F.normalize(queries, dim=-1), F.normalize(references, dim=-1).mT
+    height = max(_FEWEST_ROWS, block // max(references.shape[1], 1))
+    for start in range(0, len(queries), height):
+        rows = slice(start, min(start + height, len(queries)))
+        cosines = queries[rows] @ references
+        if own is not None:
+            mine = own[rows]
+            known = (mine >= 0).nonzero()[:, 0]
+            cosines[known, mine[known]] = -torch.inf
+        yield rows, cosines

@@ -1,0 +1,275 @@
+"""Networks that were trained elsewhere, as backbones: models of transformers, and any network in its own normalisation.
+
+A model of videos is given the clip; a model of images is given its frames one by one. Either way there is one feature
+per time step, so that whatever asks a backbone of this library can ask these.
+
+Shapes: B clips, T frames, T' time steps, N = H'·W' patches, D channels.
+"""
+
+import contextlib
+import inspect
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import safetensors
+import torch
+from torch import Tensor, nn
+
+from stillmotion.errors import StillmotionError
+from stillmotion.nn.backbones.base import Backbone
+
+Pool = Literal["class", "patches"]
+
+
+class Normalisation(NamedTuple):
+    """Mean and standard deviation of each colour, for values in [0, 1]."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation."""
+
+    frames: int
+    stride: int
+    size: int
+    normalisation: Normalisation
+
+
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+I3D_INTAKE = Intake(64, 1, 224, Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))  # values in [-1, 1]
+
+
+@dataclass(frozen=True)
+class _Family:
+    """A model of videos: its class, the fields of its configuration that hold frames and size, and its usual stride.
+
+    longest: more frames than this are not asked for by default. any_length: positions are right for other lengths.
+    space_first: tokens are ordered by place and then by time.
+    """
+
+    loader: str
+    frames: str
+    size: str
+    stride: int
+    longest: int = 64
+    any_length: bool = False
+    space_first: bool = False
+
+
+_VIDEO = {
+    "videomae": _Family("VideoMAEModel", "num_frames", "image_size", stride=4),
+    "vjepa2": _Family("VJEPA2Model", "frames_per_clip", "crop_size", stride=4, longest=16, any_length=True),
+    "timesformer": _Family("TimesformerModel", "num_frames", "image_size", stride=32, space_first=True),
+}
+# Of models of images and text, the half that sees.
+_IMAGE_HALF = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel", "blip": "BlipVisionModel"}
+_ANY_SIZE = ("dinov2", "dinov2_with_registers", "dinov3_vit")  # they fit their positions to the frame unasked
+_USUAL_SIZE = 224
+_UNUSED = ("pooler", "mask_token", "predictor", "decoder")  # no feature depends on these
+
+
+class TransformersBackbone(Backbone):
+    """A model of transformers: clips (B, 3, T, H, W) in its own normalisation to features (B, T', D).
+
+    pool: "class" takes the class token of each frame, where the model has one; "patches" the mean of the patches.
+    layer: features after this block, before the last norm; None is the model's output.
+    """
+
+    stages = (("model",),)
+
+    def __init__(self, model: nn.Module, *, pool: Pool | None = None, layer: int | None = None) -> None:
+        super().__init__()
+        self.model, self.layer = model, layer
+        config: Any = model.config
+        self.kind: str = config.model_type
+        self._family = _VIDEO.get(self.kind)
+        self.tubelet = int(getattr(config, "tubelet_size", 1)) if self._family else 1
+        self.frames_step = self.least_frames = self.tubelet
+        widths = getattr(config, "hidden_sizes", None) or [config.hidden_size]
+        self.width = int(widths[-1])
+        self.patch = int(getattr(config, "patch_size", 1))
+        self.native = _side(getattr(config, self._family.size if self._family else "image_size", _USUAL_SIZE))
+        self._asked = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+        convolutional = not hasattr(config, "patch_size") or bool(getattr(config, "hidden_sizes", None))
+        self.any_size = self._family is None and (self._asked or convolutional or self.kind in _ANY_SIZE)
+        self.least_size, self.size_step = (1, 1) if convolutional else (self.patch, self.patch)
+        if layer is not None and not 0 <= layer <= config.num_hidden_layers:
+            raise StillmotionError(f"layer is {layer}; this {self.kind} has blocks 1 to {config.num_hidden_layers}")
+        self.pool: Pool = pool or ("patches" if self._family else "class")
+
+    def intake(self, folder: Path) -> Intake:
+        """What the folder's processor files say, and the model's configuration where there is none."""
+        said = _processor(folder)
+        mean, std = said.get("image_mean", IMAGENET.mean), said.get("image_std", IMAGENET.std)
+        normalisation = Normalisation(tuple(mean), tuple(std))
+        if self._family is not None:
+            frames = min(int(getattr(self.model.config, self._family.frames)), self._family.longest)
+            return Intake(frames, self._family.stride, self.native, normalisation)
+        crop = said.get("crop_size") if said.get("do_center_crop", True) else None
+        wanted = crop or said.get("size")
+        size = _side(wanted) if wanted else min(self.native, _USUAL_SIZE)
+        return Intake(8, 8, size if self.any_size else self.native, normalisation)
+
+    def late(self, h: Tensor) -> Tensor:
+        first, patches = self._tokens(h)
+        if self.pool == "class" and first is not None:
+            return first
+        return patches.mean((3, 4)).transpose(1, 2)
+
+    def _early(self, clip: Tensor) -> Tensor:
+        return clip  # the whole model is one stage
+
+    def _last(self, h: Tensor) -> Tensor:
+        return self._tokens(h)[1]
+
+    def _tokens(self, clip: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The class token of each frame (B, T', D), if there is one, and the patches (B, D, T', H', W')."""
+        frames = clip.transpose(1, 2)
+        b, t, _, height, width = frames.shape
+        rows, columns = height // self.patch, width // self.patch
+        options: dict[str, Any] = {"skip_predictor": True} if self.kind == "vjepa2" else {}
+        if self._family is None:
+            frames = frames.flatten(0, 1)
+            if self._asked and (height, width) != (self.native, self.native):
+                options["interpolate_pos_encoding"] = True
+            if self.kind == "vit_mae":  # would hide most patches, and shuffle the others
+                order = torch.arange(rows * columns, device=clip.device, dtype=clip.dtype)
+                options["noise"] = order.expand(len(frames), -1)
+        found = self.model(frames, output_hidden_states=self.layer is not None, **options)
+        tokens = found.last_hidden_state if self.layer is None else found.hidden_states[self.layer]
+        if tokens.ndim == 4:  # a convolutional network's map
+            return None, tokens.unflatten(0, (b, t)).transpose(1, 2)
+        while tokens.shape[1] < rows * columns:  # a pyramid has merged patches two by two
+            rows, columns = rows // 2, columns // 2
+        count = rows * columns
+        if self._family is None:
+            tokens = tokens.unflatten(0, (b, t))
+            first = tokens[:, :, 0] if tokens.shape[2] > count else None
+            patches = tokens[:, :, -count:]
+        else:
+            first, steps = None, t // self.tubelet
+            tokens = tokens[:, -count * steps :]
+            patches = (
+                tokens.unflatten(1, (count, steps)).transpose(1, 2)
+                if self._family.space_first
+                else tokens.unflatten(1, (steps, count))
+            )
+        return first, patches.movedim(-1, 1).unflatten(3, (rows, columns))
+
+    def _check(self, clip: Tensor) -> None:
+        super()._check(clip)
+        frames, height, width = clip.shape[2:]
+        if self._family is not None and not self._family.any_length:
+            wanted = int(getattr(self.model.config, self._family.frames))
+            if frames != wanted:
+                raise StillmotionError(
+                    f"clips have {frames} frames; this {self.kind} takes {wanted} and no other number"
+                )
+        if not self.any_size and (height, width) != (self.native, self.native):
+            raise StillmotionError(
+                f"frames are {height}×{width} pixels; this {self.kind} knows positions for "
+                f"{self.native}×{self.native} only: leave the size at that"
+            )
+
+
+class Renormalised(Backbone):
+    """A backbone that is given clips in one normalisation and sees them in its own."""
+
+    def __init__(self, backbone: Backbone, *, given: Normalisation, own: Normalisation) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.width, self.least_size, self.least_frames = backbone.width, backbone.least_size, backbone.least_frames
+        self.size_step, self.frames_step = backbone.size_step, backbone.frames_step
+        self.stages = tuple(tuple(f"backbone.{prefix}" for prefix in stage) for stage in backbone.stages)
+        (mean, std), (own_mean, own_std) = (tuple(torch.tensor(values) for values in n) for n in (given, own))
+        self.scale: Tensor
+        self.shift: Tensor
+        self.register_buffer("scale", (std / own_std)[:, None, None, None])
+        self.register_buffer("shift", ((mean - own_mean) / own_std)[:, None, None, None])
+
+    def late(self, h: Tensor) -> Tensor:
+        return self.backbone.late(h)
+
+    def _check(self, clip: Tensor) -> None:
+        self.backbone._check(clip)
+
+    def _early(self, clip: Tensor) -> Tensor:
+        return self.backbone._early(clip * self.scale + self.shift)
+
+    def _last(self, h: Tensor) -> Tensor:
+        return self.backbone._last(h)
+
+
+def load_transformers(
+    folder: str | Path, *, pool: Pool | None = None, layer: int | None = None
+) -> tuple[TransformersBackbone, Intake]:
+    """The model in a folder that `save_pretrained` wrote, in single precision, and what it wants to be shown.
+
+    pool, layer: as in `TransformersBackbone`. Nothing is fetched and no code in the folder is executed.
+    """
+    folder = Path(folder)
+    try:
+        import transformers
+    except ImportError:
+        raise StillmotionError(
+            f"{folder} is a transformers model, and transformers is not installed: pip install 'stillmotion[models]'"
+        ) from None
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    loader = _VIDEO[kind].loader if kind in _VIDEO else _IMAGE_HALF.get(kind, "AutoModel")
+    try:
+        with _quiet(transformers):
+            model, info = getattr(transformers, loader).from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+            )
+    except (OSError, ValueError, RuntimeError, KeyError, safetensors.SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise StillmotionError(f"{folder} cannot be loaded as a {kind} model: {reason}") from None
+    missing = [name for name in info["missing_keys"] if not any(part in name for part in _UNUSED)]
+    if missing or info["mismatched_keys"]:
+        some = ", ".join(map(str, [*missing, *info["mismatched_keys"]][:3]))
+        raise StillmotionError(f"{folder} lacks weights of its {kind} ({some}); they would be random: fetch it again")
+    if model.main_input_name not in ("pixel_values", "pixel_values_videos") or (
+        kind not in _VIDEO and hasattr(model.config, "num_frames")
+    ):
+        raise StillmotionError(
+            f"{folder} holds a {kind}; an encoder is a model of images, or of videos: {', '.join(_VIDEO)}"
+        )
+    if kind == "vit_mae":
+        model.config.mask_ratio = 0.0
+    backbone = TransformersBackbone(model, pool=pool, layer=layer).eval()
+    return backbone, backbone.intake(folder)
+
+
+def _processor(folder: Path) -> dict[str, Any]:
+    for name in ("video_preprocessor_config.json", "preprocessor_config.json"):
+        if (folder / name).is_file():
+            return json.loads((folder / name).read_text())
+    return {}
+
+
+def _side(size: Any) -> int:
+    """Pixels a side, of what a configuration may write as a number, a pair or by name."""
+    if isinstance(size, dict):
+        return int(size.get("shortest_edge") or size["height"])
+    return int(size[0] if isinstance(size, list | tuple) else size)
+
+
+@contextlib.contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No progress bars and no advice: what matters is raised."""
+    log = transformers.utils.logging
+    before, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(before)
+        if bars:
+            log.enable_progress_bar()

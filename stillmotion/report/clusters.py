@@ -1,0 +1,118 @@
+"""The page of `stillmotion clusters`: silhouette scores and maps of several encoders side by side."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.clusters import Clusters
+from stillmotion.explain.maps import embedding_map, tsne
+from stillmotion.report.blocks import Block, Section, Table, Text, figures
+from stillmotion.report.page import write_page
+
+RESULTS = "results.json"
+MAPS = (5, 10)
+
+
+def cluster_report(
+    found: Sequence[Clusters], out: str | Path, *, settings: Mapping[str, str], metric: str = "euclidean"
+) -> Path:
+    """Write `report.html` and `results.json` into a folder.
+
+    found: of `clusters`. settings: what they were made of, in words. metric: of the maps.
+    """
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --out") from None
+    (folder / RESULTS).write_text(json.dumps(dict(settings) | {"clusters": [_numbers(c) for c in found]}, indent=1))
+    targets = dict.fromkeys(c.target for c in found)
+    placed: dict[bytes, np.ndarray] = {}
+    sections = [Section("What was looked at", [Table(["setting", "value"], [[k, v] for k, v in settings.items()])])]
+    for target in targets:
+        some = [c for c in found if c.target == target]
+        of = f" of {target}" if len(targets) > 1 else ""
+        sections.append(Section(f"Silhouette scores{of}", [silhouette_table(some)]))
+        sections.append(Section(f"Maps{of}", _maps(some, metric, placed)))
+    title = "Clusters of " + ", ".join(dict.fromkeys(c.encoder for c in found))
+    return write_page(folder / "report.html", title, sections)
+
+
+def silhouette_table(found: Sequence[Clusters]) -> Table:
+    """Scores by the number of classes, a row for each encoder and kind of embedding; the best of a kind is stressed."""
+    sizes = list(found[0].silhouette)
+    rows = [[f"{c.encoder}, {c.kind}", *(f"{c.silhouette.get(s, math.nan):.3f}" for s in sizes)] for c in found]
+    strong = set()
+    for kind in {c.kind for c in found}:
+        places = [i for i, c in enumerate(found) if c.kind == kind]
+        for j, size in enumerate(sizes) if len(places) > 1 else ():
+            scores = [found[i].silhouette.get(size, math.nan) for i in places]
+            if not np.isnan(scores).all():
+                strong.add((places[int(np.nanargmax(scores))], j + 1))
+    caption = (
+        "Each column is of so many classes, those that the encoder itself retrieves best; the last is of all. 1 is a "
+        "class far from all others, 0 classes that overlap, and below 0 videos lie nearer to another class."
+    )
+    return Table(["classes", *(f"{s}" for s in sizes[:-1]), f"all {sizes[-1]}"], rows, caption, frozenset(strong))
+
+
+def cluster_lines(found: Sequence[Clusters]) -> list[str]:
+    """The silhouette scores as lines for a terminal."""
+    wide = max(14, *(len(c.encoder) + 2 for c in found))
+    lines = []
+    for target in dict.fromkeys(c.target for c in found):
+        some = [c for c in found if c.target == target]
+        table = silhouette_table(some)
+        lines.append(f"{'silhouette, ' + target:<{wide + 10}}" + "".join(f"{cell:>9}" for cell in table.header[1:]))
+        for c, row in zip(some, table.rows, strict=True):
+            lines.append(f"{c.encoder:<{wide}}{c.kind:<10}" + "".join(f"{cell:>9}" for cell in row[1:]))
+    return lines
+
+
+def _maps(found: Sequence[Clusters], metric: str, placed: dict[bytes, np.ndarray]) -> list[Block]:
+    """Maps of the best 5 and 10 classes; placed: layouts by vectors, since targets may share all their videos."""
+    blocks: list[Block] = []
+    most = len(found[0].classes)
+    for size in dict.fromkeys(min(size, most) for size in MAPS):
+        drawn = {}
+        slots = {name: i for i, name in enumerate(dict.fromkeys(n for c in found for n in c.classes[:size]))}
+        try:
+            for c in found:
+                shown = c.ranks < size
+                title = f"{c.encoder}, {c.kind}: {_score(c, size):.3f}"
+                vectors = c.vectors[shown]
+                key = vectors.tobytes()
+                if key not in placed:
+                    placed[key] = tsne(vectors, metric=metric)
+                drawn[f"map: {title}"] = embedding_map(
+                    placed[key], c.ranks[shown], c.classes[:size], slots=slots, title=title
+                )
+        except StillmotionError as error:
+            blocks.append(Text(f"The map of {size} classes is not shown: {error}."))
+            continue
+        which = f"The {size} classes that each encoder retrieves best" if size < most else f"All {size} classes"
+        told = f"{which}, best first, laid out by t-SNE; the number is their silhouette score, before the layout."
+        blocks.append(figures(drawn, caption=told))
+    return blocks
+
+
+def _score(found: Clusters, size: int) -> float:
+    return found.silhouette.get(size, math.nan)
+
+
+def _numbers(found: Clusters) -> dict[str, Any]:
+    scores = {str(size): None if math.isnan(score) else score for size, score in found.silhouette.items()}
+    return {
+        "encoder": found.encoder,
+        "kind": found.kind,
+        "target": found.target,
+        "videos": len(found.ranks),
+        "classes": found.classes,
+        "recall": found.recall,
+        "silhouette": scores,
+    }

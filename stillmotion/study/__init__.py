@@ -1,0 +1,1 @@
+"""Controlled studies: many runs, one question."""

@@ -1,0 +1,211 @@
+"""Runs that are trained and probed, several at a time, each on one core.
+
+A worker (`python -m stillmotion.study.runs`) takes runs from its standard input, so that torch is imported once for
+many of them; when its parent dies, that closes, and the worker saves what it has and ends.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from stillmotion.config import Config, from_json, to_json
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.probe import RESULTS, probe
+from stillmotion.methods.method import Method
+from stillmotion.train.log import read_metrics
+from stillmotion.train.loop import Interrupted, pretrain
+from stillmotion.train.memory import peak_memory
+from stillmotion.train.solve import solve
+
+COST = "cost.json"
+_TIMED = 3  # steps, of which the quickest counts
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder to be.
+
+    probe: options of `evaluate.probe.probe`. cost: measure a step's time and memory, too.
+    """
+
+    folder: Path
+    config: Config
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    cost: bool = False
+
+    def finished(self) -> bool:
+        """Whether it is trained and probed as asked."""
+        found = read_json(self.folder / RESULTS)
+        if found is None or (self.probe.get("untrained_too") and "untrained" not in found["accuracy"]):
+            return False
+        kinds = [set(of) for of in found["accuracy"].values()]
+        if not all(set(self.probe.get("kinds", ())) <= of for of in kinds):
+            return False
+        return not self.cost or read_json(self.folder / COST) is not None
+
+
+def seeded(config: Config, seed: int) -> Config:
+    """The same run with another seed."""
+    return replace(config, train=replace(config.train, seed=seed))
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """What a JSON file holds; None where it is missing or was cut off while it was written."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, json.JSONDecodeError):
+        return None
+    return found
+
+
+def train_and_probe(runs: Mapping[Key, Run], *, processes: int, told: Callable[[Key], str]) -> None:
+    """Bring every run to its end; what an earlier attempt finished is kept, and what it began goes on.
+
+    processes: runs at a time. told: the line that is printed when a run has finished.
+    """
+    if processes < 1:
+        raise StillmotionError(f"processes is {processes}; it must be at least 1")
+    waiting = [key for key, run in runs.items() if not run.finished()]
+    behind = sum(run.config.optim.epochs + 1 for key, run in runs.items() if key not in waiting)
+    workers = [_worker() for _ in range(min(processes, len(waiting)))]
+    working: dict[int, Key] = {}
+    try:
+        with _progress() as bar:
+            task = bar.add_task("training and probing", total=sum(run.config.optim.epochs + 1 for run in runs.values()))
+            while waiting or working:
+                for number, worker in enumerate(workers):
+                    if number in working and runs[working[number]].finished():
+                        behind += runs[working[number]].config.optim.epochs + 1
+                        bar.console.print(told(working.pop(number)), highlight=False, markup=False, soft_wrap=True)
+                    if number in working and worker.poll() is not None:
+                        raise StillmotionError(_complaint(runs[working[number]].folder))
+                    if number not in working and waiting:
+                        working[number] = waiting.pop(0)
+                        _give(worker, runs[working[number]])
+                bar.update(task, completed=behind + sum(_epochs(runs[key]) for key in working.values()))
+                time.sleep(0.2)
+    finally:
+        _end(workers)
+
+
+def step_cost(config: Config) -> dict[str, float]:
+    """CPU seconds of a training step on this thread, the least of a few, and MiB that it has allocated at its peak."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.train.seed)
+        method = Method(config.method).train()
+        data = config.data
+        clips = torch.randn(config.optim.batch, data.clips, 3, data.frames, data.size, data.size)
+        seconds = []
+        for _ in range(_TIMED):
+            start = time.process_time()
+            solve(method, clips, config)
+            seconds.append(time.process_time() - start)
+        return {"seconds": min(seconds), "memory": peak_memory(lambda: solve(method, clips, config))}
+
+
+def _worker() -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "stillmotion.study.runs"]
+    one_core = os.environ | {"OMP_NUM_THREADS": "1"}
+    # A session of its own: Ctrl-C is the parent's, which ends its workers in good order.
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=one_core, start_new_session=True)
+
+
+def _give(worker: "subprocess.Popen[bytes]", run: Run) -> None:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / "log.txt").write_text("")
+    order = {"folder": str(run.folder), "config": to_json(run.config), "probe": dict(run.probe), "cost": run.cost}
+    assert worker.stdin is not None
+    try:
+        worker.stdin.write(json.dumps(order).encode() + b"\n")
+        worker.stdin.flush()
+    except BrokenPipeError:  # it died; whoever polls it says so
+        worker.wait()
+
+
+def _end(workers: "list[subprocess.Popen[bytes]]") -> None:
+    for worker in workers:
+        assert worker.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            worker.stdin.close()
+    for worker in workers:
+        try:
+            worker.wait(60)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+
+
+def _complaint(folder: Path) -> str:
+    lines = (folder / "log.txt").read_text().strip().splitlines()
+    reason = lines[-1].removeprefix("stillmotion: ") if lines else "it left no word"
+    return f"the run {folder} failed: {reason} ({folder / 'log.txt'} has more)"
+
+
+def _epochs(run: Run) -> float:
+    """How many a run has behind it."""
+    return read_metrics(run.folder).get("epoch", [(0, 0.0)])[-1][1]
+
+
+def _progress() -> Progress:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def _work() -> None:
+    """Do what the lines of standard input ask for."""
+    orders: queue.Queue[str | None] = queue.Queue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            orders.put(line)
+        orders.put(None)
+        if busy.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)  # a training saves itself
+
+    busy = threading.Event()
+    threading.Thread(target=listen, daemon=True).start()
+    while (order := orders.get()) is not None:
+        busy.set()
+        asked = json.loads(order)
+        folder = Path(asked["folder"])
+        log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        try:
+            _do(Run(folder, from_json(asked["config"]), asked["probe"], asked["cost"]))
+        except StillmotionError as error:
+            print(f"stillmotion: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        busy.clear()
+
+
+def _do(run: Run) -> None:
+    try:
+        pretrain(run.config, run.folder)
+    except Interrupted as stop:
+        raise SystemExit(str(stop)) from None
+    if run.cost and read_json(run.folder / COST) is None:
+        (run.folder / COST).write_text(json.dumps(step_cost(run.config)))
+    if not run.finished():
+        probe(run.folder, **run.probe)
+
+
+if __name__ == "__main__":
+    _work()

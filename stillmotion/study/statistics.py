@@ -1,0 +1,52 @@
+"""What a table of runs says: means, spreads, and which differences the seeds alone could have made.
+
+Shapes: P points, S seeds.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+_SURE = 0.975  # of each side of a two-sided test at 95 %
+
+Verdict = Literal["agrees", "differs", "within noise", "one seed"]
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation over seeds; of one seed the latter is 0."""
+
+    mean: float
+    std: float
+
+
+def spread(values: np.ndarray) -> Spread:
+    """Of one point's values (S,)."""
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
+
+
+def margin(values: np.ndarray) -> float | None:
+    """How far the means of two rows of (P, S) must lie apart to differ at 95 %; None where nothing can be said.
+
+    Runs of one seed share their first weights and their videos, so seeds are blocks: what is left of the table
+    without the means of its rows and columns is noise, and its variance, pooled over all points, makes the
+    standard error of a difference. The margin is that error times Student's quantile.
+    """
+    points, seeds = values.shape
+    freedom = (points - 1) * (seeds - 1)
+    if freedom < 1:
+        return None
+    rest = values - values.mean(1, keepdims=True) - values.mean(0, keepdims=True) + values.mean()
+    variance = float((rest**2).sum()) / freedom
+    return float(stdtrit(freedom, _SURE)) * float(np.sqrt(2 * variance / seeds))
+
+
+def verdict(difference: float, noise: float | None, *, same: bool = False) -> Verdict:
+    """Whether a difference agrees with a claim that it is positive, or that there is none (`same`)."""
+    if noise is None:
+        return "one seed"
+    if same:
+        return "agrees" if abs(difference) <= noise else "differs"
+    if abs(difference) <= noise:
+        return "within noise"
+    return "agrees" if difference > 0 else "differs"

@@ -1,0 +1,206 @@
+"""`stillmotion study sweep`: the same run at several points of its configuration, with several seeds, in one table.
+
+Every run is an ordinary run folder under `runs`, named by a hash of what it computes: sweeps into the same place
+share their runs, and a sweep that was stopped goes on.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stillmotion.config import Config, to_json
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.features import Kind
+from stillmotion.evaluate.probe import RESULTS
+from stillmotion.nn.encoder import SplitConfig
+from stillmotion.study.overrides import assignments, overridden
+from stillmotion.study.runs import COST, Run, read_json, seeded, train_and_probe
+from stillmotion.study.table import AVERAGE, MEMORY, SECONDS, Claim, judged, margins, write_csv
+from stillmotion.train.folder import comparable
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Points to compare.
+
+    name: of its folder. points: what each changes of the base, by the name that tables give it.
+    axis: what the points are values of. reference: the point that the others are compared with.
+    """
+
+    name: str
+    base: Config
+    points: Mapping[str, Mapping[str, Any]]
+    reference: str
+    axis: str = ""
+    title: str = ""
+    claims: tuple[Claim, ...] = ()
+
+
+def over_field(base: Config, field: str, values: Sequence[str]) -> Sweep:
+    """A sweep over one field; the first value is the reference."""
+    if len(set(values)) < len(values) or not values:
+        raise StillmotionError(f"values of {field}: {' '.join(values) or 'none'}; give each that is wanted once")
+    return Sweep(field, base, {v: {field: v} for v in values}, values[0], axis=field)
+
+
+def pointed(base: Config, points: Sequence[str]) -> Sweep:
+    """A sweep over points written as "name: field=value field=value"; the first is the reference."""
+    named: dict[str, dict[str, str]] = {}
+    for point in points:
+        name, colon, words = point.partition(":")
+        if not colon or name.strip() in named:
+            raise StillmotionError(f'point {point!r}; write "name: field=value field=value", each name once')
+        named[name.strip()] = assignments(words.split())
+    return Sweep("points", base, named, next(iter(named)))
+
+
+def sweep(
+    plans: Sequence[Sweep],
+    out: str | Path,
+    *,
+    seeds: int = 3,
+    processes: int = 1,
+    labelled: str = "synthetic",
+    clips: int = 1,
+    videos: int = 400,
+    feature: Kind = "whole",
+    command: Callable[[str], str] = "".format,
+) -> list[dict[str, Any]]:
+    """Train and probe every point of the plans with every seed; write `results.json`, `results.csv`, `report.html`.
+
+    out: a folder; the runs go to its `runs`, the results to folders of the plans' names. processes: runs at a time.
+    labelled: videos to probe on, by so many `clips` of each; so many `videos` are drawn where they are synthetic.
+    feature: which features the tables are about. command: what is typed for the plan of a name, for its page.
+    """
+    from stillmotion.report.sweep import sweep_report
+
+    if seeds < 1:
+        raise StillmotionError(f"seeds is {seeds}; it must be at least 1")
+    kinds = list(dict.fromkeys(["whole", "both", feature]))
+    probe = {"data": labelled, "clips": clips, "videos": videos, "kinds": kinds}
+    runs = _runs(plans, Path(out) / "runs", seeds, probe)
+    unique = {run.folder: run for run in runs.values()}
+    names = {runs[key].folder: f"{key[0]}: {key[1]}, seed {key[2]}" for key in reversed(runs)}
+
+    def told(folder: Path) -> str:
+        return f"{names[folder]}  " + "  ".join(f"{t} {v:.3f}" for t, v in _top1(folder, feature).items())
+
+    train_and_probe(unique, processes=processes, told=told)
+    starts = _starts(unique.values())
+    found = []
+    for plan in plans:
+        own = {(point, seed): run for (name, point, seed), run in runs.items() if name == plan.name}
+        results = _results(plan, own, starts, seeds, feature) | {"command": command(plan.name), "probe": probe}
+        folder = Path(out) / plan.name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "results.json").write_text(json.dumps(results, indent=1))
+        write_csv(folder / "results.csv", results)
+        sweep_report(folder, results)
+        found.append(results)
+    return found
+
+
+def run_name(config: Config, probe: Mapping[str, Any]) -> str:
+    """The folder name of a run: equal for two that train the same and are probed on the same videos."""
+    videos = {option: value for option, value in probe.items() if option not in ("kinds", "untrained_too")}
+    told = json.dumps([to_json(comparable(config)), videos], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _runs(plans: Sequence[Sweep], folder: Path, seeds: int, probe: dict[str, Any]) -> dict[tuple[str, str, int], Run]:
+    """By plan, point and seed; seed by seed, so that what was cut short has whole tables with fewer seeds.
+
+    Of the runs that start from the same encoder, one probes it, too.
+    """
+    configs = {(p.name, name): overridden(p.base, changes) for p in plans for name, changes in p.points.items()}
+    runs: dict[tuple[str, str, int], Run] = {}
+    groups: dict[tuple[str, int], list[Path]] = {}
+    for seed in range(seeds):
+        for place, config in configs.items():
+            own = seeded(config, seed)
+            run = runs[*place, seed] = Run(folder / run_name(own, probe), own, probe, cost=True)
+            groups.setdefault((_start(own), seed), []).append(run.folder)
+    bearers = {next((f for f in group if _has_start(f)), group[0]) for group in groups.values()}
+    both = probe | {"untrained_too": True}
+    return {key: replace(run, probe=both) if run.folder in bearers else run for key, run in runs.items()}
+
+
+def _start(config: Config) -> str:
+    """Equal for runs whose untrained encoders have the same features of the same videos."""
+    split = SplitConfig() if config.method.split.how == "none" else config.method.split
+    model = replace(config.method.model, width=1, layers=1, hidden=1, norm=False)
+    data = replace(config.data, clips=1, workers=0, synthetic=replace(config.data.synthetic, videos=1, confound=()))
+    return json.dumps([to_json(part) for part in (model, split, data)])
+
+
+def _has_start(folder: Path) -> bool:
+    found = read_json(folder / RESULTS)
+    return found is not None and "untrained" in found["accuracy"]
+
+
+def _starts(runs: Iterable[Run]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Probes of untrained encoders, by what is equal for equal ones and by seed."""
+    return {
+        (_start(run.config), run.config.train.seed): json.loads((run.folder / RESULTS).read_text())["accuracy"][
+            "untrained"
+        ]
+        for run in runs
+        if _has_start(run.folder)
+    }
+
+
+def _top1(folder: Path, kind: str) -> dict[str, float]:
+    cells = json.loads((folder / RESULTS).read_text())["accuracy"]["trained"][kind]
+    return {target: cell["top1"] for target, cell in cells.items()}
+
+
+def _results(
+    plan: Sweep,
+    runs: Mapping[tuple[str, int], Run],
+    starts: Mapping[tuple[str, int], dict[str, Any]],
+    seeds: int,
+    feature: Kind,
+) -> dict[str, Any]:
+    found = {key: json.loads((run.folder / RESULTS).read_text()) for key, run in runs.items()}
+    cost = {key: json.loads((run.folder / COST).read_text()) for key, run in runs.items()}
+    first = next(iter(found.values()))
+    targets = list(first["chance"])
+
+    def accuracy(kinds: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+        """By kind of feature and target, a number for each seed; the average over targets is one more target."""
+        table = {k: {t: [row[k][t]["top1"] for row in kinds] for t in targets} for k in kinds[0]}
+        for cells in table.values():
+            if len(targets) > 1:
+                cells[AVERAGE] = np.mean([cells[t] for t in targets], axis=0).tolist()
+        return table
+
+    points = {}
+    for name, changes in plan.points.items():
+        keys = [(name, seed) for seed in range(seeds)]
+        points[name] = {
+            "changes": {place: to_json(value) for place, value in changes.items()},
+            "runs": [str(runs[k].folder) for k in keys],
+            "accuracy": accuracy([found[k]["accuracy"]["trained"] for k in keys]),
+            "untrained": accuracy([starts[_start(runs[k].config), k[1]] for k in keys]),
+            SECONDS: [cost[k]["seconds"] for k in keys],
+            MEMORY: [cost[k]["memory"] for k in keys],
+        }
+    results: dict[str, Any] = {
+        "name": plan.name,
+        "title": plan.title or plan.name,
+        "axis": plan.axis,
+        "reference": plan.reference,
+        "feature": feature,
+        "seeds": seeds,
+        "chance": first["chance"],
+        "settings": to_json(plan.base),
+        "points": points,
+    }
+    results["margin"] = margins(results)
+    results["claims"] = [judged(claim, results) for claim in plan.claims]
+    return results

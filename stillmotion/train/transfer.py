@@ -1,0 +1,281 @@
+"""Training of a projection on frozen tokens: the loop of `transfer`.
+
+Everything random is a function of (seed, epoch, video), so that a run resumes bit for bit with no generator to restore.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stillmotion import distributed
+from stillmotion.config import DataConfig
+from stillmotion.data.loader import ClipLoader
+from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
+from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
+from stillmotion.methods.transfer import Transfer
+from stillmotion.nn.images import load_images
+from stillmotion.optim.optimizers import build_optimizer, learning_rate
+from stillmotion.train import checkpoint
+from stillmotion.train.folder import open_folder
+from stillmotion.train.log import RunLog
+from stillmotion.train.loop import Interrupted, open_videos
+from stillmotion.train.process import choose_device, stop_signals
+from stillmotion.train.transfer_config import TransferConfig
+
+TOKENS = "tokens"
+_BETAS = (0.9, 0.95)
+_FIXED, _CHOICE = 11, 12  # what a generator is for, beside seed, epoch and video
+
+
+def transfer(config: TransferConfig, out: str | Path, *, cache: str | Path | None = None) -> Path:
+    """Train a projection as `config` says and return the run folder; a folder with an unfinished run is resumed.
+
+    cache: where tokens are kept, in place of the run's own folder; runs on the same pairs share them.
+    Under `torchrun` every process calls this; the first one writes.
+    """
+    if config.images.path:
+        config = replace(config, images=replace(config.images, path=str(Path(config.images.path).resolve())))
+    device = choose_device(config.train.device)
+    distributed.start(device.type)
+    try:
+        if config.train.threads:
+            torch.set_num_threads(config.train.threads)
+        return _Run(config, Path(out), device, cache).train()
+    finally:
+        distributed.stop()
+
+
+class _Run:
+    """What a run holds: the frozen model, the projection, its optimiser, pairs of frames, and how far it is."""
+
+    def __init__(self, config: TransferConfig, folder: Path, device: torch.device, cache: str | Path | None) -> None:
+        self.config, self.folder, self.device = config, folder, device
+        data = config.data
+        images = load_images(config.images)
+        self.grid = images.grid(data.size, data.size)
+        self.places = images.positions(*enlarged(*self.grid, ratio=config.method.positions.ratio)).to(device)
+        self.images = images.to(device)
+        named = {name: getattr(data, name) for name in ("path", "kind", "split", "annotations", "synthetic")}
+        self.videos = open_videos(DataConfig(**named), seed=data.seed)
+        open_folder(folder, config)
+        self.store = self._token_store(cache or folder / TOKENS) if config.keeps_tokens else None
+        self.loader = self._pairs()
+        self.steps_per_epoch = self.loader.steps_per_epoch
+        self.total = self.steps_per_epoch * config.optim.epochs
+        torch.manual_seed(config.train.seed)
+        self.method = Transfer(images.width, config.method).to(device)
+        self.weights = dict(self.method.projection.named_parameters())
+        self.optimizer = build_optimizer(self.weights, config.optim, betas=_BETAS)
+        self.done = 0
+        self.broken: dict[str, str] = {}
+        state = checkpoint.load_state(folder)
+        if state is not None:
+            self._resume(state)
+
+    def train(self) -> Path:
+        config = self.config
+        log = RunLog(self.folder, total=self.total, start=self.done, show=distributed.rank() == 0)
+        with log, stop_signals(self.device) as request:
+            if self.done:
+                log.say(f"resuming {self.folder} at step {self.done} of {self.total}")
+            while self.done < self.total:
+                epoch, inside = divmod(self.done, self.steps_per_epoch)
+                for batch in self.loader.epoch(epoch, start_step=inside):
+                    self._note_broken(batch, log)
+                    numbers = self._step(batch, epoch)
+                    last = self.done == self.total
+                    written = last or self.done % config.train.log_every == 0
+                    log.step(self.done, config.optim.batch, numbers if written else None)
+                    stop = request.agreed()
+                    if stop or last or self.done % config.train.checkpoint_every == 0:
+                        self._save()
+                    if stop and not last:
+                        raise Interrupted(f"stopped at step {self.done} of {self.total}; the same command resumes it")
+            self._tell_broken(log)
+        return self.folder
+
+    def _step(self, batch: dict[str, Any], epoch: int) -> dict[str, float]:
+        """Move the projection by one batch; the numbers worth writing down."""
+        rate = learning_rate(self.config.optim, self.done / self.steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        first, second, back = self._tokens(batch, epoch)
+        found = self.method(first, second, back, self.grid)
+        self.optimizer.zero_grad()
+        found.total.backward()
+        distributed.average_([p.grad for p in self.weights.values() if p.grad is not None])
+        norm = nn.utils.clip_grad_norm_(self.weights.values(), self.config.optim.clip or math.inf)
+        values = torch.stack([*found.parts.values(), found.accuracy, norm]).float()
+        distributed.average_([values])
+        names = [*(f"loss/{name}" for name in found.parts), "cycle_accuracy", "gradient_norm"]
+        numbers = dict(zip(names, values.tolist(), strict=True))
+        bad = [name for name, value in numbers.items() if not math.isfinite(value)]
+        if bad:
+            raise NonFiniteError(
+                f"step {self.done + 1}: {', '.join(bad)} is not finite (learning rate {rate:.2g}); "
+                f"{self._last_good()}. Lower --optim.lr or set --optim.clip 1"
+            )
+        self.optimizer.step()
+        self.done += 1
+        return numbers | {"lr": rate, "epoch": self.done / self.steps_per_epoch}
+
+    @torch.no_grad()
+    def _tokens(self, batch: dict[str, Any], epoch: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Of t1 and t2 (B, N, D), and of t1 under windows of positions (B, K, N, D)."""
+        videos = batch["index"].tolist()
+        clips = batch["clips"][:, 0].transpose(1, 2)  # (B, 2, 3, S, S)
+        if self.store is not None:
+            views = torch.stack([self._kept(*item, epoch) for item in zip(videos, clips, strict=True)])
+            views = views.to(self.device)
+            if views.shape[1] == 2:
+                return views[:, 0], views[:, 1], None
+            chosen = torch.tensor([self._choice(video, epoch) for video in videos], device=self.device)
+            back = views[:, 2:].gather(1, chosen[..., None, None].expand(-1, -1, *views.shape[2:]))
+            return views[:, 0], views[:, 1], back
+        frames = clips.to(self.device, non_blocking=True)
+        first, second = self.images.tokens(frames.transpose(0, 1).flatten(0, 1)).chunk(2)
+        places = [self._windows(video, epoch) for video in videos]
+        if places[0] is None:
+            return first, second, None
+        windows = torch.cat([p for p in places if p is not None])
+        again = frames[:, 0].repeat_interleave(len(windows) // len(frames), 0)
+        return first, second, self.images.tokens(again, windows).unflatten(0, (len(frames), -1))
+
+    def _kept(self, video: int, frames: Tensor, epoch: int) -> Tensor:
+        """Tokens (2 + F, N, D) of a pair and of its first frame under all its fixed windows."""
+        assert self.store is not None
+        pair = epoch % self.config.data.pairs
+        if self.store.has(video, pair):
+            return self.store.read(video, pair)
+        # One pair at a time: what is kept must not depend on the batch it came in.
+        frames = frames.to(self.device)
+        parts = [self.images.tokens(frames)]
+        windows = self._windows(video, epoch)
+        if windows is not None:
+            parts.append(self.images.tokens(frames[:1].expand(len(windows), -1, -1, -1), windows))
+        return self.store.write(video, pair, torch.cat(parts))
+
+    def _windows(self, video: int, epoch: int) -> Tensor | None:
+        """Windows of positions (K, h, w, P) for a video: new ones in each epoch, or all fixed ones of its pair."""
+        places, data = self.config.method.positions, self.config.data
+        if places.crop == "none":
+            return None
+        spare = (self.places.shape[0] - self.grid[0], self.places.shape[1] - self.grid[1])
+        turn = epoch % data.pairs if data.pairs and places.fixed else epoch
+        rng = np.random.default_rng((data.seed, turn, video, _FIXED))
+        draws = places.fixed or 1 if places.crop != "multiple" else 1
+        number = places.fixed or places.number
+        corners = [c for _ in range(draws) for c in draw_corners(spare, how=places.crop, number=number, rng=rng)]
+        return cut_windows(self.places, corners, *self.grid)
+
+    def _choice(self, video: int, epoch: int) -> list[int]:
+        """Which of the fixed windows of a video's pair this epoch sees."""
+        places = self.config.method.positions
+        rng = np.random.default_rng((self.config.train.seed, epoch, video, _CHOICE))
+        return rng.permutation(places.fixed or 1)[: places.windows].tolist()
+
+    def _pairs(self) -> ClipLoader:
+        config, world = self.config, distributed.world()
+        if config.optim.batch % world:
+            raise StillmotionError(
+                f"a batch of {config.optim.batch} cannot be shared by {world} processes; choose a multiple of {world} "
+                "(--optim.batch)"
+            )
+        data, seen = config.data, self.images.normalisation
+        dataset = PairDataset(
+            self.videos,
+            frames=2,
+            stride=1,
+            clips=1,
+            augment=pair_augment(data.size, area=data.area, mean=seen.mean, std=seen.std),
+            seed=data.seed,
+            strict=data.strict,
+            gap=data.gap,
+            pairs=data.pairs,
+            known=self.store,
+        )
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return ClipLoader(
+            dataset,
+            batch=config.optim.batch // world,
+            rank=distributed.rank(),
+            world=world,
+            seed=config.train.seed,
+            workers=data.workers if data.workers >= 0 else max(1, cores // world),
+        )
+
+    def _token_store(self, folder: str | Path) -> TokenStore:
+        data, places = self.config.data, self.config.method.positions
+        views = 2 + (0 if places.crop == "none" else places.fixed or 1)
+        shape = (len(self.videos), data.pairs, views, self.grid[0] * self.grid[1], self.images.width)
+        about = {
+            "images": asdict(self.config.images) | {"weights": list(_stamps(self.config.images.path))},
+            "normalisation": self.images.normalisation,
+            "videos": [self.videos.name(i) for i in range(len(self.videos))],
+            "pairs": {name: getattr(data, name) for name in ("gap", "size", "area", "seed")},
+            "synthetic": asdict(data.synthetic) if data.path == "synthetic" else None,
+            "positions": {} if places.crop == "none" else {"crop": places.crop, "ratio": places.ratio},
+        }
+        return TokenStore(folder, shape, about)
+
+    def _save(self) -> None:
+        for broken in distributed.gather_objects(self.broken):
+            self.broken.update(broken)
+        if distributed.rank() == 0:
+            state = {
+                "optimizer": self.optimizer.state_dict(),
+                "step": self.done,
+                "broken": self.broken,
+                "world": distributed.world(),
+            }
+            checkpoint.save(self.folder, self.method, state)
+        distributed.barrier()
+
+    def _resume(self, state: dict[str, Any]) -> None:
+        if state["world"] != distributed.world():
+            raise StillmotionError(
+                f"{self.folder} was trained on {state['world']} processes and cannot go on with "
+                f"{distributed.world()}; the same number resumes it bit for bit"
+            )
+        self.method.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.done, self.broken = state["step"], dict(state["broken"])
+
+    def _last_good(self) -> str:
+        state = checkpoint.load_state(self.folder)
+        where = f"{self.folder / checkpoint.WEIGHTS} of step {state['step']}" if state else "none was written yet"
+        return f"last good checkpoint: {where}"
+
+    def _note_broken(self, batch: dict[str, Any], log: RunLog) -> None:
+        for name, reason in batch["broken"]:
+            if name not in self.broken:
+                self.broken[name] = reason
+                log.say(f"unreadable, skipped: {reason}")
+
+    def _tell_broken(self, log: RunLog) -> None:
+        if distributed.rank() == 0:
+            (self.folder / "broken.json").write_text(json.dumps(self.broken, indent=1))
+        if self.broken:
+            log.say(f"{len(self.broken)} unreadable videos were skipped (broken.json says why):")
+            for name in sorted(self.broken):
+                log.say(f"  {name}")
+
+
+def _stamps(path: str) -> Iterator[tuple[str, int, int]]:
+    """Name, size and time of each file of a model, by which tokens of another model are told apart."""
+    if not path:
+        return
+    place = Path(path)
+    for file in sorted(place.iterdir()) if place.is_dir() else [place]:
+        if file.is_file():
+            stat = file.stat()
+            yield file.name, stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,52 @@
+"""`stillmotion propagate`, typed as a user would."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Command
+from moving_squares import write_davis
+
+from stillmotion.data.video import open_video
+
+
+def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
+    root, out = write_davis(tmp_path / "davis"), tmp_path / "out"
+    command = Command(
+        *("propagate", "--encoder", "debug-simclr", "--data", str(root), "--resolution", "48p"),
+        *("--out", str(out), "--layer", "2", "--preset", "dino", "--size", "32x48"),
+    )
+    assert command.succeed() == ""
+    said = [line.split() for line in command.answer.splitlines()]
+    assert said[0][:4] == ["frames", "J", "F", "J&F"]
+    assert [line[0] for line in said[1:4]] == ["first", "second", "mean"]
+    results = json.loads((out / "results.json").read_text())
+    assert f"{results['mean']['J&F']:.3f}" in said[3]
+    assert results["settings"]["size"] == [32, 48]
+    assert len(list((out / "masks" / "first").glob("*.png"))) == 8
+    film = open_video(out / "overlays" / "first.mp4")
+    assert len(film) == 8
+    red = film.frames([0])[0][8:16, 8:16].mean((0, 1))  # the first square's place, under the first object's red
+    assert red[0] > 150 > red[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--encoder nowhere", "neither a run folder nor a recipe"),
+        ("--data nowhere", "no such folder"),
+        ("--resolution 480p", "name the resolution as the folder under JPEGImages"),
+        ("--size 480", "size is '480'; write height and width, such as 480x880"),
+        ("--layer 99", "layer is 99"),
+        ("--only third", "no sequence 'third'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(options: str, words: str, tmp_path: Path) -> None:
+    given = {"--encoder": "debug-simclr", "--data": str(write_davis(tmp_path / "d")), "--resolution": "48p"}
+    given |= {"--out": str(tmp_path / "out")} | dict([options.split()])
+    command = Command("propagate", *(word for pair in given.items() for word in pair))
+    assert command.wait() == 2, command.words
+    (said,) = command.words.splitlines()
+    assert said.startswith("stillmotion: ")
+    assert words in said
+    assert not (tmp_path / "out").exists()

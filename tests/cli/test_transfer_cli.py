@@ -1,0 +1,79 @@
+"""`transfer`, `geometry` and `study spectrum` as a user types them."""
+
+import json
+import signal
+
+import pytest
+from commands import Command, two_ranks, wait_for_steps
+from safetensors.torch import load_file
+
+SMALL = [
+    "--data.synthetic.videos",
+    "4",
+    "--data.size",
+    "16",
+    "--data.synthetic.size",
+    "16",
+    "--optim.batch",
+    "2",
+    "--train.threads",
+    "1",
+]
+
+
+def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
+    run = str(tmp_path / "run")
+    trained = Command("transfer", "--recipe", "debug-ijepa", "--out", run, *SMALL)
+    assert "step 8/8" in trained.succeed()
+    assert "stillmotion geometry" in trained.answer
+    measured = Command("geometry", run, "--videos", "4", "--resamples", "20", "--out", str(tmp_path / "g.json"))
+    measured.succeed()
+    assert "change" in measured.answer
+    assert json.loads((tmp_path / "g.json").read_text())["videos"] == 4
+
+
+def test_two_processes_write_one_run(tmp_path):
+    ranks = two_ranks("transfer", "--recipe", "debug-mae", "--out", str(tmp_path / "run"), *SMALL)
+    for rank in ranks:
+        rank.succeed()
+    assert len(load_file(tmp_path / "run" / "checkpoint.safetensors")) == 4
+    assert "trained" in ranks[0].answer + ranks[1].answer
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    words = ["transfer", "--recipe", "debug-dinov3", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "200"]
+    command = Command(*words)
+    wait_for_steps(command, tmp_path / "run", 2)
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert "the same command resumes it" in command.words.splitlines()[-1]
+    again = Command(*words)
+    wait_for_steps(again, tmp_path / "run", 12)
+    again.send(signal.SIGINT)
+    assert again.wait() == 130
+    assert "resuming" in again.words
+
+
+def test_the_spectrum_is_drawn(tmp_path):
+    command = Command("study", "spectrum", "--directions", "4", "--pairs", "20", "--seeds", "1", "--out", str(tmp_path))
+    command.succeed()
+    assert "two layers" in command.answer
+    assert {"report.html", "results.json", "spectrum.png"} <= {file.name for file in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["transfer", "--out", "x"], "no image model given; add --encoder"),
+        (["transfer", "--out", "x", "--encoder", "nowhere"], "no videos given; add --data"),
+        (["transfer", "--recipe", "debug-dinov9", "--out", "x"], "did you mean"),
+        (["transfer", "--recipe", "debug-dino", "--out", "x", "--images.layer", "7"], "blocks 1 to 2"),
+        (["geometry", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_end_in_one_line(words, complaint, tmp_path):
+    words = [str(tmp_path / "x") if word == "x" else word for word in words]
+    command = Command(*words)
+    assert command.wait() == 2
+    assert complaint in command.words
+    assert len(command.words.strip().splitlines()) == 1

@@ -1,0 +1,84 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from stillmotion.data.pairs import PairDataset, TokenStore, draw_pair, pair_augment
+from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
+from stillmotion.data.video import ArrayVideo
+from stillmotion.errors import StillmotionError, VideoError
+
+
+def dataset(**options):
+    videos = SyntheticSet(SyntheticConfig(videos=3, size=24, length=20))
+    cut = pair_augment(16, area=(0.5, 1.0), mean=(0.5,) * 3, std=(0.5,) * 3)
+    return PairDataset(videos, frames=2, stride=1, clips=1, augment=cut, **options)
+
+
+@pytest.mark.parametrize(("length", "step"), [(100, 15), (20, 3), (3, 1), (2, 1)])
+def test_pairs_lie_a_share_of_the_length_apart(length, step):
+    starts = set()
+    for seed in range(300):
+        ((first, second),) = draw_pair(length, gap=0.15, rng=np.random.default_rng(seed))
+        assert second - first == step
+        assert second < length
+        starts.add(int(first))
+    assert min(starts) == 0
+    assert max(starts) == length - step - 1
+
+
+def test_a_single_frame_has_no_pair():
+    with pytest.raises(VideoError, match="no pair"):
+        draw_pair(1, gap=0.15, rng=np.random.default_rng(0))
+    with pytest.raises(StillmotionError, match="gap is 2"):
+        draw_pair(9, gap=2, rng=np.random.default_rng(0))
+
+
+def test_both_frames_are_cut_by_the_same_box():
+    class Same:
+        def __len__(self):
+            return 1
+
+        def video(self, i):
+            picture = np.random.default_rng(0).integers(0, 255, (1, 30, 40, 3), np.uint8)
+            return ArrayVideo(np.repeat(picture, 20, 0))
+
+        def name(self, i):
+            return "same"
+
+    data = PairDataset(Same(), frames=2, stride=1, clips=1, augment=dataset().augment)
+    views = [data[(epoch, 0)]["clips"][0] for epoch in range(3)]
+    for clip in views:
+        assert torch.equal(clip[:, 0], clip[:, 1])
+    assert not torch.equal(views[0], views[1])
+
+
+def test_epochs_take_the_fixed_pairs_in_turn():
+    fixed, free = dataset(pairs=2), dataset()
+    assert torch.equal(fixed[(0, 1)]["clips"], fixed[(2, 1)]["clips"])
+    assert not torch.equal(fixed[(0, 1)]["clips"], fixed[(1, 1)]["clips"])
+    assert not torch.equal(free[(0, 1)]["clips"], free[(2, 1)]["clips"])
+
+
+def test_kept_tokens_come_back_in_any_process_and_their_frames_are_not_read(tmp_path):
+    store = TokenStore(tmp_path, (3, 2, 2, 4, 5), {"model": "a"})
+    tokens = torch.randn(2, 4, 5)
+    assert not store.has(1, 0)
+    kept = store.write(1, 0, tokens)
+    assert torch.equal(kept, tokens.half().float())
+    again, copied = TokenStore(tmp_path, (3, 2, 2, 4, 5), {"model": "a"}), pickle.loads(pickle.dumps(store))
+    for other in (again, copied):
+        assert other.has(1, 0)
+        assert not other.has(1, 1)
+        assert torch.equal(other.read(1, 0), kept)
+    assert not TokenStore(tmp_path, (3, 2, 2, 4, 5), {"model": "b"}).has(1, 0)
+    data = dataset(pairs=2, known=store)
+    assert not data[(0, 1)]["clips"].any()
+    assert data[(1, 1)]["clips"].any()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StillmotionError, match="choose another --cache"):
+        TokenStore(tmp_path / "file", (1, 1, 1, 1, 1), {})

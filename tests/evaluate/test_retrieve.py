@@ -1,0 +1,170 @@
+import itertools
+import json
+import sys
+
+import numpy as np
+import pytest
+from debug_videos import write_classes
+from sklearn.metrics import average_precision_score
+
+from stillmotion.data.sets import FolderSet
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.encoders import load_encoder
+from stillmotion.evaluate.features import extract
+from stillmotion.evaluate.index import open_index
+from stillmotion.evaluate.retrieve import answers, result_lines, retrieve, titles
+
+
+@pytest.fixture
+def run(run):
+    """With a split that is never exactly zero: among zeros, everything is a tie."""
+    config = json.loads((run / "config.json").read_text())
+    config["method"]["split"] |= {"how": "slow", "radius": 0.3}
+    (run / "config.json").write_text(json.dumps(config))
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("set")
+    write_classes(root / "train", videos=6, frames=10, size=32)
+    write_classes(root / "test", videos=3, frames=10, size=32, seed=1)
+    (root / "test" / "dark" / "torn.mp4").write_bytes(b"not a video")
+    return root
+
+
+def brute_force(queries, query_labels, references, reference_labels):
+    """Every query by itself, every reference sorted, in float64 and plain loops."""
+    scores = {"R@1": [], "R@5": [], "R@10": [], "mAP": []}
+    for x, label in zip(queries.astype(np.float64), query_labels, strict=True):
+        cosine = [x @ y / np.sqrt(x @ x) / np.sqrt(y @ y) for y in references.astype(np.float64)]
+        same = (reference_labels == label)[np.argsort(-np.array(cosine), kind="stable")]
+        for k in (1, 5, 10):
+            scores[f"R@{k}"].append(same[:k].any())
+        scores["mAP"].append(average_precision_score(reference_labels == label, cosine))
+    return {name: np.mean(values) for name, values in scores.items()}
+
+
+def halves(run, folder, *, clips):
+    encoder, config = load_encoder(run)
+    for half in ("test", "train"):
+        videos = FolderSet(folder / half)
+        found = extract(encoder, videos, config.data, clips=clips)
+        yield found, videos.labels["class"][found.index]
+
+
+def test_scores_of_a_set_are_those_of_brute_force(run, folder):
+    found = retrieve([run], str(folder), clips=2)["run"]
+    (queries, query_labels), (references, reference_labels) = halves(run, folder, clips=2)
+    for kind in ("whole", "static", "dynamic"):
+        wanted = brute_force(queries.vector(kind), query_labels, references.vector(kind), reference_labels)
+        assert found["scores"][kind]["class"] == pytest.approx(wanted, abs=1e-6)
+    assert (found["queries"], found["references"]) == (6, [12])
+    assert list(found["scores"]) == ["whole", "static", "dynamic", "both"]
+    assert [name.rsplit("/", 1)[1] for name in found["broken"]] == ["torn.mp4"]
+
+
+def test_leave_one_out_asks_each_video_among_the_others(run, folder):
+    found = retrieve([run], str(folder), clips=1, protocol="leave-one-out", kinds=("static",))["run"]
+    ((test, labels), _) = halves(run, folder, clips=1)
+    x = test.vector("static")
+    wanted = []
+    for i in range(len(x)):
+        others = np.arange(len(x)) != i
+        wanted.append(brute_force(x[i : i + 1], labels[i : i + 1], x[others], labels[others]))
+    assert found["scores"]["static"]["class"] == pytest.approx(
+        {name: np.mean([w[name] for w in wanted]) for name in wanted[0]}, abs=1e-6
+    )
+    every = retrieve([run], str(folder), clips=1, protocol="leave-one-out", among="all", kinds=("static",))["run"]
+    assert (every["queries"], every["references"]) == (18, [17])
+
+
+def test_results_are_written_into_the_run_and_read_well(run, folder):
+    found = retrieve([run, "debug-bod-simclr"], str(folder), clips=1)
+    written = json.loads((run / "retrieve.json").read_text())
+    assert written == {k: v for k, v in found["run"].items() if k != "reused"}
+    assert (written["frames"], written["clips"]) == (8, 1)
+    lines = result_lines(found)
+    assert lines[0].startswith("6 queries among 12 references (split: the set's own train and test split)")
+    assert lines[1].split() == ["R@1", "R@5", "R@10", "mAP"]
+    assert [line.split()[:2] for line in lines[2:10:4]] == [["run", "whole"], ["debug-bod-simclr", "whole"]]
+    assert lines[10].startswith("random order")
+    assert lines[11] == "1 unreadable videos were skipped:"
+
+
+def test_the_second_time_features_are_reused(run, folder):
+    first = retrieve([run], str(folder), clips=1)["run"]
+    again = retrieve([run], str(folder), clips=1)["run"]
+    assert (first.pop("reused"), again.pop("reused")) == (False, True)
+    assert first == again
+    assert not retrieve([run], str(folder), clips=1, frames=6)["run"]["reused"]
+
+
+def test_synthetic_videos_are_asked_for_every_factor(run):
+    found = retrieve([run], videos=20, clips=1)["run"]
+    assert list(found["chance"]) == ["color", "shape", "brightness", "trajectory"]
+    assert found["scores"]["whole"]["color"]["R@1"] > found["chance"]["color"]["R@1"]
+    assert "trajectory" in "\n".join(result_lines({"run": found}))
+
+
+def test_chance_is_the_mean_over_all_orders():
+    labels = np.array([0, 0, 1, 1, 1])
+    queries = np.array([0, 1, 2])  # nobody has the class 2
+    chance = answers(np.ones((3, 2)), queries, np.ones((5, 2)), labels).chance
+    for query, told in zip(queries, chance, strict=True):
+        found = []
+        for order in itertools.permutations(labels == query):
+            same = np.array(order)
+            precision = same.cumsum() / np.arange(1, 6)
+            found.append([same[0], same[:5].any(), same.any(), precision[same].mean() if same.any() else 0])
+        np.testing.assert_allclose(told, np.mean(found, 0), atol=1e-12)
+
+
+def test_an_index_answers_as_the_exact_search(run, folder, tmp_path):
+    pytest.importorskip("faiss")
+    for options in ({}, {"protocol": "leave-one-out", "among": "all"}):
+        file = tmp_path / "made" / "videos.faiss"
+        exact = retrieve([run], str(folder), clips=1, **options)["run"]["scores"]
+        assert retrieve([run], str(folder), clips=1, index=file, **options)["run"]["scores"] == exact
+        assert retrieve([run], str(folder), clips=1, index=file, **options)["run"]["scores"] == exact
+    assert (tmp_path / "made" / "videos.static.faiss").exists()
+
+
+def test_an_index_is_reused_only_for_the_vectors_it_was_made_of(tmp_path):
+    pytest.importorskip("faiss")
+    x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    file = tmp_path / "a.faiss"
+    similarities, numbers = open_index(file, x)(x * 3, 2)
+    made = file.stat().st_mtime_ns
+    assert numbers[:, 0].tolist() == list(range(6))
+    np.testing.assert_allclose(similarities[:, 0], 1, atol=1e-6)
+    open_index(file, x)
+    assert file.stat().st_mtime_ns == made
+    assert open_index(file, x[::-1].copy())(x[:1], 1)[1].item() == 5
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.faiss", "a.faiss.json"]
+
+
+def test_without_faiss_an_index_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(StillmotionError, match=r"pip install 'stillmotion\[index\]'"):
+        open_index(tmp_path / "a", np.ones((2, 2)))
+
+
+def test_what_cannot_be_asked_is_an_error(run, tmp_path):
+    with pytest.raises(StillmotionError, match="NaN or infinity"):
+        answers(np.full((1, 2), np.nan), np.zeros(1, int), np.ones((2, 2)), np.zeros(2, int))
+    with pytest.raises(StillmotionError, match="0 other videos"):
+        answers(np.ones((1, 2)), np.zeros(1, int), np.ones((1, 2)), np.zeros(1, int), own=np.zeros(1, int))
+    with pytest.raises(StillmotionError, match="one encoder's videos"):
+        retrieve([run, "laptop"], index=tmp_path / "a")
+    with pytest.raises(StillmotionError, match="no 'loo'"):
+        retrieve([run], protocol="loo")
+    with pytest.raises(StillmotionError, match="no encoder given"):
+        retrieve([])
+
+
+def test_encoders_are_called_by_the_end_of_their_path_unless_two_are_alike():
+    assert titles(["runs/a", "laptop"]) == ["a", "laptop"]
+    assert titles(["x/a", "y/a", "b"]) == ["x/a", "y/a", "b"]
+    with pytest.raises(StillmotionError, match="given twice"):
+        titles(["a", "a"])

@@ -1,0 +1,35 @@
+"""An encoder whose feature map is what it is shown, so that maps of attention can be computed by hand."""
+
+from torch import nn
+
+from stillmotion.nn.backbones import Backbone
+from stillmotion.nn.encoder import Encoder, SplitConfig
+
+
+class Shown(Backbone):
+    """The feature map is the clip itself: three channels."""
+
+    width = 3
+    stages = (("unused",),)
+    least_size = 1
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Linear(1, 1)
+
+    def _early(self, clip):
+        return clip
+
+    def _last(self, h):
+        return h
+
+
+class ClassToken(Shown):
+    """Its features are not the mean of its map."""
+
+    def late(self, h):
+        return super().late(h) + 1
+
+
+def shown(backbone=Shown):
+    return Encoder(backbone(), SplitConfig(radius=0.3)).eval()

@@ -1,0 +1,86 @@
+import pytest
+import torch
+
+from stillmotion.errors import StillmotionError
+from stillmotion.functional.cycle import cycle_accuracy, cycle_loss, pool_tokens, separability
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def literal_walk(a, b, c, temperature):
+    """A(t1→t2)·A(t2→t1') of one video by plain loops."""
+
+    def cosine(x, y):
+        return float(x @ y / (x.norm() * y.norm()))
+
+    def rows(x, y):
+        table = torch.tensor([[cosine(u, v) / temperature for v in y] for u in x], dtype=torch.float64).exp()
+        return table / table.sum(1, keepdim=True)
+
+    return rows(a, b) @ rows(b, c)
+
+
+def test_loss_and_accuracy_are_those_of_the_literal_walk():
+    a, b, c = (draw(2, 5, 4, seed=s) for s in range(3))
+    walks = [literal_walk(*views, 0.3) for views in zip(a, b, c, strict=True)]
+    wanted = torch.stack([-walk.diagonal().log() for walk in walks])
+    torch.testing.assert_close(cycle_loss(a, b, c, temperature=0.3), wanted)
+    hits = torch.tensor([float((walk.argmax(1) == torch.arange(5)).double().mean()) for walk in walks]).double()
+    torch.testing.assert_close(cycle_accuracy(a, b, c, temperature=0.3), hits)
+
+
+def test_a_walk_over_distinct_patches_comes_home_wherever_they_went():
+    a = draw(1, 6, 8)
+    moved = a[:, torch.randperm(6, generator=torch.Generator().manual_seed(1))]
+    assert cycle_loss(a, moved, a).max() < 1e-3
+    assert cycle_accuracy(a, moved, a).item() == 1
+    assert cycle_accuracy(a, moved, a.roll(1, 1)).item() == 0
+
+
+def test_patches_that_are_all_alike_come_home_by_chance():
+    same = torch.ones(1, 7, 3, dtype=torch.float64)
+    torch.testing.assert_close(cycle_loss(same, same, same), torch.full((1, 7), 7.0).double().log())
+
+
+def test_loss_stays_finite_where_probabilities_vanish():
+    a = draw(1, 4, 3)
+    loss = cycle_loss(a, -a, a.roll(1, 1), temperature=1e-3)
+    assert torch.isfinite(loss).all()
+    assert loss.max() > 100
+
+
+def test_gradients_are_right():
+    views = [draw(2, 4, 3, seed=s).requires_grad_() for s in range(3)]
+    assert torch.autograd.gradcheck(lambda *v: cycle_loss(*v, temperature=0.3), views)
+    for how in ("kl", "mse"):
+        assert torch.autograd.gradcheck(lambda a, b, how=how: separability(a, b, how=how), views[:2])
+
+
+def test_separability_is_the_literal_divergence_of_channels():
+    z, p = draw(2, 3, 5), draw(2, 3, 5, seed=1)
+    for b in range(2):
+        for n in range(3):
+            q, r = (x[b, n].exp() / x[b, n].exp().sum() for x in (z, p))
+            wanted = sum(float(a) * float((a / c).log()) for a, c in zip(q, r, strict=True))
+            assert separability(z, p)[b, n].item() == pytest.approx(wanted)
+    torch.testing.assert_close(separability(z, p, how="mse"), (z - p).pow(2).mean(2))
+    assert separability(z, z).abs().max() < 1e-15
+
+
+def test_pooling_takes_means_of_squares_and_smaller_ones_at_the_edge():
+    tokens = torch.arange(15.0).reshape(1, 15, 1)  # 3 rows of 5
+    wanted = [3.0, 5.0, 6.5, 10.5, 12.5, 14.0]
+    assert pool_tokens(tokens, (3, 5)).flatten().tolist() == wanted
+    assert torch.equal(pool_tokens(tokens, (3, 5), by=1), tokens)
+
+
+def test_errors_say_what_to_do():
+    a = draw(1, 4, 3)
+    with pytest.raises(StillmotionError, match="temperature is 0"):
+        cycle_loss(a, a, a, temperature=0)
+    with pytest.raises(StillmotionError, match="4 tokens are no grid of 3×2"):
+        pool_tokens(a, (3, 2))
+    with pytest.raises(StillmotionError, match="choose kl or mse"):
+        separability(a, a, how="l1")

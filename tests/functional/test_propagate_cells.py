@@ -1,0 +1,110 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stillmotion.errors import StillmotionError
+from stillmotion.functional import propagate
+from stillmotion.functional.propagate import carried, joined, nearest_cells
+
+
+def frames(c, h, w, d=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(c, h, w, d, generator=generator, dtype=torch.float64), dim=-1)
+
+
+def literal(query, context, *, k, radius, disk):
+    """Every query against every cell of the context, one by one."""
+    h, w, _ = query.shape
+    values, cells = torch.full((h, w, k), -torch.inf, dtype=query.dtype), torch.zeros(h, w, k, dtype=torch.long)
+    for y in range(h):
+        for x in range(w):
+            found = []
+            for number, (c, v, u) in enumerate(
+                (c, v, u) for c in range(len(context)) for v in range(h) for u in range(w)
+            ):
+                away = (v - y) ** 2 + (u - x) ** 2 < radius**2 if disk else max(abs(v - y), abs(u - x)) <= radius
+                if away:
+                    found.append((float(query[y, x] @ context[c, v, u]), number))
+            for i, (value, number) in enumerate(sorted(found, reverse=True)[:k]):
+                values[y, x, i], cells[y, x, i] = value, number
+    return values, cells
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    c=st.integers(1, 3),
+    h=st.integers(1, 7),
+    w=st.integers(1, 7),
+    k=st.integers(1, 9),
+    radius=st.integers(1, 4),
+    disk=st.booleans(),
+    block=st.sampled_from([1, 4, 512]),
+)
+def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius, disk, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(propagate, "_BLOCK", block)
+        every = frames(c + 1, h, w)
+        k = min(k, c * h * w)
+        found = nearest_cells(every[-1], every[:-1], k=k, radius=radius, disk=disk)
+        values, cells = literal(every[-1], every[:-1], k=k, radius=radius, disk=disk)
+    torch.testing.assert_close(found.similarity, values)
+    known = values > -torch.inf
+    assert torch.equal(found.cell[known], cells[known])
+
+
+def test_without_a_radius_every_cell_is_within_reach():
+    every = frames(4, 3, 8)
+    found = nearest_cells(every[-1], every[:-1], k=5)
+    values, cells = (every[-1].flatten(0, 1) @ every[:-1].flatten(0, 2).T).topk(5, -1)
+    torch.testing.assert_close(found.similarity.flatten(0, 1), values)
+    assert torch.equal(found.cell.flatten(0, 1), cells)
+
+
+def test_two_searches_joined_are_one_search():
+    every = frames(4, 4, 5)
+    parts = nearest_cells(every[-1], every[:1], k=4), nearest_cells(every[-1], every[1:3], k=4)
+    whole = nearest_cells(every[-1], every[:3], k=4)
+    found = joined(*parts, offset=20)
+    torch.testing.assert_close(found.similarity, whole.similarity)
+    assert torch.equal(found.cell, whole.cell)
+
+
+def test_labels_are_the_softmax_mean_of_the_matches():
+    every = frames(3, 3, 4)
+    labels = torch.rand(2, 3, 4, 5, dtype=torch.float64)
+    matches = nearest_cells(every[-1], every[:-1], k=3, radius=1)
+    found = carried(labels, matches, temperature=0.2)
+    flat = labels.reshape(-1, 5)
+    for y, x in ((0, 0), (2, 3), (1, 2)):
+        weight = torch.exp(matches.similarity[y, x] / 0.2)
+        wanted = sum(w * flat[cell] for w, cell in zip(weight / weight.sum(), matches.cell[y, x], strict=True))
+        torch.testing.assert_close(found[y, x], wanted)
+
+
+def test_a_frame_like_the_context_keeps_its_labels():
+    every = frames(1, 5, 6)
+    labels = F.one_hot(torch.arange(30) % 4).double().view(1, 5, 6, 4)
+    found = carried(labels, nearest_cells(every[0], every, k=3, radius=2), temperature=0.01)
+    assert torch.equal(found.argmax(-1), labels[0].argmax(-1))
+
+
+def test_no_product_is_larger_than_a_block_with_its_reach(monkeypatch):
+    sizes = []
+    product = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: sizes.append(a.shape[0] * b.shape[1]) or product(a, b))
+    every = frames(9, 20, 40, d=2)
+    nearest_cells(every[-1], every[:-1], k=3, radius=4)
+    assert max(sizes) < 0.03 * 8 * 800 * 800
+    assert sum(sizes) < 0.3 * 8 * 800 * 800
+
+
+def test_what_cannot_be_searched_is_said():
+    every = frames(3, 3, 4)
+    with pytest.raises(StillmotionError, match="frames of the query's shape"):
+        nearest_cells(every[0], every[:, :2], k=1)
+    with pytest.raises(StillmotionError, match="choose k from 1 to 12"):
+        nearest_cells(every[0], every[:1], k=13)
+    with pytest.raises(StillmotionError, match="radius of at least 1"):
+        nearest_cells(every[0], every, k=1, radius=0, disk=True)

@@ -1,0 +1,114 @@
+"""The schedules of derivative views: Algorithm 1 and the rows of Table 6 of the ViDiDi paper."""
+
+from collections import Counter
+from typing import get_args
+
+import pytest
+import torch
+from tiny import OBJECTIVES, tiny_clips, tiny_method
+
+from stillmotion.methods.views import Schedule, ViewsConfig
+
+STEPS = 400
+# Algorithm 1, written out: without (ε ≥ 0.5) and with (ε < 0.5) the additional differentiation.
+ALGORITHM_1 = {
+    0: {(1, 1), (2, 2)},
+    1: {(1, 0), (2, 1)},
+    2: {(0, 1), (1, 2)},
+    3: {(0, 0), (1, 1)},
+    4: {(1, 1), (2, 2)},
+    5: {(1, 0), (2, 1)},
+    6: {(0, 1), (1, 2)},
+    7: {(0, 0), (1, 1)},
+}
+ANY_1 = {(i, j) for i in (0, 1) for j in (0, 1)}
+ANY_2 = {(i, j) for i in (0, 1, 2) for j in (0, 1, 2)}
+# Table 6: what a batch may show, epoch by epoch.
+TABLE_6 = {
+    "base": [{(0, 0)}],
+    "random-1st": [ANY_1],
+    "random-1st-2nd": [ANY_2],
+    "reversed": [ALGORITHM_1[3], ALGORITHM_1[2], ALGORITHM_1[1], ALGORITHM_1[0]],
+    "schedule-1st": [{(1, 1)}, {(0, 0)}],
+    "schedule-1st-mix": [{(1, 1)}, {(1, 0)}, {(0, 0)}],
+    "schedule-1st-2nd": [{(1, 1), (2, 2)}, {(0, 0), (1, 1)}],
+    "schedule-1st-2nd-mix": [{(1, 1), (2, 2)}, {(1, 0), (2, 1)}, {(0, 0), (1, 1)}],
+    "full": [ALGORITHM_1[epoch] for epoch in range(4)],
+}
+
+
+def drawn(schedule, epoch, *, seed=0):
+    views = ViewsConfig(schedule)
+    return [views.orders(seed=seed, epoch=epoch, step=step) for step in range(STEPS)]
+
+
+def test_algorithm_1_is_replayed_for_eight_epochs():
+    for epoch, expected in ALGORITHM_1.items():
+        orders = drawn("full", epoch)
+        assert set(orders) == expected
+        plain, _ = sorted(expected)
+        # p = 0.5: five standard deviations of 400 draws are 0.125.
+        assert abs(orders.count(plain) / STEPS - 0.5) < 0.125
+    pairs = {pair for epoch in range(8) for pair in drawn("full", epoch)}
+    assert pairs == {(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)}  # the seven pairs of §2.2
+
+
+@pytest.mark.parametrize("schedule", TABLE_6)
+def test_every_row_of_table_6_shows_what_it_says(schedule):
+    rows = TABLE_6[schedule]
+    for epoch in range(8):
+        orders, expected = drawn(schedule, epoch), rows[epoch % len(rows)]
+        counts = Counter(orders)
+        assert set(counts) == expected
+        assert all(abs(n / STEPS - 1 / len(expected)) < 0.125 for n in counts.values())
+
+
+def test_table_6_is_complete():
+    assert set(TABLE_6) == set(get_args(Schedule))
+
+
+def test_orders_depend_on_seed_epoch_and_step_alone_and_on_each():
+    views = ViewsConfig("full")
+    torch.manual_seed(1)
+    first = drawn("full", 0)
+    torch.manual_seed(2)
+    assert drawn("full", 0) == first
+    assert drawn("full", 0, seed=1) != first
+    assert drawn("full", 4) != first
+    assert views.orders(seed=0, epoch=0, step=7) == first[7]
+
+
+def test_only_derivatives_ask_for_more_frames_and_all_for_two():
+    assert {name: ViewsConfig(name).extra for name in TABLE_6} == {name: 2 * (name != "base") for name in TABLE_6}
+
+
+def test_base_hands_clips_on_untouched():
+    clips = tiny_clips()
+    assert ViewsConfig()(clips, (0, 0)) is clips
+
+
+@pytest.mark.parametrize("v", [2, 3, 4])
+@pytest.mark.parametrize("orders", sorted(ANY_2))
+def test_sides_take_turns_among_the_clips_of_a_video(v, orders):
+    clips = tiny_clips(v=v, t=7)
+    found = ViewsConfig("full")(clips, orders)
+    assert found.shape == (4, v, 3, 5, 6, 6)
+    for i in range(v):
+        t = [clips[:, i, :, k : k + 5] for k in range(3)]
+        expected = (t[0], t[1] - t[0], t[2] - 2 * t[1] + t[0])[orders[i % 2]]
+        torch.testing.assert_close(found[:, i], expected)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("how", ["none", "slow", "eig"])
+@pytest.mark.parametrize("still", [False, True])
+def test_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(objective, how, still):
+    clips = tiny_clips(t=7)
+    if still:
+        clips = clips[..., :1, :, :].expand_as(clips)
+    for orders in ((1, 0), (1, 2), (2, 2)):
+        method = tiny_method(objective, how).train()
+        losses = method(ViewsConfig("full")(clips, orders), level="both").parts
+        sum(losses.values()).backward()
+        assert all(loss.isfinite() for loss in losses.values())
+        assert all(w.grad.isfinite().all() for w in method.trainable().values())

@@ -1,0 +1,120 @@
+"""The constants of ViDiDi's appendix E, the rows of its tables, and their debug twins."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from stillmotion.config import differences
+from stillmotion.data.augment import Augment, augment
+from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.method import Method
+from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.methods.vicreg import VICRegConfig
+from stillmotion.methods.views import ViewsConfig
+from stillmotion.recipes import recipe, recipe_names
+from stillmotion.recipes.vididi import NETWORKS, SCHEDULES, VIDIDI
+
+BASELINES = {"simclr": "simclr", "byol": "byol", "vic": "vicreg"}
+TABLE_1 = [f"{data}-vididi-{m}-r3d_18" for data in ("ucf101", "k400", "k200") for m in BASELINES]
+TABLE_2 = [f"ucf101-vididi-vic-{net}" for net in ("r2plus1d_18", "mc3_18", "s3d")]
+TABLE_6 = [f"ucf101-vididi-{schedule}" for schedule in SCHEDULES]
+
+
+def changed(name: str, base: str) -> list[str]:
+    """The fields in which a recipe is not its base."""
+    left, right = (replace(recipe(n), recipe="") for n in (base, name))
+    return [line.split(":")[0] for line in differences(left, right)]
+
+
+def test_every_row_of_a_table_has_a_name_and_a_debug_twin() -> None:
+    names = set(recipe_names())
+    assert {*TABLE_1, *TABLE_2, *TABLE_6} <= names
+    for name in VIDIDI:
+        assert f"debug-{name.partition('-')[2]}" in names
+    assert {f"debug-vididi-{name}" for name in (*BASELINES, *SCHEDULES, "bod-simclr")} <= names
+
+
+def test_a_baseline_differs_in_its_views_alone() -> None:
+    for variant, baseline in BASELINES.items():
+        for data in ("ucf101", "k400", "k200"):
+            for net in NETWORKS:
+                pair = f"{data}-vididi-{variant}-{net}", f"{data}-{baseline}-{net}"
+                assert changed(*pair) == ["method.views.schedule"]
+                assert [recipe(name).method.views.schedule for name in pair] == ["full", "base"]
+        assert changed(f"demo-vididi-{variant}", f"demo-{baseline}") == ["method.views.schedule"]
+    for schedule in SCHEDULES:
+        assert recipe(f"ucf101-vididi-{schedule}").method.views == ViewsConfig(schedule)
+        assert changed(f"ucf101-vididi-{schedule}", "ucf101-vicreg-r3d_18") == ["method.views.schedule"] * (
+            schedule != "base"
+        )
+
+
+def test_rows_are_trained_as_in_appendix_e() -> None:
+    for name in VIDIDI:
+        config = recipe(name)
+        data, optim = config.data, config.optim
+        assert (data.frames, data.stride, data.size, data.clips, data.split) == (8, 3, 112, 2, "train")
+        assert data.kind == ("k200" if name.startswith("k200-") else "auto")
+        assert (optim.name, optim.lr, optim.lr_batch, optim.weight_decay, optim.epochs) == ("lars", 1.2, 0, 1e-6, 400)
+        assert optim.batch == (256 if name.startswith("k400-") else 64)
+        assert optim.warmup_epochs == (10 if "byol" in name else 0)
+        assert config.solver.how == ("first-order" if "-bod-" in name else "plain")
+
+
+def test_heads_and_objectives_are_those_of_appendix_e() -> None:
+    heads = {"simclr": (3, 2048, 128), "byol": (2, 4096, 256), "vic": (3, 2048, 2048)}
+    objectives = {
+        "simclr": SimCLRConfig(temperature=0.1, negatives="side"),
+        "byol": BYOLConfig(momentum=0.99, hidden=4096),
+        "vic": VICRegConfig(invariance=1.0, variance=1.0, covariance=0.05),
+    }
+    for name, head in heads.items():
+        method = recipe(f"ucf101-vididi-{name}-r3d_18").method
+        assert (method.model.layers, method.model.hidden, method.model.width) == head
+        assert method.model.norm
+        assert method.objective == objectives[name]
+
+
+def test_networks_have_the_papers_widths() -> None:
+    with torch.device("meta"):  # shapes only
+        for net in NETWORKS:
+            method = Method(recipe(f"ucf101-vididi-byol-{net}").method)
+            assert method.online.backbone.width == (1024 if net == "s3d" else 512)
+            predictor = method.objectives["whole"].predictor.layers
+            assert (predictor[0].out_features, predictor[-1].out_features) == (4096, 256)
+            assert sum(isinstance(layer, torch.nn.BatchNorm1d) for layer in predictor) == 1
+
+
+def test_the_augmentation_is_that_of_appendix_e() -> None:
+    assert augment(recipe("ucf101-vididi-vic-r3d_18").data.augment, size=112) == Augment(
+        size=112,
+        area=(0.08, 1.0),
+        ratio=(3 / 4, 4 / 3),
+        flip=0.5,
+        jitter=(0.2, 0.2, 0.2, 0.05),
+        jitter_p=0.8,
+        gray=0.5,
+        blur_p=0.5,
+        blur_sigma=(0.1, 2.0),
+        blur_kernel=3,
+        short_side=150,
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in VIDIDI if name.startswith("ucf101-")])
+def test_a_debug_twin_is_the_same_point_of_the_grid_and_computes_its_losses(name: str) -> None:
+    row, twin = recipe(name), recipe(name.replace("ucf101-", "debug-"))
+    for field in ("views", "split", "prediction"):
+        assert getattr(twin.method, field) == getattr(row.method, field)
+    assert type(twin.method.objective) is type(row.method.objective)
+    assert (twin.solver, twin.data.path) == (row.solver, "synthetic")
+    assert twin.optim.epochs == 4  # all four steps of Algorithm 1
+    torch.manual_seed(0)
+    views, method = twin.method.views, Method(twin.method)
+    clips = views(torch.randn(3, 2, 3, 6 + views.extra, 16, 16), views.orders(seed=0, epoch=0, step=0))
+    level = "outer" if twin.solver.how == "plain" else "both"
+    losses = method(clips, level=level).parts  # type: ignore[arg-type]
+    assert all(value.isfinite() for value in losses.values())

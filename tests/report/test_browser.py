@@ -1,0 +1,76 @@
+"""The report in a real browser, where there is one."""
+
+import pytest
+from browser import chromium, new_page
+from debug_videos import write_classes
+
+from stillmotion.report.blocks import Section, Table
+from stillmotion.report.explain import explain
+from stillmotion.report.page import run_report, write_page
+
+pytestmark = pytest.mark.skipif(
+    chromium() is None, reason="no chromium here: apt-get install chromium lets this test open reports in a browser"
+)
+
+ROWS = [["b", "10", "0.5 (0.4–0.6)"], ["a", "9", ""], ["c", "−2", "0.25"]]
+COLUMN = "[...document.querySelectorAll('tbody tr')].map(row => row.cells[{}].textContent)"
+CLICK = "document.querySelectorAll('th')[{}].click()"
+LOADED = """
+Promise.all([...document.querySelectorAll("img")].map(async image => {
+  image.loading = "eager";
+  await image.decode();
+  return image.naturalWidth;
+}))
+"""
+PLAYABLE = """
+Promise.all([...document.querySelectorAll("video")].map(video => new Promise((done, failed) => {
+  if (video.readyState >= 2) done(video.videoWidth);
+  video.addEventListener("loadeddata", () => done(video.videoWidth));
+  video.addEventListener("error", () => failed(video.error.message));
+})))
+"""
+
+
+def test_tables_sort_by_a_click_on_their_heading(tmp_path):
+    file = write_page(tmp_path / "page.html", "T", [Section("S", [Table(["name", "count", "score"], ROWS)])])
+    with new_page() as page:
+        page.open(file)
+        assert page.evaluate(COLUMN.format(0)) == ["b", "a", "c"]
+        page.evaluate(CLICK.format(0))
+        assert page.evaluate(COLUMN.format(0)) == ["a", "b", "c"]
+        page.evaluate(CLICK.format(1))
+        assert page.evaluate(COLUMN.format(1)) == ["−2", "9", "10"]  # numbers, not letters
+        page.evaluate(CLICK.format(1))
+        assert page.evaluate(COLUMN.format(1)) == ["10", "9", "−2"]
+        headings = "[...document.querySelectorAll('th')].map(head => head.getAttribute('aria-sort'))"
+        assert page.evaluate(headings) == ["none", "descending", "none"]
+        page.evaluate(CLICK.format(2))
+        assert page.evaluate(COLUMN.format(0)) == ["c", "b", "a"]  # what is empty comes last
+        assert page.errors == []
+
+
+def test_a_runs_report_with_what_explain_found_loads_whole(run, tmp_path):
+    videos = write_classes(tmp_path / "videos", videos=1, frames=14, size=24)
+    explain(run, videos, run / "explain", stride=1, tubes=True)
+    with new_page() as page:
+        for file in (run_report(run), run / "explain" / "report.html"):
+            page.open(file)
+            widths = page.evaluate(LOADED)
+            assert widths
+            assert min(widths) > 0
+            sizes = page.evaluate(PLAYABLE)
+            assert len(sizes) == 4  # Grad-CAM and tubes of two videos
+            assert min(sizes) > 0
+            assert page.evaluate("[...document.querySelectorAll('svg')].every(s => s.getBBox().width > 0)")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.errors == []
+
+
+def test_a_broken_page_is_noticed(tmp_path):
+    file = tmp_path / "bad.html"
+    file.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.error('one'); missing()</script>")
+    with new_page() as page:
+        page.open(file)
+        told = " ".join(page.errors)
+    for word in ("fetched", "one", "missing is not defined"):
+        assert word in told

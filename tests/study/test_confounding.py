@@ -1,0 +1,124 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stillmotion.errors import StillmotionError
+from stillmotion.study import confounding as module
+from stillmotion.study.confounding import LOSSES, SETTINGS, Study, confounding, run_file, training_clips
+from stillmotion.study.two_stream import Clips
+
+TINY = Study(
+    values=(2, 2, 2, 2), videos=48, probe_videos=24, frames=3, width=2, embedding=4, steps=3, batch=4, probes=2
+)
+SEMANTICS = {"color", "shape", "brightness", "trajectory"}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A whole study, as short as can be, and what it returned."""
+    out = tmp_path_factory.mktemp("study")
+    lines = []
+    results = confounding(out, TINY, seeds=1, processes=2, told=lines.append)
+    assert len(lines) == 6
+    return out, results
+
+
+def test_every_setting_loss_and_seed_has_its_accuracies_and_series(study):
+    out, results = study
+    written = json.loads((out / "results.json").read_text())
+    assert (out / "report.html").exists()
+    assert written == results
+    keys = {(run["setting"], run["loss"], run["seed"]) for run in written["runs"]}
+    assert keys == {(s, loss, seed) for s in SETTINGS for loss in LOSSES for seed in (0,)}
+    for run in written["runs"]:
+        assert set(run["accuracy"]) == set(run["untrained"]) == SEMANTICS
+        assert {len(run["gradient_norms"][stream]) for stream in ("static", "dynamic")} == {3}
+        assert run["steps"] == [0, 2, 3]
+        assert all(series[0] == run["untrained"][f] for f, series in run["accuracy_series"].items())
+        assert all(series[-1] == run["accuracy"][f] for f, series in run["accuracy_series"].items())
+
+
+def test_a_study_goes_on_where_it_stopped_and_ends_the_same(study, tmp_path):
+    out, results = study
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    run_file(copy, "none", "decoupled", 0).unlink()
+    marked = json.loads(run_file(copy, "none", "unified", 0).read_text()) | {"seconds": 1e6}
+    run_file(copy, "none", "unified", 0).write_text(json.dumps(marked))
+    lines = []
+    again = confounding(copy, TINY, seeds=1, processes=1, told=lines.append)
+    assert len(lines) == 1
+    assert again["core_seconds"] > 1e6
+    for first, second in zip(results["runs"], again["runs"], strict=True):
+        assert first | {"seconds": 0} == second | {"seconds": 0}
+
+
+def test_another_study_is_not_mixed_in(study):
+    out, _ = study
+    with pytest.raises(StillmotionError, match=r"holds another study \(temperature 0\.2 instead of 0\.5"):
+        confounding(out, Study(**(vars(TINY) | {"temperature": 0.5})))
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"values": (5, 2, 2, 2)}, "color has 5 values"),
+        ({"strength": 2.0}, "strength is 2.0"),
+        ({"batch": 4000}, "batch is 4000"),
+        ({"frames": 1}, "frames is 1"),
+        ({"steps": 0}, "steps is 0"),
+        ({"lr": 0.0}, "lr 0.0"),
+        ({"probe_videos": 3}, "probe_videos is 3"),
+    ],
+)
+def test_impossible_conditions_are_named(option, words):
+    with pytest.raises(StillmotionError, match=words):
+        Study(**option)
+
+
+def labelled(*rows):
+    names = ("color", "shape", "brightness", "trajectory")
+    labels = dict(zip(names, np.array(rows).T, strict=True))
+    return Clips(torch.zeros(len(rows), 1), torch.zeros(len(rows), 1), labels)
+
+
+def test_redrawn_positives_share_all_semantics_and_are_never_the_anchor():
+    rng = np.random.default_rng(0)
+    rows = rng.integers(2, size=(64, 4))
+    draw = module._pairs(Study(videos=64, batch=16), labelled(*rows), rng)
+    met = set()
+    for _ in range(50):
+        anchors, positives = draw().reshape(16, 2).T
+        assert len(set(anchors)) == 16
+        assert (anchors != positives).all()
+        assert (rows[anchors] == rows[positives]).all()
+        met |= set(zip(anchors.tolist(), positives.tolist(), strict=True))
+    alike = {(i, j) for i in range(64) for j in range(64) if i != j and (rows[i] == rows[j]).all()}
+    assert len(met) > 0.7 * len(alike)
+
+
+def test_too_few_alike_videos_are_named():
+    rows = [(i & 1, i >> 1 & 1, i >> 2 & 1, 0) for i in range(8)]
+    with pytest.raises(StillmotionError, match="0 of 8 videos share their semantics"):
+        module._pairs(Study(videos=8, batch=4), labelled(*rows), np.random.default_rng(0))
+
+
+def test_windows_are_two_clips_of_one_video():
+    clips = training_clips(Study(**(vars(TINY) | {"views": "windows", "videos": 6})), "none", 0)
+    assert clips.frames.shape[0] == clips.motion.shape[0] == 12
+    assert all((y[:6] == y[6:]).all() for y in clips.labels.values())
+    rows = module._pairs(Study(views="windows", videos=6, batch=4), clips, np.random.default_rng(0))()
+    assert ((rows[1::2] - rows[::2]) == 6).all()
+
+
+def test_a_decoupled_stream_has_the_gradient_it_has_alone():
+    torch.manual_seed(0)
+    static, dynamic = (torch.randn(5, 2, 4, requires_grad=True) for _ in range(2))
+    (alone,) = torch.autograd.grad(module._loss("decoupled", static, dynamic.detach() * 0 + 1.0, 0.2), static)
+    (beside,) = torch.autograd.grad(module._loss("decoupled", static, dynamic, 0.2), static)
+    torch.testing.assert_close(alone, beside)
+    (unified,) = torch.autograd.grad(module._loss("unified", static, dynamic, 0.2), static)
+    assert not torch.allclose(unified, beside)

@@ -1,0 +1,94 @@
+import csv
+
+import numpy as np
+import pytest
+from swept import results
+
+from stillmotion.report.sweep import sweep_report
+from stillmotion.study.statistics import margin
+from stillmotion.study.table import (
+    Claim,
+    claim_rows,
+    columns,
+    judged,
+    lines,
+    margins,
+    markdown,
+    table,
+    untrained_rows,
+    values,
+    write_csv,
+)
+
+
+def test_cells_are_mean_and_deviation_over_seeds_as_numpy_has_them(tmp_path):
+    found = results()
+    assert columns(found) == ["light", "motion", "average", "seconds", "memory"]
+    header, rows = table(found)
+    assert header == ["optim.lr", "light", "motion", "average", "s/step", "MiB"]
+    light = found["points"]["b"]["accuracy"]["whole"]["light"]
+    assert rows[1][1].startswith(f"{np.mean(light):.3f} ± {np.std(light, ddof=1):.3f}")
+    assert rows[0] == ["a", "0.600 ± 0.141", "0.300 ± 0.000", "0.450 ± 0.071", "0.200 ± 0.141", "8.0"]
+    assert rows[2] == ["untrained", "0.500 ± 0.141", "0.300 ± 0.141", "0.400 ± 0.141", "", ""]
+
+    write_csv(tmp_path / "results.csv", found)
+    with (tmp_path / "results.csv").open() as file:
+        head, *body = csv.reader(file)
+    assert head[:3] == ["optim.lr", "light mean", "light std"]
+    assert [float(x) for x in body[1][1:3]] == pytest.approx([np.mean(light), np.std(light, ddof=1)])
+    assert [row[0] for row in body] == ["a", "b", "untrained"]
+
+
+def test_a_star_stands_where_a_point_leaves_the_margin_of_its_column():
+    found = results()
+    found["margin"] = {"light": 0.3, "motion": 0.2, "average": None, "seconds": 0.0, "memory": 0.0}
+    assert [cell.endswith("*") for cell in table(found)[1][1]] == [False, True, False, False, False, False]
+    assert margins(found)["light"] == margin(np.array([values(found, p, "light") for p in "ab"]))
+
+
+def test_untrained_networks_that_differ_have_rows_of_their_own():
+    found = results()
+    found["points"]["b"]["untrained"] = {"whole": {"light": [0.1, 0.1], "motion": [0.1, 0.1], "average": [0.1, 0.1]}}
+    assert list(untrained_rows(found)) == ["untrained, a", "untrained, b"]
+
+
+def test_a_claim_is_judged_by_the_column_it_is_about():
+    found = results()
+    found["margin"] = dict.fromkeys(columns(found), 0.2)
+    more = judged(Claim("b sees more", "b", "a", source="Table 1"), found)
+    assert more["difference"] == pytest.approx(0.25)
+    assert more["verdict"] == "agrees"
+    assert judged(Claim("a sees more light", "a", "b", of="light"), found)["verdict"] == "differs"
+    assert judged(Claim("a is slower", "a", "b", of="seconds"), found)["verdict"] == "within noise"
+    assert judged(Claim("as large", "a", "b", of="memory", same=True), found)["verdict"] == "agrees"
+    header, (row,) = claim_rows(found | {"claims": [more]})
+    assert dict(zip(header, row, strict=True)) == {
+        "claim": "b sees more",
+        "source": "Table 1",
+        "of": "average",
+        "here": "0.700, 0.450",
+        "difference": "+0.250",
+        "noise": "0.200",
+        "verdict": "agrees",
+    }
+
+
+def test_text_and_markdown_have_a_line_for_each_row():
+    assert [line.split()[0] for line in lines(results())] == ["optim.lr", "a", "b", "untrained", "whole"]
+    assert markdown(["x", "y"], [["1", "2"]]) == ["| x | y |", "| --- | --- |", "| 1 | 2 |"]
+
+
+def test_the_page_shows_the_table_the_claims_and_what_was_typed(tmp_path):
+    found = results()
+    found["claims"] = [judged(Claim("b sees more", "b", "a", source="Table 1"), found)]
+    html = sweep_report(tmp_path, found).read_text()
+    for words in (
+        "Sweep: a try",
+        "0.600 ± 0.141",
+        "b sees more",
+        "stillmotion study sweep --over optim.lr",
+        "runs/b-1",
+    ):
+        assert words in html
+    assert html.count("<svg") == 2
+    assert "Beside the paper" not in sweep_report(tmp_path, found | {"claims": []}).read_text()
