@@ -48,7 +48,8 @@ class PairDataset(ClipDataset):
         if self.pairs:
             epoch %= self.pairs
         if self.known is not None and self.known.has(index, epoch):
-            size = self.augment.size  # type: ignore[union-attr]
+            assert isinstance(self.augment, Augment)
+            size = self.augment.size
             return {"clips": torch.zeros(1, 3, 2, size, size), "index": index, "broken": []}
         return super().__getitem__((epoch, index))
 

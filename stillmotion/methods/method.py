@@ -36,7 +36,7 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        backbone: slow_r50, r3d_18, r2plus1d_18, mc3_18, s3d, s3d_g, c3d, vit_b, small_resnet3d or small_vit.
+        backbone: slow_r50, r3d_18, r2plus1d_18, mc3_18, s3d, s3d_g, c3d, i3d, vit_b, small_resnet3d or small_vit.
         channels: of small_resnet3d's stages; empty takes its own.
         weights: a file to start the backbone from.
         width: M, channels of the embedding.

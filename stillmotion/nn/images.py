@@ -144,15 +144,18 @@ class ImageTokens(nn.Module):
     @contextlib.contextmanager
     def _placed(self, grid: Tensor) -> Iterator[None]:
         """The model asks for its positions and is given these, (N, P) or (B, N, P)."""
+        answer: Callable[..., Any]
         if self.rotary:
             place: nn.Module = self.model.rope_embeddings  # type: ignore[assignment]
-            name, answer = "forward", self._turns(grid)
+            name = "forward"
+            answer = self._turns(grid)
         else:
             place = self.model.embeddings  # type: ignore[assignment]
             prefix = self._table()[: self._prefix()].to(grid.dtype)
             grid = grid if grid.ndim == 3 else grid[None]
             whole = torch.cat([prefix.expand(len(grid), -1, -1), grid], dim=1)
-            name, answer = "interpolate_pos_encoding", lambda *given: whole
+            name = "interpolate_pos_encoding"
+            answer = lambda *given: whole  # noqa: E731
         setattr(place, name, answer)
         try:
             yield

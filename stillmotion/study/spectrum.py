@@ -20,6 +20,7 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 
 Layers = Literal[1, 2]
+LAYERS: tuple[Layers, ...] = (1, 2)
 RESULTS = "results.json"
 _SMALL = 0.2  # what the first of two layers starts at, over a random matrix
 
@@ -102,7 +103,7 @@ def train_projection(pairs: Pairs, strength: float, *, layers: Layers = 1, seed:
         loss.backward()
         return loss
 
-    solver.step(closure)  # type: ignore[arg-type]
+    solver.step(closure)
     weights = [weight.detach() for weight in weights]
     return weights[0] if layers == 1 else weights[1] @ weights[0]
 
@@ -160,10 +161,10 @@ def spectrum(
     variances = study.scale * torch.linspace(0.05, 1.95, study.directions, dtype=torch.float64)
     points, total = [], 2 * study.seeds * len(study.strengths)
     for strength in study.strengths:
-        for layers in (1, 2):
+        for layers in LAYERS:
             for seed in range(study.seeds):
                 pairs = make_pairs(variances, pairs=study.pairs, seed=seed)
-                trained = train_projection(pairs, strength * study.scale, layers=layers, seed=seed)  # type: ignore[arg-type]
+                trained = train_projection(pairs, strength * study.scale, layers=layers, seed=seed)
                 found = shrinkage(trained, pairs.basis)
                 wanted = predicted(variances, strength * study.scale)
                 points.append(

@@ -7,18 +7,8 @@ import pytest
 from commands import Command, two_ranks, wait_for_steps
 from safetensors.torch import load_file
 
-SMALL = [
-    "--data.synthetic.videos",
-    "4",
-    "--data.size",
-    "16",
-    "--data.synthetic.size",
-    "16",
-    "--optim.batch",
-    "2",
-    "--train.threads",
-    "1",
-]
+SMALL = ("--data.synthetic.videos", "4", "--data.synthetic.size", "16", "--data.size", "16")
+SMALL += ("--optim.batch", "2", "--train.threads", "1")
 
 
 def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):

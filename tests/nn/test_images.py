@@ -5,6 +5,8 @@ import torch
 from tiny_models import save_model
 
 from stillmotion.errors import StillmotionError
+from stillmotion.functional.cycle import cycle_accuracy
+from stillmotion.functional.positions import cut_windows, resize_grid
 from stillmotion.nn.images import FAMILIES, ImagesConfig, TokensBackbone, load_images, random_images
 from stillmotion.nn.originals import load_original
 
@@ -72,6 +74,18 @@ def test_frames_and_positions_that_are_turned_together_give_turned_tokens(family
         plain = images.tokens(x).unflatten(1, (4, 4))
         turned = images.tokens(x.flip(2), images.positions(4, 4).flip(0)).unflatten(1, (4, 4))
     torch.testing.assert_close(turned, plain.flip(1), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["dinov2", "ijepa"])
+def test_positions_alone_bring_patches_back_unless_they_are_augmented(family):
+    """The shortcut: on a frame without any content, only positions tell patches apart."""
+    images, blank = tiny(family), torch.zeros(1, 3, 32, 32)
+    spread = 20 * images.positions(4, 4)
+    window = cut_windows(resize_grid(spread, 44, 44), [(30, 12)], 4, 4)
+    with torch.no_grad():
+        seen, moved = images.tokens(blank, spread), images.tokens(blank, window)
+    assert cycle_accuracy(seen, seen, seen).item() == 1
+    assert cycle_accuracy(seen, seen, moved).item() <= 0.25
 
 
 def test_tokens_after_a_block_are_that_blocks(tmp_path):
@@ -181,5 +195,5 @@ def test_a_file_that_is_no_checkpoint_of_the_family_is_named(tmp_path):
     torch.save({"state_dict": {"conv.weight": torch.zeros(2)}}, tmp_path / "x.pth")
     with pytest.raises(StillmotionError, match="no patch_embed"):
         load_original(tmp_path / "x.pth", "ibot")
-    with pytest.raises(StillmotionError, match="--images.family"):
+    with pytest.raises(StillmotionError, match=r"--images\.family"):
         load_images(ImagesConfig(path=str(tmp_path / "x.pth")))
