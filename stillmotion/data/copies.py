@@ -117,11 +117,14 @@ class _Job:
     out: Path
     copier: Copier
 
+    def partial(self, path: str) -> Path:
+        """Where a copy is written before it is whole."""
+        return (self.out / path).with_name(f".{PurePath(path).name}.part")
+
     def run(self, index: int, path: str) -> Copied:
         """Copies one video: written beside its place under another name, then moved there whole."""
         started = time.monotonic()
-        target = self.out / path
-        partial = target.with_name(f".{target.name}.part")
+        target, partial = self.out / path, self.partial(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         source = self.data.name(index)
         try:
@@ -159,6 +162,8 @@ def _run(job: _Job, todo: list[tuple[int, str]], processes: int) -> Iterator[Cop
             yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
+        for _, path in todo:  # what a worker that was ended in the midst of a copy left behind
+            remove(job.partial(path))
 
 
 def _target_paths(data: VideoSet, suffix: str) -> list[str]:
