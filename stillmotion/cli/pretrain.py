@@ -26,7 +26,8 @@ def pretrain_command(args: list[str]) -> None:
     """
     from stillmotion.config import Config
     from stillmotion.recipes import recipe, recipe_names
-    from stillmotion.train.loop import Interrupted, pretrain
+    from stillmotion.train.loop import pretrain
+    from stillmotion.train.run import Interrupted
 
     if "--list" in args:
         print("\n".join(recipe_names()))

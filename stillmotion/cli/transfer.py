@@ -27,7 +27,7 @@ def transfer_command(args: list[str]) -> None:
     changes single ones. The run folder is an encoder: give it to propagate, retrieve, probe, embed or geometry.
     """
     from stillmotion.recipes.transfer import transfer_recipe, transfer_recipe_names
-    from stillmotion.train.loop import Interrupted
+    from stillmotion.train.run import Interrupted
     from stillmotion.train.transfer import transfer
     from stillmotion.train.transfer_config import TransferConfig
 

@@ -27,8 +27,9 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.probe import RESULTS, probe
 from stillmotion.methods.method import Method
 from stillmotion.train.log import read_metrics
-from stillmotion.train.loop import Interrupted, pretrain
+from stillmotion.train.loop import pretrain
 from stillmotion.train.memory import peak_memory
+from stillmotion.train.run import Interrupted
 from stillmotion.train.solve import solve
 
 COST = "cost.json"

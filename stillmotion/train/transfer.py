@@ -1,11 +1,9 @@
-"""Training of a projection on frozen tokens: the loop of `transfer`.
+"""Training of a projection on frozen tokens.
 
 Everything random is a function of (seed, epoch, video), so that a run resumes bit for bit with no generator to restore.
 """
 
-import json
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,18 +15,19 @@ from torch import Tensor, nn
 
 from stillmotion import distributed
 from stillmotion.config import DataConfig
-from stillmotion.data.loader import ClipLoader
+from stillmotion.data.loader import Batch, ClipLoader
 from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
-from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.errors import StillmotionError
 from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
 from stillmotion.methods.transfer import Transfer
 from stillmotion.nn.images import load_images
-from stillmotion.optim.optimizers import build_optimizer, learning_rate
+from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.train import checkpoint
 from stillmotion.train.folder import open_folder
 from stillmotion.train.log import RunLog
-from stillmotion.train.loop import Interrupted, open_videos
-from stillmotion.train.process import choose_device, stop_signals
+from stillmotion.train.loop import open_videos
+from stillmotion.train.process import choose_device
+from stillmotion.train.run import Run, bad_numbers, shared_loader
 from stillmotion.train.transfer_config import TransferConfig
 
 TOKENS = "tokens"
@@ -49,16 +48,19 @@ def transfer(config: TransferConfig, out: str | Path, *, cache: str | Path | Non
     try:
         if config.train.threads:
             torch.set_num_threads(config.train.threads)
-        return _Run(config, Path(out), device, cache).train()
+        return _Transferring(config, Path(out), device, cache).train()
     finally:
         distributed.stop()
 
 
-class _Run:
-    """What a run holds: the frozen model, the projection, its optimiser, pairs of frames, and how far it is."""
+class _Transferring(Run):
+    """The frozen model, the projection, its optimiser and pairs of frames."""
+
+    method: Transfer
 
     def __init__(self, config: TransferConfig, folder: Path, device: torch.device, cache: str | Path | None) -> None:
-        self.config, self.folder, self.device = config, folder, device
+        super().__init__(folder, device, config.optim, config.train)
+        self.config, self.counted = config, config.optim.batch
         data = config.data
         images = load_images(config.images)
         self.grid = images.grid(data.size, data.size)
@@ -69,45 +71,18 @@ class _Run:
         open_folder(folder, config)
         self.store = self._token_store(cache or folder / TOKENS) if config.keeps_tokens else None
         self.loader = self._pairs()
-        self.steps_per_epoch = self.loader.steps_per_epoch
-        self.total = self.steps_per_epoch * config.optim.epochs
         torch.manual_seed(config.train.seed)
         self.method = Transfer(images.width, config.method).to(device)
         self.weights = dict(self.method.projection.named_parameters())
         self.optimizer = build_optimizer(self.weights, config.optim, betas=_BETAS)
-        self.done = 0
-        self.broken: dict[str, str] = {}
         state = checkpoint.load_state(folder)
         if state is not None:
-            self._resume(state)
+            self.resume(state)
 
-    def train(self) -> Path:
-        config = self.config
-        log = RunLog(self.folder, total=self.total, start=self.done, show=distributed.rank() == 0)
-        with log, stop_signals(self.device) as request:
-            if self.done:
-                log.say(f"resuming {self.folder} at step {self.done} of {self.total}")
-            while self.done < self.total:
-                epoch, inside = divmod(self.done, self.steps_per_epoch)
-                for batch in self.loader.epoch(epoch, start_step=inside):
-                    self._note_broken(batch, log)
-                    numbers = self._step(batch, epoch)
-                    last = self.done == self.total
-                    written = last or self.done % config.train.log_every == 0
-                    log.step(self.done, config.optim.batch, numbers if written else None)
-                    stop = request.agreed()
-                    if stop or last or self.done % config.train.checkpoint_every == 0:
-                        self._save()
-                    if stop and not last:
-                        raise Interrupted(f"stopped at step {self.done} of {self.total}; the same command resumes it")
-            self._tell_broken(log)
-        return self.folder
-
-    def _step(self, batch: dict[str, Any], epoch: int) -> dict[str, float]:
-        """Move the projection by one batch; the numbers worth writing down."""
-        rate = learning_rate(self.config.optim, self.done / self.steps_per_epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+    def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        batch = next(batches)
+        self.note_broken(batch, log)
+        rate = self.set_rate()
         first, second, back = self._tokens(batch, epoch)
         found = self.method(first, second, back, self.grid)
         self.optimizer.zero_grad()
@@ -118,12 +93,9 @@ class _Run:
         distributed.average_([values])
         names = [*(f"loss/{name}" for name in found.parts), "cycle_accuracy", "gradient_norm"]
         numbers = dict(zip(names, values.tolist(), strict=True))
-        bad = [name for name, value in numbers.items() if not math.isfinite(value)]
+        bad = bad_numbers(numbers)
         if bad:
-            raise NonFiniteError(
-                f"step {self.done + 1}: {', '.join(bad)} is not finite (learning rate {rate:.2g}); "
-                f"{self._last_good()}. Lower --optim.lr or set --optim.clip 1"
-            )
+            raise self.not_finite(bad, rate, "Lower --optim.lr or set --optim.clip 1")
         self.optimizer.step()
         self.done += 1
         return numbers | {"lr": rate, "epoch": self.done / self.steps_per_epoch}
@@ -203,14 +175,8 @@ class _Run:
             pairs=data.pairs,
             known=self.store,
         )
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return ClipLoader(
-            dataset,
-            batch=config.optim.batch // world,
-            rank=distributed.rank(),
-            world=world,
-            seed=config.train.seed,
-            workers=data.workers if data.workers >= 0 else max(1, cores // world),
+        return shared_loader(
+            dataset, batch=config.optim.batch, parts=world, seed=config.train.seed, workers=data.workers
         )
 
     def _token_store(self, folder: str | Path) -> TokenStore:
@@ -226,48 +192,6 @@ class _Run:
             "positions": {} if places.crop == "none" else {"crop": places.crop, "ratio": places.ratio},
         }
         return TokenStore(folder, shape, about)
-
-    def _save(self) -> None:
-        for broken in distributed.gather_objects(self.broken):
-            self.broken.update(broken)
-        if distributed.rank() == 0:
-            state = {
-                "optimizer": self.optimizer.state_dict(),
-                "step": self.done,
-                "broken": self.broken,
-                "world": distributed.world(),
-            }
-            checkpoint.save(self.folder, self.method, state)
-        distributed.barrier()
-
-    def _resume(self, state: dict[str, Any]) -> None:
-        if state["world"] != distributed.world():
-            raise StillmotionError(
-                f"{self.folder} was trained on {state['world']} processes and cannot go on with "
-                f"{distributed.world()}; the same number resumes it bit for bit"
-            )
-        self.method.load_state_dict(state["module"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.done, self.broken = state["step"], dict(state["broken"])
-
-    def _last_good(self) -> str:
-        state = checkpoint.load_state(self.folder)
-        where = f"{self.folder / checkpoint.WEIGHTS} of step {state['step']}" if state else "none was written yet"
-        return f"last good checkpoint: {where}"
-
-    def _note_broken(self, batch: dict[str, Any], log: RunLog) -> None:
-        for name, reason in batch["broken"]:
-            if name not in self.broken:
-                self.broken[name] = reason
-                log.say(f"unreadable, skipped: {reason}")
-
-    def _tell_broken(self, log: RunLog) -> None:
-        if distributed.rank() == 0:
-            (self.folder / "broken.json").write_text(json.dumps(self.broken, indent=1))
-        if self.broken:
-            log.say(f"{len(self.broken)} unreadable videos were skipped (broken.json says why):")
-            for name in sorted(self.broken):
-                log.say(f"  {name}")
 
 
 def _stamps(path: str) -> Iterator[tuple[str, int, int]]:

@@ -14,8 +14,8 @@ from stillmotion.methods.transfer import PositionsConfig
 from stillmotion.recipes.transfer import transfer_recipe
 from stillmotion.train import transfer as module
 from stillmotion.train.log import read_metrics
-from stillmotion.train.loop import Interrupted
 from stillmotion.train.process import StopRequest
+from stillmotion.train.run import Interrupted
 from stillmotion.train.transfer import transfer
 
 
@@ -163,7 +163,7 @@ def test_fixed_windows_belong_to_a_pair_and_new_ones_to_an_epoch(tmp_path):
     for fixed, same in ((2, True), (0, False)):
         config = small(pairs=2, positions=PositionsConfig(fixed=fixed))
         with one_core():
-            run = module._Run(config, tmp_path / str(fixed), torch.device("cpu"), None)
+            run = module._Transferring(config, tmp_path / str(fixed), torch.device("cpu"), None)
         windows = [run._windows(1, epoch) for epoch in (0, 1, 2)]
         assert len(windows[0]) == max(1, fixed)
         assert torch.equal(windows[0], windows[2]) == same
