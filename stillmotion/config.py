@@ -97,7 +97,11 @@ class Config:
 Kind = TypeVar("Kind")
 
 # Fields that older run folders lack: they were trained with what is now the default.
-_LATER = {(MethodConfig, "views"), (SimCLRConfig, "negatives")}
+_LATER = {
+    (MethodConfig, "views"),
+    (SimCLRConfig, "negatives"),
+    *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay")),
+}
 
 
 def to_json(value: Any) -> Any:

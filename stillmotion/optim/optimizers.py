@@ -1,8 +1,9 @@
 """Optimisers and the learning-rate schedule of the recipes."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -22,9 +23,12 @@ class OptimConfig:
         weight_decay: not on biases and norms.
         batch: videos per step over all processes.
         epochs: passes through the data; the cosine schedule ends with the last.
+        milestones: epochs at which the rate is multiplied by `gamma`, in place of the cosine.
+        gamma: the factor of each milestone.
         warmup_epochs: the rate rises linearly over these; the cosine is counted from epoch 0 all the same.
         warmup_lr: where the rise begins, scaled as `lr`.
         clip: largest gradient norm; 0 is no limit.
+        layer_decay: each stage of a backbone learns at this share of the next one's rate, in fine-tuning.
     """
 
     name: Literal["sgd", "lars", "adamw"] = "lars"
@@ -36,6 +40,9 @@ class OptimConfig:
     warmup_epochs: float = 35.0
     warmup_lr: float = 1e-3
     clip: float = 0.0
+    milestones: tuple[float, ...] = ()
+    gamma: float = 0.1
+    layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("batch", "epochs"):
@@ -43,6 +50,8 @@ class OptimConfig:
                 raise StillmotionError(f"optim.{name} is {getattr(self, name)}; it must be at least 1")
         if not self.lr > 0:
             raise StillmotionError(f"optim.lr is {self.lr}; it must be positive")
+        if not 0 < self.layer_decay <= 1:
+            raise StillmotionError(f"optim.layer_decay is {self.layer_decay}; it must lie above 0 and at most at 1")
 
     @property
     def scale(self) -> float:
@@ -51,28 +60,49 @@ class OptimConfig:
 
 
 def build_optimizer(
-    weights: dict[str, nn.Parameter], config: OptimConfig, *, betas: tuple[float, float] = (0.9, 0.999)
+    weights: dict[str, nn.Parameter],
+    config: OptimConfig,
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+    depth: Callable[[str], int] | None = None,
 ) -> torch.optim.Optimizer:
-    """The optimiser for these weights; vectors are neither decayed nor adapted. betas: of AdamW."""
-    matrices = [p for p in weights.values() if p.ndim > 1]
-    vectors = [p for p in weights.values() if p.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    """The optimiser for these weights; vectors are neither decayed nor adapted.
+
+    betas: of AdamW.
+    depth: how many stages lie above the weight of this name; its rate is `layer_decay` to that power.
+    """
+    parted: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for name, p in weights.items():
+        parted.setdefault((depth(name) if depth else 0, p.ndim > 1), []).append(p)
+    groups: list[dict[str, Any]] = []
+    for above, matrix in sorted(parted, key=lambda key: (key[0], not key[1])):
+        group = {"params": parted[above, matrix], "weight_decay": config.weight_decay if matrix else 0.0}
+        groups.append(group | {"share": config.layer_decay**above})
+        if config.name == "lars" and not matrix:
+            groups[-1]["adapt"] = False
     if config.name == "lars":
-        groups[1]["adapt"] = False
         return LARS(groups, lr=config.lr)
     if config.name == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=0.9, nesterov=True)
     return torch.optim.AdamW(groups, lr=config.lr, betas=betas)
 
 
-def learning_rate(config: OptimConfig, epoch: float) -> float:
-    """The rate at a fractional epoch: a linear warm-up into a cosine that is counted from epoch 0."""
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group its share of this rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("share", 1.0)  # checkpoints of older versions have no shares
 
-    def cosine(at: float) -> float:
+
+def learning_rate(config: OptimConfig, epoch: float) -> float:
+    """The rate at a fractional epoch: a linear warm-up into a cosine that is counted from epoch 0, or into steps."""
+
+    def course(at: float) -> float:
+        if config.milestones:
+            return config.lr * config.gamma ** sum(at >= milestone for milestone in config.milestones)
         return config.lr * 0.5 * (1 + math.cos(math.pi * at / config.epochs))
 
-    rate = cosine(epoch)
+    rate = course(epoch)
     if epoch < config.warmup_epochs:
         start = min(config.warmup_lr, config.lr)
-        rate = start + (cosine(config.warmup_epochs) - start) * epoch / config.warmup_epochs
+        rate = start + (course(config.warmup_epochs) - start) * epoch / config.warmup_epochs
     return rate * config.scale

@@ -14,7 +14,7 @@ from stillmotion import distributed
 from stillmotion.config import TrainConfig
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
 from stillmotion.errors import NonFiniteError, StillmotionError
-from stillmotion.optim.optimizers import OptimConfig, learning_rate
+from stillmotion.optim.optimizers import OptimConfig, learning_rate, set_rate
 from stillmotion.train import checkpoint
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import stop_signals
@@ -78,8 +78,7 @@ class Run:
     def set_rate(self) -> float:
         """Give the optimiser this step's learning rate."""
         rate = learning_rate(self.optim, self.done / self.steps_per_epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimizer, rate)
         return rate
 
     def not_finite(self, bad: list[str], rate: float, advice: str) -> NonFiniteError:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate
+from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
 
 PAPER = OptimConfig(lr=1.2, lr_batch=64, batch=64, epochs=200, warmup_epochs=35, warmup_lr=1e-3)
 
@@ -84,3 +84,26 @@ def test_rates_grow_with_the_batch_and_0_takes_them_as_they_are(epoch: float, ba
 @given(epoch=st.floats(0, 200))
 def test_the_rate_is_never_negative_nor_above_the_configured_one(epoch: float) -> None:
     assert -1e-12 <= learning_rate(PAPER, epoch) <= 1.2
+
+
+def test_milestones_take_the_place_of_the_cosine() -> None:
+    steps = OptimConfig(lr=0.2, lr_batch=0, epochs=100, warmup_epochs=0, milestones=(60, 80), gamma=0.1)
+    rates = [learning_rate(steps, epoch) for epoch in (0, 59.99, 60, 79.99, 80, 99)]
+    assert rates == pytest.approx([0.2, 0.2, 0.02, 0.02, 0.002, 0.002])
+
+
+def test_a_warm_up_rises_to_the_first_step() -> None:
+    steps = OptimConfig(lr=0.4, lr_batch=0, epochs=10, warmup_epochs=2, warmup_lr=0.0, milestones=(6,))
+    assert [learning_rate(steps, epoch) for epoch in (0, 1, 2, 6)] == pytest.approx([0.0, 0.2, 0.4, 0.04])
+
+
+@pytest.mark.parametrize("name", ["sgd", "lars", "adamw"])
+def test_stages_further_down_learn_at_a_decayed_rate(name: str) -> None:
+    of = weights()
+    config = OptimConfig(name=name, layer_decay=0.5)  # type: ignore[arg-type]
+    optimizer = build_optimizer(of, config, depth=lambda weight: 2 if weight.startswith("conv") else 0)
+    set_rate(optimizer, 0.8)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert {k: rates[id(p)] for k, p in of.items()} == pytest.approx(
+        {"conv": 0.2, "conv.bias": 0.2, "norm": 0.8, "linear": 0.8, "scale": 0.8}
+    )
