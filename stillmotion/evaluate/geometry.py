@@ -231,8 +231,13 @@ def _moments(middle: Tensor) -> tuple[float, Tensor, Tensor]:
 
 
 def _entry(value: float, drawn: np.ndarray) -> tuple[float, float, float]:
-    low, high = np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    return float(value), float(low), float(high)
+    """The value and its interval, which is as wide as the draws spread and lies round the value.
+
+    A largest radius and a rank are smaller in a draw, which holds fewer different videos, than in the whole: the draws'
+    own percentiles would lie beside the value.
+    """
+    low, high = np.quantile(drawn - drawn.mean(), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    return float(value), float(value + low), float(value + high)
 
 
 def _videos(
