@@ -1,77 +1,69 @@
-"""UCF101, HMDB51, Kinetics and SSv2 as they are published: their own folders, file names and split files.
+"""UCF101, HMDB51, Kinetics, SSv2, Gym99 and Diving48 as they are published: their own folders, names and lists.
 
 Videos are found by name without suffix, so that re-encoded copies serve too. What a split lists but the disk lacks
 (dead links, part of the classes) is left out and named in `missing`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stillmotion.data.paths import UNKNOWN, PathSet, find_videos, read_rows
 from stillmotion.errors import StillmotionError
 
 
-class _Listed(PathSet):
-    """The videos of a split that are there.
+class Listing(NamedTuple):
+    """What a published list says: of each video the names it may have, without suffix, and its label; all classes.
 
-    entries: the names a video may have, without suffix, and its label. A name is a path below root, or only its end.
+    A name is a path below the set's folder, or the end of one.
     """
 
-    def __init__(self, root: str | Path, entries: Iterable[tuple[Sequence[str], int]], classes: list[str]) -> None:
-        root = Path(root)
-        found: dict[str, Path] = {}
-        for path in find_videos(_existing(root)):
-            bare = path.with_suffix("") if path.is_file() else path
-            found[str(bare.relative_to(root))] = path
-            found.setdefault(bare.name, path)
+    entries: Sequence[tuple[tuple[str, ...], int]]
+    classes: list[str]
+
+
+def locate(root: str | Path, listing: Listing) -> list[Path | None]:
+    """Where each listed video is below a folder; None where it is not."""
+    root = Path(root)
+    found: dict[str, Path] = {}
+    for path in find_videos(existing(root)):
+        parts = (path.with_suffix("") if path.is_file() else path).relative_to(root).parts
+        found["/".join(parts)] = path
+        for start in range(1, len(parts)):
+            found.setdefault("/".join(parts[start:]), path)
+    return [next((found[name] for name in names if name in found), None) for names, _ in listing.entries]
+
+
+class _Listed(PathSet):
+    """The videos of a list that are there."""
+
+    def __init__(self, root: str | Path, listing: Listing) -> None:
         paths, labels, missing = [], [], []
-        for names, label in entries:
-            there = next((found[name] for name in names if name in found), None)
-            if there is None:
+        for (names, label), path in zip(listing.entries, locate(root, listing), strict=True):
+            if path is None:
                 missing.append(names[0])
             else:
-                paths.append(there)
+                paths.append(path)
                 labels.append(label)
         if not paths:
-            raise StillmotionError(
-                f"{root}: none of the {len(missing)} videos of the split is there; the first is {missing[0]}"
-            )
-        super().__init__(paths, labels=labels, classes=classes, root=root, missing=missing)
+            first = f"; the first is {missing[0]}" if missing else ""
+            raise StillmotionError(f"{root}: none of the {len(missing)} videos of the split is there{first}")
+        super().__init__(paths, labels=labels, classes=listing.classes, root=Path(root), missing=missing)
 
 
 class UCF101(_Listed):
     """UCF101 with its official lists (classInd.txt, trainlist01.txt, testlist01.txt, …) in `split_dir`."""
 
     def __init__(self, root: str | Path, split_dir: str | Path, *, split: int = 1, train: bool = True) -> None:
-        folder = Path(split_dir)
-        numbered = [line.split() for line in _lines(folder / "classInd.txt")]
-        classes = [name for _, name in sorted(numbered, key=lambda pair: int(pair[0]))]
-        number = {name: i for i, name in enumerate(classes)}
-        lines = _lines(folder / f"{'train' if train else 'test'}list{split:02d}.txt")
-        names = [_stem(line.split()[0]) for line in lines]
-        entries = [((name, name.split("/")[-1]), number[name.split("/")[0]]) for name in names]
-        super().__init__(root, entries, classes)
+        super().__init__(root, ucf101_list(split_dir, split=split, train=train))
 
 
 class HMDB51(_Listed):
     """HMDB51 with its official lists (<class>_test_split1.txt: 1 is training, 2 is test, 0 is unused)."""
 
     def __init__(self, root: str | Path, split_dir: str | Path, *, split: int = 1, train: bool = True) -> None:
-        ending = f"_test_split{split}.txt"
-        files = sorted(_existing(Path(split_dir)).glob(f"*{ending}"))
-        if not files:
-            raise StillmotionError(f"{split_dir}: no *{ending}; splits are 1 to 3")
-        classes = [file.name.removesuffix(ending) for file in files]
-        wanted = "1" if train else "2"
-        entries = [
-            ((f"{classes[label]}/{_stem(line.split()[0])}", _stem(line.split()[0])), label)
-            for label, file in enumerate(files)
-            for line in _lines(file)
-            if line.split()[1] == wanted
-        ]
-        super().__init__(root, entries, classes)
+        super().__init__(root, hmdb51_list(split_dir, split=split, marks="1" if train else "2"))
 
 
 class Kinetics(_Listed):
@@ -82,52 +74,136 @@ class Kinetics(_Listed):
     """
 
     def __init__(self, root: str | Path, annotations: str | Path, *, split: str | None = None) -> None:
-        rows = read_rows(Path(annotations))
-        classes = sorted({row["label"] for row in rows if row.get("label")})
-        number = {name: i for i, name in enumerate(classes)}
-        if split is not None and "split" in rows[0]:
-            rows = [row for row in rows if row["split"][:3] == split[:3]]
-            if not rows:
-                raise StillmotionError(f"{annotations}: no row of split {split!r}")
-        entries = []
-        for row in rows:
-            name = row["youtube_id"]
-            timed = f"{name}_{int(row['time_start']):06d}_{int(row['time_end']):06d}"
-            entries.append(((timed, name), number.get(row.get("label", ""), UNKNOWN)))
-        super().__init__(root, entries, classes)
+        super().__init__(root, kinetics_list(annotations, split=split))
 
 
 class SSv2(_Listed):
     """Something-Something v2 by its JSON files: labels, and train, validation or test with ids and templates."""
 
     def __init__(self, root: str | Path, labels: str | Path, annotations: str | Path) -> None:
-        numbers = {name: int(label) for name, label in _json(Path(labels)).items()}
-        classes = sorted(numbers, key=lambda name: numbers[name])
-        entries = []
-        for item in _json(Path(annotations)):
-            template = item.get("template", "").replace("[", "").replace("]", "")
-            if template and template not in numbers:
-                raise StillmotionError(f"{annotations}: template {template!r} of video {item['id']} is not in {labels}")
-            entries.append(((str(item["id"]),), numbers.get(template, UNKNOWN)))
-        super().__init__(root, entries, classes)
+        super().__init__(root, ssv2_list(labels, annotations))
+
+
+class Gym99(_Listed):
+    """FineGym's Gym99: clips named by their element's id, and gym99_train_element_v1.1.txt, gym99_val_element.txt."""
+
+    def __init__(self, root: str | Path, split_dir: str | Path, *, train: bool = True) -> None:
+        super().__init__(root, gym99_list(split_dir, train=train))
+
+
+class Diving48(_Listed):
+    """Diving48 with Diving48_V2_train.json, Diving48_V2_test.json and Diving48_vocab.json in `split_dir`."""
+
+    def __init__(self, root: str | Path, split_dir: str | Path, *, train: bool = True) -> None:
+        super().__init__(root, diving48_list(split_dir, train=train))
+
+
+def ucf101_list(folder: str | Path, *, split: int, train: bool) -> Listing:
+    """One half of one of the three splits."""
+    folder = Path(folder)
+    numbered = [line.split() for line in read_lines(folder / "classInd.txt")]
+    classes = [name for _, name in sorted(numbered, key=lambda pair: int(pair[0]))]
+    number = {name: i for i, name in enumerate(classes)}
+    lines = read_lines(folder / f"{'train' if train else 'test'}list{split:02d}.txt")
+    names = [_stem(line.split()[0]) for line in lines]
+    return Listing([((name, name.split("/")[-1]), number[name.split("/")[0]]) for name in names], classes)
+
+
+def hmdb51_list(folder: str | Path, *, split: int, marks: str) -> Listing:
+    """The videos of one of the three splits whose mark is among these."""
+    ending = f"_test_split{split}.txt"
+    files = sorted(existing(Path(folder)).glob(f"*{ending}"))
+    if not files:
+        raise StillmotionError(f"{folder}: no *{ending}; splits are 1 to 3")
+    classes = [file.name.removesuffix(ending) for file in files]
+    entries = [
+        ((f"{classes[label]}/{_stem(line.split()[0])}", _stem(line.split()[0])), label)
+        for label, file in enumerate(files)
+        for line in read_lines(file)
+        if line.split()[1] in marks
+    ]
+    return Listing(entries, classes)
+
+
+def kinetics_list(file: str | Path, *, split: str | None = None) -> Listing:
+    """The rows of a CSV, or those of one split."""
+    rows = read_rows(Path(file))
+    classes = sorted({row["label"] for row in rows if row.get("label")})
+    number = {name: i for i, name in enumerate(classes)}
+    if split is not None and "split" in rows[0]:
+        rows = [row for row in rows if row["split"][:3] == split[:3]]
+        if not rows:
+            raise StillmotionError(f"{file}: no row of split {split!r}")
+    entries = []
+    for row in rows:
+        name = row["youtube_id"]
+        timed = f"{name}_{int(row['time_start']):06d}_{int(row['time_end']):06d}"
+        entries.append(((timed, name), number.get(row.get("label", ""), UNKNOWN)))
+    return Listing(entries, classes)
+
+
+def ssv2_list(labels: str | Path, annotations: str | Path) -> Listing:
+    """The ids of a split, by templates; test videos have no label."""
+    numbers = {name: int(label) for name, label in _json(Path(labels)).items()}
+    classes = sorted(numbers, key=lambda name: numbers[name])
+    entries = []
+    for item in _json(Path(annotations)):
+        template = item.get("template", "").replace("[", "").replace("]", "")
+        if template and template not in numbers:
+            raise StillmotionError(f"{annotations}: template {template!r} of video {item['id']} is not in {labels}")
+        entries.append(((str(item["id"]),), numbers.get(template, UNKNOWN)))
+    return Listing(entries, classes)
+
+
+def gym99_list(folder: str | Path, *, train: bool) -> Listing:
+    """Lines "<id> <label>"; classes have names where gym99_categories.txt is there."""
+    file = _last(Path(folder), f"gym99_{'train' if train else 'val'}*.txt")
+    pairs = [line.split() for line in read_lines(file)]
+    names = Path(folder) / "gym99_categories.txt"
+    if names.exists():
+        classes = [line.split(";")[-1].strip() for line in read_lines(names)]
+    else:
+        classes = [str(i) for i in range(max(int(label) for _, label in pairs) + 1)]
+    return Listing([((name,), int(label)) for name, label in pairs], classes)
+
+
+def diving48_list(folder: str | Path, *, train: bool) -> Listing:
+    """Items with vid_name and label; a class is the four parts of a dive in the vocabulary."""
+    items = _json(_last(Path(folder), f"Diving48*{'train' if train else 'test'}.json"))
+    vocabulary = Path(folder) / "Diving48_vocab.json"
+    if vocabulary.exists():
+        classes = ["+".join(dive) for dive in _json(vocabulary)]
+    else:
+        classes = [str(i) for i in range(max(item["label"] for item in items) + 1)]
+    return Listing([((item["vid_name"],), item["label"]) for item in items], classes)
+
+
+def existing(path: Path) -> Path:
+    """The path; an error where nothing is."""
+    if not path.exists():
+        raise StillmotionError(f"{path}: no such file or folder")
+    return path
+
+
+def read_lines(file: Path) -> list[str]:
+    """The lines of a text file that hold something."""
+    return [line.strip() for line in existing(file).read_text().splitlines() if line.strip()]
+
+
+def _last(folder: Path, pattern: str) -> Path:
+    """The newest version of a list by its name: V2 comes after V1, and v1.1 after v1.0."""
+    files = sorted(folder.glob(pattern))
+    if not files:
+        raise StillmotionError(f"{folder}: no {pattern}; name the folder of the lists by annotations")
+    return files[-1]
 
 
 def _stem(name: str) -> str:
     return str(Path(name).with_suffix(""))
 
 
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise StillmotionError(f"{path}: no such file or folder")
-    return path
-
-
-def _lines(file: Path) -> list[str]:
-    return [line.strip() for line in _existing(file).read_text().splitlines() if line.strip()]
-
-
 def _json(file: Path) -> Any:
     try:
-        return json.loads(_existing(file).read_text())
+        return json.loads(existing(file).read_text())
     except json.JSONDecodeError as error:
         raise StillmotionError(f"{file}: not JSON ({error})") from None

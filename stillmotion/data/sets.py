@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stillmotion.data.k200 import k200
-from stillmotion.data.layouts import HMDB51, UCF101, Kinetics, SSv2
+from stillmotion.data.layouts import HMDB51, UCF101, Diving48, Gym99, Kinetics, SSv2
 from stillmotion.data.paths import UNKNOWN, PathSet, VideoSet, find_videos, read_labels, read_rows
 from stillmotion.data.video import FRAME_SUFFIXES, VIDEO_SUFFIXES
 from stillmotion.errors import StillmotionError
@@ -17,16 +17,27 @@ from stillmotion.errors import StillmotionError
 __all__ = [
     "HMDB51",
     "UCF101",
+    "Diving48",
     "FolderSet",
+    "Gym99",
     "Kinetics",
     "ListSet",
     "PathSet",
     "SSv2",
     "VideoSet",
+    "find_lists",
     "open_dataset",
 ]
 
-KINDS = ("auto", "folder", "list", "ucf101", "hmdb51", "kinetics", "k200", "ssv2")
+KINDS = ("auto", "folder", "list", "ucf101", "hmdb51", "kinetics", "k200", "ssv2", "gym99", "diving48")
+# Files by which the folder of a set's lists is known.
+_MARKS = {
+    "ucf101": "classInd.txt",
+    "hmdb51": "*_test_split1.txt",
+    "ssv2": "*something*labels.json",
+    "gym99": "gym99_*.txt",
+    "diving48": "Diving48*.json",
+}
 _SAME_SPLIT = {
     "val": ("val", "valid", "validation", "validate", "test"),
     "test": ("test", "val", "validation"),
@@ -98,7 +109,8 @@ def open_dataset(
     """The data set at a path.
 
     path: a folder of videos, a list (CSV or text), or one video. A `labels.csv` in the folder is used by itself.
-    kind: one of auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2; auto goes by the files that are there.
+    kind: one of auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99, diving48; auto goes by the
+        files that are there.
         k200 is K200-40k, chosen from a Kinetics folder by the rule in `k200.py`.
     split: train, test or val; None is every video. fold: which of several splits (the first by default).
     annotations: folder or file of the published lists, where they are not beside the videos.
@@ -117,6 +129,8 @@ def open_dataset(
         raise StillmotionError(f"{notes}: no such file or folder; annotations are the data set's own lists")
     if kind == "auto":
         kind, notes = _detect(path, notes)
+    elif notes is None and kind in _MARKS:
+        _, notes = find_lists(path, [kind]) or (kind, None)
     if kind == "list":
         return _listed(notes or path, path if path.is_dir() else None, split, fold)
     if kind == "folder":
@@ -131,25 +145,32 @@ def _detect(path: Path, notes: Path | None) -> tuple[str, Path | None]:
             return "folder", None
         return ("kinetics" if _is_kinetics(path) else "list"), notes or path
     if notes is not None and notes.is_file():
+        for known, mark in _MARKS.items():
+            if notes.match(mark):
+                return known, notes
         if notes.suffix.lower() == ".json":
             return "ssv2", notes
         return ("kinetics" if _is_kinetics(notes) else "list"), notes
     if notes is None and (path / "labels.csv").is_file():
         return "list", path / "labels.csv"
-    beside = [path, path.parent] if notes is None else [notes]
-    for folder in [
-        *beside,
-        *(child for place in beside[:1] for child in sorted(place.iterdir()) if child.is_dir()),
-    ]:
-        if (folder / "classInd.txt").is_file():
-            return "ucf101", folder
-        if any(folder.glob("*_test_split1.txt")):
-            return "hmdb51", folder
-        if any(folder.glob("*something*labels.json")):
-            return "ssv2", folder
+    found = find_lists(path if notes is None else notes, list(_MARKS), beside=notes is None)
+    if found is not None:
+        return found
     if notes is not None:
         raise StillmotionError(f"{notes}: no known annotations there; say which by kind ({', '.join(KINDS[2:])})")
     return "folder", None
+
+
+def find_lists(path: Path, kinds: Sequence[str], *, beside: bool = True) -> tuple[str, Path] | None:
+    """The first of these kinds whose lists are in a folder, beside it or one level below, and where they are."""
+    folders = [path, *([path.parent] if beside else [])]
+    if path.is_dir():
+        folders += sorted(child for child in path.iterdir() if child.is_dir())
+    for folder in folders:
+        for kind in kinds:
+            if any(folder.glob(_MARKS[kind])):
+                return kind, folder
+    return None
 
 
 def _published(kind: str, path: Path, notes: Path, split: str | None, fold: int) -> VideoSet:
@@ -159,6 +180,12 @@ def _published(kind: str, path: Path, notes: Path, split: str | None, fold: int)
             return layout(path, notes, split=fold, train=split == "train")
         parts = [layout(path, notes, split=fold, train=train) for train in (True, False)]
         return _joined(parts)
+    if kind in ("gym99", "diving48"):
+        halved = Gym99 if kind == "gym99" else Diving48
+        folder = notes if notes.is_dir() else notes.parent
+        if split is not None:
+            return halved(path, folder, train=split == "train")
+        return _joined([halved(path, folder, train=train) for train in (True, False)])
     if kind == "kinetics":
         root = path.parent if path.is_file() else path
         if notes.is_dir():

@@ -115,3 +115,47 @@ def test_a_split_of_which_nothing_is_there_says_so(ucf101: Path, tmp_path: Path)
     empty = touch(tmp_path / "other", "x.mp4")
     with pytest.raises(StillmotionError, match="none of the 3 videos of the split is there; the first is ApplyEye"):
         UCF101(empty, ucf101 / "ucfTrainTestlist")
+
+
+def gym99(root: Path) -> Path:
+    touch(root / "subactions", "A0x_E_002184_002237_A_0035_0036.mp4", "A0x_E_1_2_A_0003_0004.mp4")
+    lists = root / "annotations"
+    lists.mkdir()
+    (lists / "gym99_train_element_v1.0.txt").write_text("an_older_list 1\n")
+    (lists / "gym99_train_element_v1.1.txt").write_text("A0x_E_002184_002237_A_0035_0036 1\ngone_E_1_2_A_1_2 0\n")
+    (lists / "gym99_val_element.txt").write_text("A0x_E_1_2_A_0003_0004 0\n")
+    return root
+
+
+def test_gym99_takes_the_newest_list_and_names_classes_where_it_can(tmp_path: Path) -> None:
+    train = open_dataset(gym99(tmp_path), split="train")
+    assert isinstance(train, PathSet)
+    assert labelled(train) == {"A0x_E_002184_002237_A_0035_0036.mp4": 1}
+    assert train.missing == ["gone_E_1_2_A_1_2"]
+    assert train.classes["class"] == ["0", "1"]
+    (tmp_path / "annotations" / "gym99_categories.txt").write_text(
+        "Clabel: 0; set: 1; Glabel: 1; (VT) round-off\nClabel: 1; set: 1; Glabel: 2; (FX) split leap\n"
+    )
+    found = open_dataset(tmp_path / "subactions", annotations=tmp_path / "annotations" / "gym99_val_element.txt")
+    assert isinstance(found, PathSet)
+    assert found.classes["class"] == ["(VT) round-off", "(FX) split leap"]
+    assert len(found) == 2
+    assert len(open_dataset(tmp_path, kind="gym99", split="val")) == 1
+
+
+def test_diving48_reads_its_json_and_joins_the_parts_of_a_dive(tmp_path: Path) -> None:
+    touch(tmp_path / "rgb", "8qRm_00016.mp4", "CVAf_00038.mp4")
+    (tmp_path / "Diving48_vocab.json").write_text(
+        '[["Back", "15som", "05Twis", "FREE"], ["Back", "15som", "NoTwis", "PIKE"]]'
+    )
+    for name, video, label in (("train", "8qRm_00016", 1), ("test", "CVAf_00038", 0)):
+        item = {"vid_name": video, "label": label, "start_frame": 0, "end_frame": 78}
+        (tmp_path / f"Diving48_V2_{name}.json").write_text(json.dumps([item]))
+    found = open_dataset(tmp_path)
+    assert labelled(found) == {"8qRm_00016.mp4": 1, "CVAf_00038.mp4": 0}  # type: ignore[arg-type]
+    assert found.classes["class"] == ["Back+15som+05Twis+FREE", "Back+15som+NoTwis+PIKE"]  # type: ignore[attr-defined]
+    test = open_dataset(tmp_path / "rgb", kind="diving48", split="test")
+    assert labelled(test) == {"CVAf_00038.mp4": 0}  # type: ignore[arg-type]
+    (tmp_path / "Diving48_V2_train.json").unlink()
+    with pytest.raises(StillmotionError, match=r"no Diving48\*train.json"):
+        open_dataset(tmp_path, split="train")
