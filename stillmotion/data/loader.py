@@ -48,17 +48,19 @@ class ClipDataset(Dataset[Batch]):
             used = (index + step) % len(self)
             rng = np.random.default_rng((self.seed, epoch, used))
             try:
-                video = self.videos.video(used)
-                views = read_clips(video, self.numbers(len(video), rng))
+                return self.item(used, rng) | {"index": used, "broken": broken}
             except VideoError as error:
                 if self.strict:
                     raise
                 broken.append((self.videos.name(used), str(error)))
-                continue
-            clips = torch.stack([self.augment(view, rng) for view in views])
-            return {"clips": clips, "index": used, "broken": broken}
         name, reason = broken[0]
         raise StillmotionError(f"none of the {len(self)} videos can be read; the first, {name}: {reason}")
+
+    def item(self, index: int, rng: np.random.Generator) -> Batch:
+        """What is drawn of a video, or VideoError."""
+        video = self.videos.video(index)
+        views = read_clips(video, self.numbers(len(video), rng))
+        return {"clips": torch.stack([self.augment(view, rng) for view in views])}
 
     def numbers(self, length: int, rng: np.random.Generator) -> np.ndarray:
         """The frames (V, T) that are taken of a video of this length."""
@@ -85,14 +87,17 @@ class EvalDataset(Dataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         try:
-            video = self.videos.video(index)
-            numbers = uniform_clips(len(video), frames=self.frames, stride=self.stride, clips=self.clips)
-            views = read_clips(video, numbers)
+            return self.item(index) | {"index": index, "broken": []}
         except VideoError as error:
             if self.strict:
                 raise
             return {"clips": None, "index": index, "broken": [(self.videos.name(index), str(error))]}
-        return {"clips": torch.cat([self.crop(view) for view in views]), "index": index, "broken": []}
+
+    def item(self, index: int) -> Batch:
+        """What is taken of a video, or VideoError."""
+        video = self.videos.video(index)
+        numbers = uniform_clips(len(video), frames=self.frames, stride=self.stride, clips=self.clips)
+        return {"clips": torch.cat([self.crop(view) for view in read_clips(video, numbers)])}
 
 
 class ClipLoader:
@@ -236,7 +241,8 @@ def _collate(items: Sequence[Batch | StillmotionError]) -> Batch | StillmotionEr
 
 def _joined(items: Sequence[Batch]) -> Batch:
     readable = [item for item in items if item["clips"] is not None]
-    return {
+    others = [key for key in (readable[0] if readable else {}) if key not in ("clips", "index", "broken")]
+    return {key: [item[key] for item in readable] for key in others} | {
         "clips": torch.stack([item["clips"] for item in readable]) if readable else torch.empty(0),
         "index": torch.tensor([item["index"] for item in readable], dtype=torch.long),
         "broken": [entry for item in items for entry in item["broken"]],
