@@ -7,6 +7,7 @@ of them: whatever changes in any of these is encoded anew. Splits of a set that 
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def cached_features(
     order = sorted(range(len(videos)), key=videos.name)
     listed = Subset(videos, np.array(order, np.int64))
     folder = cache_folder(run, cache)
-    sampling = {"clips": clips, "crops": crops, "average": average} | _shown(data)
+    sampling = {"clips": clips, "crops": crops, "average": average} | shown(data)
     file = folder / f"{_key(run, encoder, config, listed, sampling)}.safetensors" if folder else None
     found = _read(file) if file else None
     reused = found is not None
@@ -116,7 +117,13 @@ def _restored(found: Features, videos: VideoSet, listed: Subset, reused: bool) -
     )
 
 
-def _key(run: str | Path, encoder: Encoder, config: Config, videos: Subset, sampling: dict[str, Any]) -> str:
+def encoder_digest(
+    run: str | Path, encoder: Encoder, config: Config, sampling: dict[str, Any], *, drawn: Sequence[str] = ()
+) -> "hashlib._Hash":
+    """A hash of an encoder's weights and of how it is shown videos.
+
+    drawn: how the synthetic videos among them are drawn, in words.
+    """
     spec = read_spec(run)
     about = {
         "version": stillmotion.__version__,
@@ -125,18 +132,24 @@ def _key(run: str | Path, encoder: Encoder, config: Config, videos: Subset, samp
         "method": to_json(config.method),
         "split": asdict(encoder.split),
         "sampling": sampling,
-        "drawn": [repr(drawn) for drawn in _drawn(videos)],
+        "drawn": list(drawn),
     }
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, weights in encoder.state_dict().items():
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}\n".encode())
         digest.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest
+
+
+def _key(run: str | Path, encoder: Encoder, config: Config, videos: Subset, sampling: dict[str, Any]) -> str:
+    digest = encoder_digest(run, encoder, config, sampling, drawn=[repr(drawn) for drawn in _drawn(videos)])
     for i in range(len(videos)):
-        digest.update(_stamp(videos.name(i)).encode())
+        digest.update(stamp(videos.name(i)).encode())
     return digest.hexdigest()[:32]
 
 
-def _shown(data: DataConfig) -> dict[str, Any]:
+def shown(data: DataConfig) -> dict[str, Any]:
+    """What of a configuration decides what an encoder is shown of a video."""
     return {"frames": data.frames, "stride": data.stride, "size": data.size, "augment": data.augment}
 
 
@@ -149,7 +162,7 @@ def _drawn(videos: VideoSet) -> list[Any]:
     return [videos.config] if hasattr(videos, "config") else []
 
 
-def _stamp(name: str) -> str:
+def stamp(name: str) -> str:
     """A video's name, and of its file or its frames the sizes and times."""
     path = Path(name)
     try:

@@ -89,6 +89,7 @@ class TransformersBackbone(Backbone):
         config: Any = model.config
         self.kind: str = config.model_type
         self._family = _VIDEO.get(self.kind)
+        self.of_images = self._family is None
         self.tubelet = int(getattr(config, "tubelet_size", 1)) if self._family else 1
         self.frames_step = self.least_frames = self.tubelet
         widths = getattr(config, "hidden_sizes", None) or [config.hidden_size]

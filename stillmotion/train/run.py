@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -24,6 +24,14 @@ class Interrupted(Exception):
     """A signal asked the run to stop; it saved itself and can be resumed."""
 
 
+class Batches(Protocol):
+    """Where a run's batches come from: a `ClipLoader`, or what else numbers its steps."""
+
+    steps_per_epoch: int
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]: ...
+
+
 class Run:
     """What every run holds, and its course from the first step to the last.
 
@@ -31,7 +39,7 @@ class Run:
     counted: clips or pairs of a step, by which its rate is shown.
     """
 
-    loader: ClipLoader
+    loader: Batches
     method: nn.Module
     optimizer: torch.optim.Optimizer
     counted: int
