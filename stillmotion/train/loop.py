@@ -1,12 +1,11 @@
 """Pre-training: what a step of a method is, with any solver, precision and number of accumulated parts."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stillmotion import distributed
 from stillmotion.config import Config, DataConfig
@@ -24,11 +23,10 @@ from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.train import checkpoint
 from stillmotion.train.folder import open_folder
 from stillmotion.train.log import RunLog
-from stillmotion.train.process import choose_device
-from stillmotion.train.run import Run, bad_numbers, shared_loader
+from stillmotion.train.precision import ScaledRun
+from stillmotion.train.process import computing, synchronise_norms
+from stillmotion.train.run import shared_loader
 from stillmotion.train.solve import solve
-
-_PATIENCE = 20  # steps in a row that fp16 may skip while its scale settles
 
 
 def pretrain(config: Config, out: str | Path) -> Path:
@@ -36,17 +34,11 @@ def pretrain(config: Config, out: str | Path) -> Path:
 
     Under `torchrun` every process calls this; the first one writes.
     """
-    device = choose_device(config.train.device)
-    distributed.start(device.type)
-    try:
-        if config.train.threads:
-            torch.set_num_threads(config.train.threads)
+    with computing(config.train) as device:
         return _Pretraining(config, Path(out), device).train()
-    finally:
-        distributed.stop()
 
 
-class _Pretraining(Run):
+class _Pretraining(ScaledRun):
     """A method, its optimiser and its clips."""
 
     method: Method
@@ -66,22 +58,12 @@ class _Pretraining(Run):
         self.method = _method(config, device, fresh=state is None)
         self.weights = self.method.trainable()
         self.optimizer = build_optimizer(self.weights, config.optim)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
-        self.scaler.scale(torch.zeros((), device=device))  # makes its state; gradients are scaled in `solve`
-        self.skipped = 0
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         if state is not None:
             self.resume(state)
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         return self._step([self._solve(next(batches), log) for _ in range(self.config.train.accumulate)], epoch)
-
-    def state(self) -> dict[str, Any]:
-        return super().state() | {"scaler": self.scaler.state_dict()}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        super().resume(state)
-        self.scaler.load_state_dict(state["scaler"])
 
     def _solve(self, batch: Batch, log: RunLog) -> tuple[Any, Weights]:
         self.note_broken(batch, log)
@@ -96,26 +78,13 @@ class _Pretraining(Run):
 
     def _step(self, solved: list[tuple[Any, Weights]], epoch: int) -> dict[str, float]:
         """Move the weights by the mean of the accumulated gradients; the numbers worth writing down."""
-        rate = self.set_rate()
         frozen, scale = self.method.frozen(epoch), self.scaler.get_scale()
         for name, p in self.weights.items():
             p.grad = None if name in frozen else _mean([gradient[name] for _, gradient in solved]) * scale
-        self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.weights.values(), self.config.optim.clip or math.inf)
-
-        losses = {name: _mean([found.parts[name] for found, _ in solved]) for name in solved[0][0].parts}
-        values = torch.stack([*losses.values(), norm]).float()
-        distributed.average_([values])
-        numbers = dict(zip([*(f"loss/{name}" for name in losses), "gradient_norm"], values.tolist(), strict=True))
-        bad = bad_numbers(numbers)
-        self.skipped = self.skipped + 1 if bad else 0
-        if bad and not (self.scaler.is_enabled() and self.skipped <= _PATIENCE):
-            raise self.not_finite(bad, rate, "Lower --optim.lr, set --optim.clip 1, or use --train.precision fp32")
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.done += 1
+        losses = {f"loss/{name}": _mean([found.parts[name] for found, _ in solved]) for name in solved[0][0].parts}
+        numbers = self.move(losses)
         self.method.commit([found.keys for found, _ in solved], self.done / self.total)
-        return numbers | {"lr": rate, "epoch": self.done / self.steps_per_epoch}
+        return numbers
 
 
 def open_videos(config: DataConfig, *, seed: int) -> VideoSet:
@@ -134,8 +103,8 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
             method.target.load_state_dict(method.online.state_dict())
         if distributed.rank() == 0:
             print(report)
-    if distributed.world() > 1 and device.type == "cuda" and not isinstance(config.method.objective, MoCoConfig):
-        nn.SyncBatchNorm.convert_sync_batchnorm(method)
+    if not isinstance(config.method.objective, MoCoConfig):
+        synchronise_norms(method, device)
     return method.to(device).train()
 
 

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from types import FrameType
 
 import torch
+from torch import nn
 
+from stillmotion import distributed
+from stillmotion.config import TrainConfig
 from stillmotion.distributed import average_, world
 from stillmotion.errors import StillmotionError
 
@@ -26,6 +29,25 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise StillmotionError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
     return device
+
+
+@contextlib.contextmanager
+def computing(train: TrainConfig) -> Iterator[torch.device]:
+    """This process's device, within the group of processes that `torchrun` describes, where it does."""
+    device = choose_device(train.device)
+    distributed.start(device.type)
+    try:
+        if train.threads:
+            torch.set_num_threads(train.threads)
+        yield device
+    finally:
+        distributed.stop()
+
+
+def synchronise_norms(module: nn.Module, device: torch.device) -> None:
+    """Let batch norms see the batch of all ranks, where the device can."""
+    if world() > 1 and device.type == "cuda":
+        nn.SyncBatchNorm.convert_sync_batchnorm(module)
 
 
 class StopRequest:

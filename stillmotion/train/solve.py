@@ -10,8 +10,8 @@ from stillmotion.config import Config
 from stillmotion.methods.method import Losses, Method
 from stillmotion.nn.backbones import second_order
 from stillmotion.optim.bilevel import Weights, hypergradient
+from stillmotion.train.precision import PRECISIONS, autocast
 
-_PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _TWICE = ("itd-rmad", "aid-cg", "aid-nmn")  # solvers that differentiate twice
 
 
@@ -21,12 +21,11 @@ def solve(method: Method, clips: Tensor, config: Config, *, scale: float = 1.0) 
     The inner level's losses are those before its first step, the outer level's those after its last.
     scale: of the losses during backward passes, against underflow in float16.
     """
-    dtype = _PRECISIONS[config.train.precision]
     outer_level = "both" if config.solver.how == "single-level" else "outer"
     found = Losses({}, {})
 
     def run(weights: Weights, level: str) -> Tensor:
-        with torch.autocast(clips.device.type, dtype=dtype, enabled=dtype is not None):
+        with autocast(clips.device, config.train.precision):
             losses: Losses = functional_call(method, weights, (clips,), {"level": level})
         found.keys.update(losses.keys)
         for name, value in losses.parts.items():
@@ -40,7 +39,7 @@ def solve(method: Method, clips: Tensor, config: Config, *, scale: float = 1.0) 
             lambda weights: run(weights, outer_level),
             dict(method.trainable()),
             config.solver,
-            precision=dtype,
+            precision=PRECISIONS[config.train.precision],
             scale=scale,
         )
     return found, gradient

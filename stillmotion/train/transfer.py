@@ -26,7 +26,7 @@ from stillmotion.train import checkpoint
 from stillmotion.train.folder import open_folder
 from stillmotion.train.log import RunLog
 from stillmotion.train.loop import open_videos
-from stillmotion.train.process import choose_device
+from stillmotion.train.process import computing
 from stillmotion.train.run import Run, bad_numbers, shared_loader
 from stillmotion.train.transfer_config import TransferConfig
 
@@ -43,14 +43,8 @@ def transfer(config: TransferConfig, out: str | Path, *, cache: str | Path | Non
     """
     if config.images.path:
         config = replace(config, images=replace(config.images, path=str(Path(config.images.path).resolve())))
-    device = choose_device(config.train.device)
-    distributed.start(device.type)
-    try:
-        if config.train.threads:
-            torch.set_num_threads(config.train.threads)
+    with computing(config.train) as device:
         return _Transferring(config, Path(out), device, cache).train()
-    finally:
-        distributed.stop()
 
 
 class _Transferring(Run):
