@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from stillmotion.cli.clusters import clusters_command
 from stillmotion.cli.controlled import controlled_command
+from stillmotion.cli.data import data_command
 from stillmotion.cli.demo import demo_command
 from stillmotion.cli.embed import embed_command
 from stillmotion.cli.explain import explain_command
@@ -17,6 +18,7 @@ from stillmotion.cli.propagate import propagate_command
 from stillmotion.cli.report import report_command
 from stillmotion.cli.retrieve import retrieve_command
 from stillmotion.cli.search import search_command
+from stillmotion.cli.segment import segment_command
 from stillmotion.cli.study import study_command
 from stillmotion.cli.transfer import transfer_command
 from stillmotion.errors import StillmotionError
@@ -27,6 +29,7 @@ _VERBS: dict[str, Callable[[list[str]], None]] = {
     "transfer": transfer_command,
     "probe": probe_command,
     "propagate": propagate_command,
+    "segment": segment_command,
     "geometry": geometry_command,
     "retrieve": retrieve_command,
     "clusters": clusters_command,
@@ -36,6 +39,7 @@ _VERBS: dict[str, Callable[[list[str]], None]] = {
     "report": report_command,
     "study": study_command,
     "prepare": prepare_command,
+    "data": data_command,
     "controlled": controlled_command,
 }
 

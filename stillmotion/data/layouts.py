@@ -5,7 +5,7 @@ Videos are found by name without suffix, so that re-encoded copies serve too. Wh
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +23,8 @@ class Listing(NamedTuple):
     classes: list[str]
 
 
-def locate(root: str | Path, listing: Listing) -> list[Path | None]:
-    """Where each listed video is below a folder; None where it is not."""
+def names_below(root: str | Path) -> dict[str, Path]:
+    """The videos below a folder by their path without suffix, and by every end of it; the first of equal ends."""
     root = Path(root)
     found: dict[str, Path] = {}
     for path in find_videos(existing(root)):
@@ -32,6 +32,11 @@ def locate(root: str | Path, listing: Listing) -> list[Path | None]:
         found["/".join(parts)] = path
         for start in range(1, len(parts)):
             found.setdefault("/".join(parts[start:]), path)
+    return found
+
+
+def locate(found: Mapping[str, Path], listing: Listing) -> list[Path | None]:
+    """Where each listed video is, by `names_below` a folder; None where it is not."""
     return [next((found[name] for name in names if name in found), None) for names, _ in listing.entries]
 
 
@@ -40,7 +45,7 @@ class _Listed(PathSet):
 
     def __init__(self, root: str | Path, listing: Listing) -> None:
         paths, labels, missing = [], [], []
-        for (names, label), path in zip(listing.entries, locate(root, listing), strict=True):
+        for (names, label), path in zip(listing.entries, locate(names_below(root), listing), strict=True):
             if path is None:
                 missing.append(names[0])
             else:

@@ -1,0 +1,147 @@
+"""`stillmotion data check`: whether a folder holds a published data set, whole and readable."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from stillmotion.data.contents import Item, Name, contents
+from stillmotion.data.dense import read_mask
+from stillmotion.data.video import open_video
+from stillmotion.data.workers import process_context, start_worker
+from stillmotion.errors import StillmotionError, VideoError
+
+_AT_ONCE = 16  # videos that a worker is given at a time
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of a set.
+
+    listed, present: videos that the lists name, and those of them that are there.
+    classes: names of all classes, and absent those of which no video is there.
+    missing: videos of other classes, and files that belong to a video. unreadable: names with the reason.
+    notes: about the lists themselves.
+    """
+
+    set: str
+    root: str
+    listed: int
+    present: int
+    classes: list[str]
+    absent: list[str]
+    missing: list[str]
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is missing or unreadable."""
+        return not (self.absent or self.missing or self.unreadable)
+
+
+def check(
+    kind: Name,
+    root: str | Path,
+    *,
+    annotations: str | Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Checked:
+    """Look for every video that a set's lists name, and read a frame of each, with what belongs to it.
+
+    annotations: the folder (or file) of the lists, where they are not in the folder or beside it.
+    workers: processes that read.
+    """
+    if workers < 1:
+        raise StillmotionError(f"workers is {workers}; it must be at least 1")
+    found = contents(kind, root, annotations)
+    items = list(found.items.values())
+    groups: defaultdict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[item.group].append(item)
+    absent = sorted(name for name, some in groups.items() if name and all(item.path is None for item in some))
+    gone = set(absent)
+    missing = [item.name for item in items if item.path is None and item.group not in gone]
+    there = [item for item in items if item.path is not None]
+    missing += [str(item.beside) for item in there if item.beside is not None and not item.beside.exists()]
+    unreadable = []
+    for number, (item, fault) in enumerate(zip(there, _faults(there, workers), strict=True)):
+        if fault:
+            unreadable.append((item.name, fault))
+        if progress is not None:
+            progress(number + 1, len(there))
+    classes = sorted(name for name in groups if name)
+    return Checked(kind, str(root), len(items), len(there), classes, absent, missing, unreadable, found.notes)
+
+
+def check_lines(found: Checked, *, shown: int = _SHOWN) -> list[str]:
+    """What was found, as lines for a terminal; of missing and unreadable videos, so many are named."""
+    lines = [f"{found.set} in {found.root}: {found.present:,} of {found.listed:,} listed videos are there"]
+    lines += found.notes
+    if found.absent:
+        lines.append(f"{len(found.absent)} of {len(found.classes)} classes are missing:")
+        lines += [f"  {name}" for name in found.absent]
+    for what, names in {
+        "missing": found.missing,
+        "unreadable": [reason for _, reason in found.unreadable],
+    }.items():
+        if names:
+            lines.append(f"{len(names):,} {what}:")
+            lines += [f"  {name}" for name in names[:shown]]
+        if len(names) > shown:
+            lines.append(f"  and {len(names) - shown:,} more (--list FILE writes all)")
+    if found.whole:
+        lines.append("nothing is missing or unreadable")
+    return lines
+
+
+def _faults(items: Sequence[Item], workers: int) -> Iterator[str]:
+    if workers == 1:
+        yield from map(_fault, items)
+        return
+    pool = ProcessPoolExecutor(workers, mp_context=process_context(), initializer=start_worker)
+    try:
+        yield from pool.map(_fault, items, chunksize=_AT_ONCE)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _fault(item: Item) -> str:
+    """Why a video, or what belongs to it, cannot be read; empty where it can."""
+    assert item.path is not None
+    try:
+        if item.path.suffix == ".npy":
+            _read_features(item.path)
+        else:
+            open_video(item.path).frames([0])
+        if item.beside is not None and item.beside.exists():
+            _read_beside(item.beside)
+    except StillmotionError as error:
+        return str(error)
+    return item.fault
+
+
+def _read_features(file: Path) -> None:
+    try:
+        np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise VideoError(f"{file}: cannot be read as features ({error})") from None
+
+
+def _read_beside(file: Path) -> None:
+    if file.suffix == ".png":
+        read_mask(file)
+    elif file.suffix == ".mat":
+        from scipy.io.matlab import MatReadError, loadmat
+
+        try:
+            loadmat(str(file), variable_names=["pos_img"])["pos_img"]
+        except (OSError, KeyError, ValueError, NotImplementedError, MatReadError) as error:
+            raise VideoError(f"{file}: no joint positions can be read ({error})") from None
+    elif not file.read_text(errors="replace").strip():
+        raise VideoError(f"{file}: no frame labels")

@@ -1,0 +1,57 @@
+"""`stillmotion data check`, typed as a user would."""
+
+from pathlib import Path
+
+import pytest
+from commands import Command
+from debug_videos import write_classes
+
+
+@pytest.fixture
+def hmdb51(tmp_path: Path) -> Path:
+    root = write_classes(tmp_path / "hmdb51", videos=1, frames=3, size=16)
+    for name in ("dark", "light"):
+        (root / name / "0.mp4").rename(root / name / f"{name}_0.mp4")
+        (root / f"{name}_test_split1.txt").write_text(f"{name}_0.avi 1 \n")
+    return root
+
+
+def test_a_whole_set_is_said_to_be_one(hmdb51: Path) -> None:
+    command = Command("data", "check", "hmdb51", str(hmdb51), "--workers", "1")
+    assert command.succeed() == ""
+    assert command.answer.startswith(f"hmdb51 in {hmdb51}: 2 of 2 listed videos are there\n")
+    assert command.answer.endswith("nothing is missing or unreadable\n")
+
+
+def test_what_is_missing_is_named_and_the_exit_code_tells(hmdb51: Path, tmp_path: Path) -> None:
+    (hmdb51 / "dark" / "dark_0.mp4").unlink()
+    (hmdb51 / "light" / "light_0.mp4").write_bytes(b"torn")
+    listed = tmp_path / "missing.txt"
+    command = Command("data", "check", "hmdb51", str(hmdb51), "--list", str(listed), "--workers", "1")
+    assert command.wait() == 1
+    assert command.words == ""
+    assert "1 of 2 classes are missing:\n  dark\n1 unreadable:\n" in command.answer
+    assert listed.read_text() == "dark\nlight/light_0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("data check imagenet HERE", "imagenet"),
+        ("data check ucf101 HERE", "no lists of ucf101"),
+        ("data check ucf101 HERE/nowhere", "no such file or folder"),
+        ("data make", "there is no data 'make'; choose one of check"),
+    ],
+)
+def test_a_mistake_is_one_line(line: str, words: str, tmp_path: Path) -> None:
+    command = Command(*line.replace("HERE", str(tmp_path)).split())
+    assert command.wait() == 2
+    (said,) = command.words.splitlines()
+    assert said.startswith("stillmotion: ")
+    assert words in said
+
+
+def test_help_teaches_by_example() -> None:
+    command = Command("data", "check", "--help")
+    assert command.succeed() == ""
+    assert "stillmotion data check ucf101 ~/UCF-101" in command.answer
