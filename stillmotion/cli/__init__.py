@@ -10,6 +10,7 @@ from stillmotion.cli.data import data_command
 from stillmotion.cli.demo import demo_command
 from stillmotion.cli.embed import embed_command
 from stillmotion.cli.explain import explain_command
+from stillmotion.cli.finetune import finetune_command
 from stillmotion.cli.geometry import geometry_command
 from stillmotion.cli.prepare import prepare_command
 from stillmotion.cli.pretrain import pretrain_command
@@ -27,6 +28,7 @@ _VERBS: dict[str, Callable[[list[str]], None]] = {
     "demo": demo_command,
     "pretrain": pretrain_command,
     "transfer": transfer_command,
+    "finetune": finetune_command,
     "probe": probe_command,
     "propagate": propagate_command,
     "segment": segment_command,

@@ -16,10 +16,11 @@ def report_command(args: list[str]) -> None:
         """Report.
 
         Args:
-            run: a run folder.
+            run: a run folder of pretrain or finetune.
         """
+        from stillmotion.report.finetune import finetune_report, is_finetuning
         from stillmotion.report.page import run_report
 
-        print(f"written: {run_report(run)}")
+        print(f"written: {finetune_report(run) if is_finetuning(run) else run_report(run)}")
 
     parse(run, args, "report", report_command)

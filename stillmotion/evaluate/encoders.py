@@ -9,7 +9,7 @@ from typing import Any, Literal
 import safetensors
 import torch
 
-from stillmotion.config import Config, DataConfig, load_config
+from stillmotion.config import Config, DataConfig, from_json, load_config
 from stillmotion.data.augment import AUGMENTS
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.tokens import load_tokens
@@ -23,6 +23,7 @@ from stillmotion.recipes import recipe, recipe_names
 from stillmotion.train.checkpoint import WEIGHTS
 from stillmotion.train.process import choose_device
 
+ORIGIN = "encoder.json"  # in a fine-tuning run: which encoder it started from, and the clips it takes
 _I3D = "i3d:"
 _I3D_KEY = "Mixed_5c.b3b.conv3d.weight"
 _NUMBERS = ("frames", "stride", "size", "layer")
@@ -35,12 +36,12 @@ _GIVEN = "none"
 class Spec:
     """Which encoder a text names.
 
-    kind: run, transfer (a run of `stillmotion transfer`) and recipe are this library's; transformers and i3d were
-        trained elsewhere.
+    kind: run, transfer and finetune (runs of the verbs of that name) and recipe are this library's; transformers and
+        i3d were trained elsewhere.
     path: a folder, a file or a recipe's name. options: what stands behind the text's @.
     """
 
-    kind: Literal["run", "transfer", "recipe", "transformers", "i3d"]
+    kind: Literal["run", "transfer", "finetune", "recipe", "transformers", "i3d"]
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -71,9 +72,9 @@ def read_spec(text: str | Path) -> Spec:
 def load_encoder(path_or_recipe: str | Path, *, device: str | None = None) -> tuple[Encoder, Config]:
     """An encoder in evaluation mode, and the configuration that says what clips it takes.
 
-    path_or_recipe: a run folder of `pretrain` or `transfer`; a recipe's name, which gives its network as yet untrained;
-        a folder that transformers wrote, of a model of videos, or of images, whose frames are embedded one by one; or
-        i3d:<file.safetensors>.
+    path_or_recipe: a run folder of `pretrain`, `transfer` or `finetune`; a recipe's name, which gives its network as
+        yet untrained; a folder that transformers wrote, of a model of videos, or of images, whose frames are embedded
+        one by one; or i3d:<file.safetensors>.
         Behind an @ stand options: "dinov2@frames=4,size=112,pool=patches,layer=11" (the last two for transformers).
     device: "auto" is CUDA where there is one; None is the CPU.
 
@@ -89,13 +90,14 @@ def load_encoder(path_or_recipe: str | Path, *, device: str | None = None) -> tu
         found = load_tokens(spec.path)
         shown = Intake(8, 8, found.size, found.images.normalisation)
         encoder, config = _from_elsewhere(TokensBackbone(found.images, found.projection), shown, "transfer")
+    elif spec.kind == "finetune":
+        encoder, config = _of_finetuning(Path(spec.path))
     elif spec.kind == "recipe":
         config = recipe(spec.path)
         encoder = untrained(config)
     elif spec.kind == "i3d":
-        backbone = create_backbone("i3d", keep_time=False)  # the strides that the weights were trained with
-        load_weights(backbone, spec.path)
-        encoder, config = _from_elsewhere(backbone, I3D_INTAKE, "i3d")
+        encoder, config = _i3d()
+        load_weights(encoder.backbone, spec.path)
     else:
         taken = {key: spec.options[key] for key in ("pool", "layer") if key in spec.options}
         model, intake = load_transformers(spec.path, **taken)
@@ -112,6 +114,51 @@ def untrained(config: Config) -> Encoder:
     if config.method.model.weights:
         load_weights(backbone, config.method.model.weights)
     return Encoder(backbone, config.method.split).eval()
+
+
+def origin(text: str | Path) -> dict[str, Any]:
+    """What an encoder's network is by: the kind, and the text that names it; a fine-tuned one's is where it began."""
+    spec = read_spec(text)
+    if spec.kind == "finetune":
+        return _read_origin(Path(spec.path))
+    place = f"{_I3D if spec.kind == 'i3d' else ''}{spec.path if spec.kind == 'recipe' else Path(spec.path).resolve()}"
+    options = ",".join(f"{key}={value}" for key, value in spec.options.items())
+    return {"kind": spec.kind, "encoder": f"{place}@{options}" if options else place}
+
+
+def fresh(kind: str, config: Config) -> Encoder:
+    """The network of an encoder of this kind, with weights drawn from torch's generator."""
+    if kind in ("run", "recipe"):
+        return Encoder(Network(config.method.model).backbone, config.method.split)
+    if kind == "i3d":
+        return _i3d()[0]
+    raise StillmotionError(f"a {kind} model has no fresh weights here; leave --untrained out")
+
+
+def _of_finetuning(folder: Path) -> tuple[Encoder, Config]:
+    began = _read_origin(folder)
+    config = from_json(began["config"])
+    if not (folder / WEIGHTS).exists():
+        raise StillmotionError(
+            f"{folder} has no {WEIGHTS} yet; the same finetune command resumes the run to its first checkpoint"
+        )
+    # A model from elsewhere is built by its own files.
+    foreign = began["kind"] in ("transformers", "transfer")
+    encoder = load_encoder(began["encoder"])[0] if foreign else fresh(began["kind"], config)
+    load_weights(encoder.backbone, folder / WEIGHTS, prefix="backbone.")
+    return encoder.eval(), config
+
+
+def _read_origin(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / ORIGIN).read_text())
+    except (OSError, ValueError) as error:
+        raise StillmotionError(f"{folder / ORIGIN} cannot be read ({error}); fine-tune again") from None
+
+
+def _i3d() -> tuple[Encoder, Config]:
+    # With the strides that the weights were trained with.
+    return _from_elsewhere(create_backbone("i3d", keep_time=False), I3D_INTAKE, "i3d")
 
 
 def _of_run(folder: Path) -> tuple[Encoder, Config]:
@@ -155,11 +202,13 @@ def _parted(text: str) -> tuple[str, dict[str, Any]]:
     return path, options
 
 
-def _kind_of_folder(folder: Path) -> Literal["run", "transfer", "transformers"]:
+def _kind_of_folder(folder: Path) -> Literal["run", "transfer", "finetune", "transformers"]:
     try:
         said = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError):
         return "run"
+    if "smoothing" in said.get("head", ()):
+        return "finetune"
     return "transformers" if "model_type" in said else "transfer" if "images" in said else "run"
 
 

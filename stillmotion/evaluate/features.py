@@ -102,10 +102,7 @@ def feature_batches(
     Frames of 112 pixels and more are cut from a shorter edge of size · 256/224, smaller ones from one of their size.
     """
     device = next(encoder.parameters()).device
-    side = short_side(data.size)
-    preset = augment(data.augment, size=data.size)
-    crop = CenterCrops(side if full else data.size, side, crops, preset.mean, preset.std)
-    dataset = EvalDataset(videos, frames=data.frames, stride=data.stride, clips=clips, crop=crop)
+    dataset = even_clips(videos, data, clips=clips, crops=crops, full=full)
     for item in eval_loader(dataset, batch=batch, workers=workers):
         views = item["clips"]
         if len(views) == 0:
@@ -148,6 +145,14 @@ def averaged(part: Features) -> Features:
         return part
     means = {name: getattr(part, name).mean(1, keepdims=True) for name in ("whole", "static", "dynamic")}
     return Features(index=part.index, **means, frames=None, broken=part.broken)
+
+
+def even_clips(videos: VideoSet, data: DataConfig, *, clips: int, crops: int = 1, full: bool = False) -> EvalDataset:
+    """The views of each video that an evaluation takes; arguments as in `extract`."""
+    side = short_side(data.size)
+    preset = augment(data.augment, size=data.size)
+    crop = CenterCrops(side if full else data.size, side, crops, preset.mean, preset.std)
+    return EvalDataset(videos, frames=data.frames, stride=data.stride, clips=clips, crop=crop)
 
 
 def short_side(size: int) -> int:

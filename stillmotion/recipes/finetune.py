@@ -1,0 +1,158 @@
+"""The papers' fine-tuning protocols by name, one for small sets and one that shows that it runs.
+
+`slowfast` is how SlowFast's contrastive models (BOD-VCL's Table 3) are tuned on UCF101 and HMDB51, `vididi` is ViDiDi's
+Table 4, `severe` the SEVERE benchmark (BOD-VCL's Table 4), `ssv2-light` SlowFast's schedule for Something-Something.
+`laptop` is for a small set of your own; `debug` learns the trajectory of synthetic videos. docs/finetune.md says what
+each paper leaves open.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import replace
+
+from stillmotion.config import TrainConfig
+from stillmotion.data.synthetic import SyntheticConfig
+from stillmotion.errors import StillmotionError
+from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.train.finetune_config import CropConfig, FinetuneConfig, HeadConfig, LabelledConfig
+
+# SlowFast cuts 224 pixels of a shorter edge of 256 to 320: so much of a frame of 4:3.
+_JITTERED = (0.37, 0.57)
+
+
+def slowfast() -> FinetuneConfig:
+    """200 epochs of SGD under a cosine; tested on 10 clips × 3 crops at 256."""
+    colour = (0.4, 0.4, 0.4, 0.1)
+    return FinetuneConfig(
+        data=LabelledConfig(
+            path="ucf101",
+            frames=8,
+            stride=8,
+            size=224,
+            augment=CropConfig(area=_JITTERED, colour=colour, grey=0.2),
+            test_crops=3,
+            test_full=True,
+        ),
+        optim=OptimConfig(
+            name="sgd", lr=0.005, lr_batch=64, weight_decay=1e-4, batch=64, epochs=200, warmup_epochs=0.0
+        ),
+    )
+
+
+def vididi() -> FinetuneConfig:
+    """100 epochs of SGD, the rate ÷ 10 at 60 and 80; tested on 10 clips of 16."""
+    return FinetuneConfig(
+        data=LabelledConfig(path="ucf101", frames=16, stride=3, size=112),
+        optim=OptimConfig(
+            name="sgd",
+            lr=0.2,
+            lr_batch=0,
+            weight_decay=1e-4,
+            batch=128,
+            epochs=100,
+            warmup_epochs=0.0,
+            milestones=(60, 80),
+        ),
+    )
+
+
+def severe() -> FinetuneConfig:
+    """16 epochs of Adam, the rate × 0.3 at 6, 10 and 14; clips of 32, tested on 10 of them."""
+    crop = CropConfig(area=(0.08, 1.0), colour=(0.4, 0.4, 0.4, 0.2), colour_p=1.0)
+    return FinetuneConfig(
+        data=LabelledConfig(path="gym99", frames=32, stride=2, size=112, augment=crop),
+        head=HeadConfig(dropout=0.0),
+        # AdamW without weight decay is Adam.
+        optim=OptimConfig(
+            name="adamw",
+            lr=1e-4,
+            lr_batch=0,
+            weight_decay=0.0,
+            batch=32,
+            epochs=16,
+            warmup_epochs=0.0,
+            milestones=(6, 10, 14),
+            gamma=0.3,
+        ),
+    )
+
+
+def ssv2_light() -> FinetuneConfig:
+    """22 epochs of SGD, the rate ÷ 10 at 14 and 18; never mirrored, tested on one view."""
+    return FinetuneConfig(
+        data=LabelledConfig(
+            path="ssv2",
+            frames=8,
+            stride=5,
+            size=224,
+            augment=CropConfig(area=_JITTERED, flip=0.0),
+            test_clips=1,
+            test_full=True,
+        ),
+        optim=OptimConfig(
+            name="sgd",
+            lr=0.12,
+            lr_batch=64,
+            weight_decay=1e-6,
+            batch=64,
+            epochs=22,
+            warmup_epochs=0.19,
+            warmup_lr=1e-4,
+            milestones=(14, 18),
+        ),
+    )
+
+
+def laptop() -> FinetuneConfig:
+    """This library's own settings for a small set and two cores: clips as the encoder takes them."""
+    return FinetuneConfig(
+        data=LabelledConfig(test_clips=4),
+        optim=OptimConfig(
+            name="adamw", lr=5e-4, lr_batch=0, weight_decay=0.05, batch=16, epochs=20, warmup_epochs=1, clip=1.0
+        ),
+        train=TrainConfig(checkpoint_every=50),
+    )
+
+
+def debug() -> FinetuneConfig:
+    """The trajectory of synthetic videos, from any encoder or from the debug recipes' small network."""
+    return FinetuneConfig(
+        encoder="debug-simclr",
+        data=LabelledConfig(
+            path="synthetic",
+            target="trajectory",
+            augment=CropConfig(area=(0.9, 1.0), flip=0.0),
+            test_clips=2,
+            workers=0,
+            synthetic=SyntheticConfig(videos=256),
+        ),
+        head=HeadConfig(dropout=0.1),
+        optim=OptimConfig(
+            name="adamw", lr=5e-3, lr_batch=0, weight_decay=0.05, batch=32, epochs=10, warmup_epochs=1, clip=1.0
+        ),
+        train=TrainConfig(checkpoint_every=20, log_every=4),
+    )
+
+
+_RECIPES: dict[str, Callable[[], FinetuneConfig]] = {
+    "laptop": laptop,
+    "slowfast": slowfast,
+    "vididi": vididi,
+    "severe": severe,
+    "ssv2-light": ssv2_light,
+    "debug": debug,
+}
+
+
+def finetune_recipe_names() -> tuple[str, ...]:
+    """All names that `finetune_recipe` takes."""
+    return tuple(_RECIPES)
+
+
+def finetune_recipe(name: str) -> FinetuneConfig:
+    """The fine-tuning configuration with this name."""
+    if name not in _RECIPES:
+        close = difflib.get_close_matches(name, _RECIPES, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else "`stillmotion finetune --list` names all"
+        raise StillmotionError(f"there is no fine-tuning recipe {name!r}; {hint}")
+    return replace(_RECIPES[name](), recipe=name)

@@ -1,0 +1,254 @@
+"""Fine-tuning: an encoder and a new head, trained end to end on labels, and tested.
+
+What is drawn for a video (its clip, its dropout, its share in mixup) is a function of (seed, epoch, video). Batch norm
+is over all ranks on CUDA and each rank's own elsewhere, as in pre-training.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stillmotion import distributed
+from stillmotion.config import DataConfig, to_json
+from stillmotion.data.augment import augment
+from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.classify import classification, clip_probabilities
+from stillmotion.evaluate.encoders import ORIGIN, fresh, load_encoder, origin, read_spec
+from stillmotion.evaluate.features import Progress
+from stillmotion.evaluate.labelled import open_labelled
+from stillmotion.functional.labels import mix_pairs, soft_cross_entropy, soft_targets, top_k
+from stillmotion.nn.backbones import Backbone
+from stillmotion.nn.classifier import Classifier
+from stillmotion.optim.optimizers import build_optimizer
+from stillmotion.train import checkpoint
+from stillmotion.train.finetune_config import FinetuneConfig
+from stillmotion.train.folder import open_folder
+from stillmotion.train.log import RunLog
+from stillmotion.train.precision import ScaledRun, autocast
+from stillmotion.train.process import computing, synchronise_norms
+from stillmotion.train.run import shared_loader
+
+RESULTS = "results.json"
+_DROPOUT, _MIXUP = 21, 22  # what a generator is for, beside seed, epoch and video
+Watch = Callable[[str], AbstractContextManager[Progress | None]]
+
+
+def _unwatched(what: str) -> AbstractContextManager[Progress | None]:
+    return contextlib.nullcontext()
+
+
+def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = _unwatched) -> Path:
+    """Train and test as `config` says and return the run folder; a folder with an unfinished run is resumed.
+
+    watch: given a word for what goes on, shows its progress; for the test, which may be long.
+    Under `torchrun` every process calls this; the first one writes.
+    """
+    with computing(config.train) as device:
+        return _finetune(config, Path(out), device, watch)
+
+
+def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int], *, watch: Watch = _unwatched) -> Path:
+    """`finetune` on each of a set's folds, in the folders fold1, fold2, …; the means are written beside them."""
+    folder = Path(out)
+    asked: dict[frozenset[str], int] = {}
+    for fold in folds:
+        test = open_labelled(replace(config.data, fold=fold)).test
+        same = asked.setdefault(frozenset(test.name(i) for i in range(len(test))), fold)
+        if same != fold:
+            raise StillmotionError(f"folds {same} and {fold} of {config.data.path} are the same; leave --folds out")
+    with computing(config.train) as device:
+        found: dict[str, Any] = {}
+        for fold in folds:
+            one = replace(config, data=replace(config.data, fold=fold))
+            found[str(fold)] = read_results(_finetune(one, folder / f"fold{fold}", device, watch))
+        if distributed.rank() == 0:
+            means = {name: float(np.mean([r[name] for r in found.values()])) for name in ("top1", "top5", "mean_class")}
+            (folder / RESULTS).write_text(json.dumps(means | {"folds": found}, indent=1))
+        distributed.barrier()
+    return folder
+
+
+def read_results(folder: str | Path) -> dict[str, Any]:
+    """What `finetune` or `finetune_folds` measured."""
+    try:
+        return json.loads((Path(folder) / RESULTS).read_text())
+    except OSError:
+        raise StillmotionError(f"{folder} has no {RESULTS}; the same finetune command finishes the run") from None
+
+
+def _finetune(config: FinetuneConfig, folder: Path, device: torch.device, watch: Watch) -> Path:
+    if not config.encoder:
+        raise StillmotionError("no encoder given; add --encoder RUN (or a recipe's name, for its untrained network)")
+    run = _Finetuning(replace(config, encoder=_absolute(config.encoder)), folder, device)
+    if run.done < run.total and distributed.rank() == 0:
+        (folder / RESULTS).unlink(missing_ok=True)
+    run.train()
+    if not (folder / RESULTS).exists():
+        with watch("testing") if distributed.rank() == 0 else contextlib.nullcontext() as progress:
+            results = run.test(progress)
+        if distributed.rank() == 0:
+            (folder / RESULTS).write_text(json.dumps(results, indent=1))
+    distributed.barrier()
+    return folder
+
+
+class _Finetuning(ScaledRun):
+    """A classifier, its optimiser and labelled clips."""
+
+    method: Classifier
+
+    def __init__(self, config: FinetuneConfig, folder: Path, device: torch.device) -> None:
+        super().__init__(folder, device, config.optim, config.train)
+        self.config, self.counted = config, config.optim.batch
+        self.videos = open_labelled(config.data)
+        self.labels = torch.from_numpy(self.videos.train_labels)
+        backbone, self.shown, began = _start(config)
+        self.loader = self._clips()
+        open_folder(folder, config)
+        if distributed.rank() == 0:
+            (folder / ORIGIN).write_text(json.dumps(began, indent=1))
+        torch.manual_seed(config.train.seed)
+        self.method = Classifier(backbone, len(self.videos.classes))
+        synchronise_norms(self.method, device)
+        self.method.to(device).train()
+        self.weights = {name: p for name, p in self.method.named_parameters() if p.requires_grad}
+        self.optimizer = build_optimizer(dict(self.weights), config.optim, depth=self.method.depth)
+        torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
+        state = checkpoint.load_state(folder)
+        if state is not None:
+            self.resume(state)
+
+    def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        if self.done == 0:
+            self._tell_frozen(log)
+        self.optimizer.zero_grad()
+        parts = self.settings.accumulate
+        found = torch.zeros(2, device=self.device)
+        for _ in range(parts):
+            batch = next(batches)
+            self.note_broken(batch, log)
+            loss, accuracy = self._loss(batch, epoch)
+            self.scaler.scale(loss / parts).backward()
+            found += torch.stack([loss.detach(), accuracy]) / parts
+        distributed.average_([p.grad for p in self.weights.values() if p.grad is not None])
+        return self.move({"loss/class": found[0], "accuracy": found[1]})
+
+    def test(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Accuracy on the test half, by its K clips."""
+        distributed.broadcast_(self.method.buffers())  # the running statistics that the checkpoint holds
+        videos, data = self.videos, self.config.data
+        index, probabilities, broken = clip_probabilities(
+            self.method,
+            videos.test,
+            self.shown,
+            clips=data.test_clips,
+            crops=data.test_crops,
+            full=data.test_full,
+            workers=max(0, data.workers),
+            progress=progress,
+        )
+        labels = videos.test_labels[index]
+        commonest = np.bincount(videos.train_labels).argmax()
+        return {
+            "encoder": self.config.encoder,
+            "untrained": self.config.untrained,
+            "data": data.path,
+            "target": videos.target,
+            "split": videos.how,
+            "classes": videos.classes,
+            "train_videos": len(videos.train),
+            "test_videos": len(index),
+            "steps": self.done,
+            "seed": self.settings.seed,
+            "clips": data.test_clips,
+            "crops": data.test_crops,
+            **classification(probabilities, labels, videos.classes),
+            "majority": float((labels == commonest).mean()),
+            "broken": dict(broken),
+        }
+
+    def _loss(self, batch: Batch, epoch: int) -> tuple[Tensor, Tensor]:
+        """The cross entropy of a batch, and the share of videos whose (larger) label comes first."""
+        head, videos = self.config.head, batch["index"].tolist()
+        clips = batch["clips"][:, 0].to(self.device, non_blocking=True)
+        targets = soft_targets(self.labels[batch["index"]], len(self.videos.classes), smoothing=head.smoothing)
+        targets = targets.to(self.device)
+        if head.mixup:
+            shares = torch.tensor([self._draw(v, epoch, _MIXUP).beta(head.mixup, head.mixup) for v in videos[::2]])
+            clips, targets = mix_pairs(clips, shares), mix_pairs(targets, shares)
+        kept = self._kept(videos, epoch) if head.dropout else None
+        with autocast(self.device, self.settings.precision):
+            scores = self.method(clips, kept).float()
+        right = top_k(scores.detach(), targets.argmax(1), 1)
+        return soft_cross_entropy(scores, targets), torch.tensor(right, device=self.device)
+
+    def _kept(self, videos: list[int], epoch: int) -> Tensor:
+        """Dropout's factors (B, D)."""
+        rate, width = self.config.head.dropout, self.method.backbone.width
+        draws = np.stack([self._draw(video, epoch, _DROPOUT).random(width, np.float32) for video in videos])
+        return torch.from_numpy((draws >= rate) / np.float32(1 - rate)).to(self.device)
+
+    def _draw(self, video: int, epoch: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng((self.settings.seed, epoch, video, purpose))
+
+    def _clips(self) -> ClipLoader:
+        config, data, world = self.config, self.config.data, distributed.world()
+        parts = world * config.train.accumulate
+        each = parts * (2 if config.head.mixup else 1)
+        if config.optim.batch % each:
+            pairs = ", each of pairs that are mixed" if config.head.mixup else ""
+            raise StillmotionError(
+                f"a batch of {config.optim.batch} cannot be shared by {world} processes × {config.train.accumulate} "
+                f"accumulated parts{pairs}; choose a multiple of {each} (--optim.batch)"
+            )
+        dataset = ClipDataset(
+            self.videos.train,
+            frames=self.shown.frames,
+            stride=self.shown.stride,
+            clips=1,
+            augment=data.augment.augment(self.shown.size, like=augment(self.shown.augment, size=self.shown.size)),
+            seed=config.train.seed,
+            strict=data.strict,
+        )
+        return shared_loader(
+            dataset, batch=config.optim.batch, parts=parts, seed=config.train.seed, workers=data.workers
+        )
+
+    def _tell_frozen(self, log: RunLog) -> None:
+        still = sum(p.numel() for p in self.method.parameters() if not p.requires_grad)
+        if still:
+            every = sum(p.numel() for p in self.method.parameters())
+            log.say(f"{still} of {every} weights are frozen in {self.config.encoder} and are not trained")
+
+
+def _start(config: FinetuneConfig) -> tuple[Backbone, DataConfig, dict[str, Any]]:
+    """The backbone, the clips it takes, and what a folder keeps to build it again."""
+    encoder, told = load_encoder(config.encoder)
+    began = origin(config.encoder)
+    if config.untrained or began["kind"] == "recipe":
+        torch.manual_seed(config.train.seed)
+        encoder = fresh(began["kind"], told)
+    chosen = read_spec(config.encoder).options
+    wanted = {
+        name: getattr(config.data, name)
+        for name in ("frames", "stride", "size")
+        if name not in chosen and getattr(config.data, name)
+    }
+    told = replace(told, data=replace(told.data, **wanted))
+    return encoder.backbone, told.data, began | {"config": to_json(told)}
+
+
+def _absolute(encoder: str) -> str:
+    """The same encoder, named so that it is found from any folder."""
+    if read_spec(encoder).kind == "finetune":
+        return str(Path(encoder).resolve())
+    return str(origin(encoder)["encoder"])
