@@ -1,0 +1,196 @@
+"""Per-frame features of whole videos by any encoder, kept on disk one video at a time.
+
+The feature of a frame is the mean over a clip of the encoder's own length and stride that is centred on it; of a model
+of images it is the frame's own. A file's name is the hash of the encoder's weights, of what it is shown, and of the
+video's name, size and time: whatever changes in any of these is computed anew, and what a killed run has finished is
+not.
+Shapes: T frames of a video, hop from one feature to the next, n = ceil(T / hop) features, L frames of a
+clip, D channels.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from stillmotion.config import Config
+from stillmotion.data.augment import CenterCrops, augment
+from stillmotion.data.loader import Batch, Broken, EvalDataset, eval_loader
+from stillmotion.data.paths import VideoSet
+from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.evaluate.cache import encoder_digest, shown, stamp
+from stillmotion.evaluate.encoders import load_encoder, read_spec, untrained
+from stillmotion.evaluate.features import Progress, short_side
+from stillmotion.nn.encoder import Encoder
+from stillmotion.nn.foreign import Renormalised, TransformersBackbone
+from stillmotion.nn.images import TokensBackbone
+
+
+class FrameFeatures:
+    """What an encoder says of each frame, on disk.
+
+    run: any encoder that `load_encoder` knows. folder: of the files; several encoders may share it.
+    hop: frames from one feature to the next. fresh: the network that a run started from, in place of the run's.
+    """
+
+    def __init__(
+        self, run: str | Path, folder: str | Path, *, hop: int = 1, fresh: bool = False, device: str = "auto"
+    ) -> None:
+        if hop < 1:
+            raise StillmotionError(f"hop is {hop}; it must be at least 1")
+        self.encoder, config = frame_encoder(run, fresh=fresh, device=device)
+        self.data, self.hop = config.data, hop
+        key = encoder_digest(run, self.encoder, config, shown(self.data) | {"hop": hop}).hexdigest()[:32]
+        self.folder = Path(folder) / key
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --cache") from None
+
+    def compute(
+        self, videos: VideoSet, *, batch: int = 16, workers: int = 0, progress: Progress | None = None
+    ) -> Broken:
+        """Compute what is not on disk yet; returns name and reason of each video that cannot be read.
+
+        batch: clips at a time. workers: decoding processes. progress: called with features done and of all.
+        """
+        pieces, broken = self._missing(videos, batch)
+        total = sum(len(piece) for piece in pieces.parts)
+        kept: list[np.ndarray] = []
+        spoilt: set[int] = set()
+        done = 0
+        # One piece at a time: what is kept must not depend on what it came with.
+        for piece, item in zip(pieces.parts, eval_loader(pieces, batch=1, workers=workers), strict=True):
+            for name, reason in item["broken"]:
+                broken.setdefault(name, reason)
+                spoilt.add(piece.video)
+            if len(item["clips"]):
+                kept.append(self._embed(item["clips"][0]))
+            if piece.last:
+                if piece.video not in spoilt:
+                    _write(self._file(videos, piece.video), np.concatenate(kept))
+                kept = []
+            done += len(piece)
+            if progress is not None:
+                progress(done, total)
+        return list(broken.items())
+
+    def read(self, videos: VideoSet, i: int) -> np.ndarray:
+        """The features of video i, float32 (n, D); VideoError where it could not be read."""
+        try:
+            return np.load(self._file(videos, i))
+        except (OSError, ValueError) as error:
+            raise VideoError(f"{videos.name(i)}: no features on disk ({error})") from None
+
+    def _missing(self, videos: VideoSet, batch: int) -> tuple["_Pieces", dict[str, str]]:
+        parts, broken = [], {}
+        for i in range(len(videos)):
+            if _is_whole(self._file(videos, i)):
+                continue
+            try:
+                count = -(-len(videos.video(i)) // self.hop)
+            except VideoError as error:
+                broken[videos.name(i)] = str(error)
+                continue
+            parts += [_Piece(i, a, min(a + batch, count), a + batch >= count) for a in range(0, count, batch)]
+        side, preset = short_side(self.data.size), augment(self.data.augment, size=self.data.size)
+        crop = CenterCrops(self.data.size, side, 1, preset.mean, preset.std)
+        return _Pieces(videos, self.data.frames, self.data.stride, 1, crop, hop=self.hop, parts=tuple(parts)), broken
+
+    def _embed(self, clips: torch.Tensor) -> np.ndarray:
+        device = next(self.encoder.parameters()).device
+        with torch.inference_mode():
+            return self.encoder.backbone(clips.to(device, non_blocking=True)).float().mean(1).cpu().numpy()
+
+    def _file(self, videos: VideoSet, i: int) -> Path:
+        # The name of a drawn video does not tell how it is drawn.
+        about = f"{stamp(videos.name(i))}{getattr(videos, 'config', '')!r}"
+        return self.folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npy"
+
+
+def frame_encoder(run: str | Path, *, fresh: bool = False, device: str = "auto") -> tuple[Encoder, Config]:
+    """An encoder and its configuration, in which a model of images takes clips of one frame, unless told otherwise.
+
+    fresh: the network that a run started from.
+    """
+    encoder, config = load_encoder(run, device=device)
+    spec = read_spec(run)
+    if fresh:
+        if spec.kind not in ("run", "recipe"):
+            raise StillmotionError(f"{run} was trained elsewhere, from an unknown network; leave --untrained out")
+        encoder = untrained(config).to(next(encoder.parameters()).device)
+    if _of_images(encoder) and "frames" not in spec.options:
+        config = replace(config, data=replace(config.data, frames=1))
+    return encoder, config
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Features start to stop - 1 of a video. last: no more follow."""
+
+    video: int
+    start: int
+    stop: int
+    last: bool
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class _Pieces(EvalDataset):
+    """Runs of overlapping clips, each centred on a frame: index → clips (n, 3, L, S, S) of a piece."""
+
+    hop: int = 1
+    parts: tuple[_Piece, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, index: int) -> Batch:
+        piece = self.parts[index]
+        try:
+            video = self.videos.video(piece.video)
+            numbers = centred(np.arange(piece.start, piece.stop) * self.hop, self.frames, self.stride, len(video))
+            wanted, places = np.unique(numbers, return_inverse=True)
+            pixels = self.crop(video.frames(wanted.tolist()))[0]  # of a frame that many clips share, once
+        except VideoError as error:
+            return {"clips": None, "index": index, "broken": [(self.videos.name(piece.video), str(error))]}
+        clips = pixels[:, torch.from_numpy(places.reshape(numbers.shape))].transpose(0, 1)
+        return {"clips": clips, "index": index, "broken": []}
+
+
+def centred(centres: np.ndarray, frames: int, stride: int, length: int) -> np.ndarray:
+    """Frame numbers (n, L) of clips around these frames; beyond its ends a video repeats its first and last frame."""
+    around = stride * (np.arange(frames) - frames // 2)
+    return np.clip(centres[:, None] + around, 0, length - 1)
+
+
+def _of_images(encoder: Encoder) -> bool:
+    backbone = encoder.backbone
+    if isinstance(backbone, Renormalised):
+        backbone = backbone.backbone
+    return isinstance(backbone, TokensBackbone) or (isinstance(backbone, TransformersBackbone) and backbone.of_images)
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        np.load(file, mmap_mode="r")
+    except (OSError, ValueError):  # not there, or damaged
+        return False
+    return True
+
+
+def _write(file: Path, features: np.ndarray) -> None:
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as opened:
+            np.save(opened, features)
+        partial.replace(file)
+    except OSError as error:
+        raise StillmotionError(f"cannot write {file}: {error.strerror}; choose another --cache") from None
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,188 @@
+"""Action localisation: a head learns from an encoder's features of untrimmed videos, and is asked about others."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stillmotion.config import to_json
+from stillmotion.data.breakfast import Breakfast
+from stillmotion.data.loader import Broken
+from stillmotion.data.untrimmed import DrawnUntrimmed, UntrimmedSet
+from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.evaluate.features import Progress
+from stillmotion.evaluate.frames import FrameFeatures
+from stillmotion.functional.segments import scores
+from stillmotion.train.folder import open_folder
+from stillmotion.train.segment import Frames, train_head
+from stillmotion.train.segment_config import SegmentConfig
+
+READY = "features"  # in place of an encoder: the features that lie with the data
+RESULTS = "results.json"
+_FEATURES, _PREDICTIONS = "features", "predictions"
+
+
+@dataclass(frozen=True)
+class FrameSet:
+    """The readable videos of an untrimmed set, as features and labels of every hop-th frame.
+
+    features: where they lie; None takes those that lie with the set. readable: numbers of the videos.
+    """
+
+    videos: UntrimmedSet
+    features: FrameFeatures | None
+    hop: int
+    readable: list[int]
+
+    def __len__(self) -> int:
+        return len(self.readable)
+
+    def __getitem__(self, i: int) -> Frames:
+        number = self.readable[i]
+        if self.features is not None:
+            found = self.features.read(self.videos, number)
+        else:
+            assert isinstance(self.videos, Breakfast)
+            found = self.videos.ready_features(number)[:: self.hop]
+        labels = self.videos.frame_labels(number)[:: self.hop]
+        shared = min(len(found), len(labels))
+        return Frames(torch.from_numpy(found[:shared]), torch.from_numpy(labels[:shared]))
+
+
+@dataclass(frozen=True)
+class Halves:
+    """What is trained and what is tested on, and the videos of either that cannot be read."""
+
+    train: FrameSet
+    test: FrameSet
+    broken: Broken
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What `results.json` holds; and, by the test videos' names, the predicted and the true labels of all frames."""
+
+    results: dict[str, Any]
+    predicted: dict[str, np.ndarray]
+    truth: dict[str, np.ndarray]
+    actions: list[str]
+
+
+def read_halves(
+    config: SegmentConfig,
+    out: str | Path,
+    *,
+    cache: str | Path | None = None,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Halves:
+    """Open the set and compute the features that are not on disk yet.
+
+    out: the run folder, which is checked first. cache: a folder for features, in place of the run's own.
+    workers: decoding processes. progress: called with features done and of all, once for either half.
+    """
+    train, test = open_untrimmed(config)
+    open_folder(Path(out), config)
+    features = None
+    if config.encoder != READY:
+        place = Path(cache) if cache is not None else Path(out) / _FEATURES
+        device = config.train.device
+        features = FrameFeatures(config.encoder, place, hop=config.data.hop, fresh=config.untrained, device=device)
+    elif not isinstance(train, Breakfast):
+        raise StillmotionError("drawn videos have no features on disk; name an encoder (--encoder)")
+    halves: list[FrameSet] = []
+    broken: dict[str, str] = {}
+    for videos in (train, test):
+        if features is not None:
+            broken |= dict(features.compute(videos, workers=workers, progress=progress))
+        half, unreadable = _readable(FrameSet(videos, features, config.data.hop, list(range(len(videos)))))
+        broken = unreadable | broken  # the first reason is the decoder's own
+        halves.append(half)
+    return Halves(halves[0], halves[1], sorted(broken.items()))
+
+
+def open_untrimmed(config: SegmentConfig) -> tuple[UntrimmedSet, UntrimmedSet]:
+    """The training and the test videos that a configuration names."""
+    data = config.data
+    if data.path == "synthetic":
+        train, test = (DrawnUntrimmed(data.untrimmed, train=train, seed=data.seed) for train in (True, False))
+        return train, test
+    first, second = (Breakfast(data.path, train=train, split=data.split, videos=data.videos) for train in (True, False))
+    for name in data.background:
+        if name not in first.actions:
+            raise StillmotionError(f"there is no action {name!r}; mapping.txt begins with {first.actions[0]!r}")
+    return first, second
+
+
+def segment(config: SegmentConfig, out: str | Path, halves: Halves) -> Answers:
+    """Train a head, ask it about the test videos, and write `results.json` and `predictions/` to the run folder.
+
+    Predictions are written as Breakfast's ground truth is.
+    """
+    folder, test, actions = Path(out), halves.test, halves.train.videos.actions
+    head = train_head(config, folder, halves.train, len(actions))
+    device = next(head.parameters()).device
+    predicted, truth = {}, {}
+    for i, number in enumerate(test.readable):
+        name, labels = test.videos.names[number], test.videos.frame_labels(number)
+        found = head.predict(test[i].features.to(device)).cpu().numpy()
+        predicted[name], truth[name] = spread(found, hop=config.data.hop, length=len(labels)), labels
+    background = [actions.index(name) for name in config.data.background]
+    counts = np.stack([np.bincount(halves.train[i].labels, minlength=len(actions)) for i in range(len(halves.train))])
+    commonest = int(counts.sum(0).argmax())
+    answers, wanted = list(predicted.values()), list(truth.values())
+    results = {
+        "encoder": config.encoder + " (untrained)" * config.untrained,
+        "head": config.head.name,
+        "data": config.data.path,
+        "split": config.data.split,
+        "seed": config.train.seed,
+        "train_videos": len(halves.train),
+        "test_videos": len(test),
+        "scores": scores(answers, wanted, background=background),
+        "commonest": {
+            "action": actions[commonest],
+            **scores([np.full_like(y, commonest) for y in wanted], wanted, background=background),
+        },
+        "recall": _recall(np.concatenate(answers), np.concatenate(wanted), actions),
+        "broken": dict(halves.broken),
+        "config": to_json(config),
+    }
+    place = folder / _PREDICTIONS
+    place.mkdir(exist_ok=True)
+    for name, found in predicted.items():
+        (place / f"{name}.txt").write_text("".join(f"{actions[label]}\n" for label in found.tolist()))
+    (folder / RESULTS).write_text(json.dumps(results, indent=1))
+    return Answers(results, predicted, truth, actions)
+
+
+def spread(predicted: np.ndarray, *, hop: int, length: int) -> np.ndarray:
+    """Predictions of every hop-th frame as those of all frames (length,); the last one lasts to the end."""
+    return predicted[np.minimum(np.arange(length) // hop, len(predicted) - 1)]
+
+
+def _readable(videos: FrameSet) -> tuple[FrameSet, dict[str, str]]:
+    """The set without what cannot be read, and the reasons."""
+    good, broken = [], {}
+    for i in videos.readable:
+        try:
+            videos[i]
+            good.append(i)
+        except VideoError as error:
+            broken[videos.videos.name(i)] = str(error)
+    if not good:
+        name, reason = next(iter(broken.items()))
+        raise StillmotionError(f"none of the {len(broken)} videos can be read; the first, {name}: {reason}")
+    return replace(videos, readable=good), broken
+
+
+def _recall(predicted: np.ndarray, truth: np.ndarray, actions: list[str]) -> dict[str, float]:
+    """The share of an action's frames that were told, in percent, for those that occur."""
+    return {
+        name: 100 * float((predicted[truth == label] == label).mean())
+        for label, name in enumerate(actions)
+        if (truth == label).any()
+    }
