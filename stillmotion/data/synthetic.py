@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import cv2
 import numpy as np
@@ -116,16 +117,26 @@ class SyntheticVideo:
     def frames(self, indices: Sequence[int]) -> np.ndarray:
         """The frames with these numbers, uint8 RGB (n, size, size, 3)."""
         times = np.asarray(indices)
-        size, subpixel = self._config.size, 4
+        size = self._config.size
         light = np.array([self._light(t) for t in times], np.float32)
         canvas = np.empty((len(times), size, size, 3), np.float32)
         canvas[:] = light[:, None, None, None] * self._background
         for frame, t in zip(canvas, times, strict=True):
-            outline = np.round(self._outline(t) * 2**subpixel).astype(np.int32)
-            cv2.fillPoly(frame, [outline], self._foreground.tolist(), cv2.LINE_8, subpixel)
+            self._fill(frame, t, self._foreground.tolist())
         grain = _grain(size)
         canvas += self._config.noise * grain[(self._grain + 7 * times) % len(grain)]
         return np.clip(canvas, 0, 255).astype(np.uint8)
+
+    def masks(self, indices: Sequence[int]) -> np.ndarray:
+        """Where the foreground is in the frames with these numbers: uint8 (n, size, size), 1 is foreground."""
+        found = np.zeros((len(indices), self._config.size, self._config.size), np.uint8)
+        for mask, t in zip(found, indices, strict=True):
+            self._fill(mask, t, 1)
+        return found
+
+    def _fill(self, picture: np.ndarray, t: int, value: Any) -> None:
+        outline = np.round(self._outline(t) * 2**_SUBPIXEL).astype(np.int32)
+        cv2.fillPoly(picture, [outline], value, cv2.LINE_8, _SUBPIXEL)
 
     def _light(self, t: int) -> float:
         """The background's light at time t: a trend over the whole video, or a rhythm."""
@@ -173,6 +184,7 @@ _SHAPES = {
 
 
 _GRAINS = 97
+_SUBPIXEL = 4  # binary digits of a corner's place behind the point
 
 
 @cache
