@@ -121,9 +121,14 @@ def origin(text: str | Path) -> dict[str, Any]:
     spec = read_spec(text)
     if spec.kind == "finetune":
         return _read_origin(Path(spec.path))
-    place = f"{_I3D if spec.kind == 'i3d' else ''}{spec.path if spec.kind == 'recipe' else Path(spec.path).resolve()}"
+    return {"kind": spec.kind, "encoder": named(spec)}
+
+
+def named(spec: Spec) -> str:
+    """The text that names this encoder from any folder."""
+    place = spec.path if spec.kind == "recipe" else str(Path(spec.path).resolve())
     options = ",".join(f"{key}={value}" for key, value in spec.options.items())
-    return {"kind": spec.kind, "encoder": f"{place}@{options}" if options else place}
+    return (_I3D if spec.kind == "i3d" else "") + place + (f"@{options}" if options else "")
 
 
 def fresh(kind: str, config: Config) -> Encoder:

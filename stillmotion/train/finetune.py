@@ -22,7 +22,7 @@ from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.classify import classification, clip_probabilities
-from stillmotion.evaluate.encoders import ORIGIN, fresh, load_encoder, origin, read_spec
+from stillmotion.evaluate.encoders import ORIGIN, fresh, load_encoder, named, origin, read_spec
 from stillmotion.evaluate.features import Progress
 from stillmotion.evaluate.labelled import open_labelled
 from stillmotion.functional.labels import mix_pairs, soft_cross_entropy, soft_targets, top_k
@@ -88,7 +88,8 @@ def read_results(folder: str | Path) -> dict[str, Any]:
 def _finetune(config: FinetuneConfig, folder: Path, device: torch.device, watch: Watch) -> Path:
     if not config.encoder:
         raise StillmotionError("no encoder given; add --encoder RUN (or a recipe's name, for its untrained network)")
-    run = _Finetuning(replace(config, encoder=_absolute(config.encoder)), folder, device)
+    # Named so that it is found from any folder.
+    run = _Finetuning(replace(config, encoder=named(read_spec(config.encoder))), folder, device)
     if run.done < run.total and distributed.rank() == 0:
         (folder / RESULTS).unlink(missing_ok=True)
     run.train()
@@ -232,23 +233,16 @@ class _Finetuning(ScaledRun):
 
 def _start(config: FinetuneConfig) -> tuple[Backbone, DataConfig, dict[str, Any]]:
     """The backbone, the clips it takes, and what a folder keeps to build it again."""
+    spec = read_spec(config.encoder)
     encoder, told = load_encoder(config.encoder)
     began = origin(config.encoder)
-    if config.untrained or began["kind"] == "recipe":
+    if config.untrained or spec.kind == "recipe":
         torch.manual_seed(config.train.seed)
         encoder = fresh(began["kind"], told)
-    chosen = read_spec(config.encoder).options
     wanted = {
         name: getattr(config.data, name)
         for name in ("frames", "stride", "size")
-        if name not in chosen and getattr(config.data, name)
+        if name not in spec.options and getattr(config.data, name)
     }
     told = replace(told, data=replace(told.data, **wanted))
     return encoder.backbone, told.data, began | {"config": to_json(told)}
-
-
-def _absolute(encoder: str) -> str:
-    """The same encoder, named so that it is found from any folder."""
-    if read_spec(encoder).kind == "finetune":
-        return str(Path(encoder).resolve())
-    return str(origin(encoder)["encoder"])

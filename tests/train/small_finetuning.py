@@ -1,0 +1,30 @@
+"""Fine-tuning runs of a second."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from small_run import one_core
+
+from stillmotion.recipes.finetune import finetune_recipe
+from stillmotion.train.finetune import finetune
+from stillmotion.train.finetune_config import FinetuneConfig
+
+
+def small(*, head=None, train=None, data=None, **optim) -> FinetuneConfig:
+    """The debug recipe at its smallest: 12 steps; arguments change what they name."""
+    config = finetune_recipe("debug")
+    synthetic = replace(config.data.synthetic, videos=16, size=16, length=8)
+    shown = {"synthetic": synthetic, "frames": 4, "stride": 1, "size": 16, "test_clips": 1}
+    return replace(
+        config,
+        data=replace(config.data, **shown | (data or {})),
+        head=replace(config.head, **head or {}),
+        optim=replace(config.optim, **{"batch": 4, "epochs": 3, "warmup_epochs": 0.0} | optim),
+        train=replace(config.train, **{"checkpoint_every": 1, "log_every": 1} | (train or {})),
+    )
+
+
+def tuned(config: FinetuneConfig, folder: Path) -> Path:
+    """The folder of the finished run, trained on one core."""
+    with one_core():
+        return finetune(config, folder)
