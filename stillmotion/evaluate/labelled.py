@@ -41,6 +41,8 @@ def open_labelled(config: LabelledConfig) -> Labelled:
     parted = part(path, drawn, kind=kind, fold=fold, annotations=notes, videos=count, seed=config.seed)
     target = _target(config, list(parted.videos.labels))
     train, test = (_known(half, target) for half in parted.halves())
+    if config.per_class:
+        train = _some_of_each(train, target, config.per_class, seed=config.seed)
     train_y, test_y = train.labels[target], test.labels[target]
     trained = np.unique(train_y)
     names = parted.videos.classes[target]
@@ -65,3 +67,11 @@ def _target(config: LabelledConfig, targets: list[str]) -> str:
 
 def _known(half: Subset, target: str) -> Subset:
     return Subset(half.videos, half.chosen[half.labels[target] >= 0])
+
+
+def _some_of_each(half: Subset, target: str, number: int, *, seed: int) -> Subset:
+    """So many videos of each class, by chance; all of a smaller one."""
+    labels = half.labels[target]
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    taken = [shuffled[labels[shuffled] == label][:number] for label in np.unique(labels)]
+    return Subset(half.videos, half.chosen[np.sort(np.concatenate(taken))])

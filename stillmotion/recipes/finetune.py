@@ -115,12 +115,13 @@ def laptop() -> FinetuneConfig:
 
 
 def debug() -> FinetuneConfig:
-    """The trajectory of synthetic videos, from any encoder or from the debug recipes' small network."""
+    """The trajectory of synthetic videos from few labels, from a run of the demo or from its network untrained."""
     return FinetuneConfig(
-        encoder="debug-simclr",
+        encoder="demo-simclr",
         data=LabelledConfig(
             path="synthetic",
             target="trajectory",
+            per_class=16,
             augment=CropConfig(area=(0.9, 1.0), flip=0.0),
             test_clips=2,
             workers=0,
@@ -128,7 +129,7 @@ def debug() -> FinetuneConfig:
         ),
         head=HeadConfig(dropout=0.1),
         optim=OptimConfig(
-            name="adamw", lr=5e-3, lr_batch=0, weight_decay=0.05, batch=32, epochs=10, warmup_epochs=1, clip=1.0
+            name="adamw", lr=5e-3, lr_batch=0, weight_decay=0.05, batch=16, epochs=20, warmup_epochs=1, clip=1.0
         ),
         train=TrainConfig(checkpoint_every=20, log_every=4),
     )

@@ -50,9 +50,8 @@ def _sections(folder: Path, results: Mapping[str, Any]) -> list[Section]:
 
 def _settings(config: FinetuneConfig, results: Mapping[str, Any]) -> list[Block]:
     data, head, optim = config.data, config.head, config.optim
-    course = (
-        f"÷ {1 / optim.gamma:g} at {', '.join(f'{m:g}' for m in optim.milestones)}" if optim.milestones else "cosine"
-    )
+    steps = ", ".join(f"{epoch:g}" for epoch in optim.milestones)
+    course = f"× {optim.gamma:g} at epochs {steps}" if steps else "cosine"
     rows = [
         ["recipe", config.recipe or "none"],
         ["encoder", config.encoder + (", its network with fresh weights" if config.untrained else "")],

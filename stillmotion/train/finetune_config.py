@@ -52,6 +52,7 @@ class LabelledConfig:
         kind: auto goes by what lies there; else the kind of the set.
         fold: which of a set's splits; None is its first. A set without a split is parted 70/30.
         annotations: where a public set's split files lie, if not beside its videos.
+        per_class: training videos of each class, chosen by `seed`, to learn from few; 0 takes all.
         target: which label, where videos have several: color, shape, brightness or trajectory of synthetic ones.
         frames: of a clip; 0 takes the encoder's own. What stands behind the encoder's @ comes first.
         stride: from one frame of a clip to the next; 0 as above.
@@ -60,7 +61,7 @@ class LabelledConfig:
         test_clips: K, clips of each test video, evenly spaced; its scores are the mean of their softmax.
         test_crops: of each test clip: 1, the centre, or 3 along the longer edge.
         test_full: test crops are as large as the resized frame, as in a test at 256 of a network at 224.
-        seed: of the parting, where the set has no split.
+        seed: of the parting, where the set has no split, and of `per_class`.
         workers: decoding processes; -1 is one per core.
         strict: stop at the first unreadable training video.
         synthetic: the drawn videos that the path "synthetic" stands for: so many to train on, as many to test on.
@@ -70,6 +71,7 @@ class LabelledConfig:
     kind: str = "auto"
     fold: int | None = None
     annotations: str | None = None
+    per_class: int = 0
     target: str = ""
     frames: int = 0
     stride: int = 0

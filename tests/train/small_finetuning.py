@@ -14,9 +14,10 @@ def small(*, head=None, train=None, data=None, **optim) -> FinetuneConfig:
     """The debug recipe at its smallest: 12 steps; arguments change what they name."""
     config = finetune_recipe("debug")
     synthetic = replace(config.data.synthetic, videos=16, size=16, length=8)
-    shown = {"synthetic": synthetic, "frames": 4, "stride": 1, "size": 16, "test_clips": 1}
+    shown = {"synthetic": synthetic, "per_class": 0, "frames": 4, "stride": 1, "size": 16, "test_clips": 1}
     return replace(
         config,
+        encoder="debug-simclr",
         data=replace(config.data, **shown | (data or {})),
         head=replace(config.head, **head or {}),
         optim=replace(config.optim, **{"batch": 4, "epochs": 3, "warmup_epochs": 0.0} | optim),

@@ -1,0 +1,81 @@
+"""`finetune` as a user types it."""
+
+import json
+import signal
+
+import pytest
+from commands import Command, two_ranks, wait_for_steps
+from debug_videos import write_classes
+from safetensors.torch import load_file
+
+SMALL = ("--data.synthetic.videos", "16", "--data.synthetic.size", "16", "--data.per-class", "2", "--data.size", "16")
+SMALL += ("--data.frames", "4", "--optim.batch", "4", "--train.threads", "1", "--train.log-every", "1")
+WORDS = ("finetune", "--recipe", "debug", "--encoder", "debug-simclr", *SMALL)
+
+
+def test_a_run_is_trained_tested_reported_and_an_encoder(tmp_path):
+    run = str(tmp_path / "run")
+    command = Command(*WORDS, "--out", run, "--optim.epochs", "1")
+    assert "step 2/2" in command.succeed()
+    assert "top-1" in command.answer
+    assert "report.html" in command.answer
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["test_videos"] == 16
+    page = tmp_path / "run" / "report.html"
+    page.unlink()
+    probed = Command("probe", run, "--videos", "16", "--clips", "1")
+    reported = Command("report", run)
+    probed.succeed()
+    reported.succeed()
+    assert "trained" in probed.answer
+    assert page.exists()
+
+
+def test_two_processes_write_one_run_and_folds_are_averaged(tmp_path):
+    videos = write_classes(tmp_path / "videos", videos=6)
+    rows = [
+        f"{name}/{i}.mp4,{name},{'test' if i < 2 else 'train'},{'test' if i > 3 else 'train'}"
+        for name in ("dark", "light")
+        for i in range(6)
+    ]
+    (videos / "labels.csv").write_text("\n".join(["path,class,split1,split2", *rows]))
+    more = ("--data", str(videos), "--data.target", "", "--data.per-class", "0", "--optim.epochs", "1")
+    ranks = two_ranks(*WORDS, "--out", str(tmp_path / "run"), *more, "--folds", "1", "2")
+    for rank in ranks:
+        rank.succeed()
+    assert "mean    top-1" in ranks[0].answer
+    assert "top-1" not in ranks[1].answer
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert list(results["folds"]) == ["1", "2"]
+    assert load_file(tmp_path / "run" / "fold2" / "checkpoint.safetensors")["head.weight"].shape == (2, 32)
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    words = (*WORDS, "--out", str(tmp_path / "run"), "--optim.epochs", "300")
+    command = Command(*words)
+    wait_for_steps(command, tmp_path / "run", 2)
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert "the same command resumes it" in command.words.splitlines()[-1]
+    again = Command(*words)
+    wait_for_steps(again, tmp_path / "run", 12)
+    again.send(signal.SIGINT)
+    assert again.wait() == 130
+    assert "resuming" in again.words
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["finetune", "--out", "x", "--data", "synthetic"], "no encoder given; add --encoder"),
+        (["finetune", "--out", "x", "--encoder", "debug-simclr"], "no videos given; add --data"),
+        (["finetune", "--recipe", "sever", "--out", "x"], "did you mean severe?"),
+        (["finetune", "--recipe", "debug", "--out", "x", "--encoder", "nowhere"], "neither a run folder nor a recipe"),
+        (["finetune", "--recipe", "debug", "--out", "x", "--head.dropout", "1"], "head.dropout"),
+    ],
+)
+def test_mistakes_end_in_one_line(words, complaint, tmp_path):
+    words = [str(tmp_path / "x") if word == "x" else word for word in words]
+    command = Command(*words)
+    assert command.wait() == 2
+    assert complaint in command.words
+    assert len(command.words.strip().splitlines()) == 1

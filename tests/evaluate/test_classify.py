@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+import torch
+from debug_videos import write_classes
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix
+
+from stillmotion.config import DataConfig
+from stillmotion.data.sets import open_dataset
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.classify import classification, clip_probabilities, fold_lines, result_lines
+from stillmotion.evaluate.features import even_clips
+from stillmotion.nn.backbones import create_backbone
+from stillmotion.nn.classifier import Classifier
+
+DATA = DataConfig(frames=4, stride=2, size=16, augment="weak")
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = Classifier(create_backbone("small_resnet3d", channels=(4, 8)), 3)
+    torch.nn.init.normal_(model.head.weight)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    folder = write_classes(tmp_path_factory.mktemp("videos") / "set", videos=3)
+    (folder / "dark" / "1.mp4").write_bytes(b"nothing")
+    return open_dataset(folder)
+
+
+@pytest.mark.parametrize(("clips", "crops", "full"), [(1, 1, False), (3, 1, False), (2, 3, True)])
+def test_probabilities_are_the_mean_of_the_softmax_over_views(model, videos, clips, crops, full):
+    index, found, broken = clip_probabilities(model, videos, DATA, clips=clips, crops=crops, full=full)
+    assert index.tolist() == [0, 2, 3, 4, 5]
+    assert [name.rsplit("/", 1)[1] for name, _ in broken] == ["1.mp4"]
+    dataset = even_clips(videos, DATA, clips=clips, crops=crops, full=full)
+    for number, row in zip(index, found, strict=True):
+        views = dataset[number]["clips"]
+        assert len(views) == clips * crops
+        with torch.no_grad():
+            expected = np.mean([model(view[None]).softmax(1)[0].numpy() for view in views], 0)
+        np.testing.assert_allclose(row, expected, atol=1e-5)
+
+
+def test_a_model_in_training_is_tested_in_evaluation_mode_and_goes_on(model, videos):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.train()
+    _, found, _ = clip_probabilities(model, videos, DATA, clips=1)
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    np.testing.assert_array_equal(found, clip_probabilities(model.eval(), videos, DATA, clips=1)[1])
+
+
+def test_no_readable_video_is_an_error(model, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.mp4").write_bytes(b"nothing")
+    with pytest.raises(StillmotionError, match="none of the 1 test videos can be read"):
+        clip_probabilities(model, open_dataset(tmp_path), DATA)
+
+
+def test_classes_and_confusion_are_scikit_learns():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.random((300, 6)), rng.integers(0, 6, 300)
+    found = classification(scores, labels, list("abcdef"))
+    predicted = scores.argmax(1)
+    np.testing.assert_array_equal(found["confusion"], confusion_matrix(labels, predicted))
+    assert found["mean_class"] == pytest.approx(balanced_accuracy_score(labels, predicted))
+    assert found["top1"] == pytest.approx((predicted == labels).mean())
+    for i, name in enumerate("abcdef"):
+        assert found["per_class"][name] == pytest.approx((predicted[labels == i] == i).mean())
+
+
+def test_a_class_that_was_not_trained_is_wrong_and_one_that_is_not_asked_has_no_accuracy():
+    scores = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.3, 0.7, 0.0]])
+    found = classification(scores, np.array([0, -1, 1]), ["a", "b", "c"])
+    assert found["top1"] == pytest.approx(2 / 3)
+    assert found["top5"] == pytest.approx(2 / 3)
+    assert found["untrained_class"] == 1
+    assert found["per_class"] == {"a": 1.0, "b": 1.0, "c": None}
+    assert found["mean_class"] == 1.0
+
+
+def test_lines_for_a_terminal_name_what_was_skipped():
+    results = classification(np.eye(3), np.array([0, 1, -1]), ["a", "b", "c"]) | {
+        "train_videos": 9,
+        "test_videos": 3,
+        "split": "its own",
+        "classes": ["a", "b", "c"],
+        "target": "class",
+        "majority": 0.5,
+        "clips": 10,
+        "crops": 1,
+        "broken": {"x.mp4": "x.mp4: torn"},
+    }
+    lines = result_lines(results)
+    assert "top-1 0.667" in lines[1]
+    assert lines[2].startswith("1 test videos are of classes that no training video has")
+    assert lines[-1] == "  x.mp4: torn"
+    folds = {"folds": {"1": {"top1": 0.5, "top5": 1.0}, "2": {"top1": 0.7, "top5": 1.0}}, "top1": 0.6, "top5": 1.0}
+    assert [line.split()[0] for line in fold_lines(folds)] == ["fold", "fold", "mean"]

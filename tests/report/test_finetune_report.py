@@ -1,0 +1,65 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+from self_contained import assert_self_contained
+
+from stillmotion.config import to_json
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.classify import classification
+from stillmotion.recipes.finetune import finetune_recipe
+from stillmotion.report.finetune import finetune_report, is_finetuning
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run that was not trained: what is shown is written here."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    classes = ["run", "sit", "fly"]
+    results = classification(np.eye(3)[[0, 0, 1, 1]], np.array([0, 1, 1, -1]), classes) | {
+        "classes": classes,
+        "train_videos": 9,
+        "test_videos": 4,
+        "split": "its own",
+        "target": "class",
+        "steps": 2,
+        "majority": 0.25,
+        "clips": 10,
+        "crops": 1,
+        "broken": {"torn.mp4": "torn"},
+    }
+    (folder / "config.json").write_text(json.dumps(to_json(finetune_recipe("vididi"))))
+    (folder / "results.json").write_text(json.dumps(results))
+    (folder / "metrics.jsonl").write_text('{"step": 1, "loss/class": 1.0}\n{"step": 2, "loss/class": 0.5}\n')
+    return folder
+
+
+def test_the_page_holds_curves_accuracy_classes_and_confusion(run):
+    html = finetune_report(run).read_text()
+    assert html.count("<svg") == 2
+    for words in ("top-1", "0.500", "most often taken for", "run (1)", "none tested", "torn.mp4", "× 0.1 at epochs 60"):
+        assert words in html
+    assert_self_contained(html)
+
+
+def test_folds_are_shown_with_their_mean(run, tmp_path):
+    folds = tmp_path / "folds"
+    results = json.loads((run / "results.json").read_text())
+    for i in (1, 2):
+        shutil.copytree(run, folds / f"fold{i}")
+    means = {"top1": 0.5, "top5": 0.75, "mean_class": 0.75, "folds": {"1": results, "2": results}}
+    (folds / "results.json").write_text(json.dumps(means))
+    html = finetune_report(folds).read_text()
+    assert html.count("<svg") == 4
+    assert "fold 2: Confusion" in html
+    assert is_finetuning(folds)
+    assert_self_contained(html)
+
+
+def test_a_run_that_was_not_tested_yet_is_an_error(run):
+    (run / "results.json").unlink()
+    assert is_finetuning(run)
+    with pytest.raises(StillmotionError, match="finishes the run"):
+        finetune_report(run)
