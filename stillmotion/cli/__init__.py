@@ -8,10 +8,12 @@ from stillmotion.cli.clusters import clusters_command
 from stillmotion.cli.controlled import controlled_command
 from stillmotion.cli.data import data_command
 from stillmotion.cli.demo import demo_command
+from stillmotion.cli.detect import detect_command
 from stillmotion.cli.embed import embed_command
 from stillmotion.cli.explain import explain_command
 from stillmotion.cli.finetune import finetune_command
 from stillmotion.cli.geometry import geometry_command
+from stillmotion.cli.order import order_command
 from stillmotion.cli.prepare import prepare_command
 from stillmotion.cli.pretrain import pretrain_command
 from stillmotion.cli.probe import probe_command
@@ -29,12 +31,14 @@ _VERBS: dict[str, Callable[[list[str]], None]] = {
     "pretrain": pretrain_command,
     "transfer": transfer_command,
     "finetune": finetune_command,
+    "detect": detect_command,
     "probe": probe_command,
     "propagate": propagate_command,
     "segment": segment_command,
     "geometry": geometry_command,
     "retrieve": retrieve_command,
     "clusters": clusters_command,
+    "order": order_command,
     "search": search_command,
     "embed": embed_command,
     "explain": explain_command,

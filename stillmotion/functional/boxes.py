@@ -10,16 +10,17 @@ from torch import Tensor
 
 
 def overlap(a: Tensor, b: Tensor) -> Tensor:
-    """Intersection over union (N, M) of boxes a (N, 4) and b (M, 4); boxes without area overlap nothing."""
-    corner = torch.minimum(a[:, None, 2:], b[None, :, 2:])
-    shared = (corner - torch.maximum(a[:, None, :2], b[None, :, :2])).clamp(min=0).prod(-1)
-    joined = area(a)[:, None] + area(b)[None] - shared
+    """Intersection over union (…, N, M) of boxes a (…, N, 4) and b (…, M, 4); those without area overlap nothing."""
+    left, right = a[..., :, None, :], b[..., None, :, :]
+    corner = torch.minimum(left[..., 2:], right[..., 2:])
+    shared = (corner - torch.maximum(left[..., :2], right[..., :2])).clamp(min=0).prod(-1)
+    joined = area(left) + area(right) - shared
     return torch.where(shared > 0, shared / joined.clamp(min=torch.finfo(shared.dtype).tiny), 0)
 
 
 def area(boxes: Tensor) -> Tensor:
-    """The area (N,) of boxes (N, 4)."""
-    return (boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(-1)
+    """The area (…) of boxes (…, 4)."""
+    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
 
 
 def scale_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
@@ -50,11 +51,12 @@ def roi_align(maps: Tensor, boxes: Sequence[Tensor], *, size: int = 7, scale: fl
     of weighted sums over columns.
     """
     height, width = maps.shape[-2:]
+    exact = torch.promote_types(maps.dtype, torch.float32)  # half precision cannot tell places apart
     found = []
     for own, some in zip(maps, boxes, strict=True):
-        left, top, right, bottom = (some.detach().to(maps.dtype) * scale - 0.5).unbind(-1)
-        rows = _bin_weights(top, bottom, height, size=size, samples=samples)
-        columns = _bin_weights(left, right, width, size=size, samples=samples)
+        left, top, right, bottom = (some.detach().to(exact) * scale - 0.5).unbind(-1)
+        rows = _bin_weights(top, bottom, height, size=size, samples=samples).to(maps.dtype)
+        columns = _bin_weights(left, right, width, size=size, samples=samples).to(maps.dtype)
         found.append(torch.einsum("nph,chw,nqw->ncpq", rows, own, columns))
     return torch.cat(found) if found else maps.new_zeros(0, maps.shape[1], size, size)
 

@@ -54,8 +54,10 @@ def inside_sections(folder: str | Path) -> list[Section]:
         for kind, files in entry["files"].items():
             title, told = _TOLD[kind]
             blocks: list[Block] = [
-                Movie(_uri((root / files["video"]).read_bytes(), "video/mp4"), f"{title} of {name}, frame by frame"),
-                Picture(_webp(root / files["filmstrip"]), told.format(target=results["target"])),
+                Movie(
+                    data_uri((root / files["video"]).read_bytes(), "video/mp4"), f"{title} of {name}, frame by frame"
+                ),
+                Picture(webp_uri(root / files["filmstrip"]), told.format(target=results["target"])),
             ]
             sections.append(Section(f"{title}{whose}", blocks))
     return sections
@@ -125,13 +127,14 @@ def _complex(pairs: list[Any]) -> np.ndarray:
     return table[..., 0] + 1j * table[..., 1]
 
 
-def _uri(content: bytes, kind: str) -> str:
+def data_uri(content: bytes, kind: str) -> str:
+    """A file's content as an address within a page."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _webp(file: Path) -> str:
+def webp_uri(file: Path) -> str:
     """A picture as a data URI, smaller than its PNG."""
     content = io.BytesIO()
     with Image.open(file) as picture:
         picture.convert("RGB").save(content, "WEBP", quality=82, method=4)
-    return _uri(content.getvalue(), "image/webp")
+    return data_uri(content.getvalue(), "image/webp")
