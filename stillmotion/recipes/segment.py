@@ -36,7 +36,7 @@ def breakfast(head: HeadName) -> SegmentConfig:
 def debug(head: HeadName) -> SegmentConfig:
     """A minute on two cores: drawn videos of four motions, and the demo's network with random weights."""
     config = breakfast(head)
-    data = FramesConfig(path="synthetic", hop=2, workers=0, untrimmed=UntrimmedConfig())
+    data = FramesConfig(path="synthetic", hop=2, workers=0, untrimmed=UntrimmedConfig(videos=96, test=24))
     small: MSTCNConfig | FACTConfig
     if head == "mstcn":
         small = MSTCNConfig(stages=3, layers=6, width=32, dropout=0.3)
@@ -47,7 +47,7 @@ def debug(head: HeadName) -> SegmentConfig:
         encoder="demo-bod-simclr",
         data=data,
         head=small,
-        optim=replace(config.optim, lr=2e-3, batch=4, epochs=30, milestones=(), clip=1.0),
+        optim=replace(config.optim, lr=2e-3, batch=4, epochs=10, milestones=(), clip=1.0),
         train=TrainConfig(checkpoint_every=50, log_every=10, threads=1),
     )
 

@@ -1,0 +1,66 @@
+"""`segment` as a user types it."""
+
+import json
+import signal
+
+import pytest
+from commands import Command, two_ranks, wait_for_steps
+
+SMALL = ("--data.untrimmed.videos", "4", "--data.untrimmed.test", "2", "--data.untrimmed.length", "4", "6")
+SMALL += ("--data.hop", "4", "--head.width", "4", "--head.layers", "2", "--optim.batch", "2")
+
+
+@pytest.mark.parametrize("words", [["--head", "mstcn", "--head.stages", "2"], ["--head=fact", "--head.heads", "2"]])
+def test_the_debug_recipe_prints_scores_and_writes_a_report(tmp_path, words):
+    run = tmp_path / "run"
+    command = Command("segment", "--recipe", "debug", "--out", str(run), *words, *SMALL, "--optim.epochs", "2")
+    assert "step 4/4" in command.succeed()
+    lines = command.answer.splitlines()
+    assert lines[0].split() == ["Edit", "accuracy", "F1@10", "F1@25", "F1@50"]
+    assert lines[1].split()[0] == json.loads((run / "results.json").read_text())["head"]
+    assert lines[2].startswith("always ")
+    assert {"report.html", "results.json", "timelines.png", "predictions", "features"} <= {
+        f.name for f in run.iterdir()
+    }
+    page = (run / "report.html").read_text()
+    assert "F1@50" in page
+    assert "<svg" in page
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    words = ["segment", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL]
+    words += ["--optim.epochs", "2000", "--train.log-every", "1"]
+    command = Command(*words)
+    wait_for_steps(command, tmp_path / "run", 2)
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert "the same command resumes it" in command.words.splitlines()[-1]
+    again = Command(*words)
+    wait_for_steps(again, tmp_path / "run", 12)
+    again.send(signal.SIGINT)
+    assert again.wait() == 130
+    assert "resuming" in again.words
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "no encoder given; add --encoder"),
+        (["--encoder", "debug-simclr"], "no videos given; add --data"),
+        (["--encoder", "debug-simclr", "--data", "nowhere"], "nowhere: no such folder"),
+        (["--encoder", "nowhere", "--data", "synthetic"], "nowhere is neither a run folder nor a recipe"),
+        (["--recipe", "debgu"], "did you mean debug"),
+        (["--recipe", "debug", "--head", "lstm"], "no head 'lstm'"),
+    ],
+)
+def test_mistakes_end_in_one_line(words, complaint, tmp_path):
+    command = Command("segment", "--out", str(tmp_path / "x"), *words)
+    assert command.wait() == 2
+    assert complaint in command.words
+    assert len(command.words.strip().splitlines()) == 1
+
+
+def test_several_processes_are_refused(tmp_path):
+    for rank in two_ranks("segment", "--recipe", "debug", "--out", str(tmp_path / "x")):
+        assert rank.wait() == 2
+        assert "on one process" in rank.words
