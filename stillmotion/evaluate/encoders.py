@@ -96,8 +96,7 @@ def load_encoder(path_or_recipe: str | Path, *, device: str | None = None) -> tu
         config = recipe(spec.path)
         encoder = untrained(config)
     elif spec.kind == "i3d":
-        encoder, config = _i3d()
-        load_weights(encoder.backbone, spec.path)
+        encoder, config = _i3d(spec.path)
     else:
         taken = {key: spec.options[key] for key in ("pool", "layer") if key in spec.options}
         model, intake = load_transformers(spec.path, **taken)
@@ -161,9 +160,11 @@ def _read_origin(folder: Path) -> dict[str, Any]:
         raise StillmotionError(f"{folder / ORIGIN} cannot be read ({error}); fine-tune again") from None
 
 
-def _i3d() -> tuple[Encoder, Config]:
-    # With the strides that the weights were trained with.
-    return _from_elsewhere(create_backbone("i3d", keep_time=False), I3D_INTAKE, "i3d")
+def _i3d(weights: str | None = None) -> tuple[Encoder, Config]:
+    backbone = create_backbone("i3d", keep_time=False)  # the strides that the weights were trained with
+    if weights:
+        load_weights(backbone, weights)
+    return _from_elsewhere(backbone, I3D_INTAKE, "i3d")
 
 
 def _of_run(folder: Path) -> tuple[Encoder, Config]:
