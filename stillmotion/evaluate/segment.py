@@ -97,24 +97,27 @@ def read_halves(
     broken: dict[str, str] = {}
     for videos in (train, test):
         if features is not None:
-            broken |= dict(features.compute(videos, workers=workers, progress=progress))
-        half, unreadable = _readable(FrameSet(videos, features, config.data.hop, list(range(len(videos)))))
-        broken = unreadable | broken  # the first reason is the decoder's own
-        halves.append(half)
+            broken |= features.compute(videos, workers=workers, progress=progress)
+        known = [i for i in range(len(videos)) if videos.name(i) not in broken]
+        width = halves[0][0].features.shape[1] if halves else None
+        halves.append(_readable(FrameSet(videos, features, config.data.hop, known), broken, width))
     return Halves(halves[0], halves[1], sorted(broken.items()))
 
 
 def open_untrimmed(config: SegmentConfig) -> tuple[UntrimmedSet, UntrimmedSet]:
     """The training and the test videos that a configuration names."""
     data = config.data
-    if data.path == "synthetic":
-        train, test = (DrawnUntrimmed(data.untrimmed, train=train, seed=data.seed) for train in (True, False))
-        return train, test
-    first, second = (Breakfast(data.path, train=train, split=data.split, videos=data.videos) for train in (True, False))
+
+    def half(train: bool) -> UntrimmedSet:
+        if data.path == "synthetic":
+            return DrawnUntrimmed(data.untrimmed, train=train, seed=data.seed)
+        return Breakfast(data.path, train=train, split=data.split, videos=data.videos)
+
+    train, test = half(True), half(False)
     for name in data.background:
-        if name not in first.actions:
-            raise StillmotionError(f"there is no action {name!r}; mapping.txt begins with {first.actions[0]!r}")
-    return first, second
+        if name not in train.actions:
+            raise StillmotionError(f"there is no action {name!r}; one is {train.actions[0]!r} (--data.background)")
+    return train, test
 
 
 def segment(config: SegmentConfig, out: str | Path, halves: Halves) -> Answers:
@@ -123,7 +126,7 @@ def segment(config: SegmentConfig, out: str | Path, halves: Halves) -> Answers:
     Predictions are written as Breakfast's ground truth is.
     """
     folder, test, actions = Path(out), halves.test, halves.train.videos.actions
-    head = train_head(config, folder, halves.train, len(actions))
+    head = train_head(config, folder, halves.train, len(actions), broken=dict(halves.broken))
     device = next(head.parameters()).device
     predicted, truth = {}, {}
     for i, number in enumerate(test.readable):
@@ -164,19 +167,25 @@ def spread(predicted: np.ndarray, *, hop: int, length: int) -> np.ndarray:
     return predicted[np.minimum(np.arange(length) // hop, len(predicted) - 1)]
 
 
-def _readable(videos: FrameSet) -> tuple[FrameSet, dict[str, str]]:
-    """The set without what cannot be read, and the reasons."""
-    good, broken = [], {}
-    for i in videos.readable:
+def _readable(frames: FrameSet, broken: dict[str, str], width: int | None) -> FrameSet:
+    """The set without what cannot be read, whose reasons are added to `broken`. width: of features, where known."""
+    good = []
+    for place, number in enumerate(frames.readable):
+        name = frames.videos.name(number)
         try:
-            videos[i]
-            good.append(i)
+            found = frames[place].features.shape[1]
         except VideoError as error:
-            broken[videos.videos.name(i)] = str(error)
+            broken[name] = str(error)
+            continue
+        width = width or found
+        if found == width:
+            good.append(number)
+        else:
+            broken[name] = f"{name}: features of {found} channels, where the first has {width}"
     if not good:
-        name, reason = next(iter(broken.items()))
-        raise StillmotionError(f"none of the {len(broken)} videos can be read; the first, {name}: {reason}")
-    return replace(videos, readable=good), broken
+        first = next(iter(broken.values()))
+        raise StillmotionError(f"none of the {len(frames.videos)} videos can be read; the first: {first}")
+    return replace(frames, readable=good)
 
 
 def _recall(predicted: np.ndarray, truth: np.ndarray, actions: list[str]) -> dict[str, float]:

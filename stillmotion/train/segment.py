@@ -4,8 +4,9 @@ Videos differ in length, so a step takes them one by one and moves the weights b
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -42,14 +43,22 @@ class FrameVideos(Protocol):
     def __getitem__(self, i: int, /) -> Frames: ...
 
 
-def train_head(config: SegmentConfig, out: str | Path, videos: FrameVideos, actions: int) -> Head:
+def train_head(
+    config: SegmentConfig,
+    out: str | Path,
+    videos: FrameVideos,
+    actions: int,
+    *,
+    broken: Mapping[str, str] = MappingProxyType({}),
+) -> Head:
     """Train a head as `config` says and return it in evaluation mode; a folder with an unfinished run is resumed.
 
-    videos: to train on. actions: how many there are.
+    videos: to train on. actions: how many there are. broken: reasons of the videos that were skipped, by name.
     """
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     run = _Segmenting(config, Path(out), choose_device(config.train.device), videos, actions)
+    run.broken = dict(broken)
     run.train()
     return run.method.eval()
 

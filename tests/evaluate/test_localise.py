@@ -92,13 +92,17 @@ def test_an_encoder_reads_the_videos_and_what_is_unreadable_is_named_and_skipped
     assert "unknown action 'flying'" in reasons["P01_cam01_P01_milk.mp4"]
     assert len(halves.train[0].features) == len(halves.train[0].labels) == 4
     assert [len(labels) for labels in answers.predicted.values()] == [12]
-    assert {*answers.results["broken"]} == {name for name, _ in halves.broken}
+    assert (
+        answers.results["broken"] == json.loads((tmp_path / "out" / "broken.json").read_text()) == dict(halves.broken)
+    )
 
 
 def test_where_nothing_can_be_read_the_first_reason_is_told(root, run, tmp_path):
     for file in (root / "videos").iterdir():
         file.write_bytes(b"torn")
-    with pytest.raises(StillmotionError, match=r"none of the 6 videos can be read; the first"):
+    with pytest.raises(
+        StillmotionError, match=r"none of the 6 videos can be read; the first: .*P00_cam01_P00_milk\.mp4"
+    ):
         read_halves(small(root, encoder=run), tmp_path / "out")
 
 
@@ -108,6 +112,14 @@ def test_features_and_labels_of_different_lengths_are_cut_to_the_shorter(root, t
     answers, halves = localised(small(root, epochs=1), tmp_path / "out")
     assert halves.train[0].features.shape == (9, 5)
     assert len(answers.predicted["P06_cam01_P06_milk"]) == 14
+
+
+def test_features_of_another_width_are_told_apart_from_the_others(root, tmp_path):
+    for name in ("P02_cam01_P02_milk", "P06_cam01_P06_milk"):
+        np.save(root / "features" / f"{name}.npy", np.zeros((4, 12), np.float32))
+    halves = read_halves(small(root), tmp_path / "out")
+    assert [len(halves.train), len(halves.test)] == [5, 1]
+    assert all("features of 4 channels, where the first has 5" in reason for _, reason in halves.broken)
 
 
 def test_predictions_last_to_the_next_one_and_the_last_to_the_end():
