@@ -1,6 +1,7 @@
 """Labelled videos for a classifier: the halves of a set, one label of each video, and the classes that are trained."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -34,8 +35,13 @@ def open_labelled(config: LabelledConfig) -> Labelled:
     if not config.path:
         raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
     path, kind, fold, notes = config.path, config.kind, config.fold, config.annotations
-    if fold is not None and path != "synthetic":
-        open_dataset(path, kind=kind, split="train", fold=fold, annotations=notes)  # says if there is no such fold
+    if fold is not None and Path(path).exists():
+        try:
+            open_dataset(path, kind=kind, split="train", fold=fold, annotations=notes)
+        except StillmotionError as error:
+            raise StillmotionError(
+                f"{path} has no fold {fold} ({error}); leave the fold out or choose another"
+            ) from None
     drawn = DataConfig(synthetic=config.synthetic)
     count = config.synthetic.videos
     parted = part(path, drawn, kind=kind, fold=fold, annotations=notes, videos=count, seed=config.seed)

@@ -35,7 +35,7 @@ from stillmotion.train.folder import open_folder
 from stillmotion.train.log import RunLog
 from stillmotion.train.precision import ScaledRun, autocast
 from stillmotion.train.process import computing, synchronise_norms
-from stillmotion.train.run import shared_loader
+from stillmotion.train.run import decoders, shared_loader
 
 RESULTS = "results.json"
 _DROPOUT, _MIXUP = 21, 22  # what a generator is for, beside seed, epoch and video
@@ -154,7 +154,7 @@ class _Finetuning(ScaledRun):
             clips=data.test_clips,
             crops=data.test_crops,
             full=data.test_full,
-            workers=max(0, data.workers),
+            workers=decoders(data.workers),
             progress=progress,
         )
         labels = videos.test_labels[index]

@@ -149,13 +149,17 @@ def bad_numbers(numbers: Mapping[str, float]) -> list[str]:
 
 def shared_loader(dataset: ClipDataset, *, batch: int, parts: int, seed: int, workers: int) -> ClipLoader:
     """This process's share of the batches, each in `parts` over all processes. workers: -1 is one per core."""
-    world = distributed.world()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return ClipLoader(
         dataset,
         batch=batch // parts,
         rank=distributed.rank(),
-        world=world,
+        world=distributed.world(),
         seed=seed,
-        workers=workers if workers >= 0 else max(1, cores // world),
+        workers=decoders(workers),
     )
+
+
+def decoders(workers: int) -> int:
+    """How many decoding processes this process starts; -1 is its share of one per core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return workers if workers >= 0 else max(1, cores // distributed.world())

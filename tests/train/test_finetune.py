@@ -254,7 +254,7 @@ def test_sets_that_cannot_be_learned_from_are_errors(tmp_path):
     cases = {
         "has no labels": {"path": str(flat)},
         "same label, dark": {"path": str(videos / "one.csv")},
-        "no column split4": {"path": str(videos), "fold": 4},
+        "has no fold 4": {"path": str(videos), "fold": 4},
     }
     (videos / "one.csv").write_text("\n".join(f"dark/{i}.mp4,dark" for i in range(6)))
     for message, data in cases.items():
