@@ -1,0 +1,87 @@
+"""`detect` as a user types it."""
+
+import json
+import signal
+
+import pytest
+from ava_layout import write_ava
+from commands import Command, two_ranks, wait_for_steps
+from safetensors.torch import load_file
+
+SMALL = ("--data.acting.videos", "4", "--data.acting.tests", "2", "--data.acting.size", "24", "--data.size", "24")
+SMALL += ("--data.short-side", "24", "24", "--data.test-size", "24", "--data.frames", "4")
+SMALL += ("--optim.batch", "4", "--optim.epochs", "2", "--train.threads", "1", "--train.log-every", "1")
+
+
+def test_the_debug_recipe_trains_tests_draws_and_reports(tmp_path):
+    run = tmp_path / "run"
+    command = Command("detect", "--recipe", "debug", "--out", str(run), *SMALL, "--draw", "1")
+    assert "step 6/6" in command.succeed()
+    lines = command.answer.splitlines()
+    assert any(line.startswith("mAP") and "over" in line for line in lines)
+    assert "tested on predicted boxes with a score of 0.9 or more, in 6 key frames" in lines
+    assert {"results.json", "detections.csv", "report.html"} <= {file.name for file in run.iterdir()}
+    assert {file.name for file in (run / "boxes").iterdir()} == {"test-0.mp4", "test-0.png"}
+    page = (run / "report.html").read_text()
+    assert "Average precision" in page
+    assert "data:video/mp4;base64" in page
+    assert json.loads((run / "config.json").read_text())["recipe"] == "debug"
+
+
+def test_two_processes_write_one_run(tmp_path):
+    words = ("detect", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL)
+    ranks = two_ranks(*words)
+    for rank in ranks:
+        rank.succeed()
+    assert "mAP" in ranks[0].answer
+    assert ranks[1].answer == ""
+    assert "classifier.weight" in load_file(tmp_path / "run" / "checkpoint.safetensors")
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    words = ["detect", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "300"]
+    command = Command(*words)
+    wait_for_steps(command, tmp_path / "run", 2)
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert "the same command resumes it" in command.words.splitlines()[-1]
+    again = Command(*words)
+    wait_for_steps(again, tmp_path / "run", 12)
+    again.send(signal.SIGINT)
+    assert again.wait() == 130
+    assert "resuming" in again.words
+
+
+def test_an_unreadable_video_of_ava_is_named_and_skipped(tmp_path):
+    write_ava(tmp_path / "ava", videos=3, size=24)
+    (tmp_path / "ava" / "videos" / "train-1.mp4").write_bytes(b"nothing")
+    (tmp_path / "ava" / "videos" / "test-0.mp4").write_bytes(b"nothing")
+    words = ("--recipe", "debug", "--data", str(tmp_path / "ava"), "--out", str(tmp_path / "run"), *SMALL)
+    command = Command("detect", *words, "--optim.epochs", "1")
+    assert "unreadable, skipped" in command.succeed()
+    assert "2 videos could not be read and do not count: train-1, test-0." in command.answer
+
+
+def test_names_of_recipes_are_listed():
+    command = Command("detect", "--list")
+    command.succeed()
+    assert command.answer.split() == ["slowfast", "vididi", "debug"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "acting"), "no encoder given; add --encoder RUN"),
+        (("--encoder", "debug-simclr", "--data", "nowhere"), "nowhere: no such folder; give AVA's"),
+        (("--recipe", "debug", "--encoder", "nowhere"), "nowhere is neither a run folder nor a recipe"),
+        (("--recipe", "debg"), "there is no detection recipe 'debg'; did you mean debug?"),
+        (("--recipe", "debug", "--data.score", "2"), "data.score is 2.0; it lies between 0 and 1"),
+        (("--recipe", "debug", "--data.nothing", "2"), "data.nothing"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, arguments, message):
+    command = Command("detect", *arguments, "--out", str(tmp_path / "run"))
+    assert command.wait() == 2
+    assert len(command.words.splitlines()) == 1
+    assert message in command.words
