@@ -129,7 +129,15 @@ def debug() -> FinetuneConfig:
         ),
         head=HeadConfig(dropout=0.1),
         optim=OptimConfig(
-            name="adamw", lr=5e-3, lr_batch=0, weight_decay=0.05, batch=16, epochs=20, warmup_epochs=1, clip=1.0
+            name="adamw",
+            lr=1e-2,
+            lr_batch=0,
+            weight_decay=0.05,
+            batch=16,
+            epochs=10,
+            warmup_epochs=1,
+            clip=1.0,
+            layer_decay=0.5,
         ),
         train=TrainConfig(checkpoint_every=20, log_every=4),
     )
