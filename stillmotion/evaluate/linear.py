@@ -56,7 +56,13 @@ def sgd_probe(
 
 
 def linear_ranks(
-    train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, *, seed: int = 0
+    train_x: np.ndarray,
+    train_y: np.ndarray,
+    test_x: np.ndarray,
+    test_y: np.ndarray,
+    *,
+    seed: int = 0,
+    together: np.ndarray | None = None,
 ) -> Ranks:
     """Logistic regression on standardised features, C chosen on a fifth of the training videos.
 
@@ -64,11 +70,17 @@ def linear_ranks(
         views' probabilities.
     train_y, test_y: (N,) ints; videos with label -1 are left out. A test class that was not trained on is missed.
     seed: which videos are held out; all views of a video are on one side.
+    together: (N,) ints; training videos with the same number are held out together, whatever their labels.
     """
     from sklearn.linear_model import LogisticRegression  # a second to import, and a report needs none
 
+    groups = None if together is None else together[train_y >= 0]
     train_x, train_y, test_x, test_y = _prepared(train_x, train_y, test_x, test_y)
-    held = held_out(train_y, _HELD_OUT, seed=seed)
+    if groups is None:
+        held = held_out(train_y, _HELD_OUT, seed=seed)
+    else:
+        numbers = np.unique(groups)
+        held = np.isin(groups, numbers[held_out(np.zeros(len(numbers)), _HELD_OUT, seed=seed)])
     best = 1.0
     if held.any():
         model = LogisticRegression(max_iter=300, warm_start=True)  # each C starts from the one before

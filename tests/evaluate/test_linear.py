@@ -3,7 +3,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.linear import GRID, held_out, linear_probe, sgd_probe
+from stillmotion.evaluate.linear import GRID, held_out, linear_probe, linear_ranks, sgd_probe
 
 
 def clusters(*, classes, videos, views=2, width=16, apart=1.0, noise=1.0, seed=0):
@@ -124,3 +124,14 @@ def test_few_separable_videos_of_unequal_classes_are_told_apart():
 def test_one_video_per_class_is_probed_without_a_choice():
     x, y = np.eye(3)[:, None], np.arange(3)
     assert linear_probe(x, y, x, y) == (1.0, 1.0, 1.0)
+
+
+def test_what_belongs_together_is_held_out_together():
+    """Each pair is one place with both labels: with its other half to learn from, the held-out half is told wrong."""
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.normal(size=(40, 60)), 2, 0)
+    x[1::2, 0] += 0.3
+    y, pairs = np.tile([0, 1], 40), np.repeat(np.arange(40), 2)
+    apart = linear_ranks(x[:, None], y, x[:, None], y)
+    together = linear_ranks(x[:, None], y, x[:, None], y, together=pairs)
+    assert together.regularisation > apart.regularisation

@@ -1,0 +1,211 @@
+"""`stillmotion order`: what frozen features know of the order of time (Bagad and Zisserman, arXiv 2509.08502).
+
+Two tasks, each a linear classifier of two classes on frozen features:
+    pairs      opposite actions, such as opening and closing; one classifier for each pair, mean over pairs
+    reverse    a clip against the same clip played backwards; any videos will do, without labels
+
+Shapes: N clips, T frames, D channels.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from stillmotion.config import Config
+from stillmotion.data.played import Played
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.bootstrap import resampled_means
+from stillmotion.evaluate.encoders import load_encoder, read_spec, untrained
+from stillmotion.evaluate.features import Features, Progress, extract
+from stillmotion.evaluate.linear import linear_ranks
+from stillmotion.evaluate.order_tasks import Task, open_tasks
+from stillmotion.evaluate.retrieve import titles
+from stillmotion.evaluate.split import Fold
+from stillmotion.nn.encoder import Encoder
+from stillmotion.train.process import choose_device
+
+Part = Literal["frames", "whole", "static", "dynamic"]
+PARTS: tuple[Part, ...] = get_args(Part)
+RESULTS, TEXT = "results.json", "results.txt"
+_LEVEL = 0.95
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How often each test video of a task was told right, (M,) of 0 to 1, by the task's name."""
+
+    right: Mapping[str, np.ndarray]
+
+    def mean(self) -> tuple[float, float, float]:
+        """The mean over tasks of their accuracy, and its interval over videos."""
+        draws = [self._draws(i, values) for i, values in enumerate(self.right.values())]
+        return _entry(float(np.mean([v.mean() for v in self.right.values()])), np.mean(draws, 0))
+
+    def each(self) -> dict[str, tuple[float, float, float]]:
+        """The accuracy of every task, and its interval over videos."""
+        pairs = enumerate(self.right.items())
+        return {name: _entry(float(values.mean()), self._draws(i, values)) for i, (name, values) in pairs}
+
+    def _draws(self, seed: int, values: np.ndarray) -> np.ndarray:
+        return resampled_means(values, resamples=_RESAMPLES, seed=seed)[0]
+
+
+def order(
+    runs: Sequence[str | Path],
+    data: str = "synthetic",
+    *,
+    pairs: str | Path | None = None,
+    frames: int | None = None,
+    untrained_too: bool = False,
+    kind: str = "auto",
+    fold: Fold = None,
+    annotations: str | None = None,
+    videos: int = 200,
+    seed: int = 0,
+    out: str | Path | None = None,
+    batch: int = 16,
+    workers: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """How well linear classifiers tell the order of time from the embeddings of several encoders.
+
+    runs: encoders as `load_encoder` knows them.
+    data: videos, or "synthetic": `videos` drawn ones, in which light only grows.
+    pairs: a JSON file of opposite actions, as `pair_tasks` reads it; None tells clips from their reverses.
+    frames: of a video, evenly spaced, in place of the run's.
+    untrained_too: beside each run the network that it started from.
+    kind, fold, annotations: as for `part`; a set without a test split is parted 70/30 by `seed`.
+    out: a folder for `results.json` and `results.txt`.
+    """
+    networks = _networks(runs, untrained_too, device)
+    config = next(iter(networks.values()))[1]
+    asked = open_tasks(
+        data, config.data, pairs=pairs, kind=kind, fold=fold, annotations=annotations, videos=videos, seed=seed
+    )
+    accuracy: dict[str, Any] = {}
+    broken: dict[str, str] = {}
+    for name, (network, config) in networks.items():
+        shown = replace(config.data, frames=frames or config.data.frames, stride=1)
+        played = Played(asked.videos, frames=shown.frames, both=asked.both)
+        found = extract(network, played, shown, batch=batch, workers=workers, keep_frames=True, progress=progress)
+        broken |= dict(found.broken)
+        tasks = [task for task in (t.readable(found.index) for t in asked.tasks) if task is not None]
+        if not tasks:
+            raise StillmotionError(
+                f"too few videos: of {len(played)} clips {len(found.index)} can be read, and a classifier needs two "
+                "videos of each class to learn from and one to be asked"
+            )
+        by_part = {part: answers(vectors(found, part), found.index, tasks, seed=seed) for part in PARTS}
+        accuracy[name] = {
+            "frames": shown.frames,
+            **{part: {"mean": a.mean(), "tasks": a.each()} for part, a in by_part.items()},
+        }
+    results = {
+        "data": str(data),
+        "task": "reverse" if pairs is None else "pairs",
+        "split": asked.how,
+        "tasks": {task.name: task.about() for task in tasks},
+        "left out": sorted({task.name for task in asked.tasks} - {task.name for task in tasks}),
+        "level": _LEVEL,
+        "accuracy": accuracy,
+        "broken": broken,
+    }
+    if out is not None:
+        write_results(results, Path(out), result_lines(results))
+    return results
+
+
+def vectors(found: Features, part: Part) -> np.ndarray:
+    """One vector of each clip: (N, D), and of `frames` (N, T·D), one frame after the other."""
+    if part == "frames":
+        assert found.frames is not None
+        return found.frames.reshape(len(found.frames), -1)
+    return found.vector(part)
+
+
+def answers(x: np.ndarray, clips: np.ndarray, tasks: Sequence[Task], *, seed: int = 0) -> Answers:
+    """What linear classifiers, one for each task and fold, say of its test clips.
+
+    x (N, D): of these clips (N,). A video that is asked in several folds or as several clips counts once.
+    """
+    row = np.full(clips.max() + 1, -1)
+    row[clips] = np.arange(len(clips))
+    right = {}
+    for task in tasks:
+        videos, hits = [], []
+        for train, test in task.folds:
+            ranks = linear_ranks(
+                x[row[train], None],
+                task.labels[train],
+                x[row[test], None],
+                task.labels[test],
+                seed=seed,
+                together=task.videos[train],
+            ).ranks
+            videos.append(task.videos[test])
+            hits.append(ranks == 0)
+        _, which = np.unique(np.concatenate(videos), return_inverse=True)
+        right[task.name] = np.bincount(which, np.concatenate(hits)) / np.bincount(which)
+    return Answers(right)
+
+
+def result_lines(results: dict[str, Any]) -> list[str]:
+    """The results of `order` as lines for a terminal."""
+    asked = results["tasks"]
+    count = sum(about["test videos"] for about in asked.values())
+    what = f"{len(asked)} pairs of opposite actions" if results["task"] == "pairs" else "clips against their reverses"
+    lines = [f"{what}, {count} test videos ({results['split']})"]
+    wide = max(16, *(len(name) + 2 for name in results["accuracy"]), *(len(name) + 4 for name in asked))
+    lines.append(" " * wide + "".join(f"{part:>23}" for part in ("frames in order", *PARTS[1:])) + f"{'majority':>12}")
+    majority = float(np.mean([about["majority"] for about in asked.values()]))
+    for name, found in results["accuracy"].items():
+        lines.append(_line(name, [found[part]["mean"] for part in PARTS], majority, wide))
+        if len(asked) > 1:
+            for task, about in asked.items():
+                cells = [found[part]["tasks"][task] for part in PARTS]
+                lines.append(_line(f"  {task}", cells, about["majority"], wide))
+    lines.append(f"accuracy, chance is 0.5; in brackets {results['level']:.0%} bootstrap intervals over videos")
+    if results["left out"]:
+        lines.append(f"{len(results['left out'])} pairs had too few videos: {'; '.join(results['left out'])}")
+    if results["broken"]:
+        lines.append(f"{len(results['broken'])} unreadable clips were skipped:")
+        lines += [f"  {reason}" for reason in dict.fromkeys(results["broken"].values())]
+    return lines
+
+
+def write_results(results: dict[str, Any], folder: Path, lines: Sequence[str]) -> None:
+    """Write results and their lines into a folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RESULTS).write_text(json.dumps(results, indent=1))
+        (folder / TEXT).write_text("".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        raise StillmotionError(f"cannot write to {folder} ({error.strerror}); choose another --out") from None
+
+
+def _line(name: str, cells: Sequence[tuple[float, float, float]], majority: float, wide: int) -> str:
+    texts = [f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in cells]
+    return f"{name:<{wide}}" + "".join(f"{text:>23}" for text in texts) + f"{majority:>12.3f}"
+
+
+def _networks(runs: Sequence[str | Path], untrained_too: bool, device: str) -> dict[str, tuple[Encoder, Config]]:
+    networks = {}
+    for name, run in zip(titles(runs), runs, strict=True):
+        networks[name] = load_encoder(run, device=device)
+        if untrained_too:
+            if read_spec(run).kind not in ("run", "recipe"):
+                raise StillmotionError(f"{run} was trained elsewhere, from an unknown network; leave --untrained out")
+            config = networks[name][1]
+            networks[f"{name}, untrained"] = (untrained(config).to(choose_device(device)), config)
+    return networks
+
+
+def _entry(value: float, draws: np.ndarray) -> tuple[float, float, float]:
+    low, high = np.quantile(draws, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    return value, float(low), float(high)
