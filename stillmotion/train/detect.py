@@ -38,7 +38,7 @@ from stillmotion.train.folder import open_folder
 from stillmotion.train.log import RunLog
 from stillmotion.train.precision import ScaledRun, autocast
 from stillmotion.train.process import computing, synchronise_norms
-from stillmotion.train.run import shared_loader
+from stillmotion.train.run import decoders, shared_loader
 
 RESULTS, DETECTIONS = "results.json", "detections.csv"
 _DROPOUT = 31  # what a generator is for, beside seed, epoch and key frame
@@ -149,7 +149,7 @@ class _Detecting(ScaledRun):
         )
         # One at a time: films differ in their frames' shape.
         loader = eval_loader(
-            dataset, batch=1, workers=max(0, self.config.data.workers), rank=distributed.rank(), world=world
+            dataset, batch=1, workers=decoders(self.config.data.workers), rank=distributed.rank(), world=world
         )
         found: dict[int, np.ndarray] = {}
         broken: dict[str, str] = {}
