@@ -210,15 +210,14 @@ def _halves(listed: Callable[..., Listing], names: dict[bool, str]) -> Callable[
 
 
 def _ava(found: Contents, root: Path, notes: Path) -> None:
-    """Videos or folders of frames by the ids in the annotation CSVs."""
-    folders = [notes, notes / "annotations", root / "annotations"]
-    for name in ("ava_train_v2.2.csv", "ava_val_v2.2.csv"):
-        file = next((folder / name for folder in folders if (folder / name).exists()), None)
-        if file is None:
-            found.lack(name)
-        else:
-            ids = dict.fromkeys(line.split(",")[0] for line in read_lines(file))
-            found.listed(name, Listing([((video,), UNKNOWN) for video in ids], []))
+    """Videos or folders of frames by the ids in the annotation CSVs, in the folder or one level below."""
+    for half in ("train", "val"):
+        files = [file for pattern in ("", "*/") for file in sorted(notes.glob(f"{pattern}ava_{half}_v2*.csv"))]
+        if not files:
+            found.lack(f"ava_{half}_v2.2.csv")
+            continue
+        ids = dict.fromkeys(line.split(",")[0] for line in read_lines(files[-1]))
+        found.listed(files[-1].name, Listing([((video,), UNKNOWN) for video in ids], []))
 
 
 def _masks(kind: Literal["davis", "vip"]) -> Callable[[Contents, Path, Path], None]:
