@@ -53,8 +53,9 @@ def detect_command(args: list[str]) -> None:
     if data is not None:
         config = replace(config, data=replace(config.data, path=data))
 
+    from stillmotion.downstream.detect import detect
+    from stillmotion.downstream.start import read_results
     from stillmotion.report.detect import detect_report, draw_detections, result_lines
-    from stillmotion.train.detect import detect, read_results
 
     try:
         folder = detect(config, out, watch=bar)

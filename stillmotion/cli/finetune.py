@@ -55,9 +55,10 @@ def finetune_command(args: list[str]) -> None:
     if data is not None:
         config = replace(config, data=replace(config.data, path=data))
 
+    from stillmotion.downstream.finetune import finetune, finetune_folds
+    from stillmotion.downstream.start import read_results
     from stillmotion.evaluate.classify import fold_lines, result_lines
     from stillmotion.report.finetune import finetune_report
-    from stillmotion.train.finetune import finetune, finetune_folds, read_results
 
     try:
         folder = finetune_folds(config, out, folds, watch=bar) if folds else finetune(config, out, watch=bar)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from stillmotion.data.contents import Item, Name, contents
-from stillmotion.data.dense import read_mask
+from stillmotion.data.dense import read_joints, read_mask
 from stillmotion.data.video import open_video
 from stillmotion.data.workers import process_context, start_worker
 from stillmotion.errors import StillmotionError, VideoError
@@ -137,11 +137,6 @@ def _read_beside(file: Path) -> None:
     if file.suffix == ".png":
         read_mask(file)
     elif file.suffix == ".mat":
-        from scipy.io.matlab import MatReadError, loadmat
-
-        try:
-            loadmat(str(file), variable_names=["pos_img"])["pos_img"]
-        except (OSError, KeyError, ValueError, NotImplementedError, MatReadError) as error:
-            raise VideoError(f"{file}: no joint positions can be read ({error})") from None
+        read_joints(file)
     elif not file.read_text(errors="replace").strip():
         raise VideoError(f"{file}: no frame labels")

@@ -168,18 +168,23 @@ def _own_points(root: Path, name: str, file: Path) -> list[PointSequence]:
     return [PointSequence(f"{name}-{i}", video, points[:, i]) for i in range(points.shape[1])]
 
 
-def _joints(name: str, frames: Path, positions: Path) -> PointSequence:
-    from scipy.io import loadmat
+def read_joints(file: Path) -> np.ndarray:
+    """The joints (T, J, 2) of a .mat of JHMDB, from the first pixel's centre."""
+    from scipy.io.matlab import MatReadError, loadmat
 
+    try:
+        found = loadmat(str(file), variable_names=["pos_img"])["pos_img"]
+    except (OSError, KeyError, ValueError, NotImplementedError, MatReadError) as error:
+        raise VideoError(f"{file}: no joint positions can be read ({error})") from None
+    # Matlab counts pixels from 1, and stores (2, J, T).
+    return np.asarray(found, np.float64).transpose(2, 1, 0) - 1
+
+
+def _joints(name: str, frames: Path, positions: Path) -> PointSequence:
     if not frames.is_dir():
         raise VideoError(f"{frames}: no such folder of frames")
     video = FrameFolder(frames)
-    try:
-        found = loadmat(str(positions), variable_names=["pos_img"])["pos_img"]
-    except (OSError, KeyError, ValueError, NotImplementedError) as error:
-        raise VideoError(f"{positions}: no joint positions can be read ({error})") from None
-    # Matlab counts pixels from 1, and stores (2, J, T).
-    return PointSequence(name, video, found.astype(np.float64).transpose(2, 1, 0)[: len(video)] - 1)
+    return PointSequence(name, video, read_joints(positions)[: len(video)])
 
 
 def _jhmdb_split(root: Path, split: str) -> dict[str, tuple[Path, Path]]:

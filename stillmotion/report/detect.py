@@ -8,12 +8,13 @@ from matplotlib.figure import Figure
 
 from stillmotion.config import read_config
 from stillmotion.data.ava import read_boxes
+from stillmotion.downstream.detect import DETECTIONS, open_actions
+from stillmotion.downstream.start import read_results
 from stillmotion.explain.boxes import draw_video, found_boxes
 from stillmotion.explain.figure import PALETTE, new_axes
 from stillmotion.report.blocks import Block, Movie, Picture, Section, Table, Text, figures
 from stillmotion.report.inside import data_uri, webp_uri
 from stillmotion.report.page import curve_blocks, write_page
-from stillmotion.train.detect import DETECTIONS, open_actions, read_results
 from stillmotion.train.detect_config import DetectConfig
 
 DRAWN = "boxes"

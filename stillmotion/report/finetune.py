@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from stillmotion.config import read_config
+from stillmotion.downstream.start import read_results
 from stillmotion.explain.confusion import confusion_plot
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.page import curve_blocks, write_page
-from stillmotion.train.finetune import read_results
 from stillmotion.train.finetune_config import FinetuneConfig
 
 _CONFUSION = "Rows are the videos' classes, columns what they were taken for; the darker, the larger the row's share."

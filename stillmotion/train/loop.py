@@ -109,13 +109,7 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
 
 
 def _loader(config: Config) -> ClipLoader:
-    data, world = config.data, distributed.world()
-    parts = world * config.train.accumulate
-    if config.optim.batch % parts:
-        raise StillmotionError(
-            f"a batch of {config.optim.batch} cannot be shared by {world} processes × {config.train.accumulate} "
-            f"accumulated parts; choose a multiple of {parts} (--optim.batch)"
-        )
+    data = config.data
     dataset = ClipDataset(
         open_videos(data, seed=config.train.seed),
         frames=data.frames + config.method.views.extra,
@@ -125,7 +119,7 @@ def _loader(config: Config) -> ClipLoader:
         seed=config.train.seed,
         strict=data.strict,
     )
-    return shared_loader(dataset, batch=config.optim.batch, parts=parts, seed=config.train.seed, workers=data.workers)
+    return shared_loader(dataset, config.optim, config.train, workers=data.workers)
 
 
 def _mean(tensors: list[Tensor]) -> Tensor:

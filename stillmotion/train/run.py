@@ -147,14 +147,24 @@ def bad_numbers(numbers: Mapping[str, float]) -> list[str]:
     return [name for name, value in numbers.items() if not math.isfinite(value)]
 
 
-def shared_loader(dataset: ClipDataset, *, batch: int, parts: int, seed: int, workers: int) -> ClipLoader:
-    """This process's share of the batches, each in `parts` over all processes. workers: -1 is one per core."""
+def shared_loader(
+    dataset: ClipDataset, optim: OptimConfig, train: TrainConfig, *, workers: int, together: int = 1
+) -> ClipLoader:
+    """This process's share of the batches. together: videos that are not parted. workers: -1 is one per core."""
+    world = distributed.world()
+    parts = world * train.accumulate
+    if optim.batch % (parts * together):
+        videos = f" of {together} videos at least" * (together > 1)
+        raise StillmotionError(
+            f"a batch of {optim.batch} cannot be shared by {world} processes × {train.accumulate} accumulated "
+            f"parts{videos}; choose a multiple of {parts * together} (--optim.batch)"
+        )
     return ClipLoader(
         dataset,
-        batch=batch // parts,
+        batch=optim.batch // parts,
         rank=distributed.rank(),
-        world=distributed.world(),
-        seed=seed,
+        world=world,
+        seed=train.seed,
         workers=decoders(workers),
     )
 

@@ -17,7 +17,6 @@ from stillmotion import distributed
 from stillmotion.config import DataConfig
 from stillmotion.data.loader import Batch, ClipLoader
 from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
-from stillmotion.errors import StillmotionError
 from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
 from stillmotion.methods.transfer import Transfer
 from stillmotion.nn.images import load_images
@@ -150,12 +149,7 @@ class _Transferring(Run):
         return rng.permutation(places.fixed or 1)[: places.windows].tolist()
 
     def _pairs(self) -> ClipLoader:
-        config, world = self.config, distributed.world()
-        if config.optim.batch % world:
-            raise StillmotionError(
-                f"a batch of {config.optim.batch} cannot be shared by {world} processes; choose a multiple of {world} "
-                "(--optim.batch)"
-            )
+        config = self.config
         data, seen = config.data, self.images.normalisation
         dataset = PairDataset(
             self.videos,
@@ -169,9 +163,7 @@ class _Transferring(Run):
             pairs=data.pairs,
             known=self.store,
         )
-        return shared_loader(
-            dataset, batch=config.optim.batch, parts=world, seed=config.train.seed, workers=data.workers
-        )
+        return shared_loader(dataset, config.optim, config.train, workers=data.workers)
 
     def _token_store(self, folder: str | Path) -> TokenStore:
         data, places = self.config.data, self.config.method.positions

@@ -19,7 +19,11 @@ VERBS = (
     *("demo", "pretrain", "transfer", "probe", "propagate", "geometry", "retrieve", "clusters", "search", "embed"),
     *("explain", "report", "prepare"),
 )
-GROUPS = {"controlled": ("make", "evaluate"), "study": ("confounding", "sweep", "spectrum")}
+GROUPS = {
+    "controlled": ("make", "evaluate"),
+    "study": ("confounding", "sweep", "spectrum", "transfer"),
+    "data": ("check",),
+}
 QUICK = [
     *("--optim.epochs", "1", "--optim.batch", "4", "--data.size", "32", "--data.workers", "0"),
     *("--train.log-every", "1", "--train.threads", "1"),

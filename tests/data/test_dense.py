@@ -54,6 +54,14 @@ def test_jhmdb_counts_pixels_from_one(tmp_path):
     np.testing.assert_array_equal(again.points, found.points)
 
 
+def test_a_truncated_file_of_joints_is_a_broken_sequence(tmp_path):
+    root = write_jhmdb(tmp_path)
+    (file,) = root.rglob("joint_positions.mat")
+    file.write_bytes(file.read_bytes()[:150])
+    with pytest.raises(StillmotionError, match=r"joint_positions.mat: no joint positions can be read"):
+        open_points("jhmdb", root)
+
+
 def test_own_points_are_scaled_to_the_video_and_parted_by_animal(tmp_path):
     with av.open(str(tmp_path / "mice_small.mp4"), "w") as container:
         stream = container.add_stream("mpeg4", rate=25)

@@ -11,7 +11,7 @@ import torch
 import two_processes
 from small_detection import small
 
-from stillmotion.train.detect import _Detecting
+from stillmotion.downstream.detect import _Detecting
 from stillmotion.train.log import RunLog
 
 

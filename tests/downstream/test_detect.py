@@ -11,10 +11,11 @@ from safetensors.torch import load_file
 from small_detection import detected, small
 
 from stillmotion.data.ava import read_boxes
+from stillmotion.downstream.detect import open_actions
+from stillmotion.downstream.start import read_results
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.evaluate.detection import frame_ap, mean_ap
 from stillmotion.recipes.detect import detect_recipe, detect_recipe_names
-from stillmotion.train.detect import open_actions, read_results
 from stillmotion.train.log import read_metrics
 from stillmotion.train.process import StopRequest
 from stillmotion.train.run import Interrupted

@@ -12,12 +12,13 @@ from safetensors.torch import load_file
 from small_finetuning import small, tuned
 from small_run import one_core
 
+from stillmotion.downstream import finetune as module
+from stillmotion.downstream.finetune import finetune, finetune_folds
+from stillmotion.downstream.start import read_results
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.evaluate.encoders import load_encoder, read_spec
 from stillmotion.nn.backbones import create_backbone
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_rate
-from stillmotion.train import finetune as module
-from stillmotion.train.finetune import finetune, finetune_folds, read_results
 from stillmotion.train.log import RunLog, read_metrics
 from stillmotion.train.process import StopRequest
 from stillmotion.train.run import Interrupted
@@ -101,7 +102,7 @@ TESTED = small(epochs=1, data={"synthetic": replace(small().data.synthetic, vide
 
 
 def of_a_rank(rank, folder):
-    run = module._finetune(TESTED, folder / "tested", torch.device("cpu"), module._unwatched)
+    run = module._finetune(TESTED, folder / "tested", torch.device("cpu"), module.unwatched)
     return {"gradients": gradients(rank, MIXED, folder / "mixed"), "results": read_results(run)}
 
 

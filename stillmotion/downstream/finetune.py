@@ -6,8 +6,7 @@ is over all ranks on CUDA and each rank's own elsewhere, as in pre-training.
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,16 @@ import torch
 from torch import Tensor
 
 from stillmotion import distributed
-from stillmotion.config import DataConfig, to_json
+from stillmotion.config import to_json
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.downstream.start import RESULTS, Watch, read_results, start, unwatched
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.classify import classification, clip_probabilities
-from stillmotion.evaluate.encoders import ORIGIN, fresh, load_encoder, named, origin, read_spec
+from stillmotion.evaluate.encoders import ORIGIN, named, read_spec
 from stillmotion.evaluate.features import Progress
 from stillmotion.evaluate.labelled import open_labelled
 from stillmotion.functional.labels import mix_pairs, soft_cross_entropy, soft_targets, top_k
-from stillmotion.nn.backbones import Backbone
 from stillmotion.nn.classifier import Classifier
 from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.train import checkpoint
@@ -37,16 +36,10 @@ from stillmotion.train.precision import ScaledRun, autocast
 from stillmotion.train.process import computing, synchronise_norms
 from stillmotion.train.run import decoders, shared_loader
 
-RESULTS = "results.json"
 _DROPOUT, _MIXUP = 21, 22  # what a generator is for, beside seed, epoch and video
-Watch = Callable[[str], AbstractContextManager[Progress | None]]
 
 
-def _unwatched(what: str) -> AbstractContextManager[Progress | None]:
-    return contextlib.nullcontext()
-
-
-def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = _unwatched) -> Path:
+def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = unwatched) -> Path:
     """Train and test as `config` says and return the run folder; a folder with an unfinished run is resumed.
 
     watch: given a word for what goes on, shows its progress; for the test, which may be long.
@@ -56,7 +49,7 @@ def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = _unwatch
         return _finetune(config, Path(out), device, watch)
 
 
-def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int], *, watch: Watch = _unwatched) -> Path:
+def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int], *, watch: Watch = unwatched) -> Path:
     """`finetune` on each of a set's folds, in the folders fold1, fold2, …; the means are written beside them."""
     folder = Path(out)
     asked: dict[frozenset[str], int] = {}
@@ -75,14 +68,6 @@ def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int]
             (folder / RESULTS).write_text(json.dumps(means | {"folds": found}, indent=1))
         distributed.barrier()
     return folder
-
-
-def read_results(folder: str | Path) -> dict[str, Any]:
-    """What `finetune` or `finetune_folds` measured."""
-    try:
-        return json.loads((Path(folder) / RESULTS).read_text())
-    except OSError:
-        raise StillmotionError(f"{folder} has no {RESULTS}; the same finetune command finishes the run") from None
 
 
 def _finetune(config: FinetuneConfig, folder: Path, device: torch.device, watch: Watch) -> Path:
@@ -112,13 +97,22 @@ class _Finetuning(ScaledRun):
         self.config, self.counted = config, config.optim.batch
         self.videos = open_labelled(config.data)
         self.labels = torch.from_numpy(self.videos.train_labels)
-        backbone, self.shown, began = _start(config)
+        data = config.data
+        began = start(
+            config.encoder,
+            untrained=config.untrained,
+            seed=config.train.seed,
+            frames=data.frames,
+            stride=data.stride,
+            size=data.size,
+        )
+        self.shown = began.told.data
         self.loader = self._clips()
         open_folder(folder, config)
         if distributed.rank() == 0:
-            (folder / ORIGIN).write_text(json.dumps(began, indent=1))
+            (folder / ORIGIN).write_text(json.dumps(began.began | {"config": to_json(began.told)}, indent=1))
         torch.manual_seed(config.train.seed)
-        self.method = Classifier(backbone, len(self.videos.classes))
+        self.method = Classifier(began.backbone, len(self.videos.classes))
         synchronise_norms(self.method, device)
         self.method.to(device).train()
         self.weights = {name: p for name, p in self.method.named_parameters() if p.requires_grad}
@@ -202,15 +196,7 @@ class _Finetuning(ScaledRun):
         return np.random.default_rng((self.settings.seed, epoch, video, purpose))
 
     def _clips(self) -> ClipLoader:
-        config, data, world = self.config, self.config.data, distributed.world()
-        parts = world * config.train.accumulate
-        each = parts * (2 if config.head.mixup else 1)
-        if config.optim.batch % each:
-            pairs = ", each of pairs that are mixed" if config.head.mixup else ""
-            raise StillmotionError(
-                f"a batch of {config.optim.batch} cannot be shared by {world} processes × {config.train.accumulate} "
-                f"accumulated parts{pairs}; choose a multiple of {each} (--optim.batch)"
-            )
+        config, data = self.config, self.config.data
         dataset = ClipDataset(
             self.videos.train,
             frames=self.shown.frames,
@@ -221,7 +207,7 @@ class _Finetuning(ScaledRun):
             strict=data.strict,
         )
         return shared_loader(
-            dataset, batch=config.optim.batch, parts=parts, seed=config.train.seed, workers=data.workers
+            dataset, config.optim, config.train, workers=data.workers, together=2 if config.head.mixup else 1
         )
 
     def _tell_frozen(self, log: RunLog) -> None:
@@ -229,20 +215,3 @@ class _Finetuning(ScaledRun):
         if still:
             every = sum(p.numel() for p in self.method.parameters())
             log.say(f"{still} of {every} weights are frozen in {self.config.encoder} and are not trained")
-
-
-def _start(config: FinetuneConfig) -> tuple[Backbone, DataConfig, dict[str, Any]]:
-    """The backbone, the clips it takes, and what a folder keeps to build it again."""
-    spec = read_spec(config.encoder)
-    encoder, told = load_encoder(config.encoder)
-    began = origin(config.encoder)
-    if config.untrained or spec.kind == "recipe":
-        torch.manual_seed(config.train.seed)
-        encoder = fresh(began["kind"], told)
-    wanted = {
-        name: getattr(config.data, name)
-        for name in ("frames", "stride", "size")
-        if name not in spec.options and getattr(config.data, name)
-    }
-    told = replace(told, data=replace(told.data, **wanted))
-    return encoder.backbone, told.data, began | {"config": to_json(told)}

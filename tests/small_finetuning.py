@@ -5,8 +5,8 @@ from pathlib import Path
 
 from small_run import one_core
 
+from stillmotion.downstream.finetune import finetune
 from stillmotion.recipes.finetune import finetune_recipe
-from stillmotion.train.finetune import finetune
 from stillmotion.train.finetune_config import FinetuneConfig
 
 

@@ -7,8 +7,7 @@ elsewhere, as in pre-training.
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from stillmotion import distributed
-from stillmotion.config import DataConfig
 from stillmotion.data.acting import ActingSet
 from stillmotion.data.augment import Augment, CenterCrops, augment
 from stillmotion.data.ava import AvaSet, write_boxes
 from stillmotion.data.keyframes import ActionSet, BoxRows, KeyFrameClips, KeyFrameTests, stacked
 from stillmotion.data.loader import Batch, ClipLoader, eval_loader
+from stillmotion.downstream.start import RESULTS, Watch, start, unwatched
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.detection import detection_results
-from stillmotion.evaluate.encoders import fresh, load_encoder, named, origin, read_spec
+from stillmotion.evaluate.encoders import named, read_spec
 from stillmotion.evaluate.features import Progress
-from stillmotion.nn.backbones import Backbone
 from stillmotion.nn.detector import Detector
 from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.train import checkpoint
@@ -40,12 +38,11 @@ from stillmotion.train.precision import ScaledRun, autocast
 from stillmotion.train.process import computing, synchronise_norms
 from stillmotion.train.run import decoders, shared_loader
 
-RESULTS, DETECTIONS = "results.json", "detections.csv"
+DETECTIONS = "detections.csv"
 _DROPOUT = 31  # what a generator is for, beside seed, epoch and key frame
-Watch = Callable[[str], AbstractContextManager[Progress | None]]
 
 
-def detect(config: DetectConfig, out: str | Path, *, watch: Watch | None = None) -> Path:
+def detect(config: DetectConfig, out: str | Path, *, watch: Watch = unwatched) -> Path:
     """Train and test as `config` says and return the run folder; a folder with an unfinished run is resumed.
 
     watch: given a word for what goes on, shows its progress; for the test, which may be long.
@@ -64,21 +61,13 @@ def detect(config: DetectConfig, out: str | Path, *, watch: Watch | None = None)
             (folder / RESULTS).unlink(missing_ok=True)
         run.train()
         if not (folder / RESULTS).exists():
-            with watch("testing") if watch and first else contextlib.nullcontext() as progress:
+            with watch("testing") if first else contextlib.nullcontext() as progress:
                 found, broken = run.test(progress)
             if first:
                 write_boxes(folder / DETECTIONS, found)
                 (folder / RESULTS).write_text(json.dumps(run.results(found, broken), indent=1))
         distributed.barrier()
     return folder
-
-
-def read_results(folder: str | Path) -> dict[str, Any]:
-    """What `detect` measured."""
-    try:
-        return json.loads((Path(folder) / RESULTS).read_text())
-    except OSError:
-        raise StillmotionError(f"{folder} has no {RESULTS}; the same detect command finishes the run") from None
 
 
 def open_actions(config: ActionsConfig, *, seed: int, train: bool) -> ActionSet:
@@ -106,12 +95,21 @@ class _Detecting(ScaledRun):
         self.config, self.counted = config, config.optim.batch
         self.videos = open_actions(config.data, seed=config.train.seed, train=True)
         self.tests = open_actions(config.data, seed=config.train.seed, train=False)
-        backbone, self.shown = _start(config)
+        data = config.data
+        began = start(
+            config.encoder,
+            untrained=config.untrained,
+            seed=config.train.seed,
+            frames=data.frames,
+            stride=data.stride,
+            size=data.size,
+        )
+        self.shown = began.told.data
         self.preset = augment(self.shown.augment, size=self.shown.size)
         self.loader = self._clips()
         open_folder(folder, config)
         torch.manual_seed(config.train.seed)
-        self.method = Detector(backbone, len(self.videos.classes), config.head)
+        self.method = Detector(began.backbone, len(self.videos.classes), config.head)
         synchronise_norms(self.method, device)
         self.method.to(device).train()
         self.weights = self.method.trainable()
@@ -208,12 +206,6 @@ class _Detecting(ScaledRun):
 
     def _clips(self) -> ClipLoader:
         config, data, shown = self.config, self.config.data, self.shown
-        parts = distributed.world() * config.train.accumulate
-        if config.optim.batch % parts:
-            raise StillmotionError(
-                f"a batch of {config.optim.batch} cannot be shared by {distributed.world()} processes × "
-                f"{config.train.accumulate} accumulated parts; choose a multiple of {parts} (--optim.batch)"
-            )
         least, most = data.short_side if any(data.short_side) else (shown.size * 8 // 7, shown.size * 10 // 7)
         if not shown.size <= least <= most:
             raise StillmotionError(
@@ -230,9 +222,7 @@ class _Detecting(ScaledRun):
             strict=data.strict,
             short_side=(least, most),
         )
-        return shared_loader(
-            dataset, batch=config.optim.batch, parts=parts, seed=config.train.seed, workers=data.workers
-        )
+        return shared_loader(dataset, config.optim, config.train, workers=data.workers)
 
 
 def _rows(videos: ActionSet, found: dict[int, np.ndarray]) -> BoxRows:
@@ -248,19 +238,3 @@ def _rows(videos: ActionSet, found: dict[int, np.ndarray]) -> BoxRows:
         actions.astype(int),
         np.concatenate([np.zeros(0), *scores]),
     )
-
-
-def _start(config: DetectConfig) -> tuple[Backbone, DataConfig]:
-    """The backbone, and the clips that it is given."""
-    encoder, told = load_encoder(config.encoder)
-    kind = str(origin(config.encoder)["kind"])
-    if config.untrained or kind == "recipe":
-        torch.manual_seed(config.train.seed)
-        encoder = fresh(kind, told)
-    chosen = read_spec(config.encoder).options
-    wanted = {
-        name: getattr(config.data, name)
-        for name in ("frames", "stride", "size")
-        if name not in chosen and getattr(config.data, name)
-    }
-    return encoder.backbone, replace(told.data, **wanted)

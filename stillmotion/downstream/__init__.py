@@ -1,0 +1,1 @@
+"""What an encoder is carried to by further training: labels of videos, and actions in boxes."""
