@@ -83,6 +83,20 @@ def wait_for_steps(command: Command, run: Path, steps: int) -> None:
         time.sleep(0.005)
 
 
+def stop_and_resume(run: Path, *arguments: str) -> None:
+    """Stop a long run by Ctrl-C, and see that the same command goes on."""
+    command = Command(*arguments)
+    wait_for_steps(command, run, 2)
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert "the same command resumes it" in command.words.splitlines()[-1]
+    again = Command(*arguments)
+    wait_for_steps(again, run, 12)
+    again.send(signal.SIGINT)
+    assert again.wait() == 130
+    assert "resuming" in again.words
+
+
 def _run(arguments: tuple[str, ...], environment: dict[str, str], streams: Path) -> None:
     os.environ |= environment
     for number in (1, 2):

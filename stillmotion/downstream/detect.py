@@ -95,15 +95,7 @@ class _Detecting(ScaledRun):
         self.config, self.counted = config, config.optim.batch
         self.videos = open_actions(config.data, seed=config.train.seed, train=True)
         self.tests = open_actions(config.data, seed=config.train.seed, train=False)
-        data = config.data
-        began = start(
-            config.encoder,
-            untrained=config.untrained,
-            seed=config.train.seed,
-            frames=data.frames,
-            stride=data.stride,
-            size=data.size,
-        )
+        began = start(config.encoder, config.data, untrained=config.untrained, seed=config.train.seed)
         self.shown = began.told.data
         self.preset = augment(self.shown.augment, size=self.shown.size)
         self.loader = self._clips()

@@ -97,15 +97,7 @@ class _Finetuning(ScaledRun):
         self.config, self.counted = config, config.optim.batch
         self.videos = open_labelled(config.data)
         self.labels = torch.from_numpy(self.videos.train_labels)
-        data = config.data
-        began = start(
-            config.encoder,
-            untrained=config.untrained,
-            seed=config.train.seed,
-            frames=data.frames,
-            stride=data.stride,
-            size=data.size,
-        )
+        began = start(config.encoder, config.data, untrained=config.untrained, seed=config.train.seed)
         self.shown = began.told.data
         self.loader = self._clips()
         open_folder(folder, config)

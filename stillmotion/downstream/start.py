@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -38,17 +38,27 @@ class Start:
     began: dict[str, Any]
 
 
-def start(encoder: str, *, untrained: bool, seed: int, frames: int, stride: int, size: int) -> Start:
-    """The network of an encoder that `load_encoder` knows; with fresh weights where it is a recipe or is asked to be.
+class Clips(Protocol):
+    """What a run asks of clips; 0 takes the encoder's own, and what stands behind the encoder's @ comes first."""
 
-    frames, stride, size: of clips; 0 takes the encoder's own, and what stands behind its @ comes first.
-    """
+    @property
+    def frames(self) -> int: ...
+
+    @property
+    def stride(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+def start(encoder: str, clips: Clips, *, untrained: bool, seed: int) -> Start:
+    """The network of an encoder that `load_encoder` knows; with fresh weights if it is a recipe or is asked to be."""
     spec, began = read_spec(encoder), origin(encoder)
     network, told = load_encoder(encoder)
     if untrained or spec.kind == "recipe":
         torch.manual_seed(seed)
         network = fresh(began["kind"], told)
-    asked: dict[str, Any] = {"frames": frames, "stride": stride, "size": size}
+    asked: dict[str, Any] = {"frames": clips.frames, "stride": clips.stride, "size": clips.size}
     wanted = {name: value for name, value in asked.items() if value and name not in spec.options}
     return Start(network.backbone, replace(told, data=replace(told.data, **wanted)), began)
 

@@ -5,14 +5,13 @@ with a small network, in under a minute on a CPU; `ucf101-vididi-vic-r3d_18` and
 `laptop` is for a folder of your own videos.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from stillmotion.config import Config
-from stillmotion.errors import StillmotionError
 from stillmotion.recipes.bod_vcl import BOD_VCL, OBJECTIVES
+from stillmotion.recipes.choose import chosen
 from stillmotion.recipes.small import debug, demo, laptop
 from stillmotion.recipes.vididi import VIDIDI, VIDIDI_DEBUG, VIDIDI_DEMO
 
@@ -38,8 +37,4 @@ def recipe_names() -> tuple[str, ...]:
 
 def recipe(name: str) -> Config:
     """The configuration with this name."""
-    if name not in _RECIPES:
-        close = difflib.get_close_matches(name, _RECIPES, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "`stillmotion pretrain --list` names all"
-        raise StillmotionError(f"there is no recipe {name!r}; {hint}")
-    return replace(_RECIPES[name](), recipe=name)
+    return replace(chosen(_RECIPES, name, verb="pretrain")(), recipe=name)

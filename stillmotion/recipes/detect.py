@@ -4,14 +4,13 @@
 learns what drawn actors do. docs/detect.md says what is each paper's and what it leaves open.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 
 from stillmotion.config import TrainConfig
-from stillmotion.errors import StillmotionError
 from stillmotion.nn.detector import HeadConfig
 from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.recipes.choose import chosen
 from stillmotion.train.detect_config import ActionsConfig, DetectConfig
 
 
@@ -74,8 +73,4 @@ def detect_recipe_names() -> tuple[str, ...]:
 
 def detect_recipe(name: str) -> DetectConfig:
     """The detection configuration with this name."""
-    if name not in _RECIPES:
-        close = difflib.get_close_matches(name, _RECIPES, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "`stillmotion detect --list` names all"
-        raise StillmotionError(f"there is no detection recipe {name!r}; {hint}")
-    return replace(_RECIPES[name](), recipe=name)
+    return replace(chosen(_RECIPES, name, verb="detect")(), recipe=name)

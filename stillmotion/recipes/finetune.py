@@ -6,14 +6,13 @@ Table 4, `severe` the SEVERE benchmark (BOD-VCL's Table 4), `ssv2-light` SlowFas
 each paper leaves open.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 
 from stillmotion.config import TrainConfig
 from stillmotion.data.synthetic import SyntheticConfig
-from stillmotion.errors import StillmotionError
 from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.recipes.choose import chosen
 from stillmotion.train.finetune_config import CropConfig, FinetuneConfig, HeadConfig, LabelledConfig
 
 # SlowFast cuts 224 pixels of a shorter edge of 256 to 320: so much of a frame of 4:3.
@@ -160,8 +159,4 @@ def finetune_recipe_names() -> tuple[str, ...]:
 
 def finetune_recipe(name: str) -> FinetuneConfig:
     """The fine-tuning configuration with this name."""
-    if name not in _RECIPES:
-        close = difflib.get_close_matches(name, _RECIPES, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "`stillmotion finetune --list` names all"
-        raise StillmotionError(f"there is no fine-tuning recipe {name!r}; {hint}")
-    return replace(_RECIPES[name](), recipe=name)
+    return replace(chosen(_RECIPES, name, verb="finetune")(), recipe=name)

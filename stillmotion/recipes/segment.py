@@ -4,7 +4,6 @@
 which are the published bundles train.split1 and test.split1. `debug` is the same on drawn videos and a tiny network.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
@@ -15,6 +14,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.nn.fact import FACTConfig
 from stillmotion.nn.mstcn import MSTCNConfig
 from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.recipes.choose import chosen
 from stillmotion.train.segment_config import FramesConfig, SegmentConfig
 
 HeadName = Literal["mstcn", "fact"]
@@ -62,11 +62,7 @@ def segment_recipe_names() -> tuple[str, ...]:
 
 def segment_recipe(name: str, head: str = "mstcn") -> SegmentConfig:
     """The configuration with this name, for one of the heads."""
-    if name not in _RECIPES:
-        close = difflib.get_close_matches(name, _RECIPES, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "`stillmotion segment --list` names all"
-        raise StillmotionError(f"there is no recipe {name!r} of action localisation; {hint}")
-    chosen = next((known for known in HEADS if known == head), None)
-    if chosen is None:
+    known = next((known for known in HEADS if known == head), None)
+    if known is None:
         raise StillmotionError(f"there is no head {head!r}; choose one of {', '.join(HEADS)}")
-    return replace(_RECIPES[name](chosen), recipe=name)
+    return replace(chosen(_RECIPES, name, verb="segment")(known), recipe=name)

@@ -6,17 +6,16 @@
 that is a share of the video's length is the same at the paper's 2 frames a second.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from stillmotion.config import TrainConfig
 from stillmotion.data.synthetic import SyntheticConfig
-from stillmotion.errors import StillmotionError
 from stillmotion.methods.transfer import PositionsConfig, ProjectionConfig, TransferMethodConfig
 from stillmotion.nn.images import FAMILIES, Arch, Family, ImagesConfig
 from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.recipes.choose import chosen
 from stillmotion.train.transfer_config import PairsConfig, TransferConfig
 
 _BASE: tuple[Family, ...] = ("mae", "ijepa", "clip", "blip", "mocov3", "dino", "ibot", "dinov2")
@@ -79,8 +78,4 @@ def transfer_recipe_names() -> tuple[str, ...]:
 
 def transfer_recipe(name: str) -> TransferConfig:
     """The transfer configuration with this name."""
-    if name not in _RECIPES:
-        close = difflib.get_close_matches(name, _RECIPES, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "`stillmotion transfer --list` names all"
-        raise StillmotionError(f"there is no transfer recipe {name!r}; {hint}")
-    return replace(_RECIPES[name](), recipe=name)
+    return replace(chosen(_RECIPES, name, verb="transfer")(), recipe=name)

@@ -1,11 +1,10 @@
 """`detect` as a user types it."""
 
 import json
-import signal
 
 import pytest
 from ava_layout import write_ava
-from commands import Command, two_ranks, wait_for_steps
+from commands import Command, stop_and_resume, two_ranks
 from safetensors.torch import load_file
 
 SMALL = ("--data.acting.videos", "4", "--data.acting.tests", "2", "--data.acting.size", "24", "--data.size", "24")
@@ -41,16 +40,7 @@ def test_two_processes_write_one_run(tmp_path):
 
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = ["detect", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "300"]
-    command = Command(*words)
-    wait_for_steps(command, tmp_path / "run", 2)
-    command.send(signal.SIGINT)
-    assert command.wait() == 130
-    assert "the same command resumes it" in command.words.splitlines()[-1]
-    again = Command(*words)
-    wait_for_steps(again, tmp_path / "run", 12)
-    again.send(signal.SIGINT)
-    assert again.wait() == 130
-    assert "resuming" in again.words
+    stop_and_resume(tmp_path / "run", *words)
 
 
 def test_an_unreadable_video_of_ava_is_named_and_skipped(tmp_path):
@@ -75,7 +65,7 @@ def test_names_of_recipes_are_listed():
         (("--data", "acting"), "no encoder given; add --encoder RUN"),
         (("--encoder", "debug-simclr", "--data", "nowhere"), "nowhere: no such folder; give AVA's"),
         (("--recipe", "debug", "--encoder", "nowhere"), "nowhere is neither a run folder nor a recipe"),
-        (("--recipe", "debg"), "there is no detection recipe 'debg'; did you mean debug?"),
+        (("--recipe", "debg"), "detect has no recipe 'debg'; did you mean debug?"),
         (("--recipe", "debug", "--data.score", "2"), "data.score is 2.0; it lies between 0 and 1"),
         (("--recipe", "debug", "--data.nothing", "2"), "data.nothing"),
     ],

@@ -1,10 +1,9 @@
 """`finetune` as a user types it."""
 
 import json
-import signal
 
 import pytest
-from commands import Command, two_ranks, wait_for_steps
+from commands import Command, stop_and_resume, two_ranks
 from debug_videos import write_classes
 from safetensors.torch import load_file
 
@@ -51,16 +50,7 @@ def test_two_processes_write_one_run_and_folds_are_averaged(tmp_path):
 
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = (*WORDS, "--out", str(tmp_path / "run"), "--optim.epochs", "300")
-    command = Command(*words)
-    wait_for_steps(command, tmp_path / "run", 2)
-    command.send(signal.SIGINT)
-    assert command.wait() == 130
-    assert "the same command resumes it" in command.words.splitlines()[-1]
-    again = Command(*words)
-    wait_for_steps(again, tmp_path / "run", 12)
-    again.send(signal.SIGINT)
-    assert again.wait() == 130
-    assert "resuming" in again.words
+    stop_and_resume(tmp_path / "run", *words)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """`segment` as a user types it."""
 
 import json
-import signal
 
 import pytest
-from commands import Command, two_ranks, wait_for_steps
+from commands import Command, stop_and_resume, two_ranks
 
 SMALL = ("--data.untrimmed.videos", "4", "--data.untrimmed.test", "2", "--data.untrimmed.length", "4", "6")
 SMALL += ("--data.hop", "4", "--head.width", "4", "--head.layers", "2", "--optim.batch", "2")
@@ -30,16 +29,7 @@ def test_the_debug_recipe_prints_scores_and_writes_a_report(tmp_path, words):
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = ["segment", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL]
     words += ["--optim.epochs", "2000", "--train.log-every", "1"]
-    command = Command(*words)
-    wait_for_steps(command, tmp_path / "run", 2)
-    command.send(signal.SIGINT)
-    assert command.wait() == 130
-    assert "the same command resumes it" in command.words.splitlines()[-1]
-    again = Command(*words)
-    wait_for_steps(again, tmp_path / "run", 12)
-    again.send(signal.SIGINT)
-    assert again.wait() == 130
-    assert "resuming" in again.words
+    stop_and_resume(tmp_path / "run", *words)
 
 
 @pytest.mark.parametrize(

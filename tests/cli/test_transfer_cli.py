@@ -1,10 +1,9 @@
 """`transfer`, `geometry` and `study spectrum` as a user types them."""
 
 import json
-import signal
 
 import pytest
-from commands import Command, two_ranks, wait_for_steps
+from commands import Command, stop_and_resume, two_ranks
 from safetensors.torch import load_file
 
 SMALL = ("--data.synthetic.videos", "4", "--data.synthetic.size", "16", "--data.size", "16")
@@ -32,16 +31,7 @@ def test_two_processes_write_one_run(tmp_path):
 
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = ["transfer", "--recipe", "debug-dinov3", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "200"]
-    command = Command(*words)
-    wait_for_steps(command, tmp_path / "run", 2)
-    command.send(signal.SIGINT)
-    assert command.wait() == 130
-    assert "the same command resumes it" in command.words.splitlines()[-1]
-    again = Command(*words)
-    wait_for_steps(again, tmp_path / "run", 12)
-    again.send(signal.SIGINT)
-    assert again.wait() == 130
-    assert "resuming" in again.words
+    stop_and_resume(tmp_path / "run", *words)
 
 
 def test_the_spectrum_is_drawn(tmp_path):
