@@ -5,10 +5,9 @@ import torch
 
 from stillmotion.data.augment import Augment, CenterCrops
 from stillmotion.data.keyframes import BoxRows, KeyFrameClips, KeyFrames, KeyFrameTests, centred
-from stillmotion.data.loader import eval_loader
+from stillmotion.data.loader import ClipLoader, eval_loader
 from stillmotion.data.video import ArrayVideo
 from stillmotion.errors import VideoError
-from stillmotion.train.run import shared_loader
 
 # Of a frame of 40×60 pixels: two white rectangles, each in its own colour channel.
 BOXES = np.array([[6, 4, 24, 28], [33, 10, 57, 36]])
@@ -88,7 +87,7 @@ def test_an_item_is_a_function_of_seed_epoch_and_key_frame():
 
 
 def test_batches_carry_boxes_and_the_next_key_frame_stands_in_for_an_unreadable_one():
-    loader = shared_loader(clips(), batch=4, parts=1, seed=0, workers=0)
+    loader = ClipLoader(clips(), batch=4)
     batch = next(loader.epoch(0))
     assert sorted(batch["index"].tolist()) == [1, 1, 2, 3]
     assert batch["broken"] == [("v0", "v0: painted over")]
