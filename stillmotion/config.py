@@ -23,7 +23,7 @@ class DataConfig:
     Attributes:
         path: a folder of videos, a list (CSV or "path label" lines), a public set's folder, or "synthetic".
         kind: auto goes by what lies there; else folder, list, ucf101, hmdb51, kinetics, k200 (200 × 200
-            videos of Kinetics) or ssv2.
+            videos of Kinetics), ssv2, gym99 or diving48.
         split: train, test or val, where the set has splits.
         annotations: where a public set's split files lie, if not beside its videos.
         clips: ϱ, random clips of each video.

@@ -51,7 +51,7 @@ def controlled_evaluate_command(args: list[str]) -> None:
             features: one or more of whole, both (static ⊕ dynamic), static and dynamic.
             level: of the confidence intervals.
             resamples: of the test videos, for the intervals.
-            kind: auto, folder, list, ucf101, hmdb51, kinetics or ssv2.
+            kind: auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99 or diving48.
             fold: which of the sets' splits.
             annotations: where a public set's split files lie.
             seed: of the split, where the set has none, and of resampling.

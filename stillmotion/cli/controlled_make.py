@@ -50,7 +50,7 @@ def controlled_make_command(args: list[str]) -> None:
             seed: of the noise.
             processes: that work in parallel.
             strict: stop at the first video that is unreadable or too short.
-            layout: auto, folder, list, ucf101, hmdb51, kinetics, k200 or ssv2.
+            layout: auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99 or diving48.
             annotations: where a public set's split files lie.
             device: RAFT's: cpu, cuda or another torch device.
         """

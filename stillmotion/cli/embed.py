@@ -33,7 +33,7 @@ def embed_command(args: list[str]) -> None:
             out: the file to write, .parquet or .npz.
             clips: evenly spaced clips of each video, averaged.
             crops: 1, the centre, or 3 along the longer edge.
-            kind: auto, folder, list, ucf101, hmdb51, kinetics or ssv2.
+            kind: auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99 or diving48.
             split: train, test or val, where the set has splits.
             annotations: where a public set's split files lie.
             workers: decoding processes.

@@ -43,7 +43,7 @@ def geometry_command(args: list[str]) -> None:
             run: a transfer run, or the folder of an image model.
             others: more of them, to stand beside it.
             data: videos, or "synthetic".
-            kind: auto, folder, list, ucf101, hmdb51, kinetics or ssv2.
+            kind: auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99 or diving48.
             split: train, test or val, where the set has splits.
             fold: which of a set's splits.
             annotations: where a public set's split files lie.

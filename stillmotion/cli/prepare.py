@@ -45,7 +45,7 @@ def prepare_command(args: list[str]) -> None:
             form: mp4 files, or folders of JPEG frames.
             processes: that encode in parallel.
             strict: stop at the first unreadable video.
-            kind: auto, folder, list, ucf101, hmdb51, kinetics, k200 or ssv2.
+            kind: auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99 or diving48.
             split: train, test or val, where the set has splits.
             annotations: where a public set's split files lie.
         """

@@ -38,7 +38,7 @@ def probe_command(args: list[str]) -> None:
             preset: small is logistic regression; k400 the Kinetics protocol.
             clips: per video, in place of the preset's.
             untrained: the network that the run started from, beside it.
-            kind: auto, folder, list, ucf101, hmdb51, kinetics or ssv2.
+            kind: auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99 or diving48.
             fold: which of a set's splits.
             annotations: where a public set's split files lie.
             videos: synthetic ones to train on, and as many to test on.

@@ -47,7 +47,7 @@ def retrieve_command(args: list[str]) -> None:
             among: the videos of leave-one-out.
             clips: evenly spaced clips of each video, averaged.
             frames: of a clip, in place of the run's; the papers take 16.
-            kind: auto, folder, list, ucf101, hmdb51, kinetics or ssv2.
+            kind: auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99 or diving48.
             fold: which of a set's splits, or all of them.
             annotations: where a public set's split files lie.
             videos: synthetic ones to search, and as many to ask with.

@@ -43,7 +43,7 @@ def search_command(args: list[str]) -> None:
             top: how many to find.
             clips: evenly spaced clips of each video, averaged.
             frames: of a clip, in place of the run's.
-            kind: auto, folder, list, ucf101, hmdb51, kinetics or ssv2.
+            kind: auto, folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99 or diving48.
             split: train, test or val, where the set has splits.
             annotations: where a public set's split files lie.
             cache: a folder for the features, in place of the run's own.

@@ -16,7 +16,8 @@ class PairsConfig:
 
     Attributes:
         path: a folder of videos, a list (CSV or "path label" lines), a public set's folder, or "synthetic".
-        kind: auto goes by what lies there; else folder, list, ucf101, hmdb51, kinetics, k200 or ssv2.
+        kind: auto goes by what lies there; else folder, list, ucf101, hmdb51, kinetics, k200, ssv2, gym99
+            or diving48.
         split: train, test or val, where the set has splits.
         annotations: where a public set's split files lie, if not beside its videos.
         gap: δ, from one frame to the other, of the video's length.
