@@ -6,11 +6,14 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from stillmotion.config import Config
 from stillmotion.recipes import recipe
 from stillmotion.train.loop import pretrain
+from stillmotion.train.process import StopRequest
+from stillmotion.train.run import Interrupted
 
 _SMALL = {
     "data.size": 16,
@@ -53,6 +56,23 @@ def one_core() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def stopping(step: int, total: int) -> Iterator[None]:
+    """What runs inside is asked to stop after so many steps of all, and does."""
+
+    class Asked(StopRequest):
+        seen = 0
+
+        def agreed(self) -> bool:
+            self.seen += 1
+            return self.seen == step
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("stillmotion.train.process.StopRequest", Asked)
+        with pytest.raises(Interrupted, match=f"stopped at step {step} of {total}"):
+            yield
 
 
 def _changed(tree: Any, place: list[str], value: Any) -> Any:

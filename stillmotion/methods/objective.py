@@ -1,6 +1,6 @@
 """What every objective is: a loss on the embeddings of one component, and the state it keeps between steps."""
 
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -23,11 +23,3 @@ class Objective(nn.Module):
     def frozen(self, epoch: int) -> tuple[str, ...]:
         """Names of its parameters that do not learn in this epoch."""
         return ()
-
-
-class ObjectiveConfig(Protocol):
-    """Settings of an objective; `build` makes it for embeddings of this width."""
-
-    name: ClassVar[str]
-
-    def build(self, width: int) -> Objective: ...

@@ -9,6 +9,7 @@ import torch
 from ava_layout import write_ava
 from safetensors.torch import load_file
 from small_detection import detected, small
+from small_run import stopping
 
 from stillmotion.data.ava import read_boxes
 from stillmotion.downstream.detect import open_actions
@@ -17,8 +18,6 @@ from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.evaluate.detection import frame_ap, mean_ap
 from stillmotion.recipes.detect import detect_recipe, detect_recipe_names
 from stillmotion.train.log import read_metrics
-from stillmotion.train.process import StopRequest
-from stillmotion.train.run import Interrupted
 
 
 def weights(folder):
@@ -51,18 +50,9 @@ def test_a_run_writes_scores_of_every_action_for_every_box_and_their_map(run):
 
 
 @pytest.mark.parametrize("stop", [1, 4])
-def test_a_stopped_run_resumes_bit_for_bit(run, tmp_path, monkeypatch, stop):
-    class Asked(StopRequest):
-        seen = 0
-
-        def agreed(self):
-            self.seen += 1
-            return self.seen == stop
-
-    with monkeypatch.context() as patched:
-        patched.setattr("stillmotion.train.process.StopRequest", Asked)
-        with pytest.raises(Interrupted, match=f"stopped at step {stop} of 6"):
-            detected(small(), tmp_path / "stopped")
+def test_a_stopped_run_resumes_bit_for_bit(run, tmp_path, stop):
+    with stopping(stop, 6):
+        detected(small(), tmp_path / "stopped")
     assert not (tmp_path / "stopped" / "results.json").exists()
     assert_same(run, detected(small(), tmp_path / "stopped"))
 

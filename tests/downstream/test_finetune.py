@@ -10,7 +10,7 @@ from debug_run import debug_run
 from debug_videos import write_classes
 from safetensors.torch import load_file
 from small_finetuning import small, tuned
-from small_run import one_core
+from small_run import one_core, stopping
 
 from stillmotion.downstream import finetune as module
 from stillmotion.downstream.finetune import finetune, finetune_folds
@@ -20,8 +20,6 @@ from stillmotion.evaluate.encoders import load_encoder, read_spec
 from stillmotion.nn.backbones import create_backbone
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_rate
 from stillmotion.train.log import RunLog, read_metrics
-from stillmotion.train.process import StopRequest
-from stillmotion.train.run import Interrupted
 
 # It has no batch norms, whose statistics are each part's own.
 TRANSFORMER = "debug-byol-rho4-vit_b"
@@ -39,25 +37,12 @@ def assert_same(a, b):
     assert read_results(a) == read_results(b)
 
 
-def stop_after(steps):
-    class Asked(StopRequest):
-        seen = 0
-
-        def agreed(self):
-            self.seen += 1
-            return self.seen == steps
-
-    return Asked
-
-
 @pytest.mark.parametrize("stop", [1, 6])
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path, monkeypatch, stop):
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
     config = small(head={"dropout": 0.3, "smoothing": 0.1, "mixup": 0.4}, layer_decay=0.7)
     whole = tuned(config, tmp_path / "whole")
-    with monkeypatch.context() as patched:
-        patched.setattr("stillmotion.train.process.StopRequest", stop_after(stop))
-        with pytest.raises(Interrupted, match=f"stopped at step {stop} of 12"):
-            tuned(config, tmp_path / "stopped")
+    with stopping(stop, 12):
+        tuned(config, tmp_path / "stopped")
     assert not (tmp_path / "stopped" / "results.json").exists()
     assert_same(whole, tuned(config, tmp_path / "stopped"))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_run import one_core
+from small_run import one_core, stopping
 
 from stillmotion.config import read_config, to_json
 from stillmotion.errors import NonFiniteError, StillmotionError
@@ -15,8 +15,6 @@ from stillmotion.nn.fact import FACTConfig
 from stillmotion.nn.mstcn import MSTCNConfig
 from stillmotion.recipes.segment import HEADS, segment_recipe
 from stillmotion.train.log import read_metrics
-from stillmotion.train.process import StopRequest
-from stillmotion.train.run import Interrupted
 from stillmotion.train.segment import Frames, train_head
 from stillmotion.train.segment_config import FramesConfig, SegmentConfig
 
@@ -73,20 +71,11 @@ def test_every_step_is_written_down(tmp_path, head):
 
 @pytest.mark.parametrize("stop", [1, 4])
 @pytest.mark.parametrize("head", HEADS)
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path, monkeypatch, head, stop):
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, head, stop):
     trained(small(head), tmp_path / "whole")
 
-    class Asked(StopRequest):
-        seen = 0
-
-        def agreed(self):
-            self.seen += 1
-            return self.seen == stop
-
-    with monkeypatch.context() as patched:
-        patched.setattr("stillmotion.train.process.StopRequest", Asked)
-        with pytest.raises(Interrupted, match=f"stopped at step {stop} of 9"):
-            trained(small(head), tmp_path / "stopped")
+    with stopping(stop, 9):
+        trained(small(head), tmp_path / "stopped")
     trained(small(head), tmp_path / "stopped")
     assert_same(tmp_path / "whole", tmp_path / "stopped")
 

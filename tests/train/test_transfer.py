@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_run import one_core
+from small_run import one_core, stopping
 
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.evaluate.encoders import load_encoder
@@ -14,8 +14,6 @@ from stillmotion.methods.transfer import PositionsConfig
 from stillmotion.recipes.transfer import transfer_recipe
 from stillmotion.train import transfer as module
 from stillmotion.train.log import read_metrics
-from stillmotion.train.process import StopRequest
-from stillmotion.train.run import Interrupted
 from stillmotion.train.transfer import transfer
 
 
@@ -63,21 +61,12 @@ def test_only_the_projection_is_trained_and_saved(tmp_path):
 
 @pytest.mark.parametrize("stop", [1, 4])
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path, monkeypatch, stop, kept):
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop, kept):
     config = small(pairs=2, positions=PositionsConfig(fixed=2)) if kept else small()
     whole = trained(config, tmp_path / "whole")
 
-    class Asked(StopRequest):
-        seen = 0
-
-        def agreed(self):
-            self.seen += 1
-            return self.seen == stop
-
-    with monkeypatch.context() as patched:
-        patched.setattr("stillmotion.train.process.StopRequest", Asked)
-        with pytest.raises(Interrupted, match=f"stopped at step {stop} of 9"):
-            trained(config, tmp_path / "stopped")
+    with stopping(stop, 9):
+        trained(config, tmp_path / "stopped")
     assert_same(whole, trained(config, tmp_path / "stopped"))
 
 
