@@ -62,6 +62,13 @@ class Command:
         assert self.wait() == 0, self.words
         return self.words
 
+    def refuse(self) -> str:
+        """Wait for an end with exit code 2 and one line on stderr; that line."""
+        assert self.wait() == 2, self.words
+        (said,) = self.words.splitlines()
+        assert said.startswith("stillmotion: ")
+        return said
+
 
 def two_ranks(*arguments: str) -> tuple[Command, Command]:
     """The command on two processes that meet as `torchrun` would have them meet."""

@@ -50,7 +50,8 @@ def study_confounding_command(args: list[str]) -> None:
             temperature: of InfoNCE.
             probes: how often along training all semantics are probed.
         """
-        from stillmotion.study.confounding import Study, confounding
+        from stillmotion.study.confounded import Study
+        from stillmotion.study.confounding import confounding
 
         asked = {
             "values": values,

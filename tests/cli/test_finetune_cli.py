@@ -65,7 +65,4 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
 )
 def test_mistakes_end_in_one_line(words, complaint, tmp_path):
     words = [str(tmp_path / "x") if word == "x" else word for word in words]
-    command = Command(*words)
-    assert command.wait() == 2
-    assert complaint in command.words
-    assert len(command.words.strip().splitlines()) == 1
+    assert complaint in Command(*words).refuse()

@@ -53,7 +53,4 @@ def test_the_spectrum_is_drawn(tmp_path):
 )
 def test_mistakes_end_in_one_line(words, complaint, tmp_path):
     words = [str(tmp_path / "x") if word == "x" else word for word in words]
-    command = Command(*words)
-    assert command.wait() == 2
-    assert complaint in command.words
-    assert len(command.words.strip().splitlines()) == 1
+    assert complaint in Command(*words).refuse()

@@ -103,8 +103,5 @@ def test_what_cannot_be_explained_is_told_in_one_line(run, videos, tmp_path):
     }
     commands = {typed: Command("explain", str(run), *typed) for typed in wrong}
     for typed, command in commands.items():
-        assert command.wait() == 2, typed
-        assert command.words.startswith("stillmotion: ")
-        assert command.words.count("\n") == 1
-        assert wrong[typed] in command.words
+        assert wrong[typed] in command.refuse()
     assert not (tmp_path / "out" / "report.html").exists()

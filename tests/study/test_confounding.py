@@ -7,8 +7,15 @@ import pytest
 import torch
 
 from stillmotion.errors import StillmotionError
-from stillmotion.study import confounding as module
-from stillmotion.study.confounding import LOSSES, SETTINGS, Study, confounding, run_file, training_clips
+from stillmotion.study.confounded import (
+    LOSSES,
+    SETTINGS,
+    Study,
+    positive_pairs,
+    training_clips,
+    two_stream_loss,
+)
+from stillmotion.study.confounding import confounding, run_file
 from stillmotion.study.two_stream import Clips
 
 TINY = Study(
@@ -88,7 +95,7 @@ def labelled(*rows):
 def test_redrawn_positives_share_all_semantics_and_are_never_the_anchor():
     rng = np.random.default_rng(0)
     rows = rng.integers(2, size=(64, 4))
-    draw = module._pairs(Study(videos=64, batch=16), labelled(*rows), rng)
+    draw = positive_pairs(Study(videos=64, batch=16), labelled(*rows), rng)
     met = set()
     for _ in range(50):
         anchors, positives = draw().reshape(16, 2).T
@@ -103,22 +110,22 @@ def test_redrawn_positives_share_all_semantics_and_are_never_the_anchor():
 def test_too_few_alike_videos_are_named():
     rows = [(i & 1, i >> 1 & 1, i >> 2 & 1, 0) for i in range(8)]
     with pytest.raises(StillmotionError, match="0 of 8 videos share their semantics"):
-        module._pairs(Study(videos=8, batch=4), labelled(*rows), np.random.default_rng(0))
+        positive_pairs(Study(videos=8, batch=4), labelled(*rows), np.random.default_rng(0))
 
 
 def test_windows_are_two_clips_of_one_video():
     clips = training_clips(Study(**(vars(TINY) | {"views": "windows", "videos": 6})), "none", 0)
     assert clips.frames.shape[0] == clips.motion.shape[0] == 12
     assert all((y[:6] == y[6:]).all() for y in clips.labels.values())
-    rows = module._pairs(Study(views="windows", videos=6, batch=4), clips, np.random.default_rng(0))()
+    rows = positive_pairs(Study(views="windows", videos=6, batch=4), clips, np.random.default_rng(0))()
     assert ((rows[1::2] - rows[::2]) == 6).all()
 
 
 def test_a_decoupled_stream_has_the_gradient_it_has_alone():
     torch.manual_seed(0)
     static, dynamic = (torch.randn(5, 2, 4, requires_grad=True) for _ in range(2))
-    (alone,) = torch.autograd.grad(module._loss("decoupled", static, dynamic.detach() * 0 + 1.0, 0.2), static)
-    (beside,) = torch.autograd.grad(module._loss("decoupled", static, dynamic, 0.2), static)
+    (alone,) = torch.autograd.grad(two_stream_loss("decoupled", static, dynamic.detach() * 0 + 1.0, 0.2), static)
+    (beside,) = torch.autograd.grad(two_stream_loss("decoupled", static, dynamic, 0.2), static)
     torch.testing.assert_close(alone, beside)
-    (unified,) = torch.autograd.grad(module._loss("unified", static, dynamic, 0.2), static)
+    (unified,) = torch.autograd.grad(two_stream_loss("unified", static, dynamic, 0.2), static)
     assert not torch.allclose(unified, beside)
