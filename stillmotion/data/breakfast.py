@@ -120,6 +120,8 @@ def _name(path: Path) -> str:
 def _lines(file: Path) -> Sequence[str]:
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except FileNotFoundError:
+        raise StillmotionError(f"{file}: no such file; Breakfast's layout is in docs/datasets.md") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StillmotionError(f"{file}: cannot be read ({error})") from None
     if not lines:

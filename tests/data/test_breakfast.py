@@ -86,7 +86,7 @@ def test_a_wrong_folder_or_split_is_named(root, tmp_path):
     with pytest.raises(StillmotionError, match=r"no such list; .*has train\.split1\.bundle"):
         Breakfast(root, train=True, split=5)
     (root / "mapping.txt").unlink()
-    with pytest.raises(StillmotionError, match=r"mapping\.txt: cannot be read"):
+    with pytest.raises(StillmotionError, match=r"mapping\.txt: no such file"):
         Breakfast(root, train=True)
 
 
