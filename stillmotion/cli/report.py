@@ -1,12 +1,14 @@
 """`stillmotion report`."""
 
+from pathlib import Path
+
 from tyro.conf import Positional
 
 from stillmotion.cli.shell import parse
 
 
 def report_command(args: list[str]) -> None:
-    """Write a run's report.html: settings, curves, probes, eigenvalues and nearest neighbours on one page.
+    """Write a run's report.html: settings, curves and what the run found, on one page that needs no other file.
 
     examples:
       stillmotion report runs/mine
@@ -16,11 +18,20 @@ def report_command(args: list[str]) -> None:
         """Report.
 
         Args:
-            run: a run folder of pretrain or finetune.
+            run: a run folder of pretrain, transfer, finetune or detect.
         """
+        from stillmotion.evaluate.tokens import is_transfer
+        from stillmotion.report.detect import detect_report, is_detection
         from stillmotion.report.finetune import finetune_report, is_finetuning
         from stillmotion.report.page import run_report
+        from stillmotion.report.transfer import transfer_report
 
-        print(f"written: {finetune_report(run) if is_finetuning(run) else run_report(run)}")
+        if is_finetuning(run):
+            page = finetune_report(run)
+        elif is_transfer(Path(run)):
+            page = transfer_report(run)
+        else:
+            page = detect_report(run) if is_detection(run) else run_report(run)
+        print(f"written: {page}")
 
     parse(run, args, "report", report_command)

@@ -69,4 +69,6 @@ def transfer_command(args: list[str]) -> None:
         print(f"stillmotion: {stop}", file=sys.stderr)
         raise SystemExit(130) from None
     if os.environ.get("RANK", "0") == "0":
-        print(f"trained: {folder}. Next: stillmotion geometry {folder} --data …, or propagate --encoder {folder} …")
+        print(
+            f"trained: {folder}. Next: stillmotion report {folder}, geometry {folder} --data …, propagate --encoder …"
+        )

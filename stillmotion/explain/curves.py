@@ -18,22 +18,30 @@ def loss_curves(runs: Mapping[str, str | Path]) -> dict[str, Figure]:
     runs: folders by the name that the legend gives them. A run without metrics has no line.
     """
     curves = {name: read_metrics(folder) for name, folder in runs.items()}
-    colour = colours(list(runs))
     parts = dict.fromkeys(key for found in curves.values() for key in found if key.startswith(_LOSS))
-    figures = {}
-    for part in parts:
-        figure, axes = new_axes(title=part.removeprefix(_LOSS))
-        shown = {name: np.array(found[part]) for name, found in curves.items() if part in found}
-        for name, points in shown.items():
-            steps, values = points.T
-            axes.plot(steps, values, color=colour[name], alpha=0.3, linewidth=0.8)
-            axes.plot(steps, smooth(values), color=colour[name], linewidth=1.6, label=name)
-        axes.set_xlabel("step")
-        axes.yaxis.set_major_formatter(lambda value, place: f"{value:.4g}")
-        if len(runs) > 1:
-            legend(axes)
-        figures[part.removeprefix(_LOSS)] = figure
-    return figures
+    return {part.removeprefix(_LOSS): _drawn(curves, part, part.removeprefix(_LOSS)) for part in parts}
+
+
+def metric_curve(runs: Mapping[str, str | Path], metric: str, *, title: str) -> Figure | None:
+    """A figure of one logged number, with a line for each run that has it; None where none has."""
+    curves = {name: read_metrics(folder) for name, folder in runs.items()}
+    return _drawn(curves, metric, title) if any(metric in found for found in curves.values()) else None
+
+
+def _drawn(curves: Mapping[str, Mapping[str, list[tuple[int, float]]]], key: str, title: str) -> Figure:
+    colour = colours(list(curves))
+    figure, axes = new_axes(title=title)
+    for name, found in curves.items():
+        if key not in found:
+            continue
+        steps, values = np.array(found[key]).T
+        axes.plot(steps, values, color=colour[name], alpha=0.3, linewidth=0.8)
+        axes.plot(steps, smooth(values), color=colour[name], linewidth=1.6, label=name)
+    axes.set_xlabel("step")
+    axes.yaxis.set_major_formatter(lambda value, place: f"{value:.4g}")
+    if len(curves) > 1:
+        legend(axes)
+    return figure
 
 
 def smooth(values: np.ndarray) -> np.ndarray:

@@ -23,6 +23,12 @@ _PLAYED = 4  # videos that the page shows
 _SAID = "What was found, with scores, beside what is annotated; a frame has the boxes of its nearest key frame."
 
 
+def is_detection(folder: str | Path) -> bool:
+    """Whether a folder is a run of `stillmotion detect`."""
+    file = Path(folder) / "config.json"
+    return file.is_file() and '"dilate"' in file.read_text()
+
+
 def draw_detections(run: str | Path, count: int) -> list[Path]:
     """Write so many test videos of a run, with found and annotated boxes on them, into its folder `boxes`."""
     folder = Path(run)

@@ -134,7 +134,12 @@ def data_uri(content: bytes, kind: str) -> str:
 
 def webp_uri(file: Path) -> str:
     """A picture as a data URI, smaller than its PNG."""
-    content = io.BytesIO()
     with Image.open(file) as picture:
-        picture.convert("RGB").save(content, "WEBP", quality=82, method=4)
+        return picture_uri(np.asarray(picture.convert("RGB")))
+
+
+def picture_uri(pixels: np.ndarray) -> str:
+    """A picture, uint8 (H, W, 3), as a data URI."""
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "WEBP", quality=82, method=4)
     return data_uri(content.getvalue(), "image/webp")

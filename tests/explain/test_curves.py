@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 
-from stillmotion.explain.curves import loss_curves, smooth
+from stillmotion.explain.curves import loss_curves, metric_curve, smooth
 
 
 def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):
@@ -19,6 +19,14 @@ def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):
 
 def test_a_run_that_logged_nothing_has_no_figure(tmp_path):
     assert loss_curves({"new": tmp_path}) == {}
+    assert metric_curve({"new": tmp_path}, "lr", title="rate") is None
+
+
+def test_any_logged_number_has_a_curve(run):
+    drawn = metric_curve({"run": run}, "lr", title="rate")
+    assert drawn is not None
+    assert drawn.axes[0].get_title(loc="left") == "rate"
+    assert len(drawn.axes[0].lines) == 2
 
 
 def test_smoothing_keeps_a_line_and_averages_noise():

@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+from commands import Command
+from self_contained import assert_self_contained
+
+from stillmotion.recipes.transfer import transfer_recipe
+from stillmotion.report.transfer import transfer_report
+from stillmotion.train.transfer import transfer
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return transfer(transfer_recipe("debug-dinov2"), tmp_path_factory.mktemp("transfer") / "run")
+
+
+def test_the_page_holds_settings_curves_and_matches(trained: Path) -> None:
+    html = transfer_report(trained).read_text()
+    assert_self_contained(html)
+    for words in ("debug-dinov2", "random weights", "random, ratio 10", "a sign that position is followed"):
+        assert words in html
+    for label in ("loss part cycle", "loss part separability", "cycle accuracy over the steps"):
+        assert f'aria-label="{label}"' in html
+    assert html.count("data:image/webp") == 4
+
+
+def test_the_page_says_what_it_cannot_show(trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    config = (trained / "config.json").read_text()
+    (run / "config.json").write_text(config.replace('"path": "synthetic"', '"path": "/nowhere/at/all"'))
+    html = transfer_report(run).read_text()
+    assert "No step was logged yet." in html
+    assert "Not shown: " in html
+
+
+def test_report_knows_whose_run_it_is(trained: Path, run: Path) -> None:
+    runs = {"Transfer run": trained, "Pre-training run": run}
+    commands = {title: Command("report", str(run)) for title, run in runs.items()}
+    for title, command in commands.items():
+        assert command.succeed() == ""
+        assert f"<h1>{title}" in Path(command.answer.removeprefix("written: ").strip()).read_text()
