@@ -14,7 +14,7 @@ def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
     run = str(tmp_path / "run")
     trained = Command("transfer", "--recipe", "debug-ijepa", "--out", run, *SMALL)
     assert "step 8/8" in trained.succeed()
-    assert "stillmotion geometry" in trained.answer
+    assert f"stillmotion report {run}, geometry {run}" in trained.answer
     measured = Command("geometry", run, "--videos", "4", "--resamples", "20", "--out", str(tmp_path / "g.json"))
     measured.succeed()
     assert "change" in measured.answer
