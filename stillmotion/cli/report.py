@@ -30,8 +30,10 @@ def report_command(args: list[str]) -> None:
             page = finetune_report(run)
         elif is_transfer(Path(run)):
             page = transfer_report(run)
+        elif is_detection(run):
+            page = detect_report(run)
         else:
-            page = detect_report(run) if is_detection(run) else run_report(run)
+            page = run_report(run)
         print(f"written: {page}")
 
     parse(run, args, "report", report_command)

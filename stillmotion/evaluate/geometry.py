@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stillmotion.data.augment import CenterCrops
 from stillmotion.data.loader import Broken
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.sets import open_dataset
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.features import Progress, short_side
+from stillmotion.evaluate.features import Progress
 from stillmotion.evaluate.tokens import Tokens, frozen_model, load_tokens
 from stillmotion.functional.cycle import cycle_accuracy
 from stillmotion.functional.geometry import effective_rank, intra_distance, pair_distances, radii
@@ -266,7 +265,6 @@ def _measure(
 ) -> dict[str, _Measured]:
     images, side = tokens.images.to(device), size or tokens.size
     images.grid(side, side)
-    crop = CenterCrops(side, short_side(side), 1, *images.normalisation)  # type: ignore[arg-type]
     measured = {row: _Measured() for row in heads}
     videos, numbers = chosen
     failed: Broken = []
@@ -276,7 +274,7 @@ def _measure(
             if len(video) < frames:
                 raise VideoError(f"{videos.name(i)}: {len(video)} frames; {frames} are taken of each video (--frames)")
             places = np.linspace(0, len(video) - 1, frames).round().astype(int)
-            seen = crop(video.frames(places.tolist()))[0].transpose(0, 1)
+            seen = tokens.squares(video.frames(places.tolist()), side)
         except VideoError as error:
             failed.append((videos.name(i), str(error)))
             count()

@@ -4,8 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from torch import Tensor
+
 from stillmotion.config import read_config
+from stillmotion.data.augment import CenterCrops
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.features import short_side
 from stillmotion.methods.transfer import Projection
 from stillmotion.nn.images import ImagesConfig, ImageTokens, load_images
 from stillmotion.nn.weights import load_weights
@@ -25,6 +30,11 @@ class Tokens(NamedTuple):
     projection: Projection | None
     size: int
     model: ImagesConfig
+
+    def squares(self, pixels: np.ndarray, side: int) -> Tensor:
+        """The middle of each frame, uint8 (T, H, W, 3), as the model takes it: (T, 3, side, side)."""
+        crop = CenterCrops(side, short_side(side), 1, *self.images.normalisation)  # type: ignore[arg-type]
+        return crop(pixels)[0].transpose(0, 1)
 
 
 def load_tokens(path: str | Path, *, images: ImageTokens | None = None) -> Tokens:

@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from stillmotion.config import DataConfig, read_config
-from stillmotion.data.augment import CenterCrops
+from stillmotion.config import read_config
 from stillmotion.data.pairs import draw_pair
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.features import short_side
 from stillmotion.evaluate.tokens import Tokens, load_tokens
 from stillmotion.explain.curves import metric_curve
 from stillmotion.explain.matches import lattice, match_picture, nearest_patches
@@ -72,10 +70,9 @@ def _accuracy(folder: Path) -> list[Block]:
 
 
 def _matches(folder: Path, config: TransferConfig) -> list[Block]:
-    named = {name: getattr(config.data, name) for name in ("path", "kind", "split", "annotations", "synthetic")}
     try:
         tokens = load_tokens(folder)
-        videos = open_videos(DataConfig(**named), seed=config.data.seed)
+        videos = open_videos(config.data.videos, seed=config.data.seed)
     except StillmotionError as error:
         return [Text(f"Not shown: {error}.")]
     blocks: list[Block] = []
@@ -97,8 +94,7 @@ def _found(tokens: Tokens, pixels: np.ndarray) -> np.ndarray:
     """The picture of two frames (2, H, W, 3) and of some patches of the first, as the model and the run find them."""
     images, side = tokens.images, tokens.size
     mean, std = images.normalisation
-    crop = CenterCrops(side, short_side(side), 1, mean, std)  # type: ignore[arg-type]
-    seen = crop(pixels)[0].transpose(0, 1)
+    seen = tokens.squares(pixels, side)
     frozen, grid = images.tokens(seen), images.grid(side, side)
     assert tokens.projection is not None
     patches = lattice(grid)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from stillmotion import distributed
-from stillmotion.config import DataConfig
 from stillmotion.data.loader import Batch, ClipLoader
 from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
 from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
@@ -59,8 +58,7 @@ class _Transferring(Run):
         self.grid = images.grid(data.size, data.size)
         self.places = images.positions(*enlarged(*self.grid, ratio=config.method.positions.ratio)).to(device)
         self.images = images.to(device)
-        named = {name: getattr(data, name) for name in ("path", "kind", "split", "annotations", "synthetic")}
-        self.videos = open_videos(DataConfig(**named), seed=data.seed)
+        self.videos = open_videos(data.videos, seed=data.seed)
         open_folder(folder, config)
         self.store = self._token_store(cache or folder / TOKENS) if config.keeps_tokens else None
         self.loader = self._pairs()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from stillmotion.config import TrainConfig
+from stillmotion.config import DataConfig, TrainConfig
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.transfer import TransferMethodConfig
@@ -44,6 +44,17 @@ class PairsConfig:
     workers: int = -1
     strict: bool = False
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
+
+    @property
+    def videos(self) -> DataConfig:
+        """The same videos, as `open_videos` is told of them."""
+        return DataConfig(
+            path=self.path,
+            kind=self.kind,
+            split=self.split,
+            annotations=self.annotations,
+            synthetic=self.synthetic,
+        )
 
 
 @dataclass(frozen=True)

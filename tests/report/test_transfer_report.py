@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,14 @@ def test_the_page_holds_settings_curves_and_matches(trained: Path) -> None:
 
 
 def test_the_page_says_what_it_cannot_show(trained: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    config = (trained / "config.json").read_text()
-    (run / "config.json").write_text(config.replace('"path": "synthetic"', '"path": "/nowhere/at/all"'))
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    (run / "metrics.jsonl").unlink()
+    config = run / "config.json"
+    config.write_text(config.read_text().replace('"path": "synthetic"', '"path": "/nowhere/at/all"'))
     html = transfer_report(run).read_text()
-    assert "No step was logged yet." in html
-    assert "Not shown: " in html
+    assert html.count("No step was logged yet.") == 2
+    assert "Not shown: /nowhere/at/all" in html
+    assert "data:image/webp" not in html
 
 
 def test_report_knows_whose_run_it_is(trained: Path, run: Path) -> None:
