@@ -25,10 +25,10 @@ import torch
 from stillmotion.config import Config
 from stillmotion.evaluate.probe import probe
 from stillmotion.methods.method import Method, ModelConfig
-from stillmotion.nn.encoder import SplitConfig
+from stillmotion.nn.split import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.recipes import recipe
-from stillmotion.train.loop import pretrain
+from stillmotion.tasks.pretrain import pretrain
 from stillmotion.train.memory import peak_memory
 from stillmotion.train.solve import solve
 

@@ -1,7 +1,7 @@
 """Label-free video representations with separate static and dynamic halves.
 
 encoder = stillmotion.load("runs/mine")
-whole, static, dynamic, frames = encoder(clips)  # (b, 3, T, H, W), normalised
+whole, static, dynamic = encoder.embed(["a.mp4", "b.mp4"])
 """
 
 from pathlib import Path
@@ -10,26 +10,33 @@ from typing import TYPE_CHECKING, Any
 from stillmotion.errors import StillmotionError
 
 if TYPE_CHECKING:
-    from stillmotion.nn.encoder import Embedding, Encoder
+    from stillmotion.encoders.encoder import Encoder, Vectors
+    from stillmotion.nn.split import Embedding
 
 __version__ = "0.1.0"
-__all__ = ["Embedding", "Encoder", "StillmotionError", "__version__", "load"]
+__all__ = ["Embedding", "Encoder", "StillmotionError", "Vectors", "__version__", "load"]
+_HOMES = {
+    "Encoder": "stillmotion.encoders.encoder",
+    "Vectors": "stillmotion.encoders.encoder",
+    "Embedding": "stillmotion.nn.split",
+}
 
 
-def load(path_or_recipe: str | Path, *, device: str | None = None) -> "Encoder":
-    """The encoder of a run folder, or the untrained one of a recipe, in evaluation mode.
+def load(text: str | Path, *, device: str | None = None) -> "Encoder":
+    """The encoder that a text names, in evaluation mode: a run folder, a recipe, a model's folder, a checkpoint.
 
+    text: what `stillmotion.encoders.load` takes, with options behind an @.
     device: "auto" is CUDA where there is one; None is the CPU.
     """
-    from stillmotion.evaluate.encoders import load_encoder
+    from stillmotion.encoders import load
 
-    return load_encoder(path_or_recipe, device=device)[0]
+    return load(text, device=device)
 
 
 def __getattr__(name: str) -> Any:
-    """Encoder and Embedding, imported when they are asked for: the package itself imports at once."""
-    if name in ("Embedding", "Encoder"):
-        from stillmotion.nn import encoder
+    """Classes are imported when they are asked for: the package itself imports at once."""
+    if name in _HOMES:
+        from importlib import import_module
 
-        return getattr(encoder, name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'stillmotion' has no attribute {name!r}")

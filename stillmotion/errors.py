@@ -1,4 +1,4 @@
-"""The two errors a user can cause; the command line prints either as one line and exits with 2."""
+"""The errors a user can cause, which the command line prints as one line, and the wish to stop."""
 
 
 class StillmotionError(Exception):
@@ -11,3 +11,7 @@ class VideoError(StillmotionError):
 
 class NonFiniteError(StillmotionError):
     """A NaN or an infinity in a tensor; the training loop adds the step and the last good checkpoint."""
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop; it saved itself and can be resumed."""

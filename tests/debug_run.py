@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from stillmotion.recipes import recipe
-from stillmotion.train.loop import pretrain
+from stillmotion.tasks.pretrain import pretrain
 
 
 @cache

@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from stillmotion.data.acting import ActingConfig
-from stillmotion.downstream.detect import detect
 from stillmotion.recipes.detect import detect_recipe
+from stillmotion.tasks.detect import detect
 
 
 def small(*, head=None, data=None, train=None, **optim):

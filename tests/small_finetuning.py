@@ -5,9 +5,9 @@ from pathlib import Path
 
 from small_run import one_core
 
-from stillmotion.downstream.finetune import finetune
+from stillmotion.config.finetune import FinetuneConfig
 from stillmotion.recipes.finetune import finetune_recipe
-from stillmotion.train.finetune_config import FinetuneConfig
+from stillmotion.tasks.finetune import finetune
 
 
 def small(*, head=None, train=None, data=None, **optim) -> FinetuneConfig:

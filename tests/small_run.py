@@ -11,9 +11,9 @@ import torch
 
 from stillmotion.config import Config
 from stillmotion.recipes import recipe
-from stillmotion.train.loop import pretrain
+from stillmotion.tasks.pretrain import pretrain
 from stillmotion.train.process import StopRequest
-from stillmotion.train.run import Interrupted
+from stillmotion.errors import Interrupted
 
 _SMALL = {
     "data.size": 16,

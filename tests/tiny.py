@@ -9,7 +9,7 @@ from stillmotion.methods.moco import MoCoConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
-from stillmotion.nn.encoder import SplitConfig
+from stillmotion.nn.split import SplitConfig
 
 OBJECTIVES = {
     "simclr": SimCLRConfig(temperature=0.3),

@@ -1,53 +1,52 @@
-"""`stillmotion <verb>`: a file for each verb, which is a function whose signature is its options."""
+"""`stillmotion <verb>`: one table from a verb to a function, whose signature is its options.
 
+A package adds a verb by an entry point of the group "stillmotion.verbs" (docs/extending.md).
+"""
+
+import ast
+import importlib
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from stillmotion.cli.clusters import clusters_command
-from stillmotion.cli.controlled import controlled_command
-from stillmotion.cli.data import data_command
-from stillmotion.cli.demo import demo_command
-from stillmotion.cli.detect import detect_command
-from stillmotion.cli.embed import embed_command
-from stillmotion.cli.explain import explain_command
-from stillmotion.cli.finetune import finetune_command
-from stillmotion.cli.geometry import geometry_command
-from stillmotion.cli.order import order_command
-from stillmotion.cli.prepare import prepare_command
-from stillmotion.cli.pretrain import pretrain_command
-from stillmotion.cli.probe import probe_command
-from stillmotion.cli.propagate import propagate_command
-from stillmotion.cli.report import report_command
-from stillmotion.cli.retrieve import retrieve_command
-from stillmotion.cli.search import search_command
-from stillmotion.cli.segment import segment_command
-from stillmotion.cli.study import study_command
-from stillmotion.cli.transfer import transfer_command
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import Interrupted, StillmotionError
+from stillmotion.registry import Registry, suggestion
 
-_VERBS: dict[str, Callable[[list[str]], None]] = {
-    "demo": demo_command,
-    "pretrain": pretrain_command,
-    "transfer": transfer_command,
-    "finetune": finetune_command,
-    "detect": detect_command,
-    "probe": probe_command,
-    "propagate": propagate_command,
-    "segment": segment_command,
-    "geometry": geometry_command,
-    "retrieve": retrieve_command,
-    "clusters": clusters_command,
-    "order": order_command,
-    "search": search_command,
-    "embed": embed_command,
-    "explain": explain_command,
-    "report": report_command,
-    "study": study_command,
-    "prepare": prepare_command,
-    "data": data_command,
-    "controlled": controlled_command,
-}
+# Verbs by the functions that do them, which are imported when they are asked for.
+VERBS: Registry[str | Callable[..., Any]] = Registry(
+    "verb",
+    "verbs",
+    {
+        "demo": "show:demo",
+        "pretrain": "train:pretrain",
+        "transfer": "train:transfer",
+        "finetune": "train:finetune",
+        "detect": "train:detect",
+        "segment": "train:segment",
+        "probe": "evaluate:probe",
+        "retrieve": "evaluate:retrieve",
+        "clusters": "evaluate:clusters",
+        "order": "evaluate:order",
+        "propagate": "evaluate:propagate",
+        "geometry": "evaluate:geometry",
+        "search": "videos:search",
+        "embed": "videos:embed",
+        "explain": "show:explain",
+        "report": "show:report",
+        "study confounding": "study:confounding",
+        "study sweep": "study:sweep",
+        "study spectrum": "study:spectrum",
+        "study transfer": "study:transfer",
+        "controlled make": "videos:controlled_make",
+        "controlled evaluate": "evaluate:controlled_evaluate",
+        "prepare": "videos:prepare",
+        "data check": "videos:data_check",
+    },
+)
+_TRAINING = "train"  # the file of verbs that have recipes
 
 
 def main() -> None:
@@ -55,38 +54,83 @@ def main() -> None:
     args = sys.argv[1:]
     debug = "--debug" in args
     args = [a for a in args if a != "--debug"]
-    if not args or args[0] in ("-h", "--help"):
-        args = ["--help"]
     try:
-        if args[0] == "--help":
-            print(_overview(), flush=True)
-            return
-        if args[0] == "--version":
-            from stillmotion import __version__
-
-            print(__version__)
-            return
-        if args[0] not in _VERBS:
-            raise StillmotionError(f"there is no verb {args[0]!r}; choose one of {', '.join(_VERBS)}")
-        _VERBS[args[0]](args[1:])
+        _run(args)
     except StillmotionError as error:
         if debug:
             raise
         print(f"stillmotion: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted) as stop:
         if debug:
             raise
-        print("stillmotion: stopped", file=sys.stderr)
+        print(f"stillmotion: {str(stop) or 'stopped'}", file=sys.stderr)
         raise SystemExit(130) from None
     except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
 
 
-def _overview() -> str:
+def _run(args: list[str]) -> None:
+    if not args or args[0] in ("-h", "--help"):
+        print(_overview(list(VERBS)), flush=True)
+        return
+    if args[0] == "--version":
+        from stillmotion import __version__
+
+        print(__version__)
+        return
+    members = [verb for verb in VERBS if verb.split()[0] == args[0]]
+    if not members:
+        names = dict.fromkeys(verb.split()[0] for verb in VERBS)
+        raise StillmotionError(f"there is no verb {args[0]!r}{suggestion(args[0], names)}")
+    if args[0] in members:
+        verb, rest = args[0], args[1:]
+    elif len(args) < 2 or args[1] in ("-h", "--help"):
+        print(_overview(members), flush=True)
+        return
+    else:
+        verb, rest = " ".join(args[:2]), args[2:]
+        if verb not in members:
+            known = [member.split()[1] for member in members]
+            raise StillmotionError(f"there is no {args[0]} {args[1]!r}{suggestion(args[1], known)}")
+    from stillmotion.cli.shell import call
+
+    found = VERBS[verb]
+    if isinstance(found, str) and found.startswith(f"{_TRAINING}:"):
+        from stillmotion.cli.train import started
+
+        started(_function(found), rest, verb)
+    else:
+        call(_function(found), rest, verb)
+
+
+def _function(found: str | Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(found, str):
+        return found
+    module, _, name = found.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(f"stillmotion.cli.{module}"), name)
+    return function
+
+
+def _overview(verbs: list[str]) -> str:
     lines = ["stillmotion: what a video shows and how it moves, as two vectors, without labels", "", "verbs:"]
-    for verb, function in _VERBS.items():
-        lines.append(f"  {verb:<10} {(function.__doc__ or '').strip().splitlines()[0]}")
+    wide = max(len(verb) for verb in verbs)
+    lines += [f"  {verb:<{wide}}  {_summary(VERBS[verb])}" for verb in verbs]
     lines += ["", "stillmotion <verb> --help says more, with examples. --debug shows the traceback of an error."]
     return "\n".join(lines)
+
+
+def _summary(found: str | Callable[..., Any]) -> str:
+    """The first line of a verb's docstring; of ours it is read without importing what the verb needs."""
+    if not isinstance(found, str):
+        return (found.__doc__ or "").strip().partition("\n")[0]
+    module, _, name = found.partition(":")
+    return _docstrings(module)[name].partition("\n")[0]
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str]:
+    tree = ast.parse((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8"))
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {function.name: ast.get_docstring(function) or "" for function in functions}

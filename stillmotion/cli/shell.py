@@ -1,40 +1,113 @@
-"""What all verbs share: options from a signature, one-line complaints, progress bars."""
+"""What all verbs share: options from a signature, one-line complaints, old spellings, progress bars."""
 
 import contextlib
 import functools
+import inspect
 import io
 import os
 import re
 import sys
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from stillmotion.errors import StillmotionError
 
+Config = TypeVar("Config")
+# A verb's configuration: its fields are options by their places, such as --optim.lr.
+Configured = Annotated[Config, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
+Encoder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENCODER")]
+Encoders = Annotated[tuple[str, ...], tyro.conf.arg(name="encoder", metavar="ENCODER [ENCODER ...]")]
 
-def parse(function: Callable[..., Any], args: list[str], verb: str, teacher: Callable[..., Any]) -> Any:
-    """Call the function with what tyro makes of the arguments; its boxed complaint becomes one line."""
-    description = textwrap.dedent("    " + (teacher.__doc__ or "")).strip()
+# Options by the names they had before, in every verb and in some.
+_OLD = {
+    "--data.path": "--data",
+    "--data.kind": "--layout",
+    "--kind": "--layout",
+    "--data.split": "--split",
+    "--data.fold": "--fold",
+    "--data.annotations": "--annotations",
+    "--data.workers": "--workers",
+    "--train.device": "--device",
+}
+_OLD_OF = {
+    "clusters": {"--half": "--split"},
+    "propagate": {"--set": "--layout"},
+    "segment": {"--split": "--fold", "--data.split": "--fold"},
+    "controlled make": {"--from": "--data", "--kind": "--version"},
+    "controlled evaluate": {"--features": "--by"},
+}
+_ONCE_POSITIONAL = {"retrieve": "--encoder", "clusters": "--encoder", "order": "--encoder", "geometry": "--encoder"} | {
+    "prepare": "--data",
+    "finetune": "--encoder",
+    "detect": "--encoder",
+    "segment": "--encoder",
+}
+_ONCE_NAMED = {"propagate": "--encoder"}
+
+
+def call(function: Callable[..., Any], args: list[str], verb: str, *, told: str = "", **defaults: Any) -> Any:
+    """Call a verb with what tyro makes of its arguments; a boxed complaint becomes one line.
+
+    told: said in its help, beyond its docstring. defaults: of parameters that have none of their own, such as a
+        recipe's configuration.
+    """
+    args = _present_day(args, verb)
+    description = re.split(r"\n\s*Args:\n", inspect.cleandoc(function.__doc__ or ""))[0].strip() + told
     complaint = io.StringIO()
 
     @functools.wraps(function)
     def parsed(*values: Any, **options: Any) -> Callable[[], Any]:
         return functools.partial(function, *values, **options)
 
+    # A configuration's fields keep their places in their names; other bundles of options are laid out flat.
+    flat = () if "config" in defaults else (tyro.conf.OmitArgPrefixes,)
+    asked = functools.partial(parsed, **defaults)
     try:
         with contextlib.redirect_stderr(complaint):
-            call = tyro.cli(parsed, args=args, prog=f"stillmotion {verb}", description=description)
+            work = tyro.cli(asked, args=args, prog=f"stillmotion {verb}", description=description, config=flat)
     except SystemExit as stop:
         if stop.code != 2:
             raise
-        box = complaint.getvalue().splitlines()[1:]
-        words = " ".join(" ".join(line.strip("│╭╮╰╯─ ") for line in box).split())
-        words = re.split(r" (?:Argument|For full) helptext", words)[0].rstrip(". ")
-        raise StillmotionError(f"{words} (stillmotion {verb} --help)") from None
-    return call()
+        raise StillmotionError(f"{_one_line(complaint.getvalue())} (stillmotion {verb} --help)") from None
+    return work()
+
+
+def _one_line(box: str) -> str:
+    words = " ".join(" ".join(line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]).split())
+    words = re.split(r" (?:Argument|For full) helptext", words)[0].rstrip(". ")
+    if unknown := re.match(r"Unrecognized options: (--?[\w.-]+)", words):
+        meant = re.search(r"Perhaps you meant: (--[\w.-]+)", words)
+        return f"there is no option {unknown[1]}" + (f"; did you mean {meant[1]}?" if meant else "")
+    return words
+
+
+def _present_day(args: list[str], verb: str) -> list[str]:
+    """The arguments under the names that options have today, with a hint for each that was renamed."""
+    renamed = _OLD | _OLD_OF.get(verb, {})
+    found = []
+    for arg in args:
+        name, sign, value = arg.partition("=")
+        if name in renamed and not (verb.startswith("study") and name == "--split"):
+            _hint(f"{name} is called {renamed[name]} now")
+            arg = renamed[name] + sign + value
+        found.append(arg)
+    option = _ONCE_POSITIONAL.get(verb)
+    if option and found and not found[0].startswith("-"):
+        _hint(f"say {option} before {found[0]}: the plain word is an old spelling")
+        found = [option, *found]
+    option = _ONCE_NAMED.get(verb)
+    if option in found[:-1]:
+        place = found.index(option)
+        _hint(f"{option} is not said any more: stillmotion {verb} {found[place + 1]} …")
+        found = [found[place + 1], *found[:place], *found[place + 2 :]]
+    return found
+
+
+def _hint(words: str) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(f"stillmotion: {words}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -57,7 +130,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def first_rank() -> bool:
+    """Whether this process speaks for all that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def value_of(args: list[str], option: str) -> str | None:
+    """What follows an option, before anything is parsed."""
     for i, arg in enumerate(args):
         if arg == option and i + 1 < len(args):
             return args[i + 1]
@@ -66,16 +145,11 @@ def value_of(args: list[str], option: str) -> str | None:
     return None
 
 
-def group(
-    args: list[str], verb: str, commands: Mapping[str, Callable[[list[str]], None]], teacher: Callable[..., Any]
-) -> None:
-    """Hand over to one of a verb's own verbs, as in `stillmotion study sweep`."""
-    if not args or args[0] in ("-h", "--help"):
-        print(textwrap.dedent("    " + (teacher.__doc__ or "")).strip(), end="\n\n")
-        for name, command in commands.items():
-            print(f"  {name:<12} {(command.__doc__ or '').strip().splitlines()[0]}")
-        print(f"\nstillmotion {verb} <one of them> --help says more.")
-        return
-    if args[0] not in commands:
-        raise StillmotionError(f"there is no {verb} {args[0]!r}; choose one of {', '.join(commands)}")
-    commands[args[0]](args[1:])
+def without(args: list[str], option: str) -> list[str]:
+    """The arguments without an option and what follows it."""
+    for i, arg in enumerate(args):
+        if arg == option:
+            return args[:i] + args[i + 2 :]
+        if arg.startswith(option + "="):
+            return args[:i] + args[i + 1 :]
+    return args

@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 
 from stillmotion.data.keyframes import NO_ACTION, TRUTH, BoxRows, Key, KeyFrames, with_persons
+from stillmotion.data.paths import Unlabelled
 from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
 
@@ -53,7 +54,7 @@ class ActingConfig:
                 raise StillmotionError(f"acting.{name} is {getattr(self, name)}; it must be at least {least}")
 
 
-class ActingSet:
+class ActingSet(Unlabelled):
     """Drawn key frames, as an `ActionSet`; the same seed gives the same videos.
 
     train: the videos to train on, with annotated and detected boxes; else those to test on, with detected ones.
@@ -63,7 +64,7 @@ class ActingSet:
     def __init__(
         self, config: ActingConfig, *, seed: int = 0, train: bool = False, score: float = 0.9, overlap: float = 0.5
     ) -> None:
-        self.config, self.classes = config, CLASSES
+        self.config, self.actions = config, CLASSES
         self.missing: list[str] = []
         self._seed = (seed, int(train))
         count = config.videos if train else config.tests

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from stillmotion.data.keyframes import NO_ACTION, TRUTH, BoxRows, Key, KeyFrames, with_persons
+from stillmotion.data.paths import Unlabelled
 from stillmotion.data.video import VIDEO_SUFFIXES, Video, open_video
 from stillmotion.errors import StillmotionError, VideoError
 
@@ -26,7 +27,7 @@ _CUT = 900.0  # the second at which the parts of films that are commonly cut out
 _WHOLE = 1200.0  # seconds beyond which a video is a whole film
 
 
-class AvaSet:
+class AvaSet(Unlabelled):
     """The key frames of a part of AVA, as an `ActionSet`.
 
     root: holds videos or folders of frames. annotations: holds the files; None looks for them below root.
@@ -49,7 +50,7 @@ class AvaSet:
     ) -> None:
         folder = _folder(Path(annotations) if annotations is not None else _notes(_folder(Path(root))))
         self.start = start
-        self.classes = read_label_map(_file(folder, "ava_action_list*.pbtxt*"))
+        self.actions = read_label_map(_file(folder, "ava_action_list*.pbtxt*"))
         truth = read_boxes(_file(folder, f"ava_{split}_v2*.csv"))
         excluded = _found(folder, f"ava_{split}_excluded_timestamps*.csv")
         unused = read_stamps(excluded) if excluded else set()
@@ -69,7 +70,7 @@ class AvaSet:
             used = with_persons(self.truth, persons, least=overlap) if train else persons
             self.source = f"predicted boxes with a score of {score:g} or more ({listed.name if listed else ''})"
             self.source = f"{TRUTH} and {self.source}" if train else self.source
-        self.frames = KeyFrames(used, self.classes)
+        self.frames = KeyFrames(used, self.actions)
         self._closed: dict[str, str] = {}  # why videos cannot be opened: each is tried once, not once a key frame
 
     def __len__(self) -> int:
@@ -196,7 +197,7 @@ def _found(folder: Path, *patterns: str) -> Path | None:
 def _file(folder: Path, pattern: str) -> Path:
     file = _found(folder, pattern)
     if file is None:
-        raise StillmotionError(f"{folder}: no {pattern} there; say where AVA's files lie (--data.annotations)")
+        raise StillmotionError(f"{folder}: no {pattern} there; say where AVA's files lie (--annotations)")
     return file
 
 

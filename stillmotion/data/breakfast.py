@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stillmotion.data.paths import find_videos
+from stillmotion.data.paths import Unlabelled, find_videos
 from stillmotion.data.video import Video, open_video
 from stillmotion.errors import StillmotionError, VideoError
 
@@ -23,7 +23,7 @@ _HEADER = "#bundle"
 _TRUTH, _FEATURES, _SPLITS, _MAPPING = "groundTruth", "features", "splits", "mapping.txt"
 
 
-class Breakfast:
+class Breakfast(Unlabelled):
     """The training or test videos of a split, with the action of every frame.
 
     root: the folder of the layout above. split: 1 to 4 in Breakfast. train: False takes the test bundle.
@@ -86,7 +86,7 @@ class Breakfast:
         file = folder / f"{part}.split{split}.bundle"
         if not file.is_file():
             there = sorted(found.name for found in folder.glob(f"{part}.split*.bundle"))
-            raise StillmotionError(f"{file}: no such list; {folder} has {', '.join(there) or 'none'} (--split)")
+            raise StillmotionError(f"{file}: no such list; {folder} has {', '.join(there) or 'none'} (--fold)")
         return file
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from stillmotion.data.contents import Item, Name, contents
+from stillmotion.data.contents import Contents, Item
 from stillmotion.data.dense import read_joints, read_mask
+from stillmotion.data.layouts import existing
+from stillmotion.data.public import PUBLIC, checkable, find_lists
 from stillmotion.data.video import open_video
 from stillmotion.data.workers import process_context, start_worker
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.registry import suggestion
 
 _AT_ONCE = 16  # videos that a worker is given at a time
 _SHOWN = 20
@@ -45,7 +48,7 @@ class Checked:
 
 
 def check(
-    kind: Name,
+    layout: str,
     root: str | Path,
     *,
     annotations: str | Path | None = None,
@@ -54,12 +57,13 @@ def check(
 ) -> Checked:
     """Look for every video that a set's lists name, and read a frame of each, with what belongs to it.
 
+    layout: one of `checkable()`.
     annotations: the folder (or file) of the lists, where they are not in the folder or beside it.
     workers: processes that read.
     """
     if workers < 1:
         raise StillmotionError(f"workers is {workers}; it must be at least 1")
-    found = contents(kind, root, annotations)
+    found = _contents(layout, root, annotations)
     items = list(found.items.values())
     groups: defaultdict[str, list[Item]] = defaultdict(list)
     for item in items:
@@ -76,7 +80,7 @@ def check(
         if progress is not None:
             progress(number + 1, len(there))
     classes = sorted(name for name in groups if name)
-    return Checked(kind, str(root), len(items), len(there), classes, absent, missing, unreadable, found.notes)
+    return Checked(layout, str(root), len(items), len(there), classes, absent, missing, unreadable, found.notes)
 
 
 def check_lines(found: Checked, *, shown: int = _SHOWN) -> list[str]:
@@ -98,6 +102,29 @@ def check_lines(found: Checked, *, shown: int = _SHOWN) -> list[str]:
     if found.whole:
         lines.append("nothing is missing or unreadable")
     return lines
+
+
+def _contents(layout: str, root: str | Path, annotations: str | Path | None) -> Contents:
+    """What the lists of a set name, looked up below a folder."""
+    public = PUBLIC.get(layout)
+    if public is None or public.contents is None:
+        raise StillmotionError(f"there is no data set {layout!r} to check{suggestion(layout, checkable())}")
+    folder = existing(Path(root))
+    notes = existing(Path(annotations)) if annotations is not None else None
+    if notes is None and public.mark:
+        place = find_lists(folder, {layout: public})
+        if place is None:
+            raise StillmotionError(
+                f"{folder}: no lists of {layout} in it or beside it; give their folder by --annotations"
+            )
+        notes = place[1]
+    found = Contents(folder, public.official)
+    public.contents(found, notes or folder)
+    if not found.items:
+        raise StillmotionError(
+            f"{notes or folder}: no list of {layout}'s videos there; give their folder by --annotations"
+        )
+    return found
 
 
 def _faults(items: Sequence[Item], workers: int) -> Iterator[str]:

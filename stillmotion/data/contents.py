@@ -1,57 +1,18 @@
 """What a published data set should hold, by its own lists, and where each of its videos is in a folder."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple
 
 from stillmotion.data.breakfast import read_bundle
 from stillmotion.data.dense import open_masks
-from stillmotion.data.layouts import (
-    Listing,
-    diving48_list,
-    existing,
-    gym99_list,
-    hmdb51_list,
-    kinetics_list,
-    locate,
-    names_below,
-    read_lines,
-    ssv2_list,
-    ucf101_list,
-)
-from stillmotion.data.paths import TARGET, UNKNOWN
-from stillmotion.data.sets import FolderSet, ListSet, find_lists
+from stillmotion.data.layouts import Listing, existing, kinetics_list, locate, names_below, read_lines, ssv2_list
+from stillmotion.data.paths import TARGET, UNKNOWN, has_column
+from stillmotion.data.sets import FolderSet, ListSet
 from stillmotion.errors import StillmotionError
 
-Name = Literal["ucf101", "hmdb51", "kinetics", "ssv2", "gym99", "diving48", "ava", "davis", "vip", "jhmdb", "breakfast"]
-NAMES: tuple[Name, ...] = get_args(Name)
-
-# How many videos the official lists name.
-_OFFICIAL = {
-    "trainlist01.txt": 9537,
-    "testlist01.txt": 3783,
-    "trainlist02.txt": 9586,
-    "testlist02.txt": 3734,
-    "trainlist03.txt": 9624,
-    "testlist03.txt": 3696,
-    **{f"*_test_split{i}.txt": 6766 for i in (1, 2, 3)},
-    "something-something-v2-train.json": 168913,
-    "something-something-v2-validation.json": 24777,
-    "something-something-v2-test.json": 27157,
-    "gym99_val_element.txt": 8521,
-    "Diving48_V2_train.json": 15027,
-    "Diving48_V2_test.json": 1970,
-    "ava_train_v2.2.csv": 235,
-    "ava_val_v2.2.csv": 64,
-    "ImageSets/2017/train.txt": 60,
-    "ImageSets/2017/val.txt": 30,
-    "lists/val_videos.txt": 50,
-    "splits/*_test_split1.txt": 928,
-    "train.split1.bundle": 1460,
-    "test.split1.bundle": 252,
-}
 _KINETICS_CLASSES = (400, 600, 700)
 
 
@@ -72,9 +33,13 @@ class Item:
 
 @dataclass
 class Contents:
-    """The listed videos by name, and remarks about the lists. root: where they are looked for."""
+    """The listed videos by name, and remarks about the lists.
+
+    root: where they are looked for. official: how many videos the official lists name, by the names of the lists.
+    """
 
     root: Path
+    official: Mapping[str, int] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -92,7 +57,7 @@ class Contents:
         """The videos of one list; a video of several lists is taken once."""
         found = list(items)
         self.items |= {item.name: item for item in found}
-        official = _OFFICIAL.get(name, len(found))
+        official = self.official.get(name, len(found))
         if official != len(found):
             self.notes.append(f"{name} names {len(found):,} videos; the official list names {official:,}")
 
@@ -101,55 +66,37 @@ class Contents:
         self.notes.append(f"{name} is not there; its videos were not looked for")
 
 
-def contents(kind: Name, root: str | Path, annotations: str | Path | None = None) -> Contents:
-    """What the lists of a set name, looked up below a folder.
+class Half(NamedTuple):
+    """A list of a set in halves.
 
-    annotations: the folder (or file) of the lists, where they are not in the folder or beside it.
+    train: which half; None where it names both. fold: counts from 1. videos: how many the official list names.
     """
-    if kind not in _READERS:
-        raise StillmotionError(f"there is no set {kind!r}; choose one of {', '.join(_READERS)}")
-    folder = existing(Path(root))
-    notes = existing(Path(annotations)) if annotations is not None else None
-    if notes is None and kind in ("ucf101", "hmdb51", "ssv2", "gym99", "diving48"):
-        place = find_lists(folder, [kind])
-        if place is None:
-            raise StillmotionError(
-                f"{folder}: no lists of {kind} in it or beside it; give their folder by --annotations"
-            )
-        notes = place[1]
-    found = Contents(folder)
-    _READERS[kind](found, folder, notes or folder)
-    if not found.items:
-        raise StillmotionError(
-            f"{notes or folder}: no list of {kind}'s videos there; give their folder by --annotations"
-        )
-    return found
+
+    train: bool | None
+    fold: int = 1
+    videos: int | None = None
 
 
-def _ucf101(found: Contents, root: Path, notes: Path) -> None:
-    for split in (1, 2, 3):
-        for half in ("train", "test"):
-            name = f"{half}list{split:02d}.txt"
-            if (notes / name).exists():
-                found.listed(name, ucf101_list(notes, split=split, train=half == "train"))
-            else:
-                found.lack(name)
-
-
-def _hmdb51(found: Contents, root: Path, notes: Path) -> None:
-    for split in (1, 2, 3):
-        name = f"*_test_split{split}.txt"
-        if any(notes.glob(name)):
-            found.listed(name, hmdb51_list(notes, split=split, marks="012"))
-        else:
+def add_halves(read: Callable[..., Listing], lists: Mapping[str, Half], found: Contents, notes: Path) -> None:
+    """The lists of a set in halves, by their official names. read: as `layouts.py` says."""
+    folder = notes if notes.is_dir() else notes.parent
+    for name, half in lists.items():
+        try:
+            listing = read(folder, train=half.train, fold=half.fold)
+        except StillmotionError:
+            if any(folder.glob(name)):
+                raise
             found.lack(name)
+        else:
+            found.listed(name, listing)
 
 
-def _kinetics(found: Contents, root: Path, notes: Path) -> None:
+def add_kinetics(found: Contents, notes: Path) -> None:
     """By CSVs with youtube_id, by lists `path label`, or by class folders alone."""
+    root = found.root
     files = [notes] if notes.is_file() else sorted(notes.glob("*.csv"))
     for file in files:
-        if "youtube_id" in read_lines(file)[0]:
+        if has_column(file, "youtube_id"):
             found.listed(file.name, kinetics_list(file))
         else:
             listed = ListSet(file, root)
@@ -180,7 +127,8 @@ def _kinetics(found: Contents, root: Path, notes: Path) -> None:
     found.notes.append("no CSV is there; videos were counted by class folders alone")
 
 
-def _ssv2(found: Contents, root: Path, notes: Path) -> None:
+def add_ssv2(found: Contents, notes: Path) -> None:
+    """The three JSON files of ids, by the one of labels; of several copies the first."""
     folder = notes if notes.is_dir() else notes.parent
     labels = next(iter(sorted(folder.glob("*labels.json"))), folder / "something-something-v2-labels.json")
     for part in ("train", "validation", "test"):
@@ -191,25 +139,7 @@ def _ssv2(found: Contents, root: Path, notes: Path) -> None:
             found.listed(file.name, ssv2_list(labels, file))
 
 
-def _halves(listed: Callable[..., Listing], names: dict[bool, str]) -> Callable[[Contents, Path, Path], None]:
-    """A set with one list to train on and one to test on."""
-
-    def read(found: Contents, root: Path, notes: Path) -> None:
-        folder = notes if notes.is_dir() else notes.parent
-        for train, name in names.items():
-            try:
-                listing = listed(folder, train=train)
-            except StillmotionError:
-                if (folder / name).exists():
-                    raise
-                found.lack(name)
-            else:
-                found.listed(name, listing)
-
-    return read
-
-
-def _ava(found: Contents, root: Path, notes: Path) -> None:
+def add_ava(found: Contents, notes: Path) -> None:
     """Videos or folders of frames by the ids in the annotation CSVs, in the folder or one level below."""
     for half in ("train", "val"):
         files = [file for pattern in ("", "*/") for file in sorted(notes.glob(f"{pattern}ava_{half}_v2*.csv"))]
@@ -220,36 +150,36 @@ def _ava(found: Contents, root: Path, notes: Path) -> None:
         found.listed(files[-1].name, Listing([((video,), UNKNOWN) for video in ids], []))
 
 
-def _masks(kind: Literal["davis", "vip"]) -> Callable[[Contents, Path, Path], None]:
-    def read(found: Contents, root: Path, notes: Path) -> None:
-        resolution = "480p"
-        frames = existing(root / ("JPEGImages" if kind == "davis" else "Images"))
-        if kind == "davis":
-            sizes = {folder.name: sum(1 for _ in folder.iterdir()) for folder in frames.iterdir() if folder.is_dir()}
-            resolution = max(sizes, key=lambda name: (sizes[name], name == resolution), default=resolution)
-            frames /= resolution
-            lists = {
-                split: [root / "ImageSets" / year / f"{split}.txt" for year in ("2017", "2016", resolution)]
-                for split in ("train", "val")
-            }
-        else:
-            lists = {split: [root / "lists" / f"{split}_videos.txt"] for split in ("train", "val")}
-        for split, files in lists.items():
-            file = next((file for file in files if file.exists()), None)
-            if file is None:
-                found.lack(str(files[0].relative_to(root)))
-                continue
-            opened, broken = open_masks(kind, root, resolution=resolution, split=split)
-            items = [Item(s.name, "", s.video.path, s.masks[0]) for s in opened]
-            items += [
-                Item(name, "", frames / name if (frames / name).is_dir() else None, fault=why) for name, why in broken
-            ]
-            found.add(str(file.relative_to(root)), items)
-
-    return read
+def add_masks(layout: Literal["davis", "vip"], found: Contents, notes: Path) -> None:
+    """DAVIS at the resolution of which most sequences are there, or VIP; with the mask of each first frame."""
+    root, resolution = found.root, "480p"
+    frames = existing(root / ("JPEGImages" if layout == "davis" else "Images"))
+    if layout == "davis":
+        sizes = {folder.name: sum(1 for _ in folder.iterdir()) for folder in frames.iterdir() if folder.is_dir()}
+        resolution = max(sizes, key=lambda name: (sizes[name], name == resolution), default=resolution)
+        frames /= resolution
+        lists = {
+            split: [root / "ImageSets" / year / f"{split}.txt" for year in ("2017", "2016", resolution)]
+            for split in ("train", "val")
+        }
+    else:
+        lists = {split: [root / "lists" / f"{split}_videos.txt"] for split in ("train", "val")}
+    for split, files in lists.items():
+        file = next((file for file in files if file.exists()), None)
+        if file is None:
+            found.lack(str(files[0].relative_to(root)))
+            continue
+        opened, broken = open_masks(layout, root, resolution=resolution, split=split)
+        items = [Item(s.name, "", s.video.path, s.masks[0]) for s in opened]
+        items += [
+            Item(name, "", frames / name if (frames / name).is_dir() else None, fault=why) for name, why in broken
+        ]
+        found.add(str(file.relative_to(root)), items)
 
 
-def _jhmdb(found: Contents, root: Path, notes: Path) -> None:
+def add_jhmdb(found: Contents, notes: Path) -> None:
+    """Folders of frames by the lists in `splits`, with their joints."""
+    root = found.root
     for split in (1, 2, 3):
         name = f"splits/*_test_split{split}.txt"
         items = []
@@ -266,7 +196,7 @@ def _jhmdb(found: Contents, root: Path, notes: Path) -> None:
             found.lack(name)
 
 
-def _breakfast(found: Contents, root: Path, notes: Path) -> None:
+def add_breakfast(found: Contents, notes: Path) -> None:
     """Videos as they are published (P03/cam01/P03_milk.avi) or called by their names, or ready-made features."""
     splits = notes / "splits" if (notes / "splits").is_dir() else notes
     for half in ("train", "test"):
@@ -278,7 +208,7 @@ def _breakfast(found: Contents, root: Path, notes: Path) -> None:
         listing = Listing([(_breakfast_names(video), UNKNOWN) for video in names], [])
         items = []
         for video, path in zip(names, locate(found.names, listing), strict=True):
-            features = root / "features" / f"{video}.npy"
+            features = found.root / "features" / f"{video}.npy"
             place = features if path is None and features.exists() else path
             items.append(Item(video, "", place, notes / "groundTruth" / f"{video}.txt"))
         found.add(name, items)
@@ -289,18 +219,3 @@ def _breakfast_names(video: str) -> tuple[str, ...]:
     if camera == "stereo01":
         return video, f"{person}/stereo/{rest}_ch0"
     return video, f"{person}/{camera}/{rest}"
-
-
-_READERS: dict[str, Callable[[Contents, Path, Path], None]] = {
-    "ucf101": _ucf101,
-    "hmdb51": _hmdb51,
-    "kinetics": _kinetics,
-    "ssv2": _ssv2,
-    "gym99": _halves(gym99_list, {True: "gym99_train_element_v1.1.txt", False: "gym99_val_element.txt"}),
-    "diving48": _halves(diving48_list, {True: "Diving48_V2_train.json", False: "Diving48_V2_test.json"}),
-    "ava": _ava,
-    "davis": _masks("davis"),
-    "vip": _masks("vip"),
-    "jhmdb": _jhmdb,
-    "breakfast": _breakfast,
-}

@@ -14,79 +14,85 @@ uniform noise, whatever the video shows.
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from stillmotion.data.copies import Copied, Written, copy_set
 from stillmotion.data.encode import check_encoder, each_frame, resized, write_mp4
-from stillmotion.data.flow import Flow, open_flow
+from stillmotion.data.flow import Flow, FlowName, open_flow
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.functional.warp import move
+from stillmotion.options import Device
 
-Kind = Literal["static", "dynamic"]
+Version = Literal["static", "dynamic"]
 Warp = Literal["accumulate", "first-frame"]
-SETTINGS = "controlled.json"
 # A repeated frame costs next to nothing, to store and to decode; a frame of moved noise does not.
 _STATIC_GOP, _DYNAMIC_GOP = 250, 8
+
+
+@dataclass(frozen=True)
+class Controlled:
+    """How a controlled version of videos is made.
+
+    Attributes:
+        version: static is one frame repeated; dynamic is noise moved by the video's optical flow.
+        warp: accumulate moves each frame on to the next; first-frame moves the first frame by each flow.
+        flow: how motion is estimated.
+        flow_weights: RAFT's checkpoint, with torchvision's parameter names.
+        at: where in the video the static frame lies, from 0 to 1.
+        short_side: shorter edge in pixels, before anything else; videos are never enlarged.
+        seed: of the noise, which follows from it and the copy's path alone.
+        device: RAFT's: cpu, cuda or another torch device.
+    """
+
+    version: Version
+    warp: Warp = "accumulate"
+    flow: FlowName = "dis-medium"
+    flow_weights: str | None = None
+    at: float = 0.5
+    short_side: int | None = None
+    seed: int = 0
+    device: Device = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.version not in get_args(Version):
+            raise StillmotionError(f"version is {self.version!r}; choose static or dynamic")
+        if self.warp not in get_args(Warp):
+            raise StillmotionError(f"warp is {self.warp!r}; choose accumulate or first-frame")
+        if not 0 <= self.at <= 1:
+            raise StillmotionError(f"at is {self.at}; it must lie between 0, the first frame, and 1, the last")
+        if self.short_side is not None and self.short_side < 1:
+            raise StillmotionError(f"short_side is {self.short_side}; it must be at least 1")
 
 
 def make_controlled(
     data: VideoSet,
     out: str | Path,
+    settings: Controlled,
     *,
-    kind: Kind,
-    warp: Warp = "accumulate",
-    flow: str = "dis-medium",
-    flow_weights: str | Path | None = None,
-    at: float = 0.5,
-    short_side: int | None = None,
-    seed: int = 0,
     processes: int = 1,
     strict: bool = False,
-    device: str = "cpu",
     progress: Callable[[Copied, int, int], None] | None = None,
 ) -> list[Copied]:
     """Writes the static or the dynamic version of `data` into the folder `out`, without loss; returns the manifest.
 
     Every copy has its original's number of frames, rate, class and splits.
 
-    warp, flow, flow_weights, device: of the dynamic version; see `open_flow`.
-    at: where in the video the frame of the static version lies, from 0 to 1.
-    short_side: shorter edge in pixels, before anything else; None, or more than it is, leaves a video's size.
-    seed: of the noise, which follows from it and the copy's path alone.
-    strict: the first unreadable or too short video raises; otherwise it is named in the manifest and left out.
+    processes, strict, progress: as for `copy_set`; a video that is too short is as bad as an unreadable one.
     What an earlier call finished is kept; asking for other settings in the same folder is an error.
     """
-    if kind not in ("static", "dynamic"):
-        raise StillmotionError(f"kind is {kind!r}; choose static or dynamic")
-    if warp not in ("accumulate", "first-frame"):
-        raise StillmotionError(f"warp is {warp!r}; choose accumulate or first-frame")
-    if not 0 <= at <= 1:
-        raise StillmotionError(f"at is {at}; it must lie between 0, the first frame, and 1, the last")
-    if short_side is not None and short_side < 1:
-        raise StillmotionError(f"short_side is {short_side}; it must be at least 1")
     check_encoder(lossless=True)
-    copier: _Static | _Dynamic = _Static(at, short_side)
-    if kind == "dynamic":
-        open_flow(flow, weights=flow_weights, device=device)  # so that a bad file is an error at once
-        weights = None if flow_weights is None else str(flow_weights)
-        copier = _Dynamic(warp, flow, weights, _digest(weights), seed, short_side, device)
-    return copy_set(
-        data,
-        Path(out),
-        copier,
-        settings=copier.made,
-        settings_file=SETTINGS,
-        processes=processes,
-        strict=strict,
-        progress=progress,
-    )
+    copier: _Static | _Dynamic = _Static(settings)
+    if settings.version == "dynamic":
+        _open_flow(settings)  # so that a bad file is an error at once
+        copier = _Dynamic(settings, _digest(settings.flow_weights))
+    return copy_set(data, Path(out), copier, processes=processes, strict=strict, progress=progress)
 
 
 def moved_noise(
@@ -112,48 +118,52 @@ def moved_noise(
 
 
 @dataclass(frozen=True)
-class _Static:
-    at: float
-    short_side: int | None
-    suffix: str = ".mp4"
+class _Copier:
+    how: Controlled
 
-    @property
-    def made(self) -> dict[str, Any]:
-        return {"kind": "static", "at": self.at, "short_side": self.short_side}
-
-    def write(self, video: Video, name: str, partial: Path) -> Written:
-        number = round(self.at * (len(video) - 1))
-        frame = video.frames([number])[0]
-        size = _size(frame, self.short_side)
-        frame = next(resized(iter([frame]), *size))
-        write_mp4(partial, repeat(frame, len(video)), size=size, fps=video.fps, gop=_STATIC_GOP)
-        return Written(*size, {**self.made, "frame": number})
+    record: ClassVar[str] = "controlled.json"
+    suffix: ClassVar[str] = ".mp4"
 
 
 @dataclass(frozen=True)
-class _Dynamic:
-    warp: Warp
-    flow: str
-    flow_weights: str | None
+class _Static(_Copier):
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "static", "at": self.how.at, "short_side": self.how.short_side}
+
+    def write(self, video: Video, name: str, partial: Path) -> Written:
+        number = round(self.how.at * (len(video) - 1))
+        frame = video.frames([number])[0]
+        size = _size(frame, self.how.short_side)
+        frame = next(resized(iter([frame]), *size))
+        write_mp4(partial, repeat(frame, len(video)), size=size, fps=video.fps, gop=_STATIC_GOP)
+        return Written(*size, {**self.settings, "frame": number})
+
+
+@dataclass(frozen=True)
+class _Dynamic(_Copier):
     digest: str | None
-    seed: int
-    short_side: int | None
-    device: str
-    suffix: str = ".mp4"
 
     @property
-    def made(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """How the copies are made; weights go by their content, so that a moved file is the same file."""
-        names = ("warp", "flow", "digest", "seed", "short_side")
-        return {"kind": "dynamic"} | {name: value for name, value in asdict(self).items() if name in names}
+        how = self.how
+        return {
+            "kind": "dynamic",
+            "warp": how.warp,
+            "flow": how.flow,
+            "digest": self.digest,
+            "seed": how.seed,
+            "short_side": how.short_side,
+        }
 
     def write(self, video: Video, name: str, partial: Path) -> Written:
         if len(video) < 2:
             raise VideoError(f"{name}: too short, {len(video)} frame; motion needs at least 2")
         images = each_frame(video)
         first = next(images)
-        size = _size(first, self.short_side)
-        flow: Flow = open_flow(self.flow, weights=self.flow_weights, device=self.device)
+        size = _size(first, self.how.short_side)
+        flow = _open_flow(self.how)
         speeds: list[float] = []
         fresh: list[float] = []
 
@@ -163,13 +173,17 @@ class _Dynamic:
                 yield field
 
         def frames() -> Iterator[np.ndarray]:
-            for frame, share in moved_noise(fields(), size, _random(self.seed, name), warp=self.warp):
+            for frame, share in moved_noise(fields(), size, _random(self.how.seed, name), warp=self.how.warp):
                 fresh.append(share)
                 yield frame
 
         write_mp4(partial, frames(), size=size, fps=video.fps, gop=_DYNAMIC_GOP)
         told = {"pixels_per_frame": round(float(np.mean(speeds)), 4), "fresh": round(float(np.mean(fresh[1:])), 4)}
-        return Written(*size, {**self.made, **told})
+        return Written(*size, {**self.settings, **told})
+
+
+def _open_flow(settings: Controlled) -> Flow:
+    return open_flow(settings.flow, weights=settings.flow_weights, device=settings.device)
 
 
 def _random(seed: int, name: str) -> np.random.Generator:

@@ -7,7 +7,7 @@ import csv
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
@@ -51,10 +51,17 @@ class Copier(Protocol):
     """Writes the copy of one video; it is sent to worker processes.
 
     suffix: of the files it writes; empty for folders.
+    settings: what must agree for an earlier call's copies to be kept. record: the file that they are written to.
     """
 
     @property
     def suffix(self) -> str: ...
+
+    @property
+    def settings(self) -> dict[str, Any]: ...
+
+    @property
+    def record(self) -> str: ...
 
     def write(self, video: Video, name: str, partial: Path) -> Written:
         """Writes the copy to the path `partial`. name: the copy's path in the set, which no other video has."""
@@ -66,15 +73,13 @@ def copy_set(
     out: Path,
     copier: Copier,
     *,
-    settings: Mapping[str, Any],
-    settings_file: str,
     processes: int = 1,
     strict: bool = False,
     progress: Callable[[Copied, int, int], None] | None = None,
 ) -> list[Copied]:
     """Copies every video of `data` into the folder `out`, with labels.csv and manifest.jsonl; returns the manifest.
 
-    settings: what must agree for an earlier call's copies to be kept; they are written to `settings_file`.
+    processes: that copy in parallel.
     progress: called after each video with its line, the number done and the number there are.
     strict: the first unreadable video raises; otherwise it is named in the manifest and left out.
     """
@@ -84,7 +89,7 @@ def copy_set(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StillmotionError(f"{out}: cannot be made a folder ({error.strerror}); choose another") from None
-    _check_settings(out, dict(settings), settings_file)
+    _check_settings(out, copier)
     paths = _target_paths(data, copier.suffix)
     lines = {line.path: line for line in _read_manifest(out) if not line.error and (out / line.path).exists()}
     _write_manifest(out, lines.values())
@@ -188,8 +193,7 @@ def _target_paths(data: VideoSet, suffix: str) -> list[str]:
 
 def _write_labels(data: VideoSet, out: Path, paths: list[str], lines: dict[str, Copied]) -> None:
     """labels.csv of what could be copied: class and label, and whatever other columns the original's list had."""
-    labels = getattr(data, "labels", {}).get(TARGET)
-    classes = getattr(data, "classes", {}).get(TARGET, [])
+    labels, classes = data.labels.get(TARGET), data.classes.get(TARGET, ())
     rows = getattr(data, "rows", None) or [{} for _ in paths]
     others = [name for name in rows[0] if name not in ("path", "class", "label")] if rows else []
     partial = out / ".labels.csv.part"
@@ -207,15 +211,15 @@ def _write_labels(data: VideoSet, out: Path, paths: list[str], lines: dict[str, 
     partial.replace(out / "labels.csv")
 
 
-def _check_settings(out: Path, settings: dict[str, Any], name: str) -> None:
+def _check_settings(out: Path, copier: Copier) -> None:
     """A folder holds copies of one kind: those already there must have been made the same way."""
-    file = out / name
+    settings, file = copier.settings, out / copier.record
     if file.exists():
         before = json.loads(file.read_text())
         if before != settings:
             raise StillmotionError(f"{out} holds copies made with {before}, not {settings}; choose another folder")
     elif (out / MANIFEST).exists():
-        raise StillmotionError(f"{out} holds copies of another kind (it has no {name}); choose another folder")
+        raise StillmotionError(f"{out} holds copies of another kind (it has no {file.name}); choose another folder")
     else:
         file.write_text(json.dumps(settings) + "\n")
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from PIL import Image
 
-from stillmotion.data.loader import Broken
+from stillmotion.data.paths import Broken
 from stillmotion.data.video import VIDEO_SUFFIXES, FrameFolder, Video, open_video
 from stillmotion.errors import StillmotionError, VideoError
 
@@ -50,7 +50,7 @@ class PointSequence:
 
 
 def open_masks(
-    kind: Literal["davis", "vip"],
+    layout: Literal["davis", "vip"],
     root: str | Path,
     *,
     resolution: str = "480p",
@@ -64,7 +64,7 @@ def open_masks(
     only: these sequences and no others. Without a list all folders are taken.
     """
     root = _folder(Path(root))
-    if kind == "davis":
+    if layout == "davis":
         frames, masks = root / "JPEGImages" / resolution, root / "Annotations" / resolution
         years = [root / "ImageSets" / year / f"{split}.txt" for year in ("2017", "2016", resolution)]
         listed = next((file for file in years if file.exists()), None)
@@ -73,13 +73,13 @@ def open_masks(
         masks = masks if masks.is_dir() else root / "Annotations"
         listed = root / "lists" / f"{split}_videos.txt"
         listed = listed if listed.exists() else None
-    _folder(frames, "name the resolution as the folder under JPEGImages is called" if kind == "davis" else "")
+    _folder(frames, "name the resolution as the folder under JPEGImages is called" if layout == "davis" else "")
     names = _chosen(_listed(listed) if listed else [f.name for f in sorted(frames.iterdir()) if f.is_dir()], only)
     return _opened(names, lambda name: [_mask_sequence(name, frames / name, masks / name)])
 
 
 def open_points(
-    kind: Literal["jhmdb", "points"],
+    layout: Literal["jhmdb", "points"],
     root: str | Path,
     *,
     split: str = "1",
@@ -93,7 +93,7 @@ def open_points(
         where they are in pixels of frames of another size than the video's.
     """
     root = _folder(Path(root))
-    if kind == "points":
+    if layout == "points":
         files = {file.name.removesuffix("_keypoints.npz"): file for file in sorted(root.glob("*_keypoints.npz"))}
         if not files:
             raise StillmotionError(f"{root}: no <name>_keypoints.npz beside videos")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import cv2
 import numpy as np
@@ -18,13 +18,14 @@ from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.nn.raft import LEAST_SIZE, RAFT, STRIDE, raft_large, raft_small
 from stillmotion.nn.weights import load_weights
 
+FlowName = Literal["dis-ultrafast", "dis-fast", "dis-medium", "raft-small", "raft-large"]
+FLOWS: tuple[FlowName, ...] = get_args(FlowName)
 _PRESETS = {
     "dis-ultrafast": cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST,
     "dis-fast": cv2.DISOPTICAL_FLOW_PRESET_FAST,
     "dis-medium": cv2.DISOPTICAL_FLOW_PRESET_MEDIUM,
 }
 _NETWORKS: dict[str, Callable[[], RAFT]] = {"raft-small": raft_small, "raft-large": raft_large}
-FLOWS = (*_PRESETS, *_NETWORKS)
 # Below its patches' size at the finest scale, DIS reads outside the image and may end the process.
 _LEAST_FOR_DIS = 32
 _BATCH = 8

@@ -8,10 +8,9 @@ not, gives the same list as long as the same videos are there:
 3. Of each class, the 200 videos whose file names without suffix have the smallest SHA-256.
 4. The list is sorted by class and then by file name; labels count the chosen classes.
 
-`--data.kind k200` takes this part of a Kinetics folder; `write_list(k200(videos), file)` writes it down.
+`--layout k200` takes this part of a Kinetics folder.
 """
 
-import csv
 import hashlib
 from collections import defaultdict
 from pathlib import Path
@@ -34,7 +33,7 @@ def k200(videos: PathSet, *, classes: int = 200, each: int = 200) -> PathSet:
     if len(large) < classes:
         raise StillmotionError(
             f"{videos.root}: {len(large)} classes have {each} videos; K200-40k needs {classes} (give all of "
-            "Kinetics-400's training videos, in class folders or with their CSV by --data.annotations)"
+            "Kinetics-400's training videos, in class folders or with their CSV by --annotations)"
         )
     chosen = sorted(sorted(large, key=_hash)[:classes])
     paths = [sorted(sorted(found[name], key=lambda p: _hash(p.stem))[:each], key=lambda p: p.stem) for name in chosen]
@@ -44,19 +43,6 @@ def k200(videos: PathSet, *, classes: int = 200, each: int = 200) -> PathSet:
         classes=chosen,
         root=videos.root,
     )
-
-
-def write_list(videos: PathSet, file: str | Path) -> None:
-    """Write a labelled set as a list with path, label and class; paths are relative to the set's root.
-
-    `open_dataset(root, annotations=file)` reads it.
-    """
-    root = videos.root or Path()
-    with Path(file).open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.writer(lines)
-        writer.writerow(["path", "label", "class"])
-        for path, label in zip(videos.paths, videos.labels[TARGET].tolist(), strict=True):
-            writer.writerow([path.relative_to(root).as_posix(), label, videos.classes[TARGET][label]])
 
 
 def _hash(name: str) -> str:

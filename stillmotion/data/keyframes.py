@@ -103,12 +103,12 @@ def _labelled(truth: BoxRows, persons: BoxRows, annotated: Mapping[Key, list[int
 class ActionSet(VideoSet, Protocol):
     """Key frames as numbered videos: number i is the video round key frame i.
 
-    classes: the actions' names by their numbers. frames: with the boxes that are looked into.
+    actions: their names by their numbers. frames: with the boxes that are looked into.
     truth: the annotated boxes of all videos that are there, one row for each action, for the evaluation.
     source: where the boxes come from, in words. missing: videos that the annotations name but that are not there.
     """
 
-    classes: dict[int, str]
+    actions: dict[int, str]
     frames: KeyFrames
     truth: BoxRows
     source: str

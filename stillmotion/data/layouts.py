@@ -1,7 +1,9 @@
-"""UCF101, HMDB51, Kinetics, SSv2, Gym99 and Diving48 as they are published: their own folders, names and lists.
+"""The lists of labelled public sets as they are published: UCF101, HMDB51, Kinetics, SSv2, Gym99 and Diving48.
 
-Videos are found by name without suffix, so that re-encoded copies serve too. What a split lists but the disk lacks
-(dead links, part of the classes) is left out and named in `missing`.
+A set in halves has a function `read(folder, *, train, fold)` that gives the `Listing` of one.
+
+Videos are found by name without suffix, so that re-encoded copies serve too. What a list names but the disk lacks (dead
+links, part of the classes) is left out and named in `missing`.
 """
 
 import json
@@ -40,8 +42,8 @@ def locate(found: Mapping[str, Path], listing: Listing) -> list[Path | None]:
     return [next((found[name] for name in names if name in found), None) for names, _ in listing.entries]
 
 
-class _Listed(PathSet):
-    """The videos of a list that are there."""
+class Listed(PathSet):
+    """The videos of a list that are there, anywhere below a folder."""
 
     def __init__(self, root: str | Path, listing: Listing) -> None:
         paths, labels, missing = [], [], []
@@ -57,67 +59,21 @@ class _Listed(PathSet):
         super().__init__(paths, labels=labels, classes=listing.classes, root=Path(root), missing=missing)
 
 
-class UCF101(_Listed):
-    """UCF101 with its official lists (classInd.txt, trainlist01.txt, testlist01.txt, …) in `split_dir`."""
-
-    def __init__(self, root: str | Path, split_dir: str | Path, *, split: int = 1, train: bool = True) -> None:
-        super().__init__(root, ucf101_list(split_dir, split=split, train=train))
-
-
-class HMDB51(_Listed):
-    """HMDB51 with its official lists (<class>_test_split1.txt: 1 is training, 2 is test, 0 is unused)."""
-
-    def __init__(self, root: str | Path, split_dir: str | Path, *, split: int = 1, train: bool = True) -> None:
-        super().__init__(root, hmdb51_list(split_dir, split=split, marks="1" if train else "2"))
-
-
-class Kinetics(_Listed):
-    """Kinetics by its CSV (label, youtube_id, time_start, time_end, split).
-
-    Files are <id>_<start>_<end>.mp4 with six digits each, or <id>.mp4; in class folders or not.
-    split: keep the rows of this split (train, val or validate, test); None keeps all.
-    """
-
-    def __init__(self, root: str | Path, annotations: str | Path, *, split: str | None = None) -> None:
-        super().__init__(root, kinetics_list(annotations, split=split))
-
-
-class SSv2(_Listed):
-    """Something-Something v2 by its JSON files: labels, and train, validation or test with ids and templates."""
-
-    def __init__(self, root: str | Path, labels: str | Path, annotations: str | Path) -> None:
-        super().__init__(root, ssv2_list(labels, annotations))
-
-
-class Gym99(_Listed):
-    """FineGym's Gym99: clips named by their element's id, and gym99_train_element_v1.1.txt, gym99_val_element.txt."""
-
-    def __init__(self, root: str | Path, split_dir: str | Path, *, train: bool = True) -> None:
-        super().__init__(root, gym99_list(split_dir, train=train))
-
-
-class Diving48(_Listed):
-    """Diving48 with Diving48_V2_train.json, Diving48_V2_test.json and Diving48_vocab.json in `split_dir`."""
-
-    def __init__(self, root: str | Path, split_dir: str | Path, *, train: bool = True) -> None:
-        super().__init__(root, diving48_list(split_dir, train=train))
-
-
-def ucf101_list(folder: str | Path, *, split: int, train: bool) -> Listing:
-    """One half of one of the three splits."""
-    folder = Path(folder)
+def ucf101_list(folder: Path, *, train: bool, fold: int) -> Listing:
+    """classInd.txt, and trainlist01.txt or testlist01.txt of the first of three folds."""
     numbered = [line.split() for line in read_lines(folder / "classInd.txt")]
     classes = [name for _, name in sorted(numbered, key=lambda pair: int(pair[0]))]
     number = {name: i for i, name in enumerate(classes)}
-    lines = read_lines(folder / f"{'train' if train else 'test'}list{split:02d}.txt")
+    lines = read_lines(folder / f"{'train' if train else 'test'}list{fold:02d}.txt")
     names = [_stem(line.split()[0]) for line in lines]
     return Listing([((name, name.split("/")[-1]), number[name.split("/")[0]]) for name in names], classes)
 
 
-def hmdb51_list(folder: str | Path, *, split: int, marks: str) -> Listing:
-    """The videos of one of the three splits whose mark is among these."""
-    ending = f"_test_split{split}.txt"
-    files = sorted(existing(Path(folder)).glob(f"*{ending}"))
+def hmdb51_list(folder: Path, *, train: bool | None, fold: int) -> Listing:
+    """<class>_test_split1.txt of the first of three folds: 1 is training, 2 is test, 0 is unused; None takes all."""
+    marks = {True: "1", False: "2", None: "012"}[train]
+    ending = f"_test_split{fold}.txt"
+    files = sorted(existing(folder).glob(f"*{ending}"))
     if not files:
         raise StillmotionError(f"{folder}: no *{ending}; splits are 1 to 3")
     classes = [file.name.removesuffix(ending) for file in files]
@@ -130,9 +86,12 @@ def hmdb51_list(folder: str | Path, *, split: int, marks: str) -> Listing:
     return Listing(entries, classes)
 
 
-def kinetics_list(file: str | Path, *, split: str | None = None) -> Listing:
-    """The rows of a CSV, or those of one split."""
-    rows = read_rows(Path(file))
+def kinetics_list(file: Path, *, split: str | None = None) -> Listing:
+    """The rows of a CSV (label, youtube_id, time_start, time_end, split), or those of one split where it tells them.
+
+    Files are <id>_<start>_<end>.mp4 with six digits each, or <id>.mp4.
+    """
+    rows = read_rows(file)
     classes = sorted({row["label"] for row in rows if row.get("label")})
     number = {name: i for i, name in enumerate(classes)}
     if split is not None and "split" in rows[0]:
@@ -147,12 +106,12 @@ def kinetics_list(file: str | Path, *, split: str | None = None) -> Listing:
     return Listing(entries, classes)
 
 
-def ssv2_list(labels: str | Path, annotations: str | Path) -> Listing:
-    """The ids of a split, by templates; test videos have no label."""
-    numbers = {name: int(label) for name, label in _json(Path(labels)).items()}
+def ssv2_list(labels: Path, annotations: Path) -> Listing:
+    """The ids of a split with their templates, which `labels` numbers; test videos have no label."""
+    numbers = {name: int(label) for name, label in _json(labels).items()}
     classes = sorted(numbers, key=lambda name: numbers[name])
     entries = []
-    for item in _json(Path(annotations)):
+    for item in _json(annotations):
         template = item.get("template", "").replace("[", "").replace("]", "")
         if template and template not in numbers:
             raise StillmotionError(f"{annotations}: template {template!r} of video {item['id']} is not in {labels}")
@@ -160,11 +119,11 @@ def ssv2_list(labels: str | Path, annotations: str | Path) -> Listing:
     return Listing(entries, classes)
 
 
-def gym99_list(folder: str | Path, *, train: bool) -> Listing:
-    """Lines "<id> <label>"; classes have names where gym99_categories.txt is there."""
-    file = _last(Path(folder), f"gym99_{'train' if train else 'val'}*.txt")
+def gym99_list(folder: Path, *, train: bool, fold: int = 1) -> Listing:
+    """Lines "<id> <label>", the same for any fold; classes have names where gym99_categories.txt is there."""
+    file = _last(folder, f"gym99_{'train' if train else 'val'}*.txt")
     pairs = [line.split() for line in read_lines(file)]
-    names = Path(folder) / "gym99_categories.txt"
+    names = folder / "gym99_categories.txt"
     if names.exists():
         classes = [line.split(";")[-1].strip() for line in read_lines(names)]
     else:
@@ -172,10 +131,10 @@ def gym99_list(folder: str | Path, *, train: bool) -> Listing:
     return Listing([((name,), int(label)) for name, label in pairs], classes)
 
 
-def diving48_list(folder: str | Path, *, train: bool) -> Listing:
-    """Items with vid_name and label; a class is the four parts of a dive in the vocabulary."""
-    items = _json(_last(Path(folder), f"Diving48*{'train' if train else 'test'}.json"))
-    vocabulary = Path(folder) / "Diving48_vocab.json"
+def diving48_list(folder: Path, *, train: bool, fold: int = 1) -> Listing:
+    """Items with vid_name and label, the same for any fold; a class is the four parts of a dive in the vocabulary."""
+    items = _json(_last(folder, f"Diving48*{'train' if train else 'test'}.json"))
+    vocabulary = folder / "Diving48_vocab.json"
     if vocabulary.exists():
         classes = ["+".join(dive) for dive in _json(vocabulary)]
     else:

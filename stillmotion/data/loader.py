@@ -12,11 +12,10 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from stillmotion.data.augment import Augment, CenterCrops
 from stillmotion.data.clips import random_clips, read_clips, uniform_clips
-from stillmotion.data.sets import VideoSet
+from stillmotion.data.paths import Broken, VideoSet
 from stillmotion.data.workers import process_context, start_worker
 from stillmotion.errors import StillmotionError, VideoError
 
-Broken = list[tuple[str, str]]  # name and reason of each video that could not be read
 Batch = dict[str, Any]
 
 

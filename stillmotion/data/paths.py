@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -13,15 +13,26 @@ from stillmotion.errors import StillmotionError
 
 UNKNOWN = -1
 TARGET = "class"
+Broken = list[tuple[str, str]]  # name and reason of each video that could not be read
 PATH_COLUMNS = ("path", "video", "file", "filename", "video_path", "youtube_id")
+_SAME_SPLIT = {
+    "val": ("val", "valid", "validation", "validate", "test"),
+    "test": ("test", "val", "validation"),
+}
 
 
 class VideoSet(Protocol):
-    """Numbered videos.
+    """Numbered videos, with labels where they are known. Ordinary videos have the one target "class"."""
 
-    A set that knows labels also has `labels`, from a target's name to one int per video (-1: unknown), and `classes`,
-    from a target's name to the names of its values. Sets of ordinary videos have the one target "class".
-    """
+    @property
+    def labels(self) -> Mapping[str, np.ndarray]:
+        """From a target's name to one int per video, -1 where unknown; empty where nothing is known."""
+        ...
+
+    @property
+    def classes(self) -> Mapping[str, Sequence[str]]:
+        """From a target's name to the names of its values."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -32,6 +43,13 @@ class VideoSet(Protocol):
     def name(self, i: int) -> str:
         """A path or an id, by which messages and tables call video i."""
         ...
+
+
+class Unlabelled:
+    """A set whose videos have no label as a whole."""
+
+    labels: Mapping[str, np.ndarray] = {}
+    classes: Mapping[str, Sequence[str]] = {}
 
 
 class PathSet:
@@ -84,6 +102,11 @@ def find_videos(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
+def split_names(split: str) -> tuple[str, ...]:
+    """What sets call this split, the nearest word first; one that has no val is asked for test, and the reverse."""
+    return _SAME_SPLIT.get(split, (split,))
+
+
 def read_rows(file: Path) -> list[dict[str, str]]:
     """The rows of a list as dicts with at least "path"; without a header, the last field of a line is its label."""
     try:
@@ -102,6 +125,12 @@ def read_rows(file: Path) -> list[dict[str, str]]:
             raise StillmotionError(f"{file}: a header but no rows; write one `path,label` a line")
         return rows
     return [_split_line(line) for line in lines]
+
+
+def has_column(file: Path, name: str) -> bool:
+    """Whether a CSV's first line names this column."""
+    with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        return name in next(csv.reader(lines), [])
 
 
 def read_labels(rows: Sequence[dict[str, str]]) -> tuple[list[int] | None, list[str]]:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stillmotion.data.paths import VideoSet
+from stillmotion.data.paths import Unlabelled, VideoSet
 from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
 
 
-class Played:
+class Played(Unlabelled):
     """Every video of a set as `frames` evenly spaced frames.
 
     both: after each video comes its reverse, the same frames in the opposite order: video i is 2·i, its reverse

@@ -6,15 +6,15 @@ from typing import Protocol
 
 import numpy as np
 
+from stillmotion.data.paths import Unlabelled, VideoSet
 from stillmotion.data.synthetic import CLASSES, FACTORS, SyntheticConfig, SyntheticVideo
-from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
 
 _MOTION = "trajectory"
 _LABELS, _LOOK = 3, 4  # what a generator is for, beside seed and video
 
 
-class UntrimmedSet(Protocol):
+class UntrimmedSet(VideoSet, Protocol):
     """A `VideoSet` whose videos show several actions, with the action of every frame.
 
     actions: their names, by label. names: of the videos, each once and without a folder.
@@ -22,12 +22,6 @@ class UntrimmedSet(Protocol):
 
     actions: list[str]
     names: list[str]
-
-    def __len__(self) -> int: ...
-
-    def video(self, i: int) -> Video: ...
-
-    def name(self, i: int) -> str: ...
 
     def frame_labels(self, i: int) -> np.ndarray:
         """One label per frame of video i, ints (T,)."""
@@ -62,7 +56,7 @@ class UntrimmedConfig:
                 raise StillmotionError(f"untrimmed {name} is {least} to {most}; write two rising numbers from 1 on")
 
 
-class DrawnUntrimmed:
+class DrawnUntrimmed(Unlabelled):
     """Drawn videos in which a shape moves in one way after another; nothing but the motion changes at a seam.
 
     Training and test videos of a seed are different ones. The same seed draws the same videos.

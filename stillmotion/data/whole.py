@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stillmotion.data.paths import TARGET, UNKNOWN, PathSet, VideoSet
-from stillmotion.data.sets import open_dataset
+from stillmotion.data.videos import Located
 from stillmotion.errors import StillmotionError
 
 _FOLDS = (1, 2, 3)
@@ -12,16 +12,16 @@ _FOLDS = (1, 2, 3)
 _SPLITS = ("train", "test", "val")
 
 
-def open_whole(path: str | Path, *, kind: str = "auto", annotations: str | Path | None = None) -> VideoSet:
-    """The data set at a path, in all its splits; see `open_dataset`.
+def open_whole(located: Located) -> VideoSet:
+    """The data set that lies there, in all its splits.
 
     Its `rows` have the columns of the list it comes from, or else `split` (of several folds `split1`, `split2`, …),
     where there are splits.
     """
-    data = open_dataset(path, kind=kind, annotations=annotations)
+    data = located.part().open()
     if not isinstance(data, PathSet) or data.rows:
         return data
-    parts = list(_parts(path, kind, annotations))
+    parts = list(_parts(located))
     if not parts:
         return data
     # A published set numbers its classes; of sub-folders, one may lack a class.
@@ -42,17 +42,17 @@ def open_whole(path: str | Path, *, kind: str = "auto", annotations: str | Path 
         list(splits),
         labels=list(labels.values()) if classes else None,
         classes=classes,
-        root=Path(path),
+        root=Path(located.path),
         missing=data.missing,
         rows=rows,
     )
 
 
-def _parts(path: str | Path, kind: str, annotations: str | Path | None) -> Iterator[tuple[int, str, PathSet]]:
+def _parts(located: Located) -> Iterator[tuple[int, str, PathSet]]:
     for fold in _FOLDS:
         for split in _SPLITS:
             try:
-                part = open_dataset(path, kind=kind, split=split, fold=fold, annotations=annotations)
+                part = located.part(split, fold).open()
             except StillmotionError:  # there is no such split
                 continue
             if isinstance(part, PathSet):

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,16 @@ import torch
 from safetensors.numpy import save_file
 
 import stillmotion
-from stillmotion.config import Config, DataConfig, to_json
+from stillmotion.config import to_json
 from stillmotion.data.paths import VideoSet
+from stillmotion.data.reading import Reading
+from stillmotion.data.subset import Subset, drawings
+from stillmotion.encoders import Encoder, Features, Progress, Vectors, extract
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.encoders import load_encoder, read_spec
-from stillmotion.evaluate.features import Features, Progress, averaged, feature_batches, join
-from stillmotion.evaluate.subset import Joined, Subset
-from stillmotion.nn.encoder import Encoder
+from stillmotion.nn.foreign import TransformersBackbone
 
 FOLDER = "features"
-_PARTS = ("whole", "static", "dynamic")
+_PARTS = Vectors._fields
 
 
 @dataclass(frozen=True)
@@ -45,55 +45,42 @@ class Library:
 
 
 def cached_features(
-    run: str | Path,
+    encoder: Encoder,
     videos: VideoSet,
     *,
     clips: int = 10,
     crops: int = 1,
-    frames: int | None = None,
     average: bool = True,
     cache: str | Path | None = None,
-    batch: int = 16,
-    workers: int = 0,
-    device: str = "auto",
+    reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> Library:
     """The features of videos, from the disk where they were computed before.
 
-    run: any encoder that `load_encoder` knows.
-    clips, crops: views of a video. frames: of a clip, in place of the run's.
-    average: keep the mean over a video's views, as its one view; else every view.
-    cache: the folder of the files; by default `features` in the run's folder. An encoder that is no run is only
-        cached where a folder is given.
+    clips, crops: views of a video. average: keep the mean over them, as its one view; else every view.
+    cache: the folder of the files; by default `features` in the folder of the encoder's run. An encoder that is no run
+        is only cached where a folder is given.
     """
-    encoder, config = load_encoder(run, device=device)
-    data = config.data if frames is None else replace(config.data, frames=frames)
     order = sorted(range(len(videos)), key=videos.name)
     listed = Subset(videos, np.array(order, np.int64))
-    folder = cache_folder(run, cache)
-    sampling = {"clips": clips, "crops": crops, "average": average} | shown(data)
-    file = folder / f"{_key(run, encoder, config, listed, sampling)}.safetensors" if folder else None
+    folder = cache_folder(encoder, cache)
+    sampling = {"clips": clips, "crops": crops, "average": average}
+    file = folder / f"{_key(encoder, listed, sampling)}.safetensors" if folder else None
     found = _read(file) if file else None
     reused = found is not None
     if found is None:
-        parts, done = [], 0
-        for some in feature_batches(encoder, listed, data, clips=clips, crops=crops, batch=batch, workers=workers):
-            parts.append(averaged(some) if average else replace(some, frames=None))
-            done += len(some.index) + len(some.broken)
-            if progress is not None:
-                progress(done, len(videos))
-        found = join(parts)
+        found = extract(encoder, listed, clips=clips, crops=crops, average=average, reading=reading, progress=progress)
         if file:
-            _write(file, found, {"run": str(run), "videos": len(videos)} | sampling)
+            about = {"run": encoder.origin.text, "videos": len(videos)}
+            _write(file, found, about | sampling | asdict(encoder.intake))
     return _restored(found, videos, listed, reused)
 
 
-def cache_folder(run: str | Path, cache: str | Path | None) -> Path | None:
-    """Where a run's features are kept; the folder is made. None where nothing is kept."""
-    spec = read_spec(run)
-    if cache is None and spec.kind != "run":
+def cache_folder(encoder: Encoder, cache: str | Path | None) -> Path | None:
+    """Where an encoder's features are kept; the folder is made. None where nothing is kept."""
+    folder = Path(cache) if cache is not None else encoder.folder and encoder.folder / FOLDER
+    if folder is None:
         return None
-    folder = Path(cache) if cache is not None else Path(spec.path) / FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -107,30 +94,29 @@ def _restored(found: Features, videos: VideoSet, listed: Subset, reused: bool) -
     order = np.argsort(numbers)
     rows = {part: getattr(found, part)[order] for part in _PARTS}
     features = Features(index=numbers[order], **rows, frames=None, broken=found.broken)
-    labels: dict[str, np.ndarray] = getattr(videos, "labels", {})
     return Library(
         features,
         [videos.name(int(i)) for i in features.index],
-        {target: y[features.index] for target, y in labels.items()},
-        {target: list(names) for target, names in getattr(videos, "classes", {}).items()},
+        {target: y[features.index] for target, y in videos.labels.items()},
+        {target: list(names) for target, names in videos.classes.items()},
         reused,
     )
 
 
-def encoder_digest(
-    run: str | Path, encoder: Encoder, config: Config, sampling: dict[str, Any], *, drawn: Sequence[str] = ()
-) -> "hashlib._Hash":
+def encoder_digest(encoder: Encoder, sampling: dict[str, Any], *, drawn: Sequence[str] = ()) -> "hashlib._Hash":
     """A hash of an encoder's weights and of how it is shown videos.
 
-    drawn: how the synthetic videos among them are drawn, in words.
+    sampling: which clips are taken. drawn: how the synthetic videos among them are drawn, in words.
     """
-    spec = read_spec(run)
+    origin, backbone = encoder.origin, encoder.backbone
+    foreign = isinstance(backbone, TransformersBackbone)  # it chooses its block itself
     about = {
         "version": stillmotion.__version__,
-        "kind": spec.kind,
-        "options": dict(spec.options),
-        "method": to_json(config.method),
+        "kind": origin.kind,
+        "options": {"layer": backbone.layer, "pool": backbone.pool} if foreign else {"layer": encoder.layer},
+        "method": to_json(origin.config.method) if origin.config is not None else None,
         "split": asdict(encoder.split),
+        "intake": asdict(encoder.intake),
         "sampling": sampling,
         "drawn": list(drawn),
     }
@@ -141,25 +127,11 @@ def encoder_digest(
     return digest
 
 
-def _key(run: str | Path, encoder: Encoder, config: Config, videos: Subset, sampling: dict[str, Any]) -> str:
-    digest = encoder_digest(run, encoder, config, sampling, drawn=[repr(drawn) for drawn in _drawn(videos)])
+def _key(encoder: Encoder, videos: Subset, sampling: dict[str, Any]) -> str:
+    digest = encoder_digest(encoder, sampling, drawn=[repr(drawn) for drawn in drawings(videos)])
     for i in range(len(videos)):
         digest.update(stamp(videos.name(i)).encode())
     return digest.hexdigest()[:32]
-
-
-def shown(data: DataConfig) -> dict[str, Any]:
-    """What of a configuration decides what an encoder is shown of a video."""
-    return {"frames": data.frames, "stride": data.stride, "size": data.size, "augment": data.augment}
-
-
-def _drawn(videos: VideoSet) -> list[Any]:
-    """The configurations of the synthetic sets among these: their names do not tell how they are drawn."""
-    if isinstance(videos, Subset):
-        return _drawn(videos.videos)
-    if isinstance(videos, Joined):
-        return [drawn for some in videos.sets for drawn in _drawn(some)]
-    return [videos.config] if hasattr(videos, "config") else []
 
 
 def stamp(name: str) -> str:

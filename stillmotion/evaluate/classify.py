@@ -7,13 +7,13 @@ import numpy as np
 import torch
 
 from stillmotion import distributed
-from stillmotion.config import DataConfig
 from stillmotion.data.loader import Broken, eval_loader
 from stillmotion.data.paths import VideoSet
+from stillmotion.encoders.features import Progress, even_clips
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.features import Progress, even_clips
 from stillmotion.functional.labels import confusion, top_k
 from stillmotion.nn.classifier import Classifier
+from stillmotion.nn.intake import Intake
 
 _AT_ONCE = 16  # clips in a forward pass
 
@@ -21,7 +21,7 @@ _AT_ONCE = 16  # clips in a forward pass
 def clip_probabilities(
     model: Classifier,
     videos: VideoSet,
-    data: DataConfig,
+    intake: Intake,
     *,
     clips: int = 10,
     crops: int = 1,
@@ -31,11 +31,11 @@ def clip_probabilities(
 ) -> tuple[np.ndarray, np.ndarray, Broken]:
     """Numbers of the readable videos (N,), their probabilities (N, C), and name and reason of the others.
 
-    data: its frames, stride and size make a clip; its augmentation says how frames are normalised.
+    intake: of the encoder that it began with.
     clips, crops, full: as in `extract`. Ranks share the videos, and each returns all of them.
     """
     device = next(model.parameters()).device
-    dataset = even_clips(videos, data, clips=clips, crops=crops, full=full)
+    dataset = even_clips(videos, intake, clips=clips, crops=crops, full=full)
     rank, world = distributed.rank(), distributed.world()
     index: list[int] = []
     found: list[np.ndarray] = []

@@ -10,17 +10,16 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.cache import Library, cached_features
-from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import Kind, Progress
-from stillmotion.evaluate.retrieve import Answers, ask, titles
-from stillmotion.evaluate.split import Fold, Parted, part
+from stillmotion.data.halves import Halves, Parted
+from stillmotion.data.reading import Reading
+from stillmotion.encoders import Encoder, Kind, Progress
+from stillmotion.evaluate.cache import Library
+from stillmotion.evaluate.retrieve import Answers, ask, check_choice, libraries
 
 SIZES = (3, 5, 10, 15, 20)
 KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic")
 Metric = Literal["euclidean", "cosine"]
-Half = Literal["test", "train", "all"]
+Split = Literal["test", "train", "all"]
 
 
 @dataclass(frozen=True)
@@ -43,50 +42,29 @@ class Clusters:
 
 
 def clusters(
-    runs: Sequence[str | Path],
-    data: str = "synthetic",
+    encoders: Sequence[Encoder],
+    halves: Halves,
     *,
     by: Sequence[Kind] = KINDS,
-    half: Half = "test",
+    split: Split = "test",
     metric: Metric = "euclidean",
     clips: int = 10,
-    frames: int | None = None,
-    kind: str = "auto",
-    fold: Fold = None,
-    annotations: str | None = None,
-    videos: int = 800,
-    seed: int = 0,
     cache: str | Path | None = None,
-    batch: int = 16,
-    workers: int = 0,
-    device: str = "auto",
+    reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> list[Clusters]:
     """The clusters of several encoders, for each kind of embedding and each target that the videos are labelled with.
 
-    by: kinds of embedding. half: whose videos are looked at; classes are ranked by retrieval of test videos among
+    by: kinds of embedding. split: whose videos are looked at; classes are ranked by retrieval of test videos among
         training videos in any case. metric: of the silhouette; the paper does not say its own.
     The rest is as for `retrieve`.
     """
-    for value, choices in ((half, get_args(Half)), (metric, get_args(Metric))):
-        if value not in choices:
-            raise StillmotionError(f"there is no {value!r}; choose one of {', '.join(choices)}")
+    check_choice(split, get_args(Split))
+    check_choice(metric, get_args(Metric))
     found = []
-    for name, run in zip(titles(runs), runs, strict=True):
-        config = load_encoder(run)[1]
-        parted = part(data, config.data, kind=kind, fold=fold, annotations=annotations, videos=videos, seed=seed)
-        library = cached_features(
-            run,
-            parted.videos,
-            clips=clips,
-            frames=frames,
-            cache=cache,
-            batch=batch,
-            workers=workers,
-            device=device,
-            progress=progress,
-        )
-        rows = _rows(library, parted, half)
+    each = libraries(encoders, halves, clips=clips, cache=cache, reading=reading, progress=progress)
+    for title, _, parted, library in each:
+        rows = _rows(library, parted, split)
         for of in by:
             vectors = library.features.vector(of)[rows]
             for target, answered in ask(library, parted, kind=of).items():
@@ -94,7 +72,7 @@ def clusters(
                 ranks = _ranks(library.labels[target][rows], order)
                 found.append(
                     Clusters(
-                        encoder=name,
+                        encoder=title,
                         kind=of,
                         target=target,
                         classes=[library.classes[target][number] for number in order],
@@ -132,9 +110,9 @@ def silhouettes(vectors: np.ndarray, ranks: np.ndarray, *, metric: Metric = "euc
     return found
 
 
-def _rows(library: Library, parted: Parted, half: Half) -> np.ndarray:
+def _rows(library: Library, parted: Parted, split: Split) -> np.ndarray:
     """The rows of the videos that are looked at, those of all folds together."""
-    place = {"train": [0], "test": [1], "all": [0, 1]}[half]
+    place = {"train": [0], "test": [1], "all": [0, 1]}[split]
     numbers = np.unique(np.concatenate([fold[i] for fold in parted.folds for i in place]))
     return np.flatnonzero(np.isin(library.features.index, numbers))
 

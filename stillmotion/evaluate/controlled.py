@@ -7,23 +7,23 @@ Each encoder is probed on the plain videos, on their static version (one frame r
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 
-from stillmotion.config import DataConfig
-from stillmotion.data.paths import TARGET, VideoSet
-from stillmotion.data.video import Video
+from stillmotion.data.halves import Halves, Parted
+from stillmotion.data.paths import TARGET
+from stillmotion.data.reading import Reading
+from stillmotion.data.subset import Joined, Stilled
+from stillmotion.encoders import KINDS, Encoder, Kind, Progress, read_text
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.bootstrap import interval
 from stillmotion.evaluate.cache import cached_features
-from stillmotion.evaluate.encoders import read_spec
-from stillmotion.evaluate.features import KINDS, Kind, Progress
 from stillmotion.evaluate.linear import linear_ranks
-from stillmotion.evaluate.split import Parted, part
+from stillmotion.evaluate.probe import check_one_fold
 
 RESULTS = "results.json"
 SETS = ("plain", "static", "dynamic")
@@ -36,7 +36,7 @@ class Options:
     """What all probes of an evaluation share.
 
     clips: evenly spaced, of each video. kinds: of features; the tables take the first.
-    level, resamples: of the confidence intervals. seed: of the split, of the probe's held-out part and of resampling.
+    level, resamples: of the confidence intervals. seed: of the probe's held-out part and of resampling.
     """
 
     clips: int = 4
@@ -61,82 +61,75 @@ class Asked:
 
 
 def evaluate_controlled(
-    encoders: Sequence[str],
-    *,
+    encoders: Mapping[str, Encoder],
+    versions: Mapping[str, Halves],
     out: str | Path,
-    data: str | None = None,
-    static: str | None = None,
-    dynamic: str | None = None,
+    *,
     options: Options | None = None,
-    kind: str = "auto",
-    fold: int | None = None,
-    annotations: str | None = None,
-    batch: int = 16,
-    workers: int = 0,
-    device: str = "auto",
+    reading: Reading | None = None,
     say: Callable[[str], None] = print,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Probe several encoders on the versions of one data set and write `results.json` into the folder `out`.
 
-    encoders: what `load_encoder` takes, each with a name in front if wanted, as in "I3D=i3d:weights.safetensors".
-    data, static, dynamic: the videos as they are and the two versions that `controlled make` writes; at least one.
-    kind, fold, annotations: as for `part`, of every version. A version without a split is parted by the seed.
+    encoders: by what tables call them.
+    versions: "plain", the videos as they are, and "static" and "dynamic", which `controlled make` writes; at least one.
     out: features are kept in it, so that the same command again only goes on. say: told each line of the table.
     """
     options = options or Options()
-    named = named_encoders(encoders)
-    paths = {name: path for name, path in zip(SETS, (data, static, dynamic), strict=True) if path is not None}
-    if not paths:
-        raise StillmotionError("no videos to evaluate on; give --data, --static or --dynamic")
-    parted = {
-        name: part(path, DataConfig(), kind=kind, fold=fold, annotations=annotations, seed=options.seed)
-        for name, path in paths.items()
-    }
+    _check(encoders, versions)
+    parted = {name: versions[name].open() for name in SETS if name in versions}
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --out") from None
-    loading: dict[str, Any] = {"cache": folder / "features", "batch": batch, "workers": workers, "device": device}
-    steps = _Steps(progress, len(named) * (sum(_size(p) for p in parted.values()) + _size(parted.get("dynamic"))))
+    steps = _Steps(progress, len(encoders) * (sum(_size(p) for p in parted.values()) + _size(parted.get("dynamic"))))
 
-    asked: dict[str, dict[str, dict[Kind, Asked]]] = {name: {} for name in named}
+    def ask(encoder: Encoder, videos: Parted, options: Options) -> tuple[dict[Kind, Asked], dict[str, str]]:
+        """The answers of an encoder's probes by kind of feature, and the videos that could not be read."""
+        found = cached_features(
+            encoder,
+            videos.videos,
+            clips=options.clips,
+            average=False,
+            cache=folder / "features",
+            reading=reading,
+            progress=steps,
+        ).features
+        steps.past(len(videos.videos))
+        vectors = {kind: found.vector(kind, average=False) for kind in options.kinds}
+        return {kind: _probe(x, found.index, videos, options.seed) for kind, x in vectors.items()}, dict(found.broken)
+
+    asked: dict[str, dict[str, dict[Kind, Asked]]] = {name: {} for name in encoders}
     single: dict[str, Asked] = {}
     broken: dict[str, str] = {}
     if "dynamic" in parted:
         single[PIXELS] = _ask_pixels(parted["dynamic"], options)
-    for name, text in named.items():
+    for name, encoder in encoders.items():
         for version, videos in parted.items():
-            asked[name][version], failed = _ask(text, videos, options, loading, steps)
+            asked[name][version], failed = ask(encoder, videos, options)
             broken |= failed
         if "dynamic" in parted:
-            one = Options(1, ("whole",), options.level, options.resamples, options.seed)
-            stilled = Parted(Stilled(parted["dynamic"].videos), parted["dynamic"].folds, "")  # type: ignore[arg-type]
-            single[name] = _ask(text, stilled, one, loading, steps)[0]["whole"]
+            stilled = replace(parted["dynamic"], videos=Joined([Stilled(parted["dynamic"].videos)]))
+            single[name] = ask(encoder, stilled, replace(options, clips=1, kinds=("whole",)))[0]["whole"]
         cells = [f"{version} {_shares(found[options.kinds[0]])[0]:.3f}" for version, found in asked[name].items()]
         say(f"{name}: top-1 " + ", ".join(cells))
 
-    about = {version: _about(paths[version], videos) for version, videos in parted.items()}
+    about = {version: _about(versions[version].path, videos) for version, videos in parted.items()}
     results = {
-        "encoders": named,
+        "encoders": {name: encoder.origin.text for name, encoder in encoders.items()},
         "sets": about,
         "accuracy": {
-            name: {v: {k: _summary(a, options) for k, a in kinds.items()} for v, kinds in versions.items()}
-            for name, versions in asked.items()
+            name: {v: {k: _summary(a, options) for k, a in kinds.items()} for v, kinds in found.items()}
+            for name, found in asked.items()
         },
         "difference": _differences(asked, options),
         "single_frame": {
             name: _summary(answers, options) | _chance(answers, about["dynamic"], options)
             for name, answers in single.items()
         },
-        "settings": {
-            "clips": options.clips,
-            "kinds": list(options.kinds),
-            "level": options.level,
-            "resamples": options.resamples,
-            "seed": options.seed,
-        },
+        "settings": asdict(options) | {"kinds": list(options.kinds)},
         "broken": broken,
     }
     partial = folder / f".{RESULTS}.{os.getpid()}"
@@ -146,55 +139,36 @@ def evaluate_controlled(
 
 
 def named_encoders(texts: Sequence[str]) -> dict[str, str]:
-    """Encoders by the names they go by in tables; each is checked to be one."""
+    """The texts of encoders by the names they go by in tables; each is checked to be one.
+
+    texts: each with a name in front if wanted, as in "I3D=i3d:weights.safetensors".
+    """
     named: dict[str, str] = {}
     for text in texts:
         name, sign, rest = text.partition("=")
         if not sign or any(mark in name for mark in "/@:") or Path(text).exists():
             name, rest = "", text
-        spec = read_spec(rest)
-        behind = ",".join(f"{key}={value}" for key, value in spec.options.items())
-        name = name or Path(spec.path).name + (f" ({behind})" if behind else "")
+        found = read_text(rest)
+        name = name or Path(found.path).name + (f" ({found.behind})" if found.options else "")
         if name in named:
             name = rest
         if name in named:
             raise StillmotionError(f"{name} is given twice; an encoder is evaluated once")
         named[name] = rest
-    if not named:
-        raise StillmotionError("no encoder to evaluate; give one or more run folders, recipes or models")
-    if PIXELS in named:
-        raise StillmotionError(f"no encoder may be called {PIXELS!r}, which stands for none; give it another name")
     return named
 
 
-class Stilled:
-    """The videos of a set, of each of which only the middle frame is seen, as often as frames are asked for."""
-
-    def __init__(self, videos: VideoSet) -> None:
-        self.videos = videos
-        self.labels: Mapping[str, np.ndarray] = getattr(videos, "labels", {})
-        self.classes: Mapping[str, Sequence[str]] = getattr(videos, "classes", {})
-        self.config = "middle frame"  # tells cached features of these from those of the videos themselves
-
-    def __len__(self) -> int:
-        return len(self.videos)
-
-    def video(self, i: int) -> Video:
-        return _OneFrame(self.videos.video(i))
-
-    def name(self, i: int) -> str:
-        return self.videos.name(i)
-
-
-class _OneFrame:
-    def __init__(self, video: Video) -> None:
-        self.video, self.fps = video, video.fps
-
-    def __len__(self) -> int:
-        return len(self.video)
-
-    def frames(self, indices: Sequence[int]) -> np.ndarray:
-        return np.repeat(self.video.frames([len(self.video) // 2]), len(indices), axis=0)
+def _check(encoders: Mapping[str, Encoder], versions: Mapping[str, Halves]) -> None:
+    if not encoders:
+        raise StillmotionError("no encoder to evaluate; give one or more run folders, recipes or models")
+    if PIXELS in encoders:
+        raise StillmotionError(f"no encoder may be called {PIXELS!r}, which stands for none; give it another name")
+    if not versions:
+        raise StillmotionError("no videos to evaluate on; give --data, --static or --dynamic")
+    for name, halves in versions.items():
+        if name not in SETS:
+            raise StillmotionError(f"there is no version {name!r}; choose of {', '.join(SETS)}")
+        check_one_fold(halves)
 
 
 class _Steps:
@@ -214,17 +188,6 @@ class _Steps:
 
 def _size(parted: Parted | None) -> int:
     return len(parted.videos) if parted is not None else 0
-
-
-def _ask(
-    text: str, parted: Parted, options: Options, loading: Mapping[str, Any], steps: _Steps
-) -> tuple[dict[Kind, Asked], dict[str, str]]:
-    """The answers of an encoder's probes by kind of feature, and the videos that could not be read."""
-    found = cached_features(text, parted.videos, clips=options.clips, average=False, progress=steps, **loading)
-    steps.past(len(parted.videos))
-    vectors = {kind: found.features.vector(kind, average=False) for kind in options.kinds}
-    answers = {kind: _probe(x, found.features.index, parted, options.seed) for kind, x in vectors.items()}
-    return answers, dict(found.features.broken)
 
 
 def _ask_pixels(parted: Parted, options: Options) -> Asked:
@@ -292,7 +255,7 @@ def _about(path: str, parted: Parted) -> dict[str, Any]:
     train, test = (parted.videos.labels[TARGET][half] for half in parted.folds[0])
     values, counts = np.unique(train, return_counts=True)
     return {
-        "data": str(path),
+        "data": path,
         "split": parted.how,
         "train_videos": len(train),
         "test_videos": len(test),

@@ -2,44 +2,34 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet
+from stillmotion.data.reading import Reading
+from stillmotion.data.videos import Videos
+from stillmotion.encoders import Encoder, Progress, Vectors, extract
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import Progress, averaged, feature_batches, join
-from stillmotion.train.loop import open_videos
-
-_PARTS = ("whole", "static", "dynamic")
 
 
 def embed(
-    run: str | Path,
-    data: str,
+    encoder: Encoder,
+    videos: Videos,
     out: str | Path,
     *,
     clips: int = 4,
     crops: int = 1,
-    kind: str = "auto",
-    split: str | None = None,
-    annotations: str | None = None,
-    batch: int = 16,
-    workers: int = 0,
-    device: str = "auto",
+    reading: Reading | None = None,
     say: Callable[[str], None] = print,
     progress: Progress | None = None,
 ) -> Path:
     """Write the embeddings of videos, each the mean over its clips, with their paths and labels.
 
-    run: any encoder that `load_encoder` knows. data: what `pretrain --data` takes.
     out: a .parquet file, whose columns whole, static and dynamic are fixed-size lists of float32, or an .npz file with
         arrays of the same names; path, and label where known, stand beside them.
-    clips, crops: views of a video. kind, split, annotations: as for `open_dataset`.
-    say: told how many videos were embedded and which could not be read.
+    clips, crops: views of a video. say: told how many videos were embedded and which could not be read.
     """
     file = Path(out)
     if file.suffix not in (".parquet", ".npz"):
@@ -48,20 +38,11 @@ def embed(
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StillmotionError(f"cannot write to {file.parent}: {error.strerror}; choose another --out") from None
-    encoder, config = load_encoder(run, device=device)
-    videos = open_videos(
-        replace(config.data, path=data, kind=kind, split=split, annotations=annotations), seed=config.train.seed
-    )
-    parts, done = [], 0
-    for part in feature_batches(encoder, videos, config.data, clips=clips, crops=crops, batch=batch, workers=workers):
-        parts.append(averaged(part))
-        done += len(part.index) + len(part.broken)
-        if progress is not None:
-            progress(done, len(videos))
-    found = join(parts)
-    columns = {"path": np.array([videos.name(int(i)) for i in found.index])} | _labels(videos, found.index)
-    vectors = {part: getattr(found, part)[:, 0] for part in _PARTS}
-    about = {"run": str(run), "data": data, "clips": clips, "crops": crops}
+    opened = videos.open(drawn=encoder.drawn, seed=encoder.seed)
+    found = extract(encoder, opened, clips=clips, crops=crops, average=True, reading=reading, progress=progress)
+    columns = {"path": np.array([opened.name(int(i)) for i in found.index])} | _labels(opened, found.index)
+    vectors = {part: getattr(found, part)[:, 0] for part in Vectors._fields}
+    about = {"run": encoder.origin.text, "data": videos.path, "clips": clips, "crops": crops}
     partial = file.with_name(f".{file.name}.part{file.suffix}")
     (_write_parquet if file.suffix == ".parquet" else _write_npz)(partial, columns, vectors, about)
     partial.replace(file)
@@ -77,8 +58,8 @@ def embed(
 def _labels(videos: VideoSet, index: np.ndarray) -> dict[str, np.ndarray]:
     """The names of the videos' classes, "" where unknown: column `label`, or one for each synthetic factor."""
     columns = {}
-    for target, numbers in getattr(videos, "labels", {}).items():
-        names: list[str] = videos.classes[target]  # type: ignore[attr-defined]
+    for target, numbers in videos.labels.items():
+        names = videos.classes[target]
         texts = ["" if n == UNKNOWN else names[n] if n < len(names) else str(n) for n in numbers[index]]
         columns["label" if target == TARGET else target] = np.array(texts)
     return columns

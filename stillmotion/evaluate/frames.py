@@ -10,40 +10,35 @@ clip, D channels.
 
 import hashlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from stillmotion.config import Config
-from stillmotion.data.augment import CenterCrops, augment
 from stillmotion.data.loader import Batch, Broken, EvalDataset, eval_loader
 from stillmotion.data.paths import VideoSet
+from stillmotion.encoders import Encoder, Progress
+from stillmotion.encoders.features import centre_crops
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.cache import encoder_digest, shown, stamp
-from stillmotion.evaluate.encoders import load_encoder, read_spec, untrained
-from stillmotion.evaluate.features import Progress, short_side
-from stillmotion.nn.encoder import Encoder
-from stillmotion.nn.foreign import Renormalised, TransformersBackbone
+from stillmotion.evaluate.cache import encoder_digest, stamp
+from stillmotion.nn.foreign import TransformersBackbone
 from stillmotion.nn.images import TokensBackbone
 
 
 class FrameFeatures:
     """What an encoder says of each frame, on disk.
 
-    run: any encoder that `load_encoder` knows. folder: of the files; several encoders may share it.
-    hop: frames from one feature to the next. fresh: the network that a run started from, in place of the run's.
+    encoder: shown clips as it wants them; one of images is shown single frames, unless its text asks for more.
+    folder: of the files; several encoders may share it. hop: frames from one feature to the next.
     """
 
-    def __init__(
-        self, run: str | Path, folder: str | Path, *, hop: int = 1, fresh: bool = False, device: str = "auto"
-    ) -> None:
+    def __init__(self, encoder: Encoder, folder: str | Path, *, hop: int = 1) -> None:
         if hop < 1:
             raise StillmotionError(f"hop is {hop}; it must be at least 1")
-        self.encoder, config = frame_encoder(run, fresh=fresh, device=device)
-        self.data, self.hop = config.data, hop
-        key = encoder_digest(run, self.encoder, config, shown(self.data) | {"hop": hop}).hexdigest()[:32]
+        of_images = _of_images(encoder) and "frames" not in encoder.origin.options
+        self.encoder, self.hop = encoder.shown(frames=1) if of_images else encoder, hop
+        key = encoder_digest(self.encoder, {"hop": hop}).hexdigest()[:32]
         self.folder = Path(folder) / key
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -96,35 +91,18 @@ class FrameFeatures:
                 broken[videos.name(i)] = str(error)
                 continue
             parts += [_Piece(i, a, min(a + batch, count), a + batch >= count) for a in range(0, count, batch)]
-        side, preset = short_side(self.data.size), augment(self.data.augment, size=self.data.size)
-        crop = CenterCrops(self.data.size, side, 1, preset.mean, preset.std)
-        return _Pieces(videos, self.data.frames, self.data.stride, 1, crop, hop=self.hop, parts=tuple(parts)), broken
+        intake = self.encoder.intake
+        crop = centre_crops(intake)
+        return _Pieces(videos, intake.frames, intake.stride, 1, crop, hop=self.hop, parts=tuple(parts)), broken
 
     def _embed(self, clips: torch.Tensor) -> np.ndarray:
-        device = next(self.encoder.parameters()).device
         with torch.inference_mode():
-            return self.encoder.backbone(clips.to(device, non_blocking=True)).float().mean(1).cpu().numpy()
+            return self.encoder.features(clips.to(self.encoder.device, non_blocking=True)).float().mean(1).cpu().numpy()
 
     def _file(self, videos: VideoSet, i: int) -> Path:
         # The name of a drawn video does not tell how it is drawn.
         about = f"{stamp(videos.name(i))}{getattr(videos, 'config', '')!r}"
         return self.folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npy"
-
-
-def frame_encoder(run: str | Path, *, fresh: bool = False, device: str = "auto") -> tuple[Encoder, Config]:
-    """An encoder and its configuration, in which a model of images takes clips of one frame, unless told otherwise.
-
-    fresh: the network that a run started from.
-    """
-    encoder, config = load_encoder(run, device=device)
-    spec = read_spec(run)
-    if fresh:
-        if spec.kind not in ("run", "recipe"):
-            raise StillmotionError(f"{run} was trained elsewhere, from an unknown network; leave --untrained out")
-        encoder = untrained(config).to(next(encoder.parameters()).device)
-    if _of_images(encoder) and "frames" not in spec.options:
-        config = replace(config, data=replace(config.data, frames=1))
-    return encoder, config
 
 
 @dataclass(frozen=True)
@@ -171,8 +149,6 @@ def centred(centres: np.ndarray, frames: int, stride: int, length: int) -> np.nd
 
 def _of_images(encoder: Encoder) -> bool:
     backbone = encoder.backbone
-    if isinstance(backbone, Renormalised):
-        backbone = backbone.backbone
     return isinstance(backbone, TokensBackbone) or (isinstance(backbone, TransformersBackbone) and backbone.of_images)
 
 

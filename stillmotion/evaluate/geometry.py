@@ -8,29 +8,57 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stillmotion.data.loader import Broken
-from stillmotion.data.paths import VideoSet
-from stillmotion.data.sets import open_dataset
-from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
+from stillmotion.data.subset import Subset
+from stillmotion.data.synthetic import SyntheticConfig
+from stillmotion.data.videos import Videos
+from stillmotion.encoders import Progress
+from stillmotion.encoders.tokens import Tokens, frozen_model, load_tokens
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.features import Progress
-from stillmotion.evaluate.tokens import Tokens, frozen_model, load_tokens
 from stillmotion.functional.cycle import cycle_accuracy
 from stillmotion.functional.geometry import effective_rank, intra_distance, pair_distances, radii
 from stillmotion.train.process import choose_device
 
 COLUMNS = ("D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
 FROZEN = "frozen"
-GAMMA = 0.3
 _LEVEL = 0.95
 _BLOCKS = 50  # of videos, whose covariances are resampled
 _RANK_RESAMPLES = 200  # an eigenvalue problem each
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What is measured of videos, and how.
+
+    Attributes:
+        videos: at most so many, drawn at random.
+        frames: of each video, evenly spaced; an odd number.
+        size: pixels a side, in place of the run's.
+        gamma: γ of the margin D_inter - γ·D_intra; estimate takes it from all rows (Eq. 54).
+        temperature: of the affinities.
+        resamples: of the bootstrap.
+        seed: of the videos that are drawn, and of the bootstrap.
+    """
+
+    videos: int = 1000
+    frames: int = 7
+    size: int | None = None
+    gamma: float | Literal["estimate"] = 0.3
+    temperature: float = 0.03
+    resamples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.frames < 3 or self.frames % 2 == 0:
+            raise StillmotionError(
+                f"{self.frames} frames of a video; choose an odd number from 3 on, so that one is the middle"
+            )
 
 
 @dataclass
@@ -54,42 +82,27 @@ class _Measured:
 
 def geometry(
     runs: Sequence[str],
-    data: str | Path,
+    videos: Videos,
+    measured: Geometry | None = None,
     *,
-    kind: str = "auto",
-    split: str | None = None,
-    fold: int | None = None,
-    annotations: str | None = None,
-    videos: int = 1000,
-    frames: int = 7,
-    size: int | None = None,
-    gamma: float | None = GAMMA,
-    temperature: float = 0.03,
-    resamples: int = 1000,
-    seed: int = 0,
-    device: str = "auto",
     out: str | Path | None = None,
+    device: str = "auto",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The distances of transfer runs beside those of their frozen models, with intervals.
 
     runs: transfer runs, or folders of image models; those of one frozen model share its tokens.
-    data, kind, split, fold, annotations: as in `open_dataset`; or "synthetic".
-    videos: at most so many, drawn by `seed`. frames (T): of each, evenly spaced, an odd number.
-    size: pixels a side, in place of the run's.
-    gamma: γ of the margin; None estimates it over all rows (Eq. 54).
     out: a file for the results as JSON.
     """
-    if frames < 3 or frames % 2 == 0:
-        raise StillmotionError(f"{frames} frames of a video; choose an odd number from 3 on, so that one is the middle")
+    asked = measured or Geometry()
     place = choose_device(device)
-    chosen = _videos(data, kind, split, fold, annotations, videos, seed)
+    chosen = _chosen(videos, asked)
     groups: dict[Any, list[str]] = {}
     for run in dict.fromkeys(runs):
         groups.setdefault(frozen_model(run), []).append(run)
     rows: dict[str, Any] = {}
     broken: dict[str, str] = {}
-    total, done = len(chosen[1]) * len(groups), 0
+    total, done = len(chosen) * len(groups), 0
 
     def count() -> None:
         nonlocal done
@@ -102,15 +115,17 @@ def geometry(
         loaded = [load_tokens(members[0])]
         loaded += [load_tokens(run, images=loaded[0].images) for run in members[1:]]
         name = FROZEN if len(groups) == 1 else f"{FROZEN} {number + 1}"
-        heads: dict[str, tuple[str | None, nn.Module | None]] = {name: (None, None)}
-        heads |= {run: (name, t.projection) for run, t in zip(members, loaded, strict=True) if t.projection is not None}
-        measured = _measure(loaded[0], heads, chosen, frames, size, temperature, place, broken, count)
-        raw |= {row: (before, measured[row]) for row, (before, _) in heads.items()}
+        heads: dict[str, nn.Module | None] = {name: None}
+        heads |= {run: t.projection for run, t in zip(members, loaded, strict=True) if t.projection is not None}
+        found, failed = _measure(loaded[0], heads, chosen, asked, place, count)
+        broken |= dict(failed)
+        raw |= {row: (None if row == name else name, of_row) for row, of_row in found.items()}
     summaries = {row: _Summary(m) for row, (_, m) in raw.items()}
-    scale = gamma
-    if scale is None:
+    if asked.gamma == "estimate":
         scale = float(np.mean([s.intra for s in summaries.values()]) / np.mean([s.inter for s in summaries.values()]))
-    draws = {row: s.resampled(scale, resamples=resamples, seed=seed) for row, s in summaries.items()}
+    else:
+        scale = asked.gamma
+    draws = {row: s.resampled(scale, resamples=asked.resamples, seed=asked.seed) for row, s in summaries.items()}
     for row, (before, _) in raw.items():
         values = summaries[row].values(scale)
         rows[row] = {
@@ -122,13 +137,13 @@ def geometry(
             start = summaries[before].values(scale)
             rows[row]["change"] = {c: _entry(values[c] - start[c], draws[row][c] - draws[before][c]) for c in COLUMNS}
     results = {
-        "data": str(data),
-        "split": split,
+        "data": videos.path,
+        "split": videos.split,
         "videos": len(next(iter(raw.values()))[1].ratio),
-        "frames": frames,
+        "frames": asked.frames,
         "gamma": scale,
-        "estimated": gamma is None,
-        "temperature": temperature,
+        "estimated": asked.gamma == "estimate",
+        "temperature": asked.temperature,
         "level": _LEVEL,
         "rows": rows,
         "broken": broken,
@@ -239,52 +254,47 @@ def _entry(value: float, drawn: np.ndarray) -> tuple[float, float, float]:
     return float(value), float(value + low), float(value + high)
 
 
-def _videos(
-    data: str | Path, kind: str, split: str | None, fold: int | None, annotations: str | None, videos: int, seed: int
-) -> tuple[VideoSet, list[int]]:
-    found: VideoSet
-    if data == "synthetic":
-        found = SyntheticSet(SyntheticConfig(videos=min(videos, 64), size=48), seed=seed + 1000)
-    else:
-        found = open_dataset(data, kind=kind, split=split, fold=fold, annotations=annotations)
-    order = np.random.default_rng(seed).permutation(len(found))[:videos]
-    return found, sorted(order.tolist())
+def _chosen(videos: Videos, asked: Geometry) -> Subset:
+    drawn = SyntheticConfig(videos=min(asked.videos, 64), size=48)
+    found = videos.open(drawn=drawn, seed=asked.seed + 1000)
+    return Subset(found, np.sort(np.random.default_rng(asked.seed).permutation(len(found))[: asked.videos]))
 
 
 @torch.no_grad()
 def _measure(
     tokens: Tokens,
-    heads: dict[str, tuple[str | None, nn.Module | None]],
-    chosen: tuple[VideoSet, list[int]],
-    frames: int,
-    size: int | None,
-    temperature: float,
+    heads: dict[str, nn.Module | None],
+    videos: Subset,
+    asked: Geometry,
     device: torch.device,
-    broken: dict[str, str],
     count: Callable[[], None],
-) -> dict[str, _Measured]:
-    images, side = tokens.images.to(device), size or tokens.size
+) -> tuple[dict[str, _Measured], Broken]:
+    """What each head, None for the tokens themselves, makes of the videos; and those that cannot be used."""
+    images, side = tokens.images.to(device), asked.size or tokens.size
     images.grid(side, side)
     measured = {row: _Measured() for row in heads}
-    videos, numbers = chosen
     failed: Broken = []
-    for i in numbers:
+    for i in range(len(videos)):
         try:
-            video = videos.video(i)
-            if len(video) < frames:
-                raise VideoError(f"{videos.name(i)}: {len(video)} frames; {frames} are taken of each video (--frames)")
-            places = np.linspace(0, len(video) - 1, frames).round().astype(int)
-            seen = tokens.squares(video.frames(places.tolist()), side)
+            seen = tokens.squares(_spaced(videos, i, asked.frames), side)
         except VideoError as error:
             failed.append((videos.name(i), str(error)))
             count()
             continue
         found = images.tokens(seen.to(device))
-        for row, (_, head) in heads.items():
-            measured[row].add(found if head is None else head.to(device)(found), temperature=temperature)
+        for row, head in heads.items():
+            measured[row].add(found if head is None else head.to(device)(found), temperature=asked.temperature)
         count()
-    broken.update(failed)
-    if len(numbers) - len(failed) < 2:
+    used = len(videos) - len(failed)
+    if used < 2:
         reason = f"; the first: {failed[0][1]}" if failed else ""
-        raise StillmotionError(f"{len(numbers) - len(failed)} videos can be used; distances need at least 2{reason}")
-    return measured
+        raise StillmotionError(f"{used} videos can be used; distances need at least 2{reason}")
+    return measured, failed
+
+
+def _spaced(videos: Subset, i: int, frames: int) -> np.ndarray:
+    """So many evenly spaced frames of a video."""
+    video = videos.video(i)
+    if len(video) < frames:
+        raise VideoError(f"{videos.name(i)}: {len(video)} frames; {frames} are taken of each video (--frames)")
+    return video.frames(np.linspace(0, len(video) - 1, frames).round().astype(int).tolist())

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from stillmotion.data.halves import held_out
 from stillmotion.errors import StillmotionError
 
 if TYPE_CHECKING:
@@ -138,16 +139,6 @@ def sgd_ranks(
         scores = F.linear(torch.from_numpy(test_x * scale).float(), weight, bias)
         probabilities = scores.softmax(-1).mean(1).numpy()
     return Ranks(_ranks(probabilities, classes, test_y), None)
-
-
-def held_out(labels: np.ndarray, share: float, *, seed: int) -> np.ndarray:
-    """A mask of about this share of each class, by chance; a class always keeps its larger part."""
-    rng = np.random.default_rng(seed)
-    mask = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        mask[members[: min(round(share * len(members)), len(members) - 1)]] = True
-    return mask
 
 
 def _prepared(

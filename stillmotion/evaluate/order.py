@@ -9,24 +9,21 @@ Shapes: N clips, T frames, D channels.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stillmotion.config import Config
+from stillmotion.data.halves import Halves
 from stillmotion.data.played import Played
+from stillmotion.data.reading import Reading
+from stillmotion.encoders import Encoder, Features, Progress, extract
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.bootstrap import resampled_means
-from stillmotion.evaluate.encoders import load_encoder, read_spec, untrained
-from stillmotion.evaluate.features import Features, Progress, extract
 from stillmotion.evaluate.linear import linear_ranks
 from stillmotion.evaluate.order_tasks import Task, open_tasks
 from stillmotion.evaluate.retrieve import titles
-from stillmotion.evaluate.split import Fold
-from stillmotion.nn.encoder import Encoder
-from stillmotion.train.process import choose_device
 
 Part = Literal["frames", "whole", "static", "dynamic"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -56,44 +53,34 @@ class Answers:
 
 
 def order(
-    runs: Sequence[str | Path],
-    data: str = "synthetic",
+    encoders: Sequence[Encoder],
+    halves: Halves,
     *,
     pairs: str | Path | None = None,
-    frames: int | None = None,
-    untrained_too: bool = False,
-    kind: str = "auto",
-    fold: Fold = None,
-    annotations: str | None = None,
-    videos: int = 200,
-    seed: int = 0,
+    untrained: bool = False,
     out: str | Path | None = None,
-    batch: int = 16,
-    workers: int = 0,
-    device: str = "auto",
+    reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """How well linear classifiers tell the order of time from the embeddings of several encoders.
 
-    runs: encoders as `load_encoder` knows them.
-    data: videos, or "synthetic": `videos` drawn ones, in which light only grows.
-    pairs: a JSON file of opposite actions, as `pair_tasks` reads it; None tells clips from their reverses.
-    frames: of a video, evenly spaced, in place of the run's.
-    untrained_too: beside each run the network that it started from.
-    kind, fold, annotations: as for `part`; a set without a test split is parted 70/30 by `seed`.
+    encoders: each is shown as many evenly spaced frames of a video as it takes in a clip.
+    halves: "synthetic" videos are drawn as the first encoder's run draws them; without pairs, light only grows.
+    pairs: a JSON file of opposite actions, as `open_tasks` reads it; None tells clips from their reverses.
+    untrained: beside each run the network that it started from.
     out: a folder for `results.json` and `results.txt`.
     """
-    networks = _networks(runs, untrained_too, device)
-    config = next(iter(networks.values()))[1]
-    asked = open_tasks(
-        data, config.data, pairs=pairs, kind=kind, fold=fold, annotations=annotations, videos=videos, seed=seed
-    )
+    networks: dict[str, Encoder] = {}
+    for name, encoder in zip(titles(encoders), encoders, strict=True):
+        networks[name] = encoder
+        if untrained:
+            networks[f"{name}, untrained"] = encoder.untrained()
+    asked = open_tasks(halves, pairs=pairs, drawn=encoders[0].drawn)
     accuracy: dict[str, Any] = {}
     broken: dict[str, str] = {}
-    for name, (network, config) in networks.items():
-        shown = replace(config.data, frames=frames or config.data.frames, stride=1)
-        played = Played(asked.videos, frames=shown.frames, both=asked.both)
-        found = extract(network, played, shown, batch=batch, workers=workers, keep_frames=True, progress=progress)
+    for name, network in networks.items():
+        played = Played(asked.videos, frames=network.intake.frames, both=asked.both)
+        found = extract(network.shown(stride=1), played, keep_frames=True, reading=reading, progress=progress)
         broken |= dict(found.broken)
         tasks = [task for task in (t.readable(found.index) for t in asked.tasks) if task is not None]
         if not tasks:
@@ -101,13 +88,10 @@ def order(
                 f"too few videos: of {len(played)} clips {len(found.index)} can be read, and a classifier needs two "
                 "videos of each class to learn from and one to be asked"
             )
-        by_part = {part: answers(vectors(found, part), found.index, tasks, seed=seed) for part in PARTS}
-        accuracy[name] = {
-            "frames": shown.frames,
-            **{part: {"mean": a.mean(), "tasks": a.each()} for part, a in by_part.items()},
-        }
+        by_part = {part: answers(vectors(found, part), found.index, tasks, seed=halves.seed) for part in PARTS}
+        accuracy[name] = {part: {"mean": a.mean(), "tasks": a.each()} for part, a in by_part.items()}
     results = {
-        "data": str(data),
+        "data": halves.path,
         "task": "reverse" if pairs is None else "pairs",
         "split": asked.how,
         "tasks": {task.name: task.about() for task in tasks},
@@ -192,18 +176,6 @@ def write_results(results: dict[str, Any], folder: Path, lines: Sequence[str]) -
 def _line(name: str, cells: Sequence[tuple[float, float, float]], majority: float, wide: int) -> str:
     texts = [f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in cells]
     return f"{name:<{wide}}" + "".join(f"{text:>23}" for text in texts) + f"{majority:>12.3f}"
-
-
-def _networks(runs: Sequence[str | Path], untrained_too: bool, device: str) -> dict[str, tuple[Encoder, Config]]:
-    networks = {}
-    for name, run in zip(titles(runs), runs, strict=True):
-        networks[name] = load_encoder(run, device=device)
-        if untrained_too:
-            if read_spec(run).kind not in ("run", "recipe"):
-                raise StillmotionError(f"{run} was trained elsewhere, from an unknown network; leave --untrained out")
-            config = networks[name][1]
-            networks[f"{name}, untrained"] = (untrained(config).to(choose_device(device)), config)
-    return networks
 
 
 def _entry(value: float, draws: np.ndarray) -> tuple[float, float, float]:

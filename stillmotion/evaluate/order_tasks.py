@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stillmotion.config import DataConfig
+from stillmotion.data.halves import SYNTHETIC_SEEDS, Halves, held_out
 from stillmotion.data.layouts import Listing, locate, names_below
 from stillmotion.data.paths import UNKNOWN, PathSet, VideoSet
-from stillmotion.data.sets import open_dataset
-from stillmotion.data.synthetic import SyntheticSet
+from stillmotion.data.subset import Subset
+from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
+from stillmotion.data.videos import SYNTHETIC
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.linear import held_out
-from stillmotion.evaluate.split import SYNTHETIC_SEEDS, Fold, part
-from stillmotion.evaluate.subset import Subset
 
 REVERSE = "a clip / its reverse"
 Folds = list[tuple[np.ndarray, np.ndarray]]
@@ -66,34 +64,24 @@ class Tasks(NamedTuple):
     how: str
 
 
-def open_tasks(
-    data: str,
-    config: DataConfig,
-    *,
-    pairs: str | Path | None = None,
-    kind: str = "auto",
-    fold: Fold = None,
-    annotations: str | None = None,
-    videos: int = 200,
-    seed: int = 0,
-) -> Tasks:
+def open_tasks(halves: Halves, *, pairs: str | Path | None = None, drawn: SyntheticConfig | None = None) -> Tasks:
     """A task for each pair of opposite actions in a JSON file, or without one: every clip against its reverse.
 
-    data, config, kind, fold, annotations, seed: as for `part`; videos without labels are parted 70/30 by seed. A clip
-        and its reverse are on the same side of a split, and "synthetic" is then `videos` drawn ones in which light
-        only grows: others look alike in both directions.
+    halves: videos without labels are parted 70/30 by seed. A clip and its reverse are on the same side of a split, and
+        of the path "synthetic" only videos in which light grows are taken: others look alike in both directions.
     pairs: {"pairs": [{"a": "Opening [something]", "b": "Closing [something]", …}, …]}. With val_ids_a and val_ids_b a
-        pair's test videos are the files of these names below `data`, and its training videos those of train_ids_a and
-        train_ids_b; where these are left out, the former are parted 70/30 by seed. Without ids, a and b are classes
-        of the set.
+        pair's test videos are the files of these names below the path, and its training videos those of train_ids_a
+        and train_ids_b; where these are left out, the former are parted 70/30 by seed. Without ids, a and b are
+        classes of the set.
+    drawn: as for `Halves.open`.
     """
+    halves.check_given()
     listed = [] if pairs is None else read_pairs(pairs)
     if any("val_ids_a" in pair for pair in listed):
-        return _pairs_by_id(listed, Path(data), seed)
-    options: Any = {"kind": kind, "fold": fold, "annotations": annotations, "videos": videos, "seed": seed}
+        return _pairs_by_id(listed, Path(halves.path), halves.seed)
     if pairs is None:
-        return _reverses(*_any_videos(data, config, **options))
-    parted = part(data, config, **options)
+        return _reverses(*_any_videos(halves, drawn or SyntheticConfig()))
+    parted = halves.open(drawn)
     tasks = []
     for pair in listed:
         labels = _labels(pair, parted.videos.labels, parted.videos.classes)
@@ -170,20 +158,18 @@ def _plain(name: str) -> str:
     return name.replace("[", "").replace("]", "")
 
 
-def _any_videos(
-    data: str, config: DataConfig, *, kind: str, fold: Fold, annotations: str | None, videos: int, seed: int
-) -> tuple[VideoSet, Folds, str]:
+def _any_videos(halves: Halves, drawn: SyntheticConfig) -> tuple[VideoSet, Folds, str]:
     """Videos, with labels or without, the numbers of those to learn from and to ask, and how they were parted."""
-    if data == "synthetic":
-        drawn = SyntheticSet(replace(config.synthetic, videos=8 * videos, confound=()), seed=SYNTHETIC_SEEDS[0])
-        everything: VideoSet = Subset(drawn, np.flatnonzero(drawn.labels["brightness"] == 0)[:videos])
+    if halves.path == SYNTHETIC:
+        free = SyntheticSet(replace(drawn, videos=8 * halves.videos, confound=()), seed=SYNTHETIC_SEEDS[0])
+        everything: VideoSet = Subset(free, np.flatnonzero(free.labels["brightness"] == 0)[: halves.videos])
     else:
-        everything = open_dataset(data, kind=kind, annotations=annotations)
-        if any((y >= 0).any() for y in getattr(everything, "labels", {}).values()):
-            parted = part(data, config, kind=kind, fold=fold, annotations=annotations, seed=seed)
+        everything = halves.part().open()
+        if any((y >= 0).any() for y in everything.labels.values()):
+            parted = halves.open()
             return parted.videos, parted.folds, parted.how
-    mask = held_out(np.zeros(len(everything)), _TEST_SHARE, seed=seed)
-    return everything, [(np.flatnonzero(~mask), np.flatnonzero(mask))], f"videos parted 70/30 by seed {seed}"
+    mask = held_out(np.zeros(len(everything)), _TEST_SHARE, seed=halves.seed)
+    return everything, [(np.flatnonzero(~mask), np.flatnonzero(mask))], f"videos parted 70/30 by seed {halves.seed}"
 
 
 def _reverses(videos: VideoSet, folds: Folds, how: str) -> Tasks:

@@ -3,18 +3,15 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from stillmotion.data.halves import Halves
+from stillmotion.data.reading import Reading
+from stillmotion.encoders import KINDS, Encoder, Kind, Progress, extract
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.encoders import load_encoder, read_spec, untrained
-from stillmotion.evaluate.features import KINDS, Kind, Progress, extract
 from stillmotion.evaluate.linear import ProbeResult, linear_probe, sgd_probe
-from stillmotion.evaluate.split import part
-from stillmotion.nn.encoder import Encoder
-from stillmotion.train.process import choose_device
 
 __all__ = ["PRESETS", "ProbeResult", "accuracy_text", "linear_probe", "probe", "result_lines", "sgd_probe"]
 
@@ -42,48 +39,34 @@ PRESETS = {
 
 
 def probe(
-    run: str | Path,
-    data: str = "synthetic",
+    encoder: Encoder,
+    halves: Halves,
     *,
     preset: Literal["small", "k400"] = "small",
     clips: int | None = None,
     kinds: Sequence[Kind] = KINDS,
-    untrained_too: bool = False,
-    kind: str = "auto",
-    fold: int | None = None,
-    annotations: str | None = None,
-    videos: int = 800,
-    seed: int = 0,
-    batch: int = 16,
-    workers: int = 0,
-    device: str = "auto",
+    untrained: bool = False,
+    reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Linear probes of a run's frozen encoder, for every target that the videos are labelled with.
+    """Linear probes of a frozen encoder, for every target that the videos are labelled with.
 
-    run: any encoder that `load_encoder` knows; into a run folder, `probe.json` is written.
-    data: labelled videos, or "synthetic": unconfounded videos as the run's configuration draws them, `videos` to
-        train on and as many to test on, all four factors.
+    encoder: into the folder of its run, `probe.json` is written.
+    halves: labelled videos; "synthetic" ones are drawn as the encoder's run draws them and asked for all four factors.
     preset: "small", logistic regression on 4 clips; "k400", the Kinetics protocol on 10 clips, tested on 3 crops.
     clips: per video, in place of the preset's.
     kinds: of features; "both" is static ⊕ dynamic.
-    untrained_too: probe the network that the run started from beside it.
-    kind, fold, annotations: as for `open_dataset`. A set without a test split is parted 70/30 by `seed`, every class
-        alike.
+    untrained: probe the network that the run started from beside it.
     """
     if preset not in PRESETS:
         raise StillmotionError(f"there is no preset {preset!r}; choose one of {', '.join(PRESETS)}")
-    encoder, config = load_encoder(run, device=device)
     rule = PRESETS[preset] if clips is None else replace(PRESETS[preset], clips=clips)
-    parted = part(data, config.data, kind=kind, fold=fold, annotations=annotations, videos=videos, seed=seed)
+    check_one_fold(halves)
+    parted = halves.open(encoder.drawn)
     train, test = parted.halves()
-
-    spec = read_spec(run)
-    networks: dict[str, Encoder] = {"untrained" if spec.kind == "recipe" else "trained": encoder}
-    if untrained_too:
-        if spec.kind not in ("run", "recipe"):
-            raise StillmotionError(f"{run} was trained elsewhere, from an unknown network; leave --untrained out")
-        networks["untrained"] = untrained(config).to(choose_device(device))
+    networks = {"untrained" if encoder.origin.kind == "recipe" else "trained": encoder}
+    if untrained:
+        networks["untrained"] = encoder.untrained()
     accuracies: dict[str, Any] = {}
     broken: dict[str, str] = {}
     for name, network in networks.items():
@@ -91,12 +74,10 @@ def probe(
             extract(
                 network,
                 half,
-                config.data,
                 clips=rule.clips,
                 crops=rule.crops if half is test else 1,
                 full=rule.full and half is test,
-                batch=batch,
-                workers=workers,
+                reading=reading,
                 progress=progress,
             )
             for half in (train, test)
@@ -111,15 +92,15 @@ def probe(
                     train_y[target],
                     test_x.vector(of, average=False),
                     test_y[target],
-                    seed=seed,
+                    seed=halves.seed,
                 )._asdict()
                 for target in train.labels
             }
             for of in kinds
         }
     results = {
-        "run": str(run),
-        "data": str(data),
+        "run": encoder.origin.text,
+        "data": halves.path,
         "preset": preset,
         "clips": rule.clips,
         "split": parted.how,
@@ -130,9 +111,15 @@ def probe(
         "accuracy": accuracies,
         "broken": broken,
     }
-    if spec.kind == "run":
-        (Path(spec.path) / RESULTS).write_text(json.dumps(results, indent=1))
+    if encoder.folder is not None:
+        (encoder.folder / RESULTS).write_text(json.dumps(results, indent=1))
     return results
+
+
+def check_one_fold(halves: Halves) -> None:
+    """Raises where all folds are meant: a probe learns from one training half."""
+    if halves.fold == "all":
+        raise StillmotionError("fold is all, and a probe is of one; give its number (--fold 1)")
 
 
 def result_lines(results: dict[str, Any]) -> list[str]:

@@ -2,68 +2,88 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from stillmotion.data.augment import augment
 from stillmotion.data.dense import MaskSequence, PointSequence, open_masks, open_points, write_mask
+from stillmotion.data.loader import Broken
+from stillmotion.encoders import Encoder, Progress
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.encoders import load_encoder, read_spec
-from stillmotion.evaluate.features import Progress
 from stillmotion.evaluate.scores import Row, scores_for
 from stillmotion.evaluate.tracks import MaskTrack, Preset, Track, preset_for, track_masks, track_points
-from stillmotion.nn.dense import DenseEncoder, backbone_maps
-
-Kind = Literal["davis", "vip", "jhmdb", "points"]
+from stillmotion.nn.dense import DenseEncoder, frame_maps
+from stillmotion.options import DataPath, Split
 
 RESULTS = "results.json"
 _LEAST_FRAMES = 3  # the first is given, and the last of DAVIS does not count
 
 
+@dataclass(frozen=True)
+class Sequences:
+    """Videos whose first frame is labelled.
+
+    Attributes:
+        path: the set's folder as it is published; for points, videos beside <name>_keypoints.npz.
+        layout: which set it is.
+        resolution: of DAVIS, the folder under JPEGImages.
+        split: the name of DAVIS's or VIP's list, the number of JHMDB's split, or a file of its frames and joints.
+        only: these sequences.
+        frames: only the first so many of each sequence.
+    """
+
+    path: DataPath = ""
+    layout: Literal["davis", "vip", "jhmdb", "points"] = "davis"
+    resolution: str = "480p"
+    split: Split = None
+    only: tuple[str, ...] = ()
+    frames: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", str(self.path))
+        if self.frames is not None and self.frames < _LEAST_FRAMES:
+            raise StillmotionError(f"{self.frames} frames asked for; raise --frames to at least {_LEAST_FRAMES}")
+
+    def open(self) -> tuple[list[MaskSequence | PointSequence], Broken]:
+        """The sequences, and the reason for each that cannot be opened; without a split, val or JHMDB's first."""
+        if not self.path:
+            raise StillmotionError("no sequences given; add --data FOLDER of a published set")
+        if self.layout == "davis" or self.layout == "vip":
+            masked, broken = open_masks(
+                self.layout, self.path, resolution=self.resolution, split=self.split or "val", only=self.only
+            )
+            return list(masked), broken
+        pointed, broken = open_points(self.layout, self.path, split=self.split or "1", only=self.only)
+        return list(pointed), broken
+
+
 def propagate(
-    encoder: str | DenseEncoder,
-    data: str | Path,
+    encoder: Encoder | DenseEncoder,
+    sequences: Sequences,
     out: str | Path,
     *,
-    kind: Kind = "davis",
     preset: str | Preset = "image-to-video",
-    layer: int | None = None,
     size: tuple[int, int] | None = None,
-    resolution: str = "480p",
-    split: str | None = None,
-    only: Sequence[str] = (),
-    frames: int | None = None,
-    device: str = "auto",
     progress: Progress | None = None,
     watch: Callable[[Track], object] | None = None,
 ) -> dict[str, Any]:
     """Propagates every sequence of a set; writes masks/<sequence>/*.png or points/<sequence>.npz, and results.json.
 
-    encoder: what `load_encoder` takes, or a network of one's own. layer: as in `dense_encoder`.
-    kind, resolution, split, only: as in `open_masks` and `open_points`; without a split, val or JHMDB's first.
+    encoder: its feature maps are matched; or a network of one's own.
     preset: a name of PRESETS, or one's own. size: height and width of frames, in place of the preset's.
-    frames: only the first so many of each sequence.
     progress: called with the number of frames done and of all.
     watch: called with each track, to draw it.
     """
-    rule = preset_for(preset, kind) if isinstance(preset, str) else preset
-    if frames is not None and frames < _LEAST_FRAMES:
-        raise StillmotionError(f"{frames} frames asked for; raise --frames to at least {_LEAST_FRAMES}")
-    sequences: list[MaskSequence | PointSequence] = []
-    if kind == "davis" or kind == "vip":
-        masked, broken = open_masks(kind, data, resolution=resolution, split=split or "val", only=only)
-        sequences += masked
-    else:
-        pointed, broken = open_points(kind, data, split=split or "1", only=only)
-        sequences += pointed
-    network = encoder if isinstance(encoder, DenseEncoder) else dense_encoder(encoder, layer=layer, device=device)
+    layout = sequences.layout
+    rule = preset_for(preset, layout) if isinstance(preset, str) else preset
+    opened, broken = sequences.open()
+    network = dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
     folder = _new_folder(out)
-    lengths = [min(len(s.video), frames or len(s.video)) for s in sequences]
-    scores, rows = scores_for(kind), dict[str, Row]()
+    lengths = [min(len(s.video), sequences.frames or len(s.video)) for s in opened]
+    scores, rows = scores_for(layout), dict[str, Row]()
     started, done = time.perf_counter(), 0
 
     def count() -> None:
@@ -72,7 +92,7 @@ def propagate(
         if progress is not None:
             progress(done, sum(lengths))
 
-    for sequence, length in zip(sequences, lengths, strict=True):
+    for sequence, length in zip(opened, lengths, strict=True):
         before = done
         try:
             if length < _LEAST_FRAMES:
@@ -93,11 +113,10 @@ def propagate(
     if not rows:
         raise StillmotionError(f"none of the {len(broken)} sequences can be used; the first: {broken[0][1]}")
     results = {
-        "encoder": encoder if isinstance(encoder, str) else "own",
-        "layer": layer,
-        "data": str(data),
-        "set": kind,
-        "resolution": resolution if kind == "davis" else None,
+        "encoder": encoder.origin.text if isinstance(encoder, Encoder) else "own",
+        "data": sequences.path,
+        "set": layout,
+        "resolution": sequences.resolution if layout == "davis" else None,
         "preset": preset if isinstance(preset, str) else "own",
         "settings": asdict(rule if size is None else replace(rule, size=size)),
         "columns": scores.columns,
@@ -111,27 +130,18 @@ def propagate(
     return results
 
 
-def dense_encoder(encoder: str | Path, *, layer: int | None = None, device: str = "cpu") -> DenseEncoder:
-    """The feature maps of what `load_encoder` takes, shown as many frames at a time as it was trained with.
-
-    layer: of a transformers model the block after which tokens are taken, of a backbone the stage; None is the last.
-    """
-    text = str(encoder)
-    foreign = read_spec(text).kind == "transformers"
-    if foreign and layer is not None:
-        text += ("," if "@" in text and not Path(text).exists() else "@") + f"layer={layer}"
-    network, config = load_encoder(text, device=device)
-    backbone = network.backbone
-    preset = augment(config.data.augment, size=config.data.size)
+def dense_encoder(encoder: Encoder) -> DenseEncoder:
+    """An encoder's feature maps, shown as many frames at a time as it was trained with."""
+    backbone, intake = encoder.backbone, encoder.intake
     step = backbone.frames_step
     return DenseEncoder(
-        backbone_maps(backbone, layer=None if foreign else layer),
-        mean=preset.mean,
-        std=preset.std,
-        frames=max(backbone.least_frames, -(-config.data.frames // step) * step),
+        frame_maps(encoder.maps),
+        mean=intake.normalisation.mean,
+        std=intake.normalisation.std,
+        frames=max(backbone.least_frames, -(-intake.frames // step) * step),
         step=backbone.size_step,
         least=backbone.least_size,
-        device=next(backbone.parameters()).device,
+        device=encoder.device,
     )
 
 

@@ -4,7 +4,7 @@ Shapes: q queries, r references, k nearest, D channels.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,12 +12,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
+from stillmotion.data.halves import Halves, Parted
+from stillmotion.data.reading import Reading
+from stillmotion.encoders import Encoder, Kind, Progress
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.cache import Library, cached_features
-from stillmotion.evaluate.encoders import load_encoder, read_spec
-from stillmotion.evaluate.features import Kind, Progress
 from stillmotion.evaluate.index import Search, open_index
-from stillmotion.evaluate.split import Fold, Parted, part
 from stillmotion.functional.search import average_precision, top_k
 
 RESULTS = "retrieve.json"
@@ -125,73 +125,73 @@ def rounds(
 
 
 def retrieve(
-    runs: Sequence[str | Path],
-    data: str = "synthetic",
+    encoders: Sequence[Encoder],
+    halves: Halves,
     *,
     protocol: Protocol = "split",
     among: Among = "test",
     clips: int = 10,
-    frames: int | None = None,
     kinds: Sequence[Kind] = KINDS,
-    kind: str = "auto",
-    fold: Fold = None,
-    annotations: str | None = None,
-    videos: int = 800,
-    seed: int = 0,
     cache: str | Path | None = None,
     index: str | Path | None = None,
-    batch: int = 16,
-    workers: int = 0,
-    device: str = "auto",
+    reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """R@1, R@5, R@10 and mAP of several encoders, by whole, static and dynamic embedding and by both halves.
 
-    runs: encoders as `load_encoder` knows them; into a run's folder its `retrieve.json` is written.
-    data, kind, annotations, videos, seed: as for `part`. fold: "all" asks the queries of every fold.
-    protocol, among: as for `ask`. clips, frames, cache: as for `cached_features`.
+    encoders: into the folder of a run its `retrieve.json` is written.
+    halves: with the fold "all", the queries of every fold are asked.
+    protocol, among: as for `ask`. clips, cache: as for `cached_features`.
     index: a file for FAISS's index of the references, made or reused; one is written for each kind of embedding.
     """
-    for value, choices in ((protocol, get_args(Protocol)), (among, get_args(Among))):
-        if value not in choices:
-            raise StillmotionError(f"there is no {value!r}; choose one of {', '.join(choices)}")
-    if index is not None and (len(runs) > 1 or fold == "all"):
+    check_choice(protocol, get_args(Protocol))
+    check_choice(among, get_args(Among))
+    if index is not None and (len(encoders) > 1 or halves.fold == "all"):
         raise StillmotionError("an index holds one encoder's videos of one fold; give one run and one --fold")
     results: dict[str, Any] = {}
-    for name, run in zip(titles(runs), runs, strict=True):
-        config = load_encoder(run)[1]
-        parted = part(data, config.data, kind=kind, fold=fold, annotations=annotations, videos=videos, seed=seed)
-        library = cached_features(
-            run,
-            parted.videos,
-            clips=clips,
-            frames=frames,
-            cache=cache,
-            batch=batch,
-            workers=workers,
-            device=device,
-            progress=progress,
-        )
+    each = libraries(encoders, halves, clips=clips, cache=cache, reading=reading, progress=progress)
+    for title, encoder, parted, library in each:
         asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index) for k in kinds}
         turns = rounds(library, parted, protocol=protocol, among=among)
         found = {
-            "run": str(run),
-            "data": str(data),
+            "run": encoder.origin.text,
+            "data": halves.path,
             "protocol": protocol if protocol == "split" else f"{protocol}, {among} videos",
             "split": parted.how,
             "clips": clips,
-            "frames": frames or config.data.frames,
+            "frames": encoder.intake.frames,
             "queries": sum(len(queries) for queries, _ in turns),
             "references": sorted({len(rows) - (protocol == "leave-one-out") for _, rows in turns}),
             "scores": {k: {t: a.scores() for t, a in by.items()} for k, by in asked.items()},
             "chance": {t: a.chances() for t, a in next(iter(asked.values())).items()},
             "broken": dict(library.features.broken),
         }
-        spec = read_spec(run)
-        if spec.kind == "run":
-            (Path(spec.path) / RESULTS).write_text(json.dumps(found, indent=1))
-        results[name] = found | {"reused": library.reused}
+        if encoder.folder is not None:
+            (encoder.folder / RESULTS).write_text(json.dumps(found, indent=1))
+        results[title] = found | {"reused": library.reused}
     return results
+
+
+def libraries(
+    encoders: Sequence[Encoder],
+    halves: Halves,
+    *,
+    clips: int,
+    cache: str | Path | None,
+    reading: Reading | None,
+    progress: Progress | None,
+) -> Iterator[tuple[str, Encoder, Parted, Library]]:
+    """Encoders one after the other: what each is called, the videos, and its features as `cached_features` has them."""
+    for title, encoder in zip(titles(encoders), encoders, strict=True):
+        parted = halves.open(encoder.drawn)
+        found = cached_features(encoder, parted.videos, clips=clips, cache=cache, reading=reading, progress=progress)
+        yield title, encoder, parted, found
+
+
+def check_choice(value: str, choices: Sequence[str]) -> None:
+    """Raises where a value is none of the choices."""
+    if value not in choices:
+        raise StillmotionError(f"there is no {value!r}; choose one of {', '.join(choices)}")
 
 
 def result_lines(results: dict[str, Any]) -> list[str]:
@@ -217,12 +217,13 @@ def result_lines(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def titles(runs: Sequence[str | Path]) -> list[str]:
-    """A short name for each encoder: the end of its path, or the whole where two ends are alike."""
-    if not runs:
+def titles(encoders: Sequence[Encoder]) -> list[str]:
+    """A short name for each encoder: the end of its text, or the whole where two ends are alike."""
+    if not encoders:
         raise StillmotionError("no encoder given; name a run folder or a recipe")
-    ends = [Path(run).name for run in runs]
-    names = [end if ends.count(end) == 1 else str(run) for end, run in zip(ends, runs, strict=True)]
+    ends = [encoder.name for encoder in encoders]
+    texts = [encoder.origin.text or encoder.name for encoder in encoders]
+    names = [end if ends.count(end) == 1 else text for end, text in zip(ends, texts, strict=True)]
     if len(set(names)) < len(names):
         raise StillmotionError(f"{max(names, key=names.count)} is given twice; name each encoder once")
     return names

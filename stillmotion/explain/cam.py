@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError
-from stillmotion.nn.encoder import Embedding, Encoder
+from stillmotion.nn.split import Embedding
 
 Part = Literal["whole", "static", "dynamic"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -48,7 +49,7 @@ def saliency_tube(encoder: Encoder, clip: Tensor, weights: Tensor) -> Tensor:
 
 def last_map(encoder: Encoder, clip: Tensor) -> Tensor:
     """The last feature map (D, T', H', W') of a clip (3, T, H, W), whose mean over space is what is embedded."""
-    clips = clip[None].to(next(encoder.parameters()).device)
+    clips = clip[None].to(encoder.device)
     with torch.no_grad():
         features = encoder.backbone.feature_map(clips).float()
         pooled = encoder.backbone(clips).float()
@@ -65,7 +66,7 @@ def grad_cam_of_map(encoder: Encoder, features: Tensor, target: Target) -> Tenso
     """Grad-CAM (T', H', W') at the size of the last feature map (D, T', H', W')."""
     features = features.detach().requires_grad_()
     with torch.enable_grad():
-        score = target(encoder.embed(features.mean((2, 3)).T[None]))
+        score = target(encoder.parts(features.mean((2, 3)).T[None]))
         (gradient,) = torch.autograd.grad(score.sum(), features)
     weights = gradient.mean((2, 3), keepdim=True)
     return (weights * features).sum(0).relu().detach()

@@ -4,7 +4,7 @@ Shapes: T frames of H×W pixels, T' time steps, D channels.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import cv2
@@ -13,17 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillmotion.config import DataConfig
-from stillmotion.data.augment import CenterCrops, augment
 from stillmotion.data.clips import read_clips, uniform_clips
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.video import Video
-from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.features import extract, short_side
+from stillmotion.encoders import Encoder, extract
+from stillmotion.encoders.features import centre_crops, short_side
+from stillmotion.errors import VideoError
 from stillmotion.explain.cam import PARTS, Part, enlarged, grad_cam_of_map, last_map, similarity, tube_of_map
 from stillmotion.explain.modes import Modes, modes
 from stillmotion.explain.spectrum import temporal_similarity
-from stillmotion.nn.encoder import Embedding, Encoder
+from stillmotion.nn.intake import Intake
+from stillmotion.nn.split import Embedding
 
 Kind = Literal["grad-cam", "tubes"]
 Reference = Mapping[Part, Tensor]  # a direction (D,) for each part of the embedding
@@ -50,7 +50,6 @@ class Inside:
 def look_inside(
     encoder: Encoder,
     video: Video,
-    data: DataConfig,
     *,
     name: str = "video",
     reference: Reference | None = None,
@@ -58,18 +57,17 @@ def look_inside(
 ) -> Inside:
     """Look at the middle clip of a video.
 
-    data: its frames, stride and size make a clip, its augmentation says how frames are normalised.
     name: what errors call the video.
     reference: what similarity is to; None is the first clip of the same video.
     tubes: saliency tubes too.
     """
-    numbers = middle_clip(len(video), data, name=name, second=reference is None)
-    clips = _prepared(video, numbers, data)
+    numbers = middle_clip(len(video), encoder.intake, name=name, second=reference is None)
+    clips = _prepared(video, numbers, encoder.intake)
     if reference is None:
         reference = directions(_embedding(encoder, clips[1:]))
     targets = {part: similarity(part, reference[part]) for part in PARTS}
     features = last_map(encoder, clips[0])
-    found = encoder.embed(features.mean((2, 3)).T[None])
+    found = encoder.parts(features.mean((2, 3)).T[None])
     frames = found.frames.cpu().double().numpy()
     small: dict[Kind, dict[Part, Tensor]] = {
         "grad-cam": {part: grad_cam_of_map(encoder, features, target) for part, target in targets.items()}
@@ -88,27 +86,27 @@ def look_inside(
     )
 
 
-def middle_clip(length: int, data: DataConfig, *, name: str, second: bool) -> np.ndarray:
+def middle_clip(length: int, intake: Intake, *, name: str, second: bool) -> np.ndarray:
     """The frame numbers of a video's middle clip, and of its first clip if a second one is wanted: (1 or 2, T)."""
-    span = (data.frames - 1) * data.stride + 1
+    span = (intake.frames - 1) * intake.stride + 1
     if length < span + second:
-        clip = f"a clip of {data.frames} frames at stride {data.stride} spans {span}"
+        clip = f"a clip of {intake.frames} frames at stride {intake.stride} spans {span}"
         more = ", and the clip that it is compared with begins earlier" if length == span else ""
         mend = "lower --stride or --frames" + (", or give --against or --class-mean" if length == span else "")
         raise VideoError(f"{name}: {length} frames; {clip}{more} ({mend})")
-    middle = uniform_clips(length, frames=data.frames, stride=data.stride, clips=1)
+    middle = uniform_clips(length, frames=intake.frames, stride=intake.stride, clips=1)
     return np.concatenate([middle, middle - middle[0, 0]]) if second else middle
 
 
-def reference_of_video(encoder: Encoder, video: Video, data: DataConfig, *, name: str) -> dict[Part, Tensor]:
+def reference_of_video(encoder: Encoder, video: Video, *, name: str) -> dict[Part, Tensor]:
     """The directions of the middle clip of another video."""
-    numbers = middle_clip(len(video), data, name=name, second=False)
-    return directions(_embedding(encoder, _prepared(video, numbers, data)))
+    numbers = middle_clip(len(video), encoder.intake, name=name, second=False)
+    return directions(_embedding(encoder, _prepared(video, numbers, encoder.intake)))
 
 
-def reference_of_class(encoder: Encoder, videos: VideoSet, data: DataConfig) -> tuple[dict[Part, Tensor], int]:
+def reference_of_class(encoder: Encoder, videos: VideoSet) -> tuple[dict[Part, Tensor], int]:
     """The mean directions over the videos of a set, and how many of them could be read."""
-    found = extract(encoder, videos, data)
+    found = extract(encoder, videos)
     whole, static, dynamic = (torch.from_numpy(x[:, 0]) for x in (found.whole, found.static, found.dynamic))
     return directions(Embedding(whole, static, dynamic, whole[:, None])), len(found.index)
 
@@ -118,9 +116,9 @@ def directions(found: Embedding) -> dict[Part, Tensor]:
     return {part: F.normalize(F.normalize(getattr(found, part), dim=-1).mean(0), dim=-1) for part in PARTS}
 
 
-def squares(video: Video, numbers: Sequence[int], data: DataConfig, *, side: int) -> np.ndarray:
+def squares(video: Video, numbers: Sequence[int], intake: Intake, *, side: int) -> np.ndarray:
     """What the encoder sees of these frames, at the video's own sharpness: uint8 (len(numbers), side, side, 3)."""
-    share = data.size / short_side(data.size)
+    share = intake.size / short_side(intake.size)
     parts = []
     for start in range(0, len(numbers), _AT_ONCE):
         for frame in video.frames(list(numbers[start : start + _AT_ONCE])):
@@ -131,20 +129,11 @@ def squares(video: Video, numbers: Sequence[int], data: DataConfig, *, side: int
     return np.stack(parts)
 
 
-def with_clips(data: DataConfig, *, frames: int | None, stride: int | None, size: int | None) -> DataConfig:
-    """The same data in clips of another length, stride or size, where they are given."""
-    for name, value in {"frames": frames, "stride": stride, "size": size}.items():
-        if value is not None and value < 1:
-            raise StillmotionError(f"{name} is {value}; it must be at least 1")
-    return replace(data, frames=frames or data.frames, stride=stride or data.stride, size=size or data.size)
-
-
-def _prepared(video: Video, numbers: np.ndarray, data: DataConfig) -> Tensor:
-    preset = augment(data.augment, size=data.size)
-    crop = CenterCrops(data.size, short_side(data.size), 1, preset.mean, preset.std)
+def _prepared(video: Video, numbers: np.ndarray, intake: Intake) -> Tensor:
+    crop = centre_crops(intake)
     return torch.cat([crop(clip) for clip in read_clips(video, numbers)])
 
 
 def _embedding(encoder: Encoder, clips: Tensor) -> Embedding:
     with torch.inference_mode():
-        return encoder(clips.to(next(encoder.parameters()).device))
+        return encoder(clips.to(encoder.device))

@@ -25,6 +25,10 @@ def info_nce(
     anchors: (a, m) and candidates: (c, m), any scale: similarity is cosine.
     positive: (a, c) bool; a candidate that must not count (the anchor itself) is True in `ignore`.
     Returns the mean loss over anchors; each must have a positive.
+
+    >>> z, same = torch.eye(4), torch.eye(4, dtype=torch.bool)
+    >>> print(f"{info_nce(z, z, same, temperature=1.0):.2f}")  # log(e + 3) - 1
+    0.74
     """
     logits = F.normalize(anchors, dim=-1) @ F.normalize(candidates, dim=-1).mT / temperature
     if ignore is not None:
@@ -33,7 +37,12 @@ def info_nce(
 
 
 def simclr_loss(z: Tensor, *, temperature: float = 0.1) -> Tensor:
-    """Every other clip of the same video is a positive, every clip of any other video a negative (Eq. 1–2)."""
+    """Every other clip of the same video is a positive, every clip of any other video a negative (Eq. 1–2).
+
+    >>> videos = torch.eye(4)[:, None].expand(4, 2, 4)  # 4 videos with 2 equal clips each
+    >>> print(f"{simclr_loss(videos, temperature=1.0):.2f}")  # log(e + 6) - 1
+    1.17
+    """
     b, v = check_views(z).shape[:2]
     candidates = gather(z.flatten(0, 1))
     own = torch.arange(b * v, device=z.device) + rank() * b * v
@@ -47,6 +56,10 @@ def two_sided_loss(z: Tensor, *, temperature: float = 0.1) -> Tensor:
     """Each clip finds its video among the clips of one other view, and these find theirs (ViDiDi, Eq. 1).
 
     The mean over ordered pairs of views. Unlike in `simclr_loss`, clips of an anchor's own view are no negatives.
+
+    >>> videos = torch.eye(4)[:, None].expand(4, 2, 4)  # 4 videos with 2 equal clips each
+    >>> print(f"{two_sided_loss(videos, temperature=1.0):.2f}")  # log(e + 3) - 1
+    0.74
     """
     b, v = check_views(z).shape[:2]
     candidates = gather(z)
@@ -61,6 +74,10 @@ def moco_loss(z: Tensor, keys: Tensor, queue: Tensor, *, temperature: float = 0.
     """Positives are the momentum encoder's keys of the video's other clips, negatives the queue (Eq. 1, 3).
 
     keys: (b, v, m) without gradient; queue: (q, m).
+
+    >>> videos, queue = torch.eye(8)[:4, None].expand(4, 2, 8), torch.eye(8)[4:]
+    >>> print(f"{moco_loss(videos, videos, queue, temperature=1.0):.2f}")  # log(e + 4) - 1
+    0.90
     """
     v = check_views(z).shape[1]
     z, keys = F.normalize(z, dim=-1), F.normalize(keys, dim=-1)
@@ -72,7 +89,12 @@ def moco_loss(z: Tensor, keys: Tensor, queue: Tensor, *, temperature: float = 0.
 
 
 def byol_loss(predicted: Tensor, targets: Tensor) -> Tensor:
-    """One minus the cosine between each predicted clip and the targets of the video's other clips (Eq. 4)."""
+    """One minus the cosine between each predicted clip and the targets of the video's other clips (Eq. 4).
+
+    >>> predicted, targets = torch.ones(4, 2, 8), torch.full((4, 2, 8), 3.0)
+    >>> print(f"{byol_loss(predicted, -targets):.2f}")
+    2.00
+    """
     v = check_views(predicted).shape[1]
     cosine = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).mT
     others = ~torch.eye(v, dtype=torch.bool, device=predicted.device)
@@ -84,6 +106,10 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
     """Soft assignments of n samples to k prototypes with equal use of every prototype; rows sum to 1 (SwAV).
 
     scores: (n, k) of this rank; the balance is over the samples of all ranks. Computed in log space: no overflow.
+
+    >>> scores = torch.tensor([[0.9, 0.8], [0.9, 0.1]])  # both prefer prototype 0
+    >>> sinkhorn(scores).argmax(1)
+    tensor([1, 0])
     """
     logits = gather_values(scores.float()) / epsilon
     n = len(scores)
@@ -97,6 +123,10 @@ def swav_loss(scores: Tensor, *, temperature: float = 0.1, epsilon: float = 0.05
     """Each clip predicts the prototype assignments of the video's other clips.
 
     scores: (b, v, k), cosines between embeddings and prototypes.
+
+    >>> scores = torch.eye(4)[:, None].expand(4, 2, 4)  # each video has a prototype of its own
+    >>> print(f"{swav_loss(scores, temperature=1.0):.2f}")  # log(e + 3) - 1
+    0.74
     """
     v = check_views(scores).shape[1]
     codes = torch.stack([sinkhorn(scores[:, j], epsilon=epsilon, iterations=iterations) for j in range(v)], 1)
@@ -110,6 +140,10 @@ def vicreg_loss(z: Tensor, *, invariance: float = 25.0, variance: float = 25.0, 
 
     As in VICReg's own code, the squared distance of Eq. 3 is a mean over channels, not their sum. The variance and
     covariance of a view are taken over the videos of all ranks.
+
+    >>> collapsed = torch.ones(4, 2, 8)  # nothing varies: all that is left is the variance term of two views
+    >>> print(f"{vicreg_loss(collapsed):.1f}")  # 2 · 25 · (1 - √1e-4)
+    49.5
     """
     v = check_views(z).shape[1]
     joined = gather(z)

@@ -3,18 +3,18 @@
 Under a split the predictor stands behind it, one for each component.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from torch import Tensor
 
 from stillmotion.functional.contrast import byol_loss
-from stillmotion.methods.objective import Objective
+from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.nn.heads import MLP
 
 
 @dataclass(frozen=True)
-class BYOLConfig:
+class BYOLConfig(ObjectiveConfig):
     """V-BYOL.
 
     Attributes:
@@ -23,11 +23,15 @@ class BYOLConfig:
     """
 
     name: ClassVar[str] = "byol"
+    title: ClassVar[str] = "BYOL"
     momentum: float = 0.996
     hidden: int = 4096
 
     def build(self, width: int) -> "BYOL":
         return BYOL(width, self)
+
+    def small(self) -> Self:
+        return replace(self, hidden=64)
 
 
 class BYOL(Objective):
@@ -35,6 +39,7 @@ class BYOL(Objective):
 
     def __init__(self, width: int, config: BYOLConfig) -> None:
         super().__init__()
+        self.momentum = config.momentum
         self.predictor = MLP(width, width, hidden=config.hidden, layers=2, norm=True)
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:

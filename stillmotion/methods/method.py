@@ -8,27 +8,22 @@ import copy
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from tyro.conf import arg
 
 from stillmotion.distributed import broadcast_, gather_values, rank, world
 from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
-from stillmotion.methods.byol import BYOLConfig
-from stillmotion.methods.moco import MoCoConfig
-from stillmotion.methods.objective import Objective
+from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
-from stillmotion.methods.swav import SwAVConfig
-from stillmotion.methods.vicreg import VICRegConfig
 from stillmotion.methods.views import ViewsConfig
-from stillmotion.nn.backbones import create_backbone, strict_time
-from stillmotion.nn.encoder import SplitConfig
+from stillmotion.nn.backbones import backbone_names, create_backbone, strict_time
 from stillmotion.nn.heads import MLP
-
-AnyObjective = SimCLRConfig | MoCoConfig | BYOLConfig | SwAVConfig | VICRegConfig
+from stillmotion.nn.split import SplitConfig
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        backbone: slow_r50, r3d_18, r2plus1d_18, mc3_18, s3d, s3d_g, c3d, i3d, vit_b, small_resnet3d or small_vit.
+        backbone: by its name.
         channels: of small_resnet3d's stages; empty takes its own.
         weights: a file to start the backbone from.
         width: M, channels of the embedding.
@@ -45,7 +40,7 @@ class ModelConfig:
         norm: batch norm in the projection head.
     """
 
-    backbone: str = "slow_r50"
+    backbone: Annotated[str, arg(help=f"one of {', '.join(backbone_names())}.")] = "slow_r50"
     channels: tuple[int, ...] = ()
     weights: str | None = None
     width: int = 128
@@ -88,7 +83,7 @@ class MethodConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
-    objective: AnyObjective = field(default_factory=SimCLRConfig)
+    objective: ObjectiveConfig = field(default_factory=SimCLRConfig)
 
 
 class Network(nn.Module):
@@ -184,14 +179,14 @@ class Method(nn.Module):
 
     @torch.no_grad()
     def _keys(self, clips: Tensor) -> dict[str, Tensor]:
-        """The momentum encoder's embeddings. For MoCo on several ranks each rank embeds a random share of all clips.
+        """The momentum encoder's embeddings. If the objective shuffles, each of several ranks embeds a random share.
 
         That is the shuffled batch norm of He et al.: a rank's statistics must not tell which keys are its own.
         """
         if self.target is None:
             return {}
         inputs = clips.flatten(0, 1)
-        if not (isinstance(self.config.objective, MoCoConfig) and world() > 1):
+        if not (self.config.objective.shuffles and world() > 1):
             return self._components(self.target, self.target.backbone(inputs), clips.shape[1])
         everyone = gather_values(inputs)
         order = torch.randperm(len(everyone), device=clips.device)
@@ -214,9 +209,9 @@ class Method(nn.Module):
         for batch in keys:
             for name, z in batch.items():
                 self._objective(name).commit(z)
-        objective = self.config.objective
-        if self.target is not None and isinstance(objective, MoCoConfig | BYOLConfig):
-            momentum = 1 - (1 - objective.momentum) * (math.cos(math.pi * progress) + 1) / 2
+        if self.target is not None:
+            start = self._objective(next(iter(self.objectives))).momentum
+            momentum = 1 - (1 - start) * (math.cos(math.pi * progress) + 1) / 2
             for slow, fast in zip(self.target.parameters(), self.online.parameters(), strict=True):
                 slow.lerp_(fast, 1 - momentum)
 

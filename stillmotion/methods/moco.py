@@ -3,8 +3,8 @@
 Each component has its own objective and so its own queue.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from stillmotion.distributed import gather_values
 from stillmotion.functional.contrast import moco_loss
-from stillmotion.methods.objective import Objective
+from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 
 @dataclass(frozen=True)
-class MoCoConfig:
+class MoCoConfig(ObjectiveConfig):
     """V-MoCo.
 
     Attributes:
@@ -26,12 +26,17 @@ class MoCoConfig:
     """
 
     name: ClassVar[str] = "moco"
+    title: ClassVar[str] = "MoCo"
+    shuffles: ClassVar[bool] = True
     temperature: float = 0.1
     queue: int = 65536
     momentum: float = 0.994
 
     def build(self, width: int) -> "MoCo":
         return MoCo(width, self)
+
+    def small(self) -> Self:
+        return replace(self, queue=128)
 
 
 class MoCo(Objective):
@@ -42,6 +47,7 @@ class MoCo(Objective):
     def __init__(self, width: int, config: MoCoConfig) -> None:
         super().__init__()
         self.config = config
+        self.momentum = config.momentum
         self.register_buffer("queue", F.normalize(torch.randn(config.queue, width), dim=1))
         self.register_buffer("position", torch.zeros((), dtype=torch.long))
 

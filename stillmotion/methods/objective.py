@@ -1,6 +1,10 @@
-"""What every objective is: a loss on the embeddings of one component, and the state it keeps between steps."""
+"""What every objective is: a loss on the embeddings of one component, and the state it keeps between steps.
 
-from typing import ClassVar
+An objective is added by a subclass of each class below and a row of `methods/objectives.py`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -9,10 +13,12 @@ class Objective(nn.Module):
     """A loss on embeddings z (b, v, m) of one component: the whole, the static half or the dynamic half.
 
     uses_target: whether it needs `keys`, the momentum encoder's embeddings of the same clips.
+    momentum: of the momentum encoder at the start; it ends at 1 by a cosine, and 1 leaves the encoder as it is.
     `forward` changes nothing; what moves between steps moves in `commit`, once per step.
     """
 
     uses_target: ClassVar[bool] = False
+    momentum: float = 1.0
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         raise NotImplementedError
@@ -23,3 +29,24 @@ class Objective(nn.Module):
     def frozen(self, epoch: int) -> tuple[str, ...]:
         """Names of its parameters that do not learn in this epoch."""
         return ()
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """An objective and its constants: the fields of a subclass.
+
+    name: what options and config.json call it. title: what a report calls it.
+    shuffles: key clips are embedded in random shares of the ranks, and batch norms stay each rank's own.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    shuffles: ClassVar[bool] = False
+
+    def build(self, width: int) -> Objective:
+        """The objective for embeddings of this width."""
+        raise NotImplementedError
+
+    def small(self) -> Self:
+        """The same with its state shrunk, for a debug twin."""
+        return self

@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from stillmotion.functional.contrast import simclr_loss, two_sided_loss
-from stillmotion.methods.objective import Objective
+from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 
 @dataclass(frozen=True)
-class SimCLRConfig:
+class SimCLRConfig(ObjectiveConfig):
     """V-SimCLR.
 
     Attributes:
@@ -22,6 +22,7 @@ class SimCLRConfig:
     """
 
     name: ClassVar[str] = "simclr"
+    title: ClassVar[str] = "SimCLR's InfoNCE"
     temperature: float = 0.1
     negatives: Literal["all", "side"] = "all"
 

@@ -3,18 +3,18 @@
 Under a split each component has its own prototypes.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stillmotion.functional.contrast import swav_loss
-from stillmotion.methods.objective import Objective
+from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 
 @dataclass(frozen=True)
-class SwAVConfig:
+class SwAVConfig(ObjectiveConfig):
     """V-SwAV.
 
     Attributes:
@@ -26,6 +26,7 @@ class SwAVConfig:
     """
 
     name: ClassVar[str] = "swav"
+    title: ClassVar[str] = "SwAV"
     temperature: float = 0.1
     prototypes: int = 1000
     epsilon: float = 0.05
@@ -34,6 +35,9 @@ class SwAVConfig:
 
     def build(self, width: int) -> "SwAV":
         return SwAV(width, self)
+
+    def small(self) -> Self:
+        return replace(self, prototypes=32)
 
 
 class SwAV(Objective):

@@ -6,11 +6,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from stillmotion.functional.contrast import vicreg_loss
-from stillmotion.methods.objective import Objective
+from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 
 @dataclass(frozen=True)
-class VICRegConfig:
+class VICRegConfig(ObjectiveConfig):
     """VICReg. Under a split, frames must keep their scale (--method.split.no-normalize).
 
     Attributes:
@@ -20,6 +20,7 @@ class VICRegConfig:
     """
 
     name: ClassVar[str] = "vicreg"
+    title: ClassVar[str] = "VICReg"
     invariance: float = 25.0
     variance: float = 25.0
     covariance: float = 1.0

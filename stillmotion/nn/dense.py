@@ -63,32 +63,34 @@ class DenseEncoder:
             yield from self(read(numbers))[start - first : min(self.frames, length - first)]
 
 
-def backbone_maps(backbone: Backbone, *, layer: int | None = None) -> Maps:
-    """A backbone's feature map at each frame; a time step that stands for several frames is repeated.
+def frame_maps(maps: Maps) -> Maps:
+    """From clips (1, 3, T, H, W) to (1, T', h, w, D): the map at each of T frames (T, 3, H, W), (T, h, w, D).
+
+    A time step that stands for several frames is repeated.
+    """
+
+    def of_frames(frames: Tensor) -> Tensor:
+        found = maps(frames.transpose(0, 1)[None])[0]
+        return found[torch.arange(len(frames), device=found.device) * len(found) // len(frames)]
+
+    return of_frames
+
+
+def stage_map(backbone: Backbone, clips: Tensor, layer: int | None = None) -> Tensor:
+    """A backbone's feature map of clips (b, 3, T, H, W), as (b, T', h, w, D).
 
     layer: the number of stages after which the map is taken, from 1; None is all.
     """
     stages = len(backbone.stages)
     if layer is not None and not 1 <= layer <= stages:
         raise StillmotionError(f"layer is {layer}; this network has {stages} stages: choose 1 to {stages}")
-
-    def maps(frames: Tensor) -> Tensor:
-        clip = frames.transpose(0, 1)[None]
-        if layer is None or layer == stages:
-            found = backbone.feature_map(clip)[0].movedim(0, -1)
-        else:
-            found = _after(backbone, clip, backbone.stages[layer - 1][-1])
-        return found[torch.arange(len(frames), device=found.device) * len(found) // len(frames)]
-
-    return maps
-
-
-def _after(backbone: Backbone, clip: Tensor, name: str) -> Tensor:
-    """What the part of this name makes of the clip, (T', h, w, D)."""
+    if layer is None or layer == stages:
+        return backbone.feature_map(clips).movedim(1, -1)
     kept: list[Tensor] = []
-    handle = backbone.get_submodule(name).register_forward_hook(lambda part, given, found: kept.append(found))
+    part = backbone.get_submodule(backbone.stages[layer - 1][-1])
+    handle = part.register_forward_hook(lambda part, given, found: kept.append(found))
     try:
-        backbone.feature_map(clip)
+        backbone.feature_map(clips)
     finally:
         handle.remove()
-    return kept[0][0] if isinstance(backbone, VideoTransformer) else kept[0][0].movedim(0, -1)
+    return kept[0] if isinstance(backbone, VideoTransformer) else kept[0].movedim(1, -1)

@@ -1,4 +1,4 @@
-"""Networks that were trained elsewhere, as backbones: models of transformers, and any network in its own normalisation.
+"""Models of transformers as backbones.
 
 A model of videos is given the clip; a model of images is given its frames one by one. Either way there is one feature
 per time step, so that whatever asks a backbone of this library can ask these.
@@ -9,10 +9,10 @@ Shapes: B clips, T frames, T' time steps, N = H'·W' patches, D channels.
 import contextlib
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import safetensors
 import torch
@@ -20,28 +20,11 @@ from torch import Tensor, nn
 
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones.base import Backbone
+from stillmotion.nn.intake import IMAGENET, Intake, Normalisation
 
 Pool = Literal["class", "patches"]
 
 
-class Normalisation(NamedTuple):
-    """Mean and standard deviation of each colour, for values in [0, 1]."""
-
-    mean: Sequence[float]
-    std: Sequence[float]
-
-
-@dataclass(frozen=True)
-class Intake:
-    """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation."""
-
-    frames: int
-    stride: int
-    size: int
-    normalisation: Normalisation
-
-
-IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 I3D_INTAKE = Intake(64, 1, 224, Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))  # values in [-1, 1]
 
 
@@ -108,7 +91,7 @@ class TransformersBackbone(Backbone):
         """What the folder's processor files say, and the model's configuration where there is none."""
         said = _processor(folder)
         mean, std = said.get("image_mean", IMAGENET.mean), said.get("image_std", IMAGENET.std)
-        normalisation = Normalisation(tuple(mean), tuple(std))
+        normalisation = Normalisation(tuple(mean), tuple(std))  # type: ignore[arg-type]  # of three colours
         if self._family is not None:
             frames = min(int(getattr(self.model.config, self._family.frames)), self._family.longest)
             return Intake(frames, self._family.stride, self.native, normalisation)
@@ -177,34 +160,6 @@ class TransformersBackbone(Backbone):
                 f"frames are {height}×{width} pixels; this {self.kind} knows positions for "
                 f"{self.native}×{self.native} only: leave the size at that"
             )
-
-
-class Renormalised(Backbone):
-    """A backbone that is given clips in one normalisation and sees them in its own."""
-
-    def __init__(self, backbone: Backbone, *, given: Normalisation, own: Normalisation) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.width, self.least_size, self.least_frames = backbone.width, backbone.least_size, backbone.least_frames
-        self.size_step, self.frames_step = backbone.size_step, backbone.frames_step
-        self.stages = tuple(tuple(f"backbone.{prefix}" for prefix in stage) for stage in backbone.stages)
-        (mean, std), (own_mean, own_std) = (tuple(torch.tensor(values) for values in n) for n in (given, own))
-        self.scale: Tensor
-        self.shift: Tensor
-        self.register_buffer("scale", (std / own_std)[:, None, None, None])
-        self.register_buffer("shift", ((mean - own_mean) / own_std)[:, None, None, None])
-
-    def late(self, h: Tensor) -> Tensor:
-        return self.backbone.late(h)
-
-    def _check(self, clip: Tensor) -> None:
-        self.backbone._check(clip)
-
-    def _early(self, clip: Tensor) -> Tensor:
-        return self.backbone._early(clip * self.scale + self.shift)
-
-    def _last(self, h: Tensor) -> Tensor:
-        return self.backbone._last(h)
 
 
 def load_transformers(

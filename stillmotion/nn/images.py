@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.positions import cell_centres, resize_grid, sincos_grid
 from stillmotion.nn.backbones.base import Backbone
-from stillmotion.nn.foreign import IMAGENET, Normalisation, load_transformers
+from stillmotion.nn.foreign import load_transformers
+from stillmotion.nn.intake import IMAGENET, Normalisation
 from stillmotion.nn.originals import import_transformers, load_original
 
 Family = Literal["auto", "mae", "ijepa", "clip", "blip", "mocov3", "dino", "ibot", "dinov2", "dinov3"]

@@ -16,6 +16,7 @@ _PREFIXES = {
     "ibot": ("teacher.module.backbone.", "teacher.backbone.", "module.backbone.", "backbone.", "module.", ""),
     "dino": ("teacher.module.backbone.", "teacher.backbone.", "module.backbone.", "backbone.", "module.", ""),
 }
+FAMILIES = tuple(_PREFIXES)
 _FIRST = "patch_embed.proj.weight"
 _PLAIN = {
     "cls_token": "embeddings.cls_token",

@@ -6,14 +6,13 @@ Table 4, `severe` the SEVERE benchmark (BOD-VCL's Table 4), `ssv2-light` SlowFas
 each paper leaves open.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from stillmotion.config import TrainConfig
+from stillmotion.config.finetune import CropConfig, FinetuneConfig, HeadConfig, LabelledConfig
 from stillmotion.data.synthetic import SyntheticConfig
-from stillmotion.optim.optimizers import OptimConfig
-from stillmotion.recipes.choose import chosen
-from stillmotion.train.finetune_config import CropConfig, FinetuneConfig, HeadConfig, LabelledConfig
+from stillmotion.recipes.rates import ADAMW, SGD, SMALL_ADAMW
+from stillmotion.recipes.table import Recipe, Recipes, cited
 
 # SlowFast cuts 224 pixels of a shorter edge of 256 to 320: so much of a frame of 4:3.
 _JITTERED = (0.37, 0.57)
@@ -32,9 +31,7 @@ def slowfast() -> FinetuneConfig:
             test_crops=3,
             test_full=True,
         ),
-        optim=OptimConfig(
-            name="sgd", lr=0.005, lr_batch=64, weight_decay=1e-4, batch=64, epochs=200, warmup_epochs=0.0
-        ),
+        optim=replace(SGD, lr=0.005, epochs=200),
     )
 
 
@@ -42,16 +39,7 @@ def vididi() -> FinetuneConfig:
     """100 epochs of SGD, the rate ÷ 10 at 60 and 80; tested on 10 clips of 16."""
     return FinetuneConfig(
         data=LabelledConfig(path="ucf101", frames=16, stride=3, size=112),
-        optim=OptimConfig(
-            name="sgd",
-            lr=0.2,
-            lr_batch=0,
-            weight_decay=1e-4,
-            batch=128,
-            epochs=100,
-            warmup_epochs=0.0,
-            milestones=(60, 80),
-        ),
+        optim=replace(SGD, lr=0.2, lr_batch=0, batch=128, epochs=100, milestones=(60, 80)),
     )
 
 
@@ -62,16 +50,8 @@ def severe() -> FinetuneConfig:
         data=LabelledConfig(path="gym99", frames=32, stride=2, size=112, augment=crop),
         head=HeadConfig(dropout=0.0),
         # AdamW without weight decay is Adam.
-        optim=OptimConfig(
-            name="adamw",
-            lr=1e-4,
-            lr_batch=0,
-            weight_decay=0.0,
-            batch=32,
-            epochs=16,
-            warmup_epochs=0.0,
-            milestones=(6, 10, 14),
-            gamma=0.3,
+        optim=replace(
+            ADAMW, lr=1e-4, weight_decay=0.0, batch=32, epochs=16, warmup_epochs=0.0, milestones=(6, 10, 14), gamma=0.3
         ),
     )
 
@@ -88,16 +68,8 @@ def ssv2_light() -> FinetuneConfig:
             test_clips=1,
             test_full=True,
         ),
-        optim=OptimConfig(
-            name="sgd",
-            lr=0.12,
-            lr_batch=64,
-            weight_decay=1e-6,
-            batch=64,
-            epochs=22,
-            warmup_epochs=0.19,
-            warmup_lr=1e-4,
-            milestones=(14, 18),
+        optim=replace(
+            SGD, lr=0.12, weight_decay=1e-6, epochs=22, warmup_epochs=0.19, warmup_lr=1e-4, milestones=(14, 18)
         ),
     )
 
@@ -106,9 +78,7 @@ def laptop() -> FinetuneConfig:
     """This library's own settings for a small set and two cores: clips as the encoder takes them."""
     return FinetuneConfig(
         data=LabelledConfig(test_clips=4),
-        optim=OptimConfig(
-            name="adamw", lr=5e-4, lr_batch=0, weight_decay=0.05, batch=16, epochs=20, warmup_epochs=1, clip=1.0
-        ),
+        optim=replace(SMALL_ADAMW, lr=5e-4, epochs=20),
         train=TrainConfig(checkpoint_every=50),
     )
 
@@ -127,36 +97,19 @@ def debug() -> FinetuneConfig:
             synthetic=SyntheticConfig(videos=256),
         ),
         head=HeadConfig(dropout=0.1),
-        optim=OptimConfig(
-            name="adamw",
-            lr=1e-2,
-            lr_batch=0,
-            weight_decay=0.05,
-            batch=16,
-            epochs=10,
-            warmup_epochs=1,
-            clip=1.0,
-            layer_decay=0.5,
-        ),
+        optim=replace(SMALL_ADAMW, lr=1e-2, epochs=10, layer_decay=0.5),
         train=TrainConfig(checkpoint_every=20, log_every=4),
     )
 
 
-_RECIPES: dict[str, Callable[[], FinetuneConfig]] = {
-    "laptop": laptop,
-    "slowfast": slowfast,
-    "vididi": vididi,
-    "severe": severe,
-    "ssv2-light": ssv2_light,
-    "debug": debug,
-}
-
-
-def finetune_recipe_names() -> tuple[str, ...]:
-    """All names that `finetune_recipe` takes."""
-    return tuple(_RECIPES)
-
-
-def finetune_recipe(name: str) -> FinetuneConfig:
-    """The fine-tuning configuration with this name."""
-    return replace(chosen(_RECIPES, name, verb="finetune")(), recipe=name)
+FINETUNE: Recipes[FinetuneConfig] = Recipes(
+    "finetune",
+    {
+        "laptop": Recipe(laptop, "a small labelled set of your own, two cores"),
+        "slowfast": Recipe(slowfast, "UCF101 or HMDB51 by SlowFast's protocol: 200 epochs of SGD", cited("BOD-VCL", 3)),
+        "vididi": Recipe(vididi, "UCF101 or HMDB51 by ViDiDi's protocol: 100 epochs of SGD", cited("ViDiDi", 4)),
+        "severe": Recipe(severe, "FineGym by the SEVERE benchmark: 16 epochs of Adam", cited("BOD-VCL", 4)),
+        "ssv2-light": Recipe(ssv2_light, "Something-Something v2 by SlowFast's schedule: 22 epochs of SGD"),
+        "debug": Recipe(debug, "the trajectory of synthetic videos from few labels, on a CPU"),
+    },
+)

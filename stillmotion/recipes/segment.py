@@ -1,29 +1,28 @@
-"""Action localisation by name: `breakfast` at the heads' published settings, and its debug twin.
+"""Action localisation by name: each head at its published settings, and its debug twin.
 
-`breakfast` is the frame-level half of Table 5 of the image-to-video paper: trained on splits 2–4 and tested on split 1,
-which are the published bundles train.split1 and test.split1. `debug` is the same on drawn videos and a tiny network.
+`breakfast-fact` is the frame-level half of Table 5 of the image-to-video paper: trained on splits 2–4 and tested on
+split 1, which are the published bundles train.split1 and test.split1; `breakfast` is the same with the lighter MS-TCN.
+`debug` and `debug-fact` are these on drawn videos and a tiny network.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from stillmotion.config import TrainConfig
+from stillmotion.config.segment import FramesConfig, SegmentConfig
 from stillmotion.data.untrimmed import UntrimmedConfig
-from stillmotion.errors import StillmotionError
 from stillmotion.nn.fact import FACTConfig
 from stillmotion.nn.mstcn import MSTCNConfig
-from stillmotion.optim.optimizers import OptimConfig
-from stillmotion.recipes.choose import chosen
-from stillmotion.train.segment_config import FramesConfig, SegmentConfig
+from stillmotion.recipes.rates import ADAMW
+from stillmotion.recipes.table import Recipe, Recipes, cited
 
 HeadName = Literal["mstcn", "fact"]
-HEADS: tuple[HeadName, ...] = ("mstcn", "fact")
 
 
 def breakfast(head: HeadName) -> SegmentConfig:
     """MS-TCN at a constant rate, video by video; FACT in batches of 4, its rate a tenth from epoch 80 on."""
-    optim = OptimConfig(name="adamw", lr_batch=0, weight_decay=0.0, warmup_epochs=0.0)
+    optim = replace(ADAMW, weight_decay=0.0, warmup_epochs=0.0)
     train = TrainConfig(checkpoint_every=500, log_every=50)
     if head == "mstcn":
         optim = replace(optim, lr=5e-4, batch=1, epochs=50, milestones=(50.0,))
@@ -52,17 +51,16 @@ def debug(head: HeadName) -> SegmentConfig:
     )
 
 
-_RECIPES: dict[str, Callable[[HeadName], SegmentConfig]] = {"breakfast": breakfast, "debug": debug}
-
-
-def segment_recipe_names() -> tuple[str, ...]:
-    """All names that `segment_recipe` takes."""
-    return tuple(_RECIPES)
-
-
-def segment_recipe(name: str, head: str = "mstcn") -> SegmentConfig:
-    """The configuration with this name, for one of the heads."""
-    known = next((known for known in HEADS if known == head), None)
-    if known is None:
-        raise StillmotionError(f"there is no head {head!r}; choose one of {', '.join(HEADS)}")
-    return replace(chosen(_RECIPES, name, verb="segment")(known), recipe=name)
+SEGMENT: Recipes[SegmentConfig] = Recipes(
+    "segment",
+    {
+        "breakfast": Recipe(partial(breakfast, "mstcn"), "MS-TCN on frozen frame features of Breakfast, split 1"),
+        "breakfast-fact": Recipe(
+            partial(breakfast, "fact"),
+            "FACT on frozen frame features of Breakfast, split 1",
+            cited("image-to-video transfer", 5),
+        ),
+        "debug": Recipe(partial(debug, "mstcn"), "debug twin of breakfast"),
+        "debug-fact": Recipe(partial(debug, "fact"), "debug twin of breakfast-fact"),
+    },
+)

@@ -5,14 +5,15 @@ from dataclasses import replace
 from stillmotion.config import Config, DataConfig, TrainConfig
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.methods.byol import BYOLConfig
-from stillmotion.methods.method import AnyObjective, MethodConfig, ModelConfig, PredictionConfig
+from stillmotion.methods.method import MethodConfig, ModelConfig, PredictionConfig
 from stillmotion.methods.moco import MoCoConfig
+from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
-from stillmotion.nn.encoder import SplitConfig
+from stillmotion.nn.split import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
-from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.recipes.rates import SMALL_ADAMW
 
 
 def debug(config: Config) -> Config:
@@ -30,7 +31,7 @@ def debug(config: Config) -> Config:
         data=replace(
             config.data,
             path="synthetic",
-            kind="auto",
+            layout="auto",
             split=None,
             size=32,
             frames=8,
@@ -39,21 +40,10 @@ def debug(config: Config) -> Config:
             workers=0,
             synthetic=SyntheticConfig(videos=64),
         ),
-        method=replace(config.method, model=small, objective=_small(config.method.objective)),
+        method=replace(config.method, model=small, objective=config.method.objective.small()),
         optim=replace(config.optim, batch=16, epochs=2, warmup_epochs=1.0),
         train=TrainConfig(checkpoint_every=4, log_every=1),
     )
-
-
-def _small(objective: AnyObjective) -> AnyObjective:
-    """The objective with its state shrunk."""
-    if isinstance(objective, MoCoConfig):
-        return replace(objective, queue=128)
-    if isinstance(objective, BYOLConfig):
-        return replace(objective, hidden=64)
-    if isinstance(objective, SwAVConfig):
-        return replace(objective, prototypes=32)
-    return objective
 
 
 def laptop() -> Config:
@@ -65,20 +55,20 @@ def laptop() -> Config:
             prediction=PredictionConfig(clips=1),
         ),
         solver=SolverConfig(how="first-order", inner_lr=0.003),
-        optim=OptimConfig(
-            name="adamw", lr=2e-3, lr_batch=0, weight_decay=1e-4, batch=32, epochs=30, warmup_epochs=2, clip=1.0
-        ),
+        optim=replace(SMALL_ADAMW, lr=2e-3, weight_decay=1e-4, batch=32, epochs=30, warmup_epochs=2),
         train=TrainConfig(checkpoint_every=50),
     )
 
 
-_DEMO_OBJECTIVES: dict[str, AnyObjective] = {
+_DEMO_OBJECTIVES: dict[str, ObjectiveConfig] = {
     "simclr": SimCLRConfig(),
     "moco": MoCoConfig(queue=1024, momentum=0.98),
     "byol": BYOLConfig(hidden=128, momentum=0.98),
     "swav": SwAVConfig(prototypes=32),
     "vicreg": VICRegConfig(),
 }
+# Said of every recipe of the demo, behind its method.
+DEMO_VIDEOS = " on synthetic videos whose colour tells their motion"
 
 
 def demo(name: str, *, split: bool) -> Config:
@@ -107,15 +97,12 @@ def demo(name: str, *, split: bool) -> Config:
             objective=_DEMO_OBJECTIVES[name],
         ),
         solver=SolverConfig(how="first-order", inner_lr=0.003) if split else SolverConfig(how="plain"),
-        optim=OptimConfig(
-            name="adamw",
+        optim=replace(
+            SMALL_ADAMW,
             lr=2e-3 if name in ("swav", "vicreg") else 8e-3,
-            lr_batch=0,
             weight_decay=1e-4,
             batch=48,
             epochs=12,
-            warmup_epochs=1,
-            clip=1.0,
         ),
         train=TrainConfig(threads=1),
     )

@@ -6,20 +6,42 @@
 that is a share of the video's length is the same at the paper's 2 frames a second.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from stillmotion.config import TrainConfig
+from stillmotion.config.transfer import PairsConfig, TransferConfig
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.methods.transfer import PositionsConfig, ProjectionConfig, TransferMethodConfig
-from stillmotion.nn.images import FAMILIES, Arch, Family, ImagesConfig
-from stillmotion.optim.optimizers import OptimConfig
-from stillmotion.recipes.choose import chosen
-from stillmotion.train.transfer_config import PairsConfig, TransferConfig
+from stillmotion.nn.images import Arch, Family, ImagesConfig
+from stillmotion.recipes.rates import ADAMW
+from stillmotion.recipes.table import Recipe, Recipes, cited
 
-_BASE: tuple[Family, ...] = ("mae", "ijepa", "clip", "blip", "mocov3", "dino", "ibot", "dinov2")
+_PAPER = "image-to-video transfer"
+_TITLES: dict[Family, str] = {
+    "mae": "MAE",
+    "ijepa": "I-JEPA",
+    "clip": "CLIP",
+    "blip": "BLIP",
+    "mocov3": "MoCo v3",
+    "dino": "DINO",
+    "ibot": "iBOT",
+    "dinov2": "DINOv2",
+    "dinov3": "DINOv3",
+}
+# The tables that each ViT-B/16 stands in.
+_BASE: dict[Family, tuple[int, ...]] = {
+    "mae": (7,),
+    "ijepa": (7,),
+    "clip": (5,),
+    "blip": (5,),
+    "mocov3": (7,),
+    "dino": (6, 7),
+    "ibot": (5, 6, 7),
+    "dinov2": (5, 6, 7),
+}
 _SMALL: tuple[tuple[Family, Arch], ...] = (("dino", "s8"), ("dinov2", "s14"), ("dinov3", "s16"))
+_SHRUNK: tuple[tuple[Family, Arch], ...] = (*((family, "b16") for family in _BASE), ("dinov3", "s16"))
 
 
 def paper(family: Family, arch: Arch = "b16") -> TransferConfig:
@@ -28,9 +50,7 @@ def paper(family: Family, arch: Arch = "b16") -> TransferConfig:
         images=ImagesConfig(family=family, arch=arch),
         data=PairsConfig(path="kinetics400", split="train", size=224),
         method=TransferMethodConfig(reduce="sum", weight=3.0),
-        optim=OptimConfig(
-            name="adamw", lr=1e-4, lr_batch=256, weight_decay=0.05, batch=512, epochs=5, warmup_epochs=1, warmup_lr=0.0
-        ),
+        optim=replace(ADAMW, lr=1e-4, lr_batch=256, batch=512, epochs=5, warmup_lr=0.0),
         train=TrainConfig(checkpoint_every=200),
     )
 
@@ -56,26 +76,24 @@ def laptop() -> TransferConfig:
             projection=ProjectionConfig(residual=True),
             positions=PositionsConfig(fixed=1),
         ),
-        optim=OptimConfig(
-            name="adamw", lr=1e-3, lr_batch=0, weight_decay=0.05, batch=32, epochs=20, warmup_epochs=1, warmup_lr=0.0
-        ),
+        optim=replace(ADAMW, lr=1e-3, batch=32, epochs=20, warmup_lr=0.0),
         train=TrainConfig(checkpoint_every=50),
     )
 
 
-_RECIPES: dict[str, Callable[[], TransferConfig]] = {
-    "laptop-transfer": laptop,
-    **{f"{family}-b16": partial(paper, family) for family in _BASE},
-    **{f"{family}-{arch}": partial(paper, family, arch) for family, arch in _SMALL},
-    **{f"debug-{family}": partial(debug, family) for family in FAMILIES},  # type: ignore[arg-type]
-}
+def _rows() -> dict[str, Recipe[TransferConfig]]:
+    rows = {"laptop-transfer": Recipe(laptop, "an image model and a folder of videos of your own, two cores")}
+    for family, tables in _BASE.items():
+        rows[f"{family}-b16"] = Recipe(
+            partial(paper, family), f"{_TITLES[family]} ViT-B/16 on K400, 5 epochs", cited(_PAPER, *tables)
+        )
+    for family, arch in _SMALL:
+        rows[f"{family}-{arch}"] = Recipe(
+            partial(paper, family, arch), f"{_TITLES[family]} ViT-S/{arch[1:]} on K400, 5 epochs", f"{_PAPER}, Table 9b"
+        )
+    for family, arch in _SHRUNK:
+        rows[f"debug-{family}"] = Recipe(partial(debug, family), f"debug twin of {family}-{arch}")
+    return rows
 
 
-def transfer_recipe_names() -> tuple[str, ...]:
-    """All names that `transfer_recipe` takes."""
-    return tuple(_RECIPES)
-
-
-def transfer_recipe(name: str) -> TransferConfig:
-    """The transfer configuration with this name."""
-    return replace(chosen(_RECIPES, name, verb="transfer")(), recipe=name)
+TRANSFER: Recipes[TransferConfig] = Recipes("transfer", _rows())

@@ -7,26 +7,20 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from stillmotion.config import read_config
+from stillmotion.config.detect import DetectConfig
 from stillmotion.data.ava import read_boxes
-from stillmotion.downstream.detect import DETECTIONS, open_actions
-from stillmotion.downstream.start import read_results
 from stillmotion.explain.boxes import draw_video, found_boxes
 from stillmotion.explain.figure import PALETTE, new_axes
 from stillmotion.report.blocks import Block, Movie, Picture, Section, Table, Text, figures
 from stillmotion.report.inside import data_uri, webp_uri
 from stillmotion.report.page import curve_blocks, write_page
-from stillmotion.train.detect_config import DetectConfig
+from stillmotion.tasks.detect import DETECTIONS, open_actions
+from stillmotion.tasks.start import read_results
 
 DRAWN = "boxes"
 _LEAST = 0.4  # score of an action that is written on a box
 _PLAYED = 4  # videos that the page shows
 _SAID = "What was found, with scores, beside what is annotated; a frame has the boxes of its nearest key frame."
-
-
-def is_detection(folder: str | Path) -> bool:
-    """Whether a folder is a run of `stillmotion detect`."""
-    file = Path(folder) / "config.json"
-    return file.is_file() and '"dilate"' in file.read_text()
 
 
 def draw_detections(run: str | Path, count: int) -> list[Path]:
@@ -37,8 +31,8 @@ def draw_detections(run: str | Path, count: int) -> list[Path]:
     unread = read_results(folder)["broken"]
     names = list(dict.fromkeys(video for video, _ in videos.frames.keys if video not in unread))[:count]
     rows = {
-        "found": found_boxes(read_boxes(folder / DETECTIONS, scored=True), videos.classes, least=_LEAST),
-        "annotated": found_boxes(videos.truth, videos.classes, least=1),
+        "found": found_boxes(read_boxes(folder / DETECTIONS, scored=True), videos.actions, least=_LEAST),
+        "annotated": found_boxes(videos.truth, videos.actions, least=1),
     }
     return [file for name in names for file in draw_video(folder / DRAWN, name, videos, rows)]
 

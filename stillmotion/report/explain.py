@@ -2,31 +2,20 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stillmotion.config import DataConfig
-from stillmotion.data.paths import VideoSet
-from stillmotion.data.sets import open_dataset
-from stillmotion.data.synthetic import SyntheticSet
 from stillmotion.data.video import Video
+from stillmotion.data.videos import Videos
+from stillmotion.encoders import Encoder, Progress
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import Progress
-from stillmotion.explain.inside import (
-    Inside,
-    Reference,
-    look_inside,
-    reference_of_class,
-    reference_of_video,
-    squares,
-    with_clips,
-)
+from stillmotion.explain.inside import Inside, Reference, look_inside, reference_of_class, reference_of_video, squares
 from stillmotion.explain.overlay import between, filmstrip, overlay, side_by_side, unit_heat, write_video
 from stillmotion.explain.spectrum import similarity_by_lag
-from stillmotion.nn.encoder import Encoder
+from stillmotion.nn.intake import Intake
 from stillmotion.report.inside import RESULTS, inside_figures, inside_sections
 from stillmotion.report.page import write_page
 
@@ -34,42 +23,45 @@ _PANEL = 224
 _DPI = 150
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a video's clip is to be similar to; by default, to the first clip of the same video.
+
+    Attributes:
+        against: a video.
+        class_mean: a folder of videos, to whose mean.
+    """
+
+    against: str | None = None
+    class_mean: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.against is not None and self.class_mean is not None:
+            raise StillmotionError("--against and --class-mean are two targets; give one of them")
+
+
 def explain(
-    run: str | Path,
+    encoder: Encoder,
     video: str | Path,
     out: str | Path,
     *,
     tubes: bool = False,
-    against: str | Path | None = None,
-    class_mean: str | Path | None = None,
+    target: Target | None = None,
     videos: int = 8,
-    frames: int | None = None,
-    stride: int | None = None,
-    size: int | None = None,
-    device: str = "auto",
     say: Callable[[str], None] = print,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Look at videos from inside an encoder: write pictures, `results.json` and `report.html`, return the results.
 
-    run: a run folder, or a recipe's name for its untrained network.
+    encoder: a larger size of its clips (`encoder.shown`) gives a convolution a finer map.
     video: a video, or a folder of them, of which `videos` evenly spaced ones are shown; "synthetic" draws the run's.
-    against, class_mean: what similarity is to, a video or the mean over a folder of videos; by default, the first clip
-        of the same video.
-    frames, stride, size: of a clip, where not the run's own; a larger size gives a convolution a finer map.
     say: told which videos could not be shown.
     """
-    if against is not None and class_mean is not None:
-        raise StillmotionError("--against and --class-mean are two targets; give one of them")
     if videos < 1:
         raise StillmotionError(f"videos is {videos}; it must be at least 1")
-    encoder, config = load_encoder(run, device=device)
-    data = with_clips(config.data, frames=frames, stride=stride, size=size)
-    found: VideoSet = (
-        SyntheticSet(data.synthetic, seed=config.train.seed) if str(video) == "synthetic" else open_dataset(video)
-    )
+    found = Videos(str(video)).open(drawn=encoder.drawn, seed=encoder.seed)
     folder = _made(Path(out))
-    target, reference = _reference(encoder, data, against, class_mean)
+    wanted, reference = _reference(encoder, target or Target())
     chosen = np.unique(np.linspace(0, len(found) - 1, videos).round().astype(int)).tolist()
     shown: list[dict[str, Any]] = []
     broken: list[tuple[str, str]] = []
@@ -77,10 +69,10 @@ def explain(
         name = found.name(index)
         try:
             opened = found.video(index)
-            inside = look_inside(encoder, opened, data, name=name, reference=reference, tubes=tubes)
+            inside = look_inside(encoder, opened, name=name, reference=reference, tubes=tubes)
             entry = {"name": name} | _numbers(inside)
             place = folder if len(chosen) == 1 else _made(folder / _unused(name, shown))
-            shown.append(entry | {"files": _write_films(place, folder, opened, inside, data)})
+            shown.append(entry | {"files": _write_films(place, folder, opened, inside, encoder.intake)})
         except VideoError as error:
             if len(chosen) == 1:
                 raise
@@ -95,19 +87,19 @@ def explain(
     for _, reason in broken:
         say(f"not shown: {reason}")
     results = {
-        "encoder": str(run),
-        "recipe": config.recipe,
-        "frames": data.frames,
-        "stride": data.stride,
-        "size": data.size,
+        "encoder": encoder.origin.text,
+        "recipe": encoder.origin.config.recipe if encoder.origin.config else "",
+        "frames": encoder.intake.frames,
+        "stride": encoder.intake.stride,
+        "size": encoder.intake.size,
         "radius": encoder.split.radius,
-        "target": target,
+        "target": wanted,
         "lags": np.mean([entry["lags"] for entry in shown], axis=0).tolist(),
         "videos": shown,
         "broken": broken,
     }
     (folder / RESULTS).write_text(json.dumps(results, indent=1) + "\n")
-    write_page(folder / "report.html", f"Inside {Path(run).name}", inside_sections(folder))
+    write_page(folder / "report.html", f"Inside {encoder.name}", inside_sections(folder))
     return results
 
 
@@ -119,16 +111,15 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _reference(
-    encoder: Encoder, data: DataConfig, against: str | Path | None, class_mean: str | Path | None
-) -> tuple[str, Reference | None]:
+def _reference(encoder: Encoder, target: Target) -> tuple[str, Reference | None]:
     """What similarity is to, in words and as directions; None leaves it to each video."""
-    if against is not None:
-        other = open_dataset(against)
-        return f"the video {Path(against).name}", reference_of_video(encoder, other.video(0), data, name=other.name(0))
-    if class_mean is not None:
-        directions, count = reference_of_class(encoder, open_dataset(class_mean), data)
-        return f"the mean of the {count} videos in {Path(class_mean).name}", directions
+    if target.against is not None:
+        other = Videos(target.against).open()
+        words = f"the video {Path(target.against).name}"
+        return words, reference_of_video(encoder, other.video(0), name=other.name(0))
+    if target.class_mean is not None:
+        directions, count = reference_of_class(encoder, Videos(target.class_mean).open())
+        return f"the mean of the {count} videos in {Path(target.class_mean).name}", directions
     return "the first clip of the same video", None
 
 
@@ -139,10 +130,10 @@ def _unused(name: str, before: list[dict[str, Any]]) -> str:
     return f"{stem}-{same + 1}" if same else stem
 
 
-def _write_films(place: Path, root: Path, video: Video, inside: Inside, data: DataConfig) -> dict[str, dict[str, str]]:
+def _write_films(place: Path, root: Path, video: Video, inside: Inside, intake: Intake) -> dict[str, dict[str, str]]:
     """A filmstrip and an overlaid video of each kind of heat; their paths, relative to the root."""
     numbers = inside.numbers.tolist()
-    moving = squares(video, range(numbers[0], numbers[-1] + 1), data, side=_PANEL)
+    moving = squares(video, range(numbers[0], numbers[-1] + 1), intake, side=_PANEL)
     still = moving[inside.numbers - numbers[0]]
     files: dict[str, dict[str, str]] = {}
     for kind, parts in inside.heat.items():

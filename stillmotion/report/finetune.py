@@ -7,20 +7,13 @@ from typing import Any
 import numpy as np
 
 from stillmotion.config import read_config
-from stillmotion.downstream.start import read_results
+from stillmotion.config.finetune import FinetuneConfig
 from stillmotion.explain.confusion import confusion_plot
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.page import curve_blocks, write_page
-from stillmotion.train.finetune_config import FinetuneConfig
+from stillmotion.tasks.start import read_results
 
 _CONFUSION = "Rows are the videos' classes, columns what they were taken for; the darker, the larger the row's share."
-
-
-def is_finetuning(folder: str | Path) -> bool:
-    """Whether a folder is a run of `stillmotion finetune`, or holds its folds."""
-    place = Path(folder)
-    files = [place / "config.json", *place.glob("fold*/config.json")]
-    return any(file.is_file() and '"smoothing"' in file.read_text() for file in files)
 
 
 def finetune_report(run: str | Path) -> Path:

@@ -10,20 +10,18 @@ import jinja2
 import numpy as np
 
 from stillmotion.config import Config, load_config
+from stillmotion.data.subset import Subset
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.probe import RESULTS, accuracy_text
-from stillmotion.evaluate.subset import Subset
 from stillmotion.explain.bars import accuracy_bars
 from stillmotion.explain.curves import loss_curves
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.inside import RESULTS as INSIDE
 from stillmotion.report.inside import inside_sections
 from stillmotion.report.views import View, look, neighbour_blocks, similarity_blocks, spectrum_blocks
-from stillmotion.train.loop import open_videos
 
 _LOOKED_AT = 64
 _QUERIES = 4
-_OBJECTIVES = {"simclr": "SimCLR's InfoNCE", "moco": "MoCo", "byol": "BYOL", "swav": "SwAV", "vicreg": "VICReg"}
 _BARS = "Top-1 accuracy by the part of the embedding; both is static ⊕ dynamic. The untrained bar is of both, too."
 
 
@@ -86,7 +84,7 @@ def training_blocks(config: Config) -> list[Block]:
 def composition(config: Config) -> str:
     """Which point of the grid a run is, in a sentence."""
     split, solver = config.method.split, config.solver
-    what = f"The objective is {_OBJECTIVES[config.method.objective.name]}"
+    what = f"The objective is {config.method.objective.title}"
     if split.how == "none":
         what += " on the whole embedding"
     else:
@@ -151,7 +149,7 @@ def _top1(cells: dict[str, dict[str, float]]) -> dict[str, float]:
 
 def _some_videos(config: Config) -> Subset:
     """Some of the run's own training videos, evenly spaced over the set."""
-    videos = open_videos(config.data, seed=config.train.seed)
+    videos = config.data.open(drawn=config.data.synthetic, seed=config.train.seed)
     return Subset(videos, np.unique(np.linspace(0, len(videos) - 1, _LOOKED_AT).round().astype(int)))
 
 

@@ -3,17 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from stillmotion.evaluate.segment import Answers
 from stillmotion.explain.timeline import timelines
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.page import curve_blocks, write_page
+from stillmotion.tasks.segment import Answers, read_answers
 
 SCORES = {"edit": "Edit", "accuracy": "accuracy", "f1@10": "F1@10", "f1@25": "F1@25", "f1@50": "F1@50"}
 _CAPTION = "Evenly chosen test videos. A colour is an action; each video has the length of the page."
 
 
-def segment_report(folder: str | Path, answers: Answers) -> Path:
-    """Write `report.html`, and the timelines as `timelines.png`."""
+def segment_report(folder: str | Path, answers: Answers | None = None) -> Path:
+    """Write `report.html`, and the timelines as `timelines.png`; answers: those of the run, where they are at hand."""
+    answers = answers or read_answers(folder)
     results = answers.results
     drawn = timelines(answers.predicted, answers.truth, answers.actions)
     drawn.savefig(Path(folder) / "timelines.png", dpi=150)

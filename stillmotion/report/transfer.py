@@ -6,16 +6,15 @@ import numpy as np
 import torch
 
 from stillmotion.config import read_config
+from stillmotion.config.transfer import TransferConfig
 from stillmotion.data.pairs import draw_pair
+from stillmotion.encoders.tokens import Tokens, load_tokens
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.tokens import Tokens, load_tokens
 from stillmotion.explain.curves import metric_curve
 from stillmotion.explain.matches import lattice, match_picture, nearest_patches
 from stillmotion.report.blocks import Block, Code, Picture, Section, Table, Text, figures
 from stillmotion.report.inside import picture_uri
 from stillmotion.report.page import curve_blocks, write_page
-from stillmotion.train.loop import open_videos
-from stillmotion.train.transfer_config import TransferConfig
 
 _SHOWN = 4  # videos whose patches are followed
 _ACCURACY = "The share of pooled patches that come back to their own place, in the batches of training."
@@ -72,7 +71,7 @@ def _accuracy(folder: Path) -> list[Block]:
 def _matches(folder: Path, config: TransferConfig) -> list[Block]:
     try:
         tokens = load_tokens(folder)
-        videos = open_videos(config.data.videos, seed=config.data.seed)
+        videos = config.data.open(drawn=config.data.synthetic, seed=config.data.seed)
     except StillmotionError as error:
         return [Text(f"Not shown: {error}.")]
     blocks: list[Block] = []

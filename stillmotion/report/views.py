@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from stillmotion.data.paths import VideoSet
-from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import Features, extract
+from stillmotion.encoders import Features, extract, load
 from stillmotion.explain.figure import colours
 from stillmotion.explain.neighbours import agreement, nearest, thumbnail
 from stillmotion.explain.spectrum import (
@@ -18,7 +17,7 @@ from stillmotion.explain.spectrum import (
     similarity_matrix,
     temporal_similarity,
 )
-from stillmotion.nn.encoder import SplitConfig
+from stillmotion.nn.split import SplitConfig
 from stillmotion.report.blocks import Block, Neighbours, Table, Text, Thumbnail, figures
 
 _HALVES = ("static", "dynamic")
@@ -36,14 +35,13 @@ class View:
     @property
     def labels(self) -> dict[str, np.ndarray]:
         """Labels of the videos that could be read."""
-        known: Mapping[str, np.ndarray] = getattr(self.videos, "labels", {})
-        return {name: y[self.features.index] for name, y in known.items()}
+        return {name: y[self.features.index] for name, y in self.videos.labels.items()}
 
 
-def look(run: str | Path, videos: VideoSet, *, clips: int = 1) -> View:
+def look(run: str | Path, videos: VideoSet) -> View:
     """The run's view of all these videos."""
-    encoder, config = load_encoder(run, device="auto")
-    return View(encoder.split, videos, extract(encoder, videos, config.data, clips=clips, keep_frames=True))
+    encoder = load(run, device="auto")
+    return View(encoder.split, videos, extract(encoder, videos, keep_frames=True))
 
 
 def spectrum_blocks(views: Mapping[str, View]) -> list[Block]:
@@ -120,7 +118,6 @@ def agreement_table(views: Mapping[str, View], chance: Mapping[str, float]) -> T
 
 def caption(videos: VideoSet, index: int) -> str:
     """The values of a video's labels, or its name."""
-    labels: Mapping[str, np.ndarray] = getattr(videos, "labels", {})
-    classes: Mapping[str, Sequence[str]] = getattr(videos, "classes", {})
+    labels, classes = videos.labels, videos.classes
     values = [classes[t][int(y[index])] for t, y in labels.items() if 0 <= int(y[index]) < len(classes.get(t, ()))]
     return ", ".join(values) or Path(videos.name(index)).name

@@ -8,8 +8,9 @@ from typing import Any
 from stillmotion.config import Config
 from stillmotion.errors import StillmotionError
 from stillmotion.recipes import recipe
+from stillmotion.registry import suggestion
 from stillmotion.study.overrides import overridden
-from stillmotion.study.sweep import Sweep, sweep
+from stillmotion.study.sweep import Sweep, Sweeping, sweep
 from stillmotion.study.table import MEMORY, SECONDS, Claim, claim_rows, markdown, table
 
 RECIPE = "sweep"
@@ -189,13 +190,20 @@ READY: dict[str, tuple[str, Callable[[Config], Sweep]]] = {
 def ready(name: str, config: Config) -> Sweep:
     """The ready-made sweep of this name around a configuration."""
     if name not in READY:
-        raise StillmotionError(f"there is no ready-made sweep {name!r}; choose one of {', '.join(READY)} or all")
+        raise StillmotionError(f"there is no ready-made sweep {name!r}{suggestion(name, [*READY, 'all'])}")
     return READY[name][1](config)
 
 
-def ablations(out: str | Path, names: Sequence[str], config: Config, **options: Any) -> list[dict[str, Any]]:
-    """Run ready-made sweeps, `options` as for `sweep`, and write their tables to `summary.md`, too."""
-    found = sweep([ready(name, config) for name in names], out, **options)
+def ablations(
+    out: str | Path,
+    names: Sequence[str],
+    config: Config,
+    sweeping: Sweeping | None = None,
+    *,
+    command: Callable[[str], str] = "".format,
+) -> list[dict[str, Any]]:
+    """Run ready-made sweeps and write their tables to `summary.md`, too."""
+    found = sweep([ready(name, config) for name in names], out, sweeping, command=command)
     Path(out, "summary.md").write_text("\n".join(line for results in found for line in _summary(results)))
     return found
 

@@ -19,6 +19,7 @@ from stillmotion.data.synthetic import FACTORS
 from stillmotion.data.workers import process_context, start_worker
 from stillmotion.errors import StillmotionError
 from stillmotion.study.confounded import LOSSES, SETTINGS, Study, probed_clips, train, training_clips
+from stillmotion.study.confounding_page import confounding_report
 from stillmotion.study.predictions import predictions
 
 RESULTS = "results.json"
@@ -39,8 +40,6 @@ def confounding(
     processes: jobs at a time, a core each. progress: called with the steps done and their total.
     told: called with a line for each run that ends.
     """
-    from stillmotion.report.confounding import confounding_report
-
     study, folder = study or Study(), Path(out)
     if seeds < 1 or processes < 1:
         raise StillmotionError(f"seeds {seeds} and processes {processes} must be at least 1")

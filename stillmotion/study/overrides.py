@@ -1,6 +1,5 @@
 """Single fields of a configuration, named by their place in it and read as their own types."""
 
-import difflib
 import types
 import typing
 from collections.abc import Mapping
@@ -9,6 +8,9 @@ from typing import Any, Literal
 
 from stillmotion.config import Config
 from stillmotion.errors import StillmotionError
+from stillmotion.methods.objective import ObjectiveConfig
+from stillmotion.methods.objectives import OBJECTIVES
+from stillmotion.registry import suggestion
 
 
 def overridden(config: Config, changes: Mapping[str, Any]) -> Config:
@@ -37,9 +39,7 @@ def _changed(tree: Any, names: list[str], value: Any, place: str) -> Any:
     name, *rest = names
     known = [f.name for f in fields(tree)]
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=2)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
-        raise StillmotionError(f"there is no field {place!r} ({name!r} is unknown); {hint}")
+        raise StillmotionError(f"there is no field {place!r} ({name!r} is unknown){suggestion(name, known)}")
     inner = getattr(tree, name)
     if rest and not is_dataclass(inner):
         raise StillmotionError(f"there is no field {place!r}: {name} is {inner!r} and has no fields")
@@ -80,6 +80,8 @@ def _as(kind: Any, value: Any) -> Any:
     if is_dataclass(kind) and isinstance(kind, type):
         if isinstance(value, kind):
             return value
+        if text and kind is ObjectiveConfig and value in OBJECTIVES:
+            return OBJECTIVES[value]()
         if text and value == getattr(kind, "name", None):
             return kind()
     raise ValueError
@@ -92,6 +94,8 @@ def _words(kind: Any) -> str:
         of = typing.get_args(kind)
         many = _words(of[0]).removeprefix("a ") + "s" * (of[0] in (int, float))
         return f"{many} with commas between" if of[-1] is Ellipsis else f"{len(of)} {many}"
+    if kind is ObjectiveConfig:
+        return " or ".join(OBJECTIVES)
     if is_dataclass(kind) and isinstance(kind, type):
         inner = ", ".join(f.name for f in fields(kind))
         return getattr(kind, "name", "") or f"one of its fields ({inner})"

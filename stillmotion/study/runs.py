@@ -23,13 +23,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from stillmotion.config import Config, from_json, to_json
+from stillmotion.data.halves import Halves
+from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.probe import RESULTS, probe
 from stillmotion.methods.method import Method
+from stillmotion.tasks.pretrain import pretrain
 from stillmotion.train.log import read_metrics
-from stillmotion.train.loop import pretrain
 from stillmotion.train.memory import peak_memory
-from stillmotion.train.run import Interrupted
+from stillmotion.errors import Interrupted
 from stillmotion.train.solve import solve
 
 COST = "cost.json"
@@ -42,7 +44,8 @@ Key = TypeVar("Key")
 class Run:
     """A run folder to be.
 
-    probe: options of `evaluate.probe.probe`. cost: measure a step's time and memory, too.
+    probe: options of `evaluate.probe.probe`, and of its videos `data` and how many `videos` are drawn.
+    cost: measure a step's time and memory, too.
     """
 
     folder: Path
@@ -53,7 +56,7 @@ class Run:
     def finished(self) -> bool:
         """Whether it is trained and probed as asked."""
         found = read_json(self.folder / RESULTS)
-        if found is None or (self.probe.get("untrained_too") and "untrained" not in found["accuracy"]):
+        if found is None or (self.probe.get("untrained") and "untrained" not in found["accuracy"]):
             return False
         kinds = [set(of) for of in found["accuracy"].values()]
         if not all(set(self.probe.get("kinds", ())) <= of for of in kinds):
@@ -205,7 +208,9 @@ def _do(run: Run) -> None:
     if run.cost and read_json(run.folder / COST) is None:
         (run.folder / COST).write_text(json.dumps(step_cost(run.config)))
     if not run.finished():
-        probe(run.folder, **run.probe)
+        asked = dict(run.probe)
+        halves = Halves(asked.pop("data", "synthetic"), videos=asked.pop("videos", Halves.videos))
+        probe(load(run.folder, device="auto"), halves, **asked)
 
 
 if __name__ == "__main__":

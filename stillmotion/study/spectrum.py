@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from stillmotion.errors import StillmotionError
+from stillmotion.study.spectrum_page import spectrum_report
 
 Layers = Literal[1, 2]
 LAYERS: tuple[Layers, ...] = (1, 2)
 RESULTS = "results.json"
+_BEYOND = 1.15  # how far curves are drawn past the largest strength
 _SMALL = 0.2  # what the first of two layers starts at, over a random matrix
 
 
@@ -183,7 +185,8 @@ def spectrum(
                     progress(len(points), total)
     results = {"study": asdict(study), "variances": (variances / study.scale).tolist(), "points": points}
     (folder / RESULTS).write_text(json.dumps(results, indent=1))
-    from stillmotion.report.projection import spectrum_report
-
-    spectrum_report(folder, results)
+    most = _BEYOND * max(study.strengths)
+    grid = torch.linspace(0.02, most, 200, dtype=torch.float64).tolist()
+    curve = {"strength": grid, "gain": [predicted_gain(variances / study.scale, strength) for strength in grid]}
+    spectrum_report(folder, results, curve)
     return results

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from stillmotion.config import Config, to_json
+from stillmotion.encoders.features import Kind
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.features import Kind
 from stillmotion.evaluate.probe import RESULTS
-from stillmotion.nn.encoder import SplitConfig
+from stillmotion.nn.split import SplitConfig
 from stillmotion.study.overrides import assignments, overridden
 from stillmotion.study.runs import COST, Run, read_json, seeded, train_and_probe
+from stillmotion.study.sweep_page import sweep_report
 from stillmotion.study.table import AVERAGE, MEMORY, SECONDS, Claim, judged, margins, write_csv
 from stillmotion.train.folder import comparable
 
@@ -59,30 +60,51 @@ def pointed(base: Config, points: Sequence[str]) -> Sweep:
     return Sweep("points", base, named, next(iter(named)))
 
 
+@dataclass(frozen=True)
+class Sweeping:
+    """How often each point is trained, and how it is probed.
+
+    Attributes:
+        seeds: runs of each point.
+        processes: runs at a time, a core each.
+        labelled: videos to probe on, if not those that are trained on.
+        clips: of a video that is probed.
+        videos: synthetic ones to train a probe on, and as many to test it.
+        feature: which features the table is about; results.json has whole and both, too.
+    """
+
+    seeds: int = 3
+    processes: int = 1
+    labelled: str | None = None
+    clips: int = 1
+    videos: int = 400
+    feature: Kind = "whole"
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise StillmotionError(f"seeds is {self.seeds}; it must be at least 1")
+
+
 def sweep(
     plans: Sequence[Sweep],
     out: str | Path,
+    sweeping: Sweeping | None = None,
     *,
-    seeds: int = 3,
-    processes: int = 1,
-    labelled: str = "synthetic",
-    clips: int = 1,
-    videos: int = 400,
-    feature: Kind = "whole",
     command: Callable[[str], str] = "".format,
 ) -> list[dict[str, Any]]:
     """Train and probe every point of the plans with every seed; write `results.json`, `results.csv`, `report.html`.
 
-    out: a folder; the runs go to its `runs`, the results to folders of the plans' names. processes: runs at a time.
-    labelled: videos to probe on, by so many `clips` of each; so many `videos` are drawn where they are synthetic.
-    feature: which features the tables are about. command: what is typed for the plan of a name, for its page.
+    out: a folder; the runs go to its `runs`, the results to folders of the plans' names.
+    command: what is typed for the plan of a name, for its page.
     """
-    from stillmotion.report.sweep import sweep_report
-
-    if seeds < 1:
-        raise StillmotionError(f"seeds is {seeds}; it must be at least 1")
+    how = sweeping or Sweeping()
+    seeds, feature = how.seeds, how.feature
+    for plan in plans:
+        if not plan.base.data.path:
+            raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
     kinds = list(dict.fromkeys(["whole", "both", feature]))
-    probe = {"data": labelled, "clips": clips, "videos": videos, "kinds": kinds}
+    labelled = how.labelled or plans[0].base.data.path
+    probe = {"data": labelled, "clips": how.clips, "videos": how.videos, "kinds": kinds}
     runs = _runs(plans, Path(out) / "runs", seeds, probe)
     unique = {run.folder: run for run in runs.values()}
     names = {runs[key].folder: f"{key[0]}: {key[1]}, seed {key[2]}" for key in reversed(runs)}
@@ -90,7 +112,7 @@ def sweep(
     def told(folder: Path) -> str:
         return f"{names[folder]}  " + "  ".join(f"{t} {v:.3f}" for t, v in _top1(folder, feature).items())
 
-    train_and_probe(unique, processes=processes, told=told)
+    train_and_probe(unique, processes=how.processes, told=told)
     starts = _starts(unique.values())
     found = []
     for plan in plans:
@@ -107,7 +129,7 @@ def sweep(
 
 def run_name(config: Config, probe: Mapping[str, Any]) -> str:
     """The folder name of a run: equal for two that train the same and are probed on the same videos."""
-    videos = {option: value for option, value in probe.items() if option not in ("kinds", "untrained_too")}
+    videos = {option: value for option, value in probe.items() if option not in ("kinds", "untrained")}
     told = json.dumps([to_json(comparable(config)), videos], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
@@ -126,7 +148,7 @@ def _runs(plans: Sequence[Sweep], folder: Path, seeds: int, probe: dict[str, Any
             run = runs[*place, seed] = Run(folder / run_name(own, probe), own, probe, cost=True)
             groups.setdefault((_start(own), seed), []).append(run.folder)
     bearers = {next((f for f in group if _has_start(f)), group[0]) for group in groups.values()}
-    both = probe | {"untrained_too": True}
+    both = probe | {"untrained": True}
     return {key: replace(run, probe=both) if run.folder in bearers else run for key, run in runs.items()}
 
 

@@ -15,20 +15,22 @@ import torch
 from torch import nn
 
 from stillmotion.config import TrainConfig
+from stillmotion.config.transfer import PairsConfig, TransferConfig
 from stillmotion.data.loader import ClipDataset, ClipLoader
 from stillmotion.data.masked import RESOLUTION, write_masked
 from stillmotion.data.pairs import pair_augment
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
+from stillmotion.data.videos import Videos
+from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.geometry import FROZEN, geometry
-from stillmotion.evaluate.propagate import RESULTS, propagate
+from stillmotion.evaluate.geometry import FROZEN, Geometry, geometry
+from stillmotion.evaluate.propagate import RESULTS, Sequences, propagate
 from stillmotion.functional.contrast import simclr_loss
 from stillmotion.methods.transfer import PositionsConfig, TransferMethodConfig
 from stillmotion.nn.images import ImagesConfig, random_images
-from stillmotion.recipes.transfer import transfer_recipe
+from stillmotion.recipes.transfer import TRANSFER
 from stillmotion.study.statistics import spread
-from stillmotion.train.transfer import transfer
-from stillmotion.train.transfer_config import PairsConfig, TransferConfig
+from stillmotion.tasks.transfer import transfer
 
 COLUMNS = ("J&F", "J", "F", "copy J&F", "D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
 _VARIANTS: dict[str, Callable[[TransferMethodConfig], TransferMethodConfig]] = {
@@ -110,12 +112,13 @@ def transfer_study(
             config = replace(config, method=change(config.method))
             runs[name] = transfer(config, place / name.replace(", ", "-").replace(" ", "-"))
             count()
-        near = geometry([str(run) for run in runs.values()], "synthetic", seed=seed, size=study.size, device="auto")
+        measured = Geometry(seed=seed, size=study.size)
+        near = geometry([str(run) for run in runs.values()], Videos("synthetic"), measured, device="auto")
         for name, run in {FROZEN: model, **runs}.items():
             found = near["rows"][FROZEN if run is model else str(run)]
             scores = _carried(run, sequences, place / "masks" / run.name)
-            measured = {c: found[c][0] if c in found else scores[c] for c in COLUMNS}
-            for column, value in measured.items():
+            for column in COLUMNS:
+                value = found[column][0] if column in found else scores[column]
                 rows.setdefault(name, {}).setdefault(column, []).append(value)
         count()
     results = {"study": asdict(study), "seeds": seeds, "columns": COLUMNS, "rows": rows}
@@ -173,7 +176,7 @@ def _text(values: list[float], column: str) -> str:
 
 
 def _transfer_config(study: TransferStudy, model: Path, *, seed: int) -> TransferConfig:
-    start = transfer_recipe("laptop-transfer")
+    start = TRANSFER.named("laptop-transfer")
     return replace(
         start,
         images=ImagesConfig(path=str(model)),
@@ -190,6 +193,7 @@ def _carried(run: Path, sequences: Path, out: Path) -> dict[str, float]:
     if (out / RESULTS).exists():
         results: dict[str, Any] = json.loads((out / RESULTS).read_text())
     else:
-        results = propagate(str(run), sequences, out, resolution=RESOLUTION)
+        network = load(run, device="auto")
+        results = propagate(network, Sequences(str(sequences), resolution=RESOLUTION), out)
     mean: dict[str, float] = results["mean"]
     return mean

@@ -6,29 +6,38 @@ from pathlib import Path
 from typing import Any
 
 from stillmotion import distributed
-from stillmotion.config import differences, read_config, to_json
+from stillmotion.config.base import RunConfig
+from stillmotion.config.files import FILE, differences, read_config, to_json
 from stillmotion.errors import StillmotionError
 from stillmotion.train.checkpoint import STATE
 
 
-def open_folder(folder: Path, config: Any) -> None:
+def open_folder(folder: Path, config: RunConfig) -> None:
     """Make the folder and write `config.json`, or check that the run in it is this one.
 
-    A run that has not come to its first checkpoint has nothing to lose: it may be replaced.
+    A run that has not come to its first checkpoint has nothing to lose: it may be replaced. A run may be made longer:
+    its epochs may grow, and from there on its schedule is that of the longer run.
     """
-    if (folder / "config.json").exists() and (folder / STATE).exists():
-        there = differences(comparable(read_config(folder, type(config))), comparable(config))
-        if there:
+    if (folder / FILE).exists() and (folder / STATE).exists():
+        there = read_config(folder, type(config))
+        longer = config.optim.epochs > there.optim.epochs
+        if longer:
+            told = f"{folder} goes on to {config.optim.epochs} epochs in place of {there.optim.epochs}"
+            there = replace(there, optim=replace(there.optim, epochs=config.optim.epochs))
+        other = differences(comparable(there), comparable(config))
+        if other:
             raise StillmotionError(
-                f"{folder} holds another run ({'; '.join(there[:3])}); choose another --out or delete it"
+                f"{folder} holds another run ({'; '.join(other[:3])}); choose another --out or delete it"
             )
+        if longer and distributed.rank() == 0:
+            print(f"{told}; its learning rate follows the longer schedule from here on, as no single run would")
     distributed.barrier()
     if distributed.rank() == 0:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            partial = folder / "config.json.part"
+            partial = folder / f"{FILE}.part"
             partial.write_text(json.dumps(to_json(config), indent=1))
-            partial.replace(folder / "config.json")
+            partial.replace(folder / FILE)
         except OSError as error:
             raise StillmotionError(f"cannot write to {folder}: {error.strerror}") from None
     distributed.barrier()

@@ -1,27 +1,25 @@
-"""The one training loop, for whatever is trained: steps, checkpoints and resuming, signals, unreadable videos."""
+"""The one training loop, for whatever is trained: steps in any precision, checkpoints, signals, unreadable videos."""
 
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from stillmotion import distributed
-from stillmotion.config import TrainConfig
+from stillmotion.config.base import RunConfig, TrainConfig
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
-from stillmotion.errors import NonFiniteError, StillmotionError
-from stillmotion.optim.optimizers import OptimConfig, learning_rate, set_rate
+from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
+from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
 from stillmotion.train import checkpoint
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import stop_signals
 
-
-class Interrupted(Exception):
-    """A signal asked the run to stop; it saved itself and can be resumed."""
+_PATIENCE = 20  # steps in a row that fp16 may skip while its scale settles
 
 
 class Batches(Protocol):
@@ -33,21 +31,44 @@ class Batches(Protocol):
 
 
 class Run:
-    """What every run holds, and its course from the first step to the last.
+    """A training run: its course from the first step to the last, the optimiser's step, its precision, its checkpoint.
 
-    What is trained sets `loader`, `method` and `optimizer`, and says in `advance` what a step is.
-    counted: clips or pairs of a step, by which its rate is shown.
+    A task sets `loader`, hands what is trained to `equip`, and says in `advance` what a step is.
+    weights: what is trained, by name. counted: clips or pairs of a step, by which its rate is shown.
     """
 
     loader: Batches
     method: nn.Module
+    weights: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     counted: int
 
-    def __init__(self, folder: Path, device: torch.device, optim: OptimConfig, train: TrainConfig) -> None:
-        self.folder, self.device, self.optim, self.settings = folder, device, optim, train
-        self.done = 0
+    def __init__(self, config: RunConfig, folder: Path, device: torch.device) -> None:
+        self.folder, self.device, self.optim, self.settings = folder, device, config.optim, config.train
+        self.counted = config.optim.batch
+        self.done = self.skipped = 0
         self.broken: dict[str, str] = {}
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
+        self.scaler.scale(torch.zeros((), device=device))  # makes its state
+
+    def equip(
+        self,
+        method: nn.Module,
+        weights: Mapping[str, nn.Parameter],
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        depth: Callable[[str], int] | None = None,
+    ) -> bool:
+        """Take what is trained, make its optimiser, and go on from the folder's checkpoint; whether there is one.
+
+        method: what a checkpoint holds. weights: of it, those that are moved. betas, depth: as for `build_optimizer`.
+        """
+        self.method, self.weights = method, weights
+        self.optimizer = build_optimizer(dict(weights), self.optim, betas=betas, depth=depth)
+        state = checkpoint.load_state(self.folder)
+        if state is not None:
+            self.resume(state)
+        return state is not None
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         """Take a step from the next batches and return the numbers worth writing down."""
@@ -83,15 +104,34 @@ class Run:
             self._tell_broken(log)
         return self.folder
 
-    def set_rate(self) -> float:
-        """Give the optimiser this step's learning rate."""
+    def move(self, values: Mapping[str, Tensor], *, averaged: bool = False) -> dict[str, float]:
+        """Take an optimiser's step by the gradients of losses times `scaler.get_scale()`; the numbers worth writing down.
+
+        values: this rank's, by the names they are logged under; one that is not finite ends the run.
+        averaged: gradients are those of all ranks already.
+        """
         rate = learning_rate(self.optim, self.done / self.steps_per_epoch)
         set_rate(self.optimizer, rate)
-        return rate
+        if not averaged:
+            distributed.average_([p.grad for p in self.weights.values() if p.grad is not None])
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.weights.values(), self.optim.clip or math.inf)
+        means = torch.stack([*values.values(), norm]).float()
+        distributed.average_([means])
+        numbers = dict(zip([*values, "gradient_norm"], means.tolist(), strict=True))
+        bad = [name for name, value in numbers.items() if not math.isfinite(value)]
+        self.skipped = self.skipped + 1 if bad else 0
+        if bad and not (self.scaler.is_enabled() and self.skipped <= _PATIENCE):
+            raise self._not_finite(bad, rate)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.done += 1
+        return numbers | {"lr": rate, "epoch": self.done / self.steps_per_epoch}
 
-    def not_finite(self, bad: list[str], rate: float, advice: str) -> NonFiniteError:
-        """The error that ends a run whose numbers of these names are not finite."""
+    def _not_finite(self, bad: list[str], rate: float) -> NonFiniteError:
         what = f"{', '.join(bad)} is not finite (learning rate {rate:.2g})"
+        precision = ", or use --train.precision fp32" if self.settings.precision != "fp32" else ""
+        advice = f"Lower --optim.lr or set --optim.clip 1{precision}"
         return NonFiniteError(f"step {self.done + 1}: {what}; {self.last_good()}. {advice}")
 
     def last_good(self) -> str:
@@ -109,7 +149,7 @@ class Run:
 
     def state(self) -> dict[str, Any]:
         """What goes on after a resume, beside the method and the generators."""
-        return {"optimizer": self.optimizer.state_dict()}
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from what a checkpoint holds."""
@@ -120,6 +160,8 @@ class Run:
             )
         self.method.load_state_dict(state["module"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if "scaler" in state:  # runs in fp32 did not always write one
+            self.scaler.load_state_dict(state["scaler"])
         self.done, self.broken = state["step"], dict(state["broken"])
         checkpoint.set_random_state(state["random"][distributed.rank()])
 
@@ -140,11 +182,6 @@ class Run:
             log.say(f"{len(self.broken)} unreadable videos were skipped (broken.json says why):")
             for name in sorted(self.broken):
                 log.say(f"  {name}")
-
-
-def bad_numbers(numbers: Mapping[str, float]) -> list[str]:
-    """The names of those that are not finite."""
-    return [name for name, value in numbers.items() if not math.isfinite(value)]
 
 
 def shared_loader(

@@ -5,6 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from stillmotion.data.paths import Unlabelled
 from stillmotion.data.video import ArrayVideo, Video
 from stillmotion.errors import VideoError
 
@@ -22,7 +23,7 @@ def sliding(
     return np.stack([cv2.warpAffine(ground, shift, (width, height), flags=cv2.INTER_CUBIC) for shift in shifts])
 
 
-class MemorySet:
+class MemorySet(Unlabelled):
     """Videos by name; one that is None cannot be read."""
 
     def __init__(self, videos: dict[str, np.ndarray | None]) -> None:

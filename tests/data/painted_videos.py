@@ -70,3 +70,11 @@ def write_audio(path: Path) -> Path:
         container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return path
+
+
+def touch(root: Path, *names: str) -> Path:
+    """Empty files: enough for what only looks at names."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root

@@ -178,5 +178,5 @@ def test_errors_say_what_to_do(tmp_path):
     with pytest.raises(StillmotionError, match="none of the 1 videos of val can be used; the first is test-0"):
         AvaSet(tmp_path / "ava", "val")
     (tmp_path / "ava" / "annotations" / LABEL_MAP).unlink()
-    with pytest.raises(StillmotionError, match=r"no ava_action_list\*.*--data\.annotations"):
+    with pytest.raises(StillmotionError, match=r"no ava_action_list\*.*--annotations"):
         AvaSet(tmp_path / "ava", "val")

@@ -200,8 +200,10 @@ def test_mistakes_name_the_remedy(tmp_path: Path) -> None:
     videos(tmp_path / "set", "a.mp4")
     with pytest.raises(StillmotionError, match="no such file or folder"):
         check("ucf101", tmp_path / "gone")
-    with pytest.raises(StillmotionError, match="no set 'imagenet'; choose one of ucf101"):
-        check("imagenet", tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(StillmotionError, match="no data set 'imagenet' to check; choose one of ucf101"):
+        check("imagenet", tmp_path)
+    with pytest.raises(StillmotionError, match="no data set 'k200' to check"):
+        check("k200", tmp_path)
     with pytest.raises(StillmotionError, match="no list of ava's videos there; give their folder by --annotations"):
         check("ava", tmp_path / "set")
     with pytest.raises(StillmotionError, match="workers is 0"):

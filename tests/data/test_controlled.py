@@ -10,11 +10,11 @@ from painted_videos import write_video
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from stillmotion.data.controlled import make_controlled, moved_noise
+from stillmotion.data.controlled import Controlled, make_controlled, moved_noise
 from stillmotion.data.flow import open_flow
 from stillmotion.data.paths import PathSet
-from stillmotion.data.sets import open_dataset
 from stillmotion.data.video import open_video
+from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.nn.raft import raft_small
 
@@ -33,19 +33,19 @@ def agreement(frame: np.ndarray, start: np.ndarray, x: int, y: int, margin: int 
 
 def test_static_copies_repeat_one_frame_bit_for_bit(tmp_path: Path) -> None:
     source = sliding((1, 2), frames=11, size=(45, 61))
-    manifest = make_controlled(MemorySet({"a/x.avi": source}), tmp_path, kind="static")
+    manifest = make_controlled(MemorySet({"a/x.avi": source}), tmp_path, Controlled("static"))
     copy = frames_of(tmp_path / "a" / "x.mp4")
     assert (copy == source[5]).all()
     assert copy.shape == source.shape
     assert open_video(tmp_path / "a" / "x.mp4").fps == 25
     assert manifest[0].made == {"kind": "static", "at": 0.5, "short_side": None, "frame": 5}
-    make_controlled(MemorySet({"x.avi": source}), tmp_path / "last", kind="static", at=1.0)
+    make_controlled(MemorySet({"x.avi": source}), tmp_path / "last", Controlled("static", at=1.0))
     assert (frames_of(tmp_path / "last" / "x.mp4") == source[-1]).all()
 
 
 @pytest.mark.parametrize("step", [(2, -1), (-3, 0), (0.5, 0.25)])
 def test_accumulated_noise_moves_as_the_video_did(tmp_path: Path, step: tuple[float, float]) -> None:
-    make_controlled(MemorySet({"x.mp4": sliding(step)}), tmp_path, kind="dynamic")
+    make_controlled(MemorySet({"x.mp4": sliding(step)}), tmp_path, Controlled("dynamic"))
     noise = frames_of(tmp_path / "x.mp4")
     assert len(noise) == 9
     # After 8 steps, from where the video came to where it went: motion of half a pixel has added up.
@@ -57,7 +57,7 @@ def test_accumulated_noise_moves_as_the_video_did(tmp_path: Path, step: tuple[fl
 
 
 def test_first_frame_noise_shows_one_flow_at_a_time(tmp_path: Path) -> None:
-    make_controlled(MemorySet({"x.mp4": sliding((2, -1))}), tmp_path, kind="dynamic", warp="first-frame")
+    make_controlled(MemorySet({"x.mp4": sliding((2, -1))}), tmp_path, Controlled("dynamic", warp="first-frame"))
     noise = frames_of(tmp_path / "x.mp4")
     assert min(agreement(frame, noise[0], 2, -1) for frame in noise[1:]) > 0.9
     assert agreement(noise[8], noise[0], 0, 0) < 0.05
@@ -97,9 +97,9 @@ def test_a_frame_of_moved_noise_is_noise_wherever_the_flow_bends(warp: Any) -> N
 def test_noise_follows_from_seed_and_path_and_not_from_processes_or_order(tmp_path: Path) -> None:
     paths = [write_video(tmp_path / "in" / f"{name}.mp4", frames=5) for name in "abc"]
     data = PathSet(paths, root=tmp_path / "in")
-    for out, options in {"one": {}, "two": {"processes": 2}, "other": {"seed": 1}}.items():
-        make_controlled(data, tmp_path / out, kind="dynamic", **options)  # type: ignore[arg-type]
-    make_controlled(PathSet(paths[::-1], root=tmp_path / "in"), tmp_path / "back", kind="dynamic")
+    for out, seed, processes in (("one", 0, 1), ("two", 0, 2), ("other", 1, 1)):
+        make_controlled(data, tmp_path / out, Controlled("dynamic", seed=seed), processes=processes)
+    make_controlled(PathSet(paths[::-1], root=tmp_path / "in"), tmp_path / "back", Controlled("dynamic"))
     bytes_of = {
         out: [(tmp_path / out / f"{name}.mp4").read_bytes() for name in "abc"] for out in ("one", "two", "back")
     }
@@ -112,24 +112,24 @@ def test_noise_follows_from_seed_and_path_and_not_from_processes_or_order(tmp_pa
 def test_a_broken_off_call_is_taken_up_and_other_settings_are_refused(tmp_path: Path) -> None:
     data = MemorySet({f"{i}.mp4": sliding((1, 0), frames=3, seed=i) for i in range(3)})
     out = tmp_path / "out"
-    made = make_controlled(data, out, kind="dynamic")
+    made = make_controlled(data, out, Controlled("dynamic"))
     kept = (out / "0.mp4").stat().st_mtime_ns
     whole = (out / "2.mp4").read_bytes()
     (out / "2.mp4").unlink()
     lines = (out / "manifest.jsonl").read_text().splitlines()
     (out / "manifest.jsonl").write_text("\n".join([*lines[:1], lines[1][:20]]))
-    again = make_controlled(data, out, kind="dynamic")
+    again = make_controlled(data, out, Controlled("dynamic"))
     assert (out / "0.mp4").stat().st_mtime_ns == kept
     assert (out / "2.mp4").read_bytes() == whole
     assert [line.made for line in again] == [line.made for line in made]
     with pytest.raises(StillmotionError, match="choose another folder"):
-        make_controlled(data, out, kind="dynamic", warp="first-frame")
+        make_controlled(data, out, Controlled("dynamic", warp="first-frame"))
     with pytest.raises(StillmotionError, match="choose another folder"):
-        make_controlled(data, out, kind="static")
+        make_controlled(data, out, Controlled("static"))
 
 
 def test_the_manifest_says_how_each_file_was_made(tmp_path: Path) -> None:
-    make_controlled(MemorySet({"x.mp4": sliding((2, 0))}), tmp_path, kind="dynamic", flow="dis-fast", seed=3)
+    make_controlled(MemorySet({"x.mp4": sliding((2, 0))}), tmp_path, Controlled("dynamic", flow="dis-fast", seed=3))
     (line,) = (json.loads(text) for text in (tmp_path / "manifest.jsonl").read_text().splitlines())
     told = {name: line["made"].pop(name) for name in ("pixels_per_frame", "fresh")}
     assert line["made"] == {
@@ -148,14 +148,14 @@ def test_the_manifest_says_how_each_file_was_made(tmp_path: Path) -> None:
 def test_unreadable_short_and_small_videos_are_named_and_left_out(tmp_path: Path) -> None:
     good = sliding((1, 0), frames=3)
     data = MemorySet({"good.mp4": good, "broken.mp4": None, "still.mp4": good[:1], "tiny.mp4": good[:, :20]})
-    lines = make_controlled(data, tmp_path / "out", kind="dynamic")
+    lines = make_controlled(data, tmp_path / "out", Controlled("dynamic"))
     assert [bool(line.error) for line in lines] == [False, True, True, True]
     assert "too short, 1 frame; motion needs at least 2" in lines[2].error
     assert "needs at least 32 a side" in lines[3].error
     assert (tmp_path / "out" / "labels.csv").read_text().split() == ["path", "good.mp4"]
     assert [path.name for path in (tmp_path / "out").glob("*.mp4")] == ["good.mp4"]
     with pytest.raises(VideoError, match="cannot be decoded"):
-        make_controlled(data, tmp_path / "strict", kind="dynamic", strict=True)
+        make_controlled(data, tmp_path / "strict", Controlled("dynamic"), strict=True)
 
 
 def test_classes_splits_and_other_columns_survive(tmp_path: Path) -> None:
@@ -163,21 +163,22 @@ def test_classes_splits_and_other_columns_survive(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_video(root / f"{name}.avi", frames=4, codec="mpeg4")
     (root / "labels.csv").write_text("path,class,label,split1,split2\na.avi,run,0,train,test\nb.avi,sit,1,test,train\n")
-    for kind in ("static", "dynamic"):
-        make_controlled(open_dataset(root), tmp_path / kind, kind=kind)  # type: ignore[arg-type]
+    for version in ("static", "dynamic"):
+        make_controlled(Videos(root).open(), tmp_path / version, Controlled(version))  # type: ignore[arg-type]
         for fold in (1, 2):
-            copy, original = (open_dataset(place, split="train", fold=fold) for place in (tmp_path / kind, root))
-            assert copy.labels["class"].tolist() == original.labels["class"].tolist()  # type: ignore[attr-defined]
-            assert copy.classes == original.classes  # type: ignore[attr-defined]
+            copy, original = (Videos(place, split="train", fold=fold).open() for place in (tmp_path / version, root))
+            assert copy.labels["class"].tolist() == original.labels["class"].tolist()
+            assert copy.classes == original.classes
             assert len(copy.video(0)) == 4
 
 
 def test_short_side_shrinks_and_never_enlarges(tmp_path: Path) -> None:
     data = MemorySet({"x.mp4": sliding((1, 0), frames=3, size=(64, 80))})
     for side, size in ((32, (32, 40)), (500, (64, 80))):
-        for kind in ("static", "dynamic"):
-            make_controlled(data, tmp_path / f"{kind}{side}", kind=kind, short_side=side)  # type: ignore[arg-type]
-            assert frames_of(tmp_path / f"{kind}{side}" / "x.mp4").shape == (3, *size, 3)
+        for version in ("static", "dynamic"):
+            out = tmp_path / f"{version}{side}"
+            make_controlled(data, out, Controlled(version, short_side=side))  # type: ignore[arg-type]
+            assert frames_of(out / "x.mp4").shape == (3, *size, 3)
 
 
 def test_raft_moves_noise_by_what_it_finds(tmp_path: Path) -> None:
@@ -185,9 +186,8 @@ def test_raft_moves_noise_by_what_it_finds(tmp_path: Path) -> None:
     weights = tmp_path / "raft.safetensors"
     save_file(raft_small().state_dict(), weights)
     source = sliding((1, 0), frames=2, size=(40, 48))
-    line = make_controlled(
-        MemorySet({"x.mp4": source}), tmp_path / "out", kind="dynamic", flow="raft-small", flow_weights=weights
-    )[0]
+    settings = Controlled("dynamic", flow="raft-small", flow_weights=str(weights))
+    (line,) = make_controlled(MemorySet({"x.mp4": source}), tmp_path / "out", settings)
     (field,) = open_flow("raft-small", weights=weights)(source)
     assert line.made["pixels_per_frame"] == pytest.approx(np.hypot(*field.transpose(2, 0, 1)).mean(), rel=1e-3)
     assert line.made["digest"]
@@ -196,14 +196,18 @@ def test_raft_moves_noise_by_what_it_finds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "moving"}, "choose static or dynamic"),
-        ({"kind": "dynamic", "warp": "back"}, "choose accumulate or first-frame"),
-        ({"kind": "dynamic", "flow": "raft-large"}, "needs the file of its weights"),
-        ({"kind": "static", "at": 2.0}, "at is 2.0; it must lie between 0"),
-        ({"kind": "static", "short_side": 0}, "short_side is 0"),
-        ({"kind": "static", "processes": 0}, "processes is 0"),
+        ({"version": "moving"}, "choose static or dynamic"),
+        ({"version": "dynamic", "warp": "back"}, "choose accumulate or first-frame"),
+        ({"version": "dynamic", "flow": "raft-large"}, "needs the file of its weights"),
+        ({"version": "static", "at": 2.0}, "at is 2.0; it must lie between 0"),
+        ({"version": "static", "short_side": 0}, "short_side is 0"),
     ],
 )
 def test_wrong_options_say_what_to_do(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(StillmotionError, match=message):
-        make_controlled(MemorySet({}), tmp_path / "out", **options)
+        make_controlled(MemorySet({}), tmp_path / "out", Controlled(**options))
+
+
+def test_a_number_of_processes_that_does_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StillmotionError, match="processes is 0"):
+        make_controlled(MemorySet({}), tmp_path / "out", Controlled("static"), processes=0)

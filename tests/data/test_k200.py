@@ -1,14 +1,19 @@
 """K200-40k by rule: the same list from every copy of Kinetics."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stillmotion.data import sets
-from stillmotion.data.k200 import k200, write_list
-from stillmotion.data.sets import FolderSet, PathSet, open_dataset
+from stillmotion.data import videos
+from stillmotion.data.k200 import k200
+from stillmotion.data.paths import PathSet
+from stillmotion.data.public import PUBLIC
+from stillmotion.data.sets import FolderSet
+from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
+from stillmotion.registry import Registry
 
 COUNTS = {"abseiling": 4, "air drumming": 3, "archery": 2, "bowling": 5, "zumba": 3}
 
@@ -49,21 +54,13 @@ def test_another_copy_in_another_order_gives_the_same_list(tmp_path: Path) -> No
     assert listed(k200(backwards, classes=2, each=2)) == listed(k200(first, classes=2, each=2))
 
 
-def test_the_written_list_is_read_back_beside_the_videos_or_elsewhere(tmp_path: Path) -> None:
-    chosen = k200(FolderSet(kinetics(tmp_path / "videos")), classes=2, each=3)
-    for file in (tmp_path / "videos" / "k200.csv", tmp_path / "k200.csv"):
-        write_list(chosen, file)
-        back = open_dataset(tmp_path / "videos", annotations=file)
-        assert isinstance(back, PathSet)
-        assert (back.paths, listed(back)) == (chosen.paths, listed(chosen))
-
-
-def test_a_kind_opens_it_and_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layout_opens_it_and_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = kinetics(tmp_path / "train")
     with pytest.raises(StillmotionError, match="0 classes have 200 videos; K200-40k needs 200"):
-        open_dataset(tmp_path, kind="k200", split="train")
-    monkeypatch.setattr(sets, "k200", lambda videos: k200(videos, classes=2, each=2))
-    found = open_dataset(tmp_path, kind="k200", split="train")
+        Videos(tmp_path, layout="k200", split="train").open()
+    small = replace(PUBLIC["k200"], choose=lambda whole: k200(whole, classes=2, each=2))
+    monkeypatch.setattr(videos, "PUBLIC", Registry("data set", "datasets", {**PUBLIC.own, "k200": small}))
+    found = Videos(tmp_path, layout="k200", split="train").open()
     assert isinstance(found, PathSet)
     assert listed(found) == listed(k200(FolderSet(root), classes=2, each=2))
 
@@ -71,4 +68,4 @@ def test_a_kind_opens_it_and_says_what_is_missing(tmp_path: Path, monkeypatch: p
 def test_videos_without_classes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").touch()
     with pytest.raises(StillmotionError, match="0 classes"):
-        open_dataset(tmp_path, kind="k200")
+        Videos(tmp_path, layout="k200").open()

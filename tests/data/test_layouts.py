@@ -4,16 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from painted_videos import touch
 
-from stillmotion.data.sets import HMDB51, UCF101, Kinetics, PathSet, SSv2, open_dataset
+from stillmotion.data.layouts import Listed, hmdb51_list, kinetics_list, ssv2_list, ucf101_list
+from stillmotion.data.paths import PathSet
+from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
-
-
-def touch(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
 
 
 def labelled(videos: PathSet) -> dict[str, int]:
@@ -39,24 +35,26 @@ def ucf101(tmp_path: Path) -> Path:
 
 
 def test_ucf101_reads_its_lists_and_names_what_is_not_there(ucf101: Path) -> None:
-    train = UCF101(ucf101 / "UCF-101", ucf101 / "ucfTrainTestlist")
+    lists = ucf101 / "ucfTrainTestlist"
+    train = Listed(ucf101 / "UCF-101", ucf101_list(lists, train=True, fold=1))
     assert labelled(train) == {"v_Archery_g08_c01.avi": 1, "v_Biking_g08_c01.avi": 2}
     assert train.missing == ["ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01"]
     assert train.classes["class"] == ["ApplyEyeMakeup", "Archery", "Biking"]
-    test = UCF101(ucf101 / "UCF-101", ucf101 / "ucfTrainTestlist", split=2, train=False)
+    test = Listed(ucf101 / "UCF-101", ucf101_list(lists, train=False, fold=2))
     assert labelled(test) == {"v_Archery_g08_c01.avi": 1}
 
 
 def test_ucf101_is_recognised_by_its_lists(ucf101: Path) -> None:
-    inside = open_dataset(ucf101, split="test")
-    beside = open_dataset(ucf101 / "UCF-101", split="test", annotations=ucf101 / "ucfTrainTestlist")
+    inside = Videos(ucf101, split="test").open()
+    beside = Videos(ucf101 / "UCF-101", split="test", annotations=ucf101 / "ucfTrainTestlist").open()
     assert labelled(inside) == labelled(beside) == {"v_Archery_g01_c01.avi": 1}  # type: ignore[arg-type]
-    assert len(open_dataset(ucf101)) == 3
+    assert len(Videos(ucf101).open()) == 3
 
 
 def test_reencoded_copies_are_found_under_the_official_names(ucf101: Path) -> None:
     copy = touch(ucf101 / "copy", "Archery/v_Archery_g08_c01.mp4")
-    assert labelled(UCF101(copy, ucf101 / "ucfTrainTestlist")) == {"v_Archery_g08_c01.mp4": 1}
+    listing = ucf101_list(ucf101 / "ucfTrainTestlist", train=True, fold=1)
+    assert labelled(Listed(copy, listing)) == {"v_Archery_g08_c01.mp4": 1}
 
 
 @pytest.mark.parametrize("folders", [True, False])
@@ -68,11 +66,11 @@ def test_hmdb51_takes_1_for_training_and_2_for_test(tmp_path: Path, folders: boo
     lists.mkdir()
     (lists / "wave_test_split1.txt").write_text("wave_1.avi 1 \nwave_2.avi 2 \nwave_0.avi 0 \n")
     (lists / "run_test_split1.txt").write_text("run_1.avi 1 \n")
-    assert labelled(HMDB51(videos, lists)) == {"run_1.avi": 0, "wave_1.avi": 1}
-    test = open_dataset(videos, split="test", annotations=lists)
+    assert labelled(Listed(videos, hmdb51_list(lists, train=True, fold=1))) == {"run_1.avi": 0, "wave_1.avi": 1}
+    test = Videos(videos, split="test", annotations=lists).open()
     assert labelled(test) == {"wave_2.avi": 1}  # type: ignore[arg-type]
     with pytest.raises(StillmotionError, match="splits are 1 to 3"):
-        HMDB51(videos, lists, split=7)
+        hmdb51_list(lists, train=True, fold=7)
 
 
 def test_kinetics_finds_timed_names_in_class_folders_or_flat(tmp_path: Path) -> None:
@@ -80,18 +78,18 @@ def test_kinetics_finds_timed_names_in_class_folders_or_flat(tmp_path: Path) -> 
     rows = "air drumming,-AbC_1,3,13,train\nabseiling,xyz,120,130,train\nabseiling,gone,1,11,train\nzumba,v,0,10,val\n"
     (tmp_path / "train.csv").write_text(header + rows)
     videos = touch(tmp_path / "videos", "air_drumming/-AbC_1_000003_000013.mp4", "xyz.mkv", "v_000000_000010.mp4")
-    train = Kinetics(videos, tmp_path / "train.csv", split="train")
+    train = Listed(videos, kinetics_list(tmp_path / "train.csv", split="train"))
     assert labelled(train) == {"-AbC_1_000003_000013.mp4": 1, "xyz.mkv": 0}
     assert train.missing == ["gone_000001_000011"]
     assert train.classes["class"] == ["abseiling", "air drumming", "zumba"]
-    val = open_dataset(videos, annotations=tmp_path / "train.csv", split="val")
+    val = Videos(videos, annotations=tmp_path / "train.csv", split="val").open()
     assert labelled(val) == {"v_000000_000010.mp4": 2}  # type: ignore[arg-type]
 
 
 def test_kinetics_in_slowfast_form_is_a_list(tmp_path: Path) -> None:
     touch(tmp_path, "a_000003_000013.mp4")
     (tmp_path / "train.csv").write_text(f"{tmp_path}/a_000003_000013.mp4 17\n")
-    assert labelled(open_dataset(tmp_path / "train.csv")) == {"a_000003_000013.mp4": 17}  # type: ignore[arg-type]
+    assert labelled(Videos(tmp_path / "train.csv").open()) == {"a_000003_000013.mp4": 17}  # type: ignore[arg-type]
 
 
 def test_ssv2_reads_templates_and_allows_unlabelled_test_videos(tmp_path: Path) -> None:
@@ -104,17 +102,17 @@ def test_ssv2_reads_templates_and_allows_unlabelled_test_videos(tmp_path: Path) 
     item = {"id": "74225", "label": "putting a cup on a box", "template": "Putting [something] on [something]"}
     (lists / f"{prefix}-validation.json").write_text(json.dumps([item]))
     (lists / f"{prefix}-test.json").write_text(json.dumps([{"id": "9"}]))
-    found = SSv2(videos, lists / f"{prefix}-labels.json", lists / f"{prefix}-validation.json")
+    found = Listed(videos, ssv2_list(lists / f"{prefix}-labels.json", lists / f"{prefix}-validation.json"))
     assert labelled(found) == {"74225.webm": 0}
     assert found.classes["class"] == ["Putting something on something", "Closing something"]
-    assert labelled(open_dataset(videos, annotations=lists, split="val")) == {"74225.webm": 0}  # type: ignore[arg-type]
-    assert labelled(open_dataset(videos, annotations=lists, split="test")) == {"9.webm": -1}  # type: ignore[arg-type]
+    assert labelled(Videos(videos, annotations=lists, split="val").open()) == {"74225.webm": 0}  # type: ignore[arg-type]
+    assert labelled(Videos(videos, annotations=lists, split="test").open()) == {"9.webm": -1}  # type: ignore[arg-type]
 
 
 def test_a_split_of_which_nothing_is_there_says_so(ucf101: Path, tmp_path: Path) -> None:
     empty = touch(tmp_path / "other", "x.mp4")
     with pytest.raises(StillmotionError, match="none of the 3 videos of the split is there; the first is ApplyEye"):
-        UCF101(empty, ucf101 / "ucfTrainTestlist")
+        Listed(empty, ucf101_list(ucf101 / "ucfTrainTestlist", train=True, fold=1))
 
 
 def gym99(root: Path) -> Path:
@@ -128,7 +126,7 @@ def gym99(root: Path) -> Path:
 
 
 def test_gym99_takes_the_newest_list_and_names_classes_where_it_can(tmp_path: Path) -> None:
-    train = open_dataset(gym99(tmp_path), split="train")
+    train = Videos(gym99(tmp_path), split="train").open()
     assert isinstance(train, PathSet)
     assert labelled(train) == {"A0x_E_002184_002237_A_0035_0036.mp4": 1}
     assert train.missing == ["gone_E_1_2_A_1_2"]
@@ -136,11 +134,11 @@ def test_gym99_takes_the_newest_list_and_names_classes_where_it_can(tmp_path: Pa
     (tmp_path / "annotations" / "gym99_categories.txt").write_text(
         "Clabel: 0; set: 1; Glabel: 1; (VT) round-off\nClabel: 1; set: 1; Glabel: 2; (FX) split leap\n"
     )
-    found = open_dataset(tmp_path / "subactions", annotations=tmp_path / "annotations" / "gym99_val_element.txt")
+    found = Videos(tmp_path / "subactions", annotations=tmp_path / "annotations" / "gym99_val_element.txt").open()
     assert isinstance(found, PathSet)
     assert found.classes["class"] == ["(VT) round-off", "(FX) split leap"]
     assert len(found) == 2
-    assert len(open_dataset(tmp_path, kind="gym99", split="val")) == 1
+    assert len(Videos(tmp_path, layout="gym99", split="val").open()) == 1
 
 
 def test_diving48_reads_its_json_and_joins_the_parts_of_a_dive(tmp_path: Path) -> None:
@@ -151,11 +149,11 @@ def test_diving48_reads_its_json_and_joins_the_parts_of_a_dive(tmp_path: Path) -
     for name, video, label in (("train", "8qRm_00016", 1), ("test", "CVAf_00038", 0)):
         item = {"vid_name": video, "label": label, "start_frame": 0, "end_frame": 78}
         (tmp_path / f"Diving48_V2_{name}.json").write_text(json.dumps([item]))
-    found = open_dataset(tmp_path)
+    found = Videos(tmp_path).open()
     assert labelled(found) == {"8qRm_00016.mp4": 1, "CVAf_00038.mp4": 0}  # type: ignore[arg-type]
-    assert found.classes["class"] == ["Back+15som+05Twis+FREE", "Back+15som+NoTwis+PIKE"]  # type: ignore[attr-defined]
-    test = open_dataset(tmp_path / "rgb", kind="diving48", split="test")
+    assert found.classes["class"] == ["Back+15som+05Twis+FREE", "Back+15som+NoTwis+PIKE"]
+    test = Videos(tmp_path / "rgb", layout="diving48", split="test").open()
     assert labelled(test) == {"CVAf_00038.mp4": 0}  # type: ignore[arg-type]
     (tmp_path / "Diving48_V2_train.json").unlink()
     with pytest.raises(StillmotionError, match=r"no Diving48\*train.json"):
-        open_dataset(tmp_path, split="train")
+        Videos(tmp_path, split="train").open()

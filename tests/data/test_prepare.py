@@ -13,9 +13,11 @@ from painted_videos import numbers, write_video
 from stillmotion.data.augment import augment
 from stillmotion.data.copies import Copied
 from stillmotion.data.loader import ClipDataset
-from stillmotion.data.prepare import prepare
-from stillmotion.data.sets import FolderSet, PathSet, open_dataset
+from stillmotion.data.paths import PathSet
+from stillmotion.data.prepare import Prepare, prepare
+from stillmotion.data.sets import FolderSet
 from stillmotion.data.video import open_video
+from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError, VideoError
 
 
@@ -33,8 +35,8 @@ def originals(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("form", ["mp4", "jpeg"])
 def test_copies_show_every_frame_under_its_number_and_keep_labels(originals: Path, tmp_path: Path, form: str) -> None:
     data = FolderSet(originals)
-    manifest = prepare(data, tmp_path / "copy", short_side=48, form=form)  # type: ignore[arg-type]
-    copy = open_dataset(tmp_path / "copy")
+    manifest = prepare(data, tmp_path / "copy", Prepare(short_side=48, form=form))  # type: ignore[arg-type]
+    copy = Videos(tmp_path / "copy").open()
     assert isinstance(copy, PathSet)
     kept = [i for i in range(len(data)) if not manifest[i].error]
     assert [data.paths[i].relative_to(originals).with_suffix("") for i in kept] == [
@@ -51,7 +53,7 @@ def test_copies_show_every_frame_under_its_number_and_keep_labels(originals: Pat
 
 
 def test_the_copy_has_a_key_frame_every_gop(originals: Path, tmp_path: Path) -> None:
-    prepare(FolderSet(originals), tmp_path / "copy", short_side=48, gop=8)
+    prepare(FolderSet(originals), tmp_path / "copy", Prepare(short_side=48, gop=8))
     with av.open(str(tmp_path / "copy" / "run" / "a.mp4")) as container:
         keys = [number for number, packet in enumerate(container.demux(video=0)) if packet.is_keyframe]
     assert keys == [0, 8, 16, 24]
@@ -59,9 +61,9 @@ def test_the_copy_has_a_key_frame_every_gop(originals: Path, tmp_path: Path) -> 
 
 def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: Path) -> None:
     (originals / "walk" / "broken.mp4").unlink()
-    prepare(FolderSet(originals), tmp_path / "copy", short_side=96)
+    prepare(FolderSet(originals), tmp_path / "copy", Prepare(short_side=96))
     options = {"frames": 4, "stride": 2, "clips": 2, "augment": augment("slowfast", size=32)}
-    whole, small = (ClipDataset(open_dataset(root), **options) for root in (originals, tmp_path / "copy"))  # type: ignore[arg-type]
+    whole, small = (ClipDataset(Videos(root).open(), **options) for root in (originals, tmp_path / "copy"))  # type: ignore[arg-type]
     # a.mp4 and b.avi have the copy's size already: the same crops and colours then, up to the codec's loss.
     for index in (0, 1):
         gap = (whole[3, index]["clips"] - small[3, index]["clips"]).abs()
@@ -74,28 +76,28 @@ def test_unreadable_videos_are_named_and_left_out(originals: Path, tmp_path: Pat
     def progress(line: Copied, done: int, total: int) -> None:
         seen.append((line.path, done, total))
 
-    manifest = prepare(FolderSet(originals), tmp_path / "copy", short_side=48, progress=progress)
+    manifest = prepare(FolderSet(originals), tmp_path / "copy", Prepare(short_side=48), progress=progress)
     errors = [line for line in manifest if line.error]
     assert [Path(line.source).name for line in errors] == ["broken.mp4"]
     assert str(originals / "walk" / "broken.mp4") in errors[0].error
     assert [done for _, done, _ in seen] == [1, 2, 3, 4]
     assert {total for *_, total in seen} == {4}
-    assert len(open_dataset(tmp_path / "copy")) == 3
+    assert len(Videos(tmp_path / "copy").open()) == 3
     with pytest.raises(VideoError, match=r"broken\.mp4"):
-        prepare(FolderSet(originals), tmp_path / "strict", short_side=48, strict=True)
+        prepare(FolderSet(originals), tmp_path / "strict", Prepare(short_side=48), strict=True)
 
 
 def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     data = FolderSet(originals)
-    first = prepare(data, copy, short_side=48)
+    first = prepare(data, copy, Prepare(short_side=48))
     stamps = {line.path: (copy / line.path).stat().st_mtime_ns for line in first if not line.error}
     (copy / "run" / "b.mp4").unlink()
     (copy / "run" / ".a.mp4.part").write_bytes(b"left by a kill")
     with (copy / "manifest.jsonl").open("a") as manifest:
         manifest.write('{"source": "cut sho')
     made: list[str] = []
-    again = prepare(data, copy, short_side=48, progress=lambda line, *_: made.append(line.path))
+    again = prepare(data, copy, Prepare(short_side=48), progress=lambda line, *_: made.append(line.path))
     assert made == ["run/b.mp4", "walk/broken.mp4"]
     assert [line.frames for line in again] == [line.frames for line in first]
     assert (copy / "run" / "a.mp4").stat().st_mtime_ns == stamps["run/a.mp4"]
@@ -104,14 +106,14 @@ def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Pat
 
 
 def test_other_settings_in_the_same_folder_are_refused(originals: Path, tmp_path: Path) -> None:
-    prepare(FolderSet(originals), tmp_path / "copy", short_side=48)
+    prepare(FolderSet(originals), tmp_path / "copy", Prepare(short_side=48))
     with pytest.raises(StillmotionError, match="choose another folder"):
-        prepare(FolderSet(originals), tmp_path / "copy", short_side=32)
+        prepare(FolderSet(originals), tmp_path / "copy", Prepare(short_side=32))
 
 
 def test_several_processes_make_the_files_of_one(originals: Path, tmp_path: Path) -> None:
-    one = prepare(FolderSet(originals), tmp_path / "one", short_side=48)
-    two = prepare(FolderSet(originals), tmp_path / "two", short_side=48, processes=2)
+    one = prepare(FolderSet(originals), tmp_path / "one", Prepare(short_side=48))
+    two = prepare(FolderSet(originals), tmp_path / "two", Prepare(short_side=48), processes=2)
     assert [(line.path, line.frames, line.error) for line in one] == [(l.path, l.frames, l.error) for l in two]
     for line in one:
         if not line.error:
@@ -123,15 +125,15 @@ def test_split_columns_and_sources_that_differ_in_suffix_only_survive(tmp_path: 
     write_video(root / "a.mp4", frames=5)
     write_video(root / "a.avi", frames=7, codec="mpeg4")
     (root / "labels.csv").write_text("path,class,label,split1\na.mp4,x,0,train\na.avi,y,1,test\n")
-    prepare(open_dataset(root), tmp_path / "copy", short_side=48)
-    test = open_dataset(tmp_path / "copy", split="test")
+    prepare(Videos(root).open(), tmp_path / "copy", Prepare(short_side=48))
+    test = Videos(tmp_path / "copy", split="test").open()
     assert (len(test), len(test.video(0))) == (1, 7)
-    assert test.labels["class"].tolist() == [1]  # type: ignore[attr-defined]
+    assert test.labels["class"].tolist() == [1]
 
 
 def test_small_videos_are_not_enlarged(tmp_path: Path) -> None:
     path = write_video(tmp_path / "in" / "a.mp4", frames=3, size=(32, 40))
-    prepare(PathSet([path], root=path.parent), tmp_path / "copy", short_side=128)
+    prepare(PathSet([path], root=path.parent), tmp_path / "copy", Prepare(short_side=128))
     frames = open_video(tmp_path / "copy" / "a.mp4").frames([0])
     assert frames.shape == (1, 32, 40, 3)
     assert np.abs(frames.astype(float) - open_video(path).frames([0])).mean() < 4
@@ -139,13 +141,13 @@ def test_small_videos_are_not_enlarged(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import sys
-from stillmotion.data.prepare import prepare
+from stillmotion.data.prepare import Prepare, prepare
 from stillmotion.data.sets import FolderSet
 
 if __name__ == "__main__":
     try:
         told = lambda *_: print("one", flush=True)
-        prepare(FolderSet(sys.argv[1]), sys.argv[2], short_side=48, processes=2, progress=told)
+        prepare(FolderSet(sys.argv[1]), sys.argv[2], Prepare(short_side=48), processes=2, progress=told)
     except KeyboardInterrupt:
         print("stopped", flush=True)
 """
@@ -169,5 +171,5 @@ def test_ctrl_c_leaves_only_whole_copies_and_the_next_call_ends_the_work(tmp_pat
     assert 0 < len(whole) < 24
     assert all(len(open_video(path)) == 60 for path in whole)
     assert not list(copy.glob(".*.part"))
-    manifest = prepare(FolderSet(root), copy, short_side=48)
-    assert sum(line.frames == 60 for line in manifest) == len(open_dataset(copy)) == 24
+    manifest = prepare(FolderSet(root), copy, Prepare(short_side=48))
+    assert sum(line.frames == 60 for line in manifest) == len(Videos(copy).open()) == 24

@@ -1,18 +1,11 @@
 from pathlib import Path
 
 import pytest
-from painted_videos import painted, write_video
+from painted_videos import painted, touch
 
-from stillmotion.data.sets import FolderSet, ListSet, PathSet, open_dataset
-from stillmotion.errors import StillmotionError, VideoError
-
-
-def touch(root: Path, *names: str) -> Path:
-    """Empty files: enough for what only looks at names."""
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
+from stillmotion.data.paths import PathSet
+from stillmotion.data.sets import FolderSet, ListSet
+from stillmotion.errors import VideoError
 
 
 def names(videos: PathSet) -> list[str]:
@@ -92,58 +85,3 @@ def test_a_listed_path_that_is_missing_is_an_unreadable_video(tmp_path: Path) ->
     (tmp_path / "list.csv").write_text("gone.mp4,0\n")
     with pytest.raises(VideoError, match=r"gone\.mp4: no such file"):
         ListSet(tmp_path / "list.csv").video(0)
-
-
-SPLITS = (
-    "path,class,label,split1,split2,fold\na.mp4,x,0,train,test,1\nb.mp4,y,1,test,train,2\nc.mp4,z,2,train,train,3\n"
-)
-
-
-def test_labels_csv_in_a_folder_is_used_with_its_split_columns(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text(SPLITS)
-    assert names(open_dataset(tmp_path)) == ["a.mp4", "b.mp4", "c.mp4"]  # type: ignore[arg-type]
-    assert names(open_dataset(tmp_path, split="train")) == ["a.mp4", "c.mp4"]  # type: ignore[arg-type]
-    assert names(open_dataset(tmp_path, split="val")) == ["b.mp4"]  # type: ignore[arg-type]
-    assert names(open_dataset(tmp_path, split="test", fold=2)) == ["a.mp4"]  # type: ignore[arg-type]
-    # No column split3: then fold 3 is what is held out.
-    assert names(open_dataset(tmp_path, split="train", fold=3)) == ["a.mp4", "b.mp4"]  # type: ignore[arg-type]
-
-
-def test_parts_of_a_split_number_their_classes_alike(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("path,class,split1\na.mp4,x,train\nb.mp4,y,test\n")
-    test = open_dataset(tmp_path, split="test")
-    assert test.labels["class"].tolist() == [1]  # type: ignore[attr-defined]
-    assert test.classes["class"] == ["x", "y"]  # type: ignore[attr-defined]
-
-
-def test_split_folders_are_splits(tmp_path: Path) -> None:
-    touch(tmp_path, "train/run/a.mp4", "val/run/b.mp4")
-    assert names(open_dataset(tmp_path, split="train")) == ["run/a.mp4"]  # type: ignore[arg-type]
-    assert names(open_dataset(tmp_path, split="test")) == ["run/b.mp4"]  # type: ignore[arg-type]
-
-
-def test_one_video_is_a_set_of_one(tmp_path: Path) -> None:
-    found = open_dataset(write_video(tmp_path / "a.mp4", frames=5))
-    assert (len(found), len(found.video(0))) == (1, 5)
-
-
-def test_mistakes_are_one_line_with_the_remedy(tmp_path: Path) -> None:
-    touch(tmp_path, "empty/readme.txt", "full/a.mp4")
-    (tmp_path / "labels").mkdir()
-    (tmp_path / "labels" / "labels.csv").write_text(SPLITS)
-    (tmp_path / "nothing.csv").touch()
-    cases = [
-        ({"path": tmp_path / "gone"}, "gone: no such file or folder"),
-        ({"path": tmp_path / "empty"}, r"no video found \(looked for \.mp4"),
-        ({"path": tmp_path / "full", "kind": "imagenet"}, "kind is 'imagenet'; choose one of auto"),
-        ({"path": tmp_path / "full", "split": "train"}, "no sub-folder 'train' and no labels.csv"),
-        ({"path": tmp_path / "full", "annotations": tmp_path / "gone"}, "annotations are"),
-        ({"path": tmp_path / "full", "annotations": tmp_path / "empty"}, "no known annotations"),
-        ({"path": tmp_path / "labels", "split": "test", "fold": 9}, "no fold 9; it has 1, 2, 3"),
-        ({"path": tmp_path / "labels", "split": "best"}, "no row with split1 = best; it has test, train"),
-        ({"path": tmp_path / "nothing.csv"}, "empty list"),
-    ]
-    for arguments, message in cases:
-        with pytest.raises(StillmotionError, match=message) as caught:
-            open_dataset(**arguments)  # type: ignore[arg-type]
-        assert "\n" not in str(caught.value)

@@ -4,8 +4,8 @@ import pytest
 from painted_videos import write_video
 
 from stillmotion.data.paths import PathSet
-from stillmotion.data.prepare import prepare
-from stillmotion.data.sets import open_dataset
+from stillmotion.data.prepare import Prepare, prepare
+from stillmotion.data.videos import Located, Videos
 from stillmotion.data.whole import open_whole
 
 
@@ -31,25 +31,25 @@ def ucf101(root: Path) -> Path:
 
 def test_a_copy_of_a_published_set_has_its_folds_without_its_lists(tmp_path: Path) -> None:
     root = ucf101(tmp_path / "ucf")
-    data = open_whole(root)
+    data = open_whole(Located(root))
     assert len(data) == 4
-    prepare(data, tmp_path / "copy", short_side=48)
+    prepare(data, tmp_path / "copy", Prepare(short_side=48))
     for fold in (1, 2):
         for split in ("train", "test"):
-            original, copy = (open_dataset(place, split=split, fold=fold) for place in (root, tmp_path / "copy"))
+            original, copy = (Videos(place, split=split, fold=fold).open() for place in (root, tmp_path / "copy"))
             assert names(copy) == names(original)
-            assert copy.labels["class"].tolist() == original.labels["class"].tolist()  # type: ignore[attr-defined]
+            assert copy.labels["class"].tolist() == original.labels["class"].tolist()
 
 
 def test_sub_folders_train_and_test_become_a_column(tmp_path: Path) -> None:
     for path in ("train/run/a", "train/sit/b", "test/sit/c"):
         write_video(tmp_path / "in" / f"{path}.mp4", frames=3)
-    prepare(open_whole(tmp_path / "in"), tmp_path / "copy", short_side=48)
-    copy = open_dataset(tmp_path / "copy", split="test")
+    prepare(open_whole(Located(tmp_path / "in")), tmp_path / "copy", Prepare(short_side=48))
+    copy = Videos(tmp_path / "copy", split="test").open()
     assert names(copy) == ["c"]
-    assert copy.labels["class"].tolist() == [1]  # type: ignore[attr-defined]
-    assert copy.classes["class"] == ["run", "sit"]  # type: ignore[attr-defined]
-    assert names(open_dataset(tmp_path / "copy", split="train")) == ["a", "b"]
+    assert copy.labels["class"].tolist() == [1]
+    assert copy.classes["class"] == ["run", "sit"]
+    assert names(Videos(tmp_path / "copy", split="train").open()) == ["a", "b"]
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -57,6 +57,6 @@ def test_other_sets_are_as_they_are(tmp_path: Path, listed: bool) -> None:
     write_video(tmp_path / "in" / "run" / "a.mp4", frames=3)
     if listed:
         (tmp_path / "in" / "labels.csv").write_text("path,class,group\nrun/a.mp4,run,7\n")
-    data = open_whole(tmp_path / "in")
+    data = open_whole(Located(tmp_path / "in"))
     assert names(data) == ["a"]
-    assert data.rows == ([{"path": "run/a.mp4", "class": "run", "group": "7"}] if listed else [])  # type: ignore[attr-defined]
+    assert data.rows == ([{"path": "run/a.mp4", "class": "run", "group": "7"}] if listed else [])

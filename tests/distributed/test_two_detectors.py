@@ -11,7 +11,7 @@ import torch
 import two_processes
 from small_detection import small
 
-from stillmotion.downstream.detect import _Detecting
+from stillmotion.tasks.detect import _Detecting
 from stillmotion.train.log import RunLog
 
 

@@ -7,12 +7,11 @@ from debug_videos import write_classes
 from safetensors.numpy import load_file, save_file
 
 from stillmotion.data.sets import FolderSet
+from stillmotion.data.subset import Subset
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
+from stillmotion.encoders import extract, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.cache import cached_features
-from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import extract
-from stillmotion.evaluate.subset import Subset
 
 PARTS = ("whole", "static", "dynamic")
 
@@ -30,14 +29,14 @@ def kept(run):
 
 def test_features_come_from_the_disk_the_second_time(run, folder):
     videos = FolderSet(folder)
-    first = cached_features(run, videos, clips=2)
-    again = cached_features(run, videos, clips=2)
+    encoder = load(run)
+    first = cached_features(encoder, videos, clips=2)
+    again = cached_features(encoder, videos, clips=2)
     assert (first.reused, again.reused) == (False, True)
     assert first.names == again.names
     assert [name.rsplit("/", 1)[1] for name, _ in again.features.broken] == ["torn.mp4"]
     assert first.features.broken == again.features.broken
-    encoder, config = load_encoder(run)
-    wanted = extract(encoder, videos, config.data, clips=2)
+    wanted = extract(encoder, videos, clips=2)
     for part in PARTS:
         np.testing.assert_array_equal(getattr(first.features, part), getattr(again.features, part))
         np.testing.assert_allclose(getattr(again.features, part)[:, 0], getattr(wanted, part).mean(1), atol=1e-5)
@@ -46,12 +45,14 @@ def test_features_come_from_the_disk_the_second_time(run, folder):
 
 
 def test_what_changes_the_features_is_computed_anew(run, folder):
-    def reused(**options):
-        return cached_features(run, FolderSet(folder), **{"clips": 1, **options}).reused
+    def reused(text=run, **options):
+        return cached_features(load(text), FolderSet(folder), **{"clips": 1, **options}).reused
 
     assert [reused(), reused()] == [False, True]
     assert not reused(clips=2)
-    assert not reused(frames=6)
+    assert not reused(f"{run}@frames=6")
+    assert not reused(f"{run}@size=16")
+    assert not reused(f"{run}@layer=1")
     assert not reused(average=False)
     video = folder / "light" / "0.mp4"
     os.utime(video, (1, 1))
@@ -63,13 +64,13 @@ def test_what_changes_the_features_is_computed_anew(run, folder):
     save_file(weights | {name: weights[name] * 1.01}, run / "checkpoint.safetensors")
     assert not reused()
     assert reused()
-    assert len(kept(run)) == 7
+    assert len(kept(run)) == 9
 
 
 def test_another_order_of_the_same_videos_shares_the_file(run, folder):
     videos = FolderSet(folder)
-    straight = cached_features(run, videos, clips=1)
-    turned = cached_features(run, Subset(videos, np.arange(len(videos))[::-1]), clips=1)
+    straight = cached_features(load(run), videos, clips=1)
+    turned = cached_features(load(run), Subset(videos, np.arange(len(videos))[::-1]), clips=1)
     assert turned.reused
     assert turned.names == straight.names[::-1]
     np.testing.assert_array_equal(turned.features.static, straight.features.static[::-1])
@@ -78,26 +79,26 @@ def test_another_order_of_the_same_videos_shares_the_file(run, folder):
 
 def test_synthetic_videos_are_told_apart_by_how_they_are_drawn(run):
     def reused(seed=0, **drawn):
-        return cached_features(run, SyntheticSet(SyntheticConfig(videos=3, **drawn), seed=seed), clips=1).reused
+        return cached_features(load(run), SyntheticSet(SyntheticConfig(videos=3, **drawn), seed=seed), clips=1).reused
 
     assert [reused(), reused(), reused(seed=1), reused(noise=0.0), reused()] == [False, True, False, False, True]
 
 
 def test_views_are_kept_where_they_are_not_averaged(run):
     videos = SyntheticSet(SyntheticConfig(videos=3))
-    views = cached_features(run, videos, clips=3, average=False)
+    views = cached_features(load(run), videos, clips=3, average=False)
     assert views.features.static.shape[:2] == (3, 3)
-    mean = cached_features(run, videos, clips=3)
+    mean = cached_features(load(run), videos, clips=3)
     np.testing.assert_allclose(views.features.static.mean(1), mean.features.static[:, 0], atol=1e-6)
 
 
 def test_a_damaged_file_is_written_anew_and_nothing_else_is_left(run):
     videos = SyntheticSet(SyntheticConfig(videos=3))
-    cached_features(run, videos, clips=1)
+    cached_features(load(run), videos, clips=1)
     (name,) = kept(run)
     (run / "features" / name).write_bytes(b"torn")
-    assert not cached_features(run, videos, clips=1).reused
-    assert cached_features(run, videos, clips=1).reused
+    assert not cached_features(load(run), videos, clips=1).reused
+    assert cached_features(load(run), videos, clips=1).reused
     assert kept(run) == [name]
 
 
@@ -106,27 +107,28 @@ def test_an_interrupted_embedding_leaves_no_file(run):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cached_features(run, SyntheticSet(SyntheticConfig(videos=3)), clips=1, progress=stop)
+        cached_features(load(run), SyntheticSet(SyntheticConfig(videos=3)), clips=1, progress=stop)
     assert kept(run) == []
 
 
 def test_a_recipe_is_cached_only_where_a_folder_is_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     videos = SyntheticSet(SyntheticConfig(videos=3))
-    assert not cached_features("debug-bod-simclr", videos, clips=1).reused
+    recipe = load("debug-bod-simclr")
+    assert not cached_features(recipe, videos, clips=1).reused
     assert not list(tmp_path.iterdir())
-    given = [cached_features("debug-bod-simclr", videos, clips=1, cache=tmp_path / "c").reused for _ in range(2)]
+    given = [cached_features(recipe, videos, clips=1, cache=tmp_path / "c").reused for _ in range(2)]
     assert given == [False, True]
 
 
 def test_a_copied_run_shares_a_given_folder(run, tmp_path):
     videos = SyntheticSet(SyntheticConfig(videos=3))
     copy = shutil.copytree(run, tmp_path / "copy")
-    assert not cached_features(run, videos, clips=1, cache=tmp_path / "c").reused
-    assert cached_features(copy, videos, clips=1, cache=tmp_path / "c").reused
+    assert not cached_features(load(run), videos, clips=1, cache=tmp_path / "c").reused
+    assert cached_features(load(copy), videos, clips=1, cache=tmp_path / "c").reused
 
 
 def test_a_place_that_is_a_file_is_an_error(run, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StillmotionError, match="choose another --cache"):
-        cached_features(run, SyntheticSet(SyntheticConfig(videos=1)), cache=tmp_path / "file")
+        cached_features(load(run), SyntheticSet(SyntheticConfig(videos=1)), cache=tmp_path / "file")

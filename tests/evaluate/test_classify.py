@@ -4,15 +4,15 @@ import torch
 from debug_videos import write_classes
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix
 
-from stillmotion.config import DataConfig
-from stillmotion.data.sets import open_dataset
+from stillmotion.data.videos import Videos
+from stillmotion.encoders.features import even_clips
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.classify import classification, clip_probabilities, fold_lines, result_lines
-from stillmotion.evaluate.features import even_clips
 from stillmotion.nn.backbones import create_backbone
 from stillmotion.nn.classifier import Classifier
+from stillmotion.nn.intake import IMAGENET, Intake
 
-DATA = DataConfig(frames=4, stride=2, size=16, augment="weak")
+INTAKE = Intake(frames=4, stride=2, size=16, normalisation=IMAGENET)
 
 
 @pytest.fixture
@@ -27,15 +27,15 @@ def model():
 def videos(tmp_path_factory):
     folder = write_classes(tmp_path_factory.mktemp("videos") / "set", videos=3)
     (folder / "dark" / "1.mp4").write_bytes(b"nothing")
-    return open_dataset(folder)
+    return Videos(folder).open()
 
 
 @pytest.mark.parametrize(("clips", "crops", "full"), [(1, 1, False), (3, 1, False), (2, 3, True)])
 def test_probabilities_are_the_mean_of_the_softmax_over_views(model, videos, clips, crops, full):
-    index, found, broken = clip_probabilities(model, videos, DATA, clips=clips, crops=crops, full=full)
+    index, found, broken = clip_probabilities(model, videos, INTAKE, clips=clips, crops=crops, full=full)
     assert index.tolist() == [0, 2, 3, 4, 5]
     assert [name.rsplit("/", 1)[1] for name, _ in broken] == ["1.mp4"]
-    dataset = even_clips(videos, DATA, clips=clips, crops=crops, full=full)
+    dataset = even_clips(videos, INTAKE, clips=clips, crops=crops, full=full)
     for number, row in zip(index, found, strict=True):
         views = dataset[number]["clips"]
         assert len(views) == clips * crops
@@ -47,17 +47,17 @@ def test_probabilities_are_the_mean_of_the_softmax_over_views(model, videos, cli
 def test_a_model_in_training_is_tested_in_evaluation_mode_and_goes_on(model, videos):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
-    _, found, _ = clip_probabilities(model, videos, DATA, clips=1)
+    _, found, _ = clip_probabilities(model, videos, INTAKE, clips=1)
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    np.testing.assert_array_equal(found, clip_probabilities(model.eval(), videos, DATA, clips=1)[1])
+    np.testing.assert_array_equal(found, clip_probabilities(model.eval(), videos, INTAKE, clips=1)[1])
 
 
 def test_no_readable_video_is_an_error(model, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.mp4").write_bytes(b"nothing")
     with pytest.raises(StillmotionError, match="none of the 1 test videos can be read"):
-        clip_probabilities(model, open_dataset(tmp_path), DATA)
+        clip_probabilities(model, Videos(tmp_path).open(), INTAKE)
 
 
 def test_classes_and_confusion_are_scikit_learns():

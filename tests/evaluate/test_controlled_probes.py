@@ -7,13 +7,13 @@ import pytest
 from debug_run import debug_run
 from tiny_models import save_model
 
-from stillmotion.data.sets import open_dataset
+from stillmotion.data.halves import Halves
+from stillmotion.data.subset import Stilled
+from stillmotion.encoders import extract, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate import cache
 from stillmotion.evaluate.bootstrap import interval
-from stillmotion.evaluate.controlled import Options, Stilled, evaluate_controlled, named_encoders
-from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import extract
+from stillmotion.evaluate.controlled import Options, evaluate_controlled, named_encoders
 from stillmotion.evaluate.linear import linear_probe
 
 FRAMES, SIZE = 12, 32
@@ -49,9 +49,9 @@ def moving_noise(label, rng):
 def sets(tmp_path_factory):
     root = tmp_path_factory.mktemp("sets")
     return {
-        "data": str(write_version(root / "plain", coloured)),
-        "static": str(write_version(root / "static", lambda label, rng: [coloured(label, rng)[0]] * FRAMES)),
-        "dynamic": str(write_version(root / "dynamic", moving_noise)),
+        "plain": Halves(write_version(root / "plain", coloured)),
+        "static": Halves(write_version(root / "static", lambda label, rng: [coloured(label, rng)[0]] * FRAMES)),
+        "dynamic": Halves(write_version(root / "dynamic", moving_noise)),
     }
 
 
@@ -60,21 +60,27 @@ def quiet(text):
 
 
 OPTIONS = Options(clips=1, resamples=200)
-SPEC = "debug-bod-simclr@frames=8,stride=1"
+TEXT = "debug-bod-simclr@frames=8,stride=1"
+
+
+@pytest.fixture(scope="module")
+def untrained():
+    return {"untrained": load(TEXT)}
 
 
 def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(sets, tmp_path):
     said = []
-    named = [f"untrained={SPEC}", f"trained={debug_run('debug-bod-simclr')}@stride=1"]
-    found = evaluate_controlled(named, out=tmp_path / "out", options=OPTIONS, say=said.append, **sets)
+    named = named_encoders([f"untrained={TEXT}", f"trained={debug_run('debug-bod-simclr')}@stride=1"])
+    encoders = {name: load(text) for name, text in named.items()}
+    found = evaluate_controlled(encoders, sets, tmp_path / "out", options=OPTIONS, say=said.append)
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == found
-    assert list(found["encoders"]) == ["untrained", "trained"]
+    assert found["encoders"] == named
     for about in found["sets"].values():
         assert (about["train_videos"], about["test_videos"], about["majority"]) == (16, 12, 0.5)
-    encoder, config = load_encoder(SPEC)
-    for version, path in zip(found["sets"], sets.values(), strict=True):
-        halves = [open_dataset(path, split=split) for split in ("train", "test")]
-        x, tx = (extract(encoder, half, config.data).vector("whole", average=False) for half in halves)
+    assert list(found["sets"]) == list(sets)
+    for version, given in sets.items():
+        halves = [given.part(split).open() for split in ("train", "test")]
+        x, tx = (extract(encoders["untrained"], half).vector("whole", average=False) for half in halves)
         wanted = linear_probe(x, halves[0].labels["class"], tx, halves[1].labels["class"])
         cell = found["accuracy"]["untrained"][version]["whole"]
         assert (cell["top1"], cell["regularisation"]) == (wanted.top1, wanted.regularisation)
@@ -88,26 +94,25 @@ def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(set
     assert said[0].startswith("untrained: top-1 plain 1.000, static 1.000, dynamic ")
 
 
-def test_appearance_left_in_the_dynamic_set_is_found(sets, tmp_path):
-    found = evaluate_controlled([SPEC], out=tmp_path, dynamic=sets["data"], options=OPTIONS, say=quiet)
+def test_appearance_left_in_the_dynamic_set_is_found(sets, untrained, tmp_path):
+    found = evaluate_controlled(untrained, {"dynamic": sets["plain"]}, tmp_path, options=OPTIONS, say=quiet)
     for probe in found["single_frame"].values():
         assert not probe["at_chance"]
         assert probe["top1"] == 1.0
         assert probe["guess"] == 0.5
 
 
-def test_the_same_command_again_embeds_nothing(sets, tmp_path, monkeypatch):
-    first = evaluate_controlled([SPEC], out=tmp_path, options=OPTIONS, say=quiet, **sets)
-    monkeypatch.setattr(cache, "feature_batches", None)
-    assert evaluate_controlled([SPEC], out=tmp_path, options=OPTIONS, say=quiet, **sets) == first
+def test_the_same_command_again_embeds_nothing(sets, untrained, tmp_path, monkeypatch):
+    first = evaluate_controlled(untrained, sets, tmp_path, options=OPTIONS, say=quiet)
+    monkeypatch.setattr(cache, "extract", None)
+    assert evaluate_controlled(untrained, sets, tmp_path, options=OPTIONS, say=quiet) == first
 
 
-def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, tmp_path):
+def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, untrained, tmp_path):
     seen = []
-    names = [SPEC, "debug-simclr@frames=8,stride=1"]
-    evaluate_controlled(
-        names, out=tmp_path, options=OPTIONS, say=quiet, progress=lambda *at: seen.append(at), **sets | {"data": None}
-    )
+    encoders = untrained | {"other": load("debug-simclr@frames=8,stride=1")}
+    versions = {name: sets[name] for name in ("dynamic", "static")}
+    evaluate_controlled(encoders, versions, tmp_path, options=OPTIONS, say=quiet, progress=lambda *at: seen.append(at))
     assert seen[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter
     assert seen == sorted(seen)
 
@@ -115,25 +120,24 @@ def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, tmp_path)
 def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
     model = save_model("vit", tmp_path / "model")
     options = Options(clips=1, kinds=("both", "whole"), resamples=50)
-    found = evaluate_controlled(
-        [f"{model}@frames=4,stride=2"], out=tmp_path, static=sets["static"], options=options, say=quiet
-    )
-    cells = found["accuracy"]["model (frames=4,stride=2)"]["static"]
+    encoders = {"model": load(f"{model}@frames=4,stride=2")}
+    found = evaluate_controlled(encoders, {"static": sets["static"]}, tmp_path, options=options, say=quiet)
+    cells = found["accuracy"]["model"]["static"]
     assert list(cells) == ["both", "whole"]
     assert cells["whole"]["top1"] == 1.0
     assert found["single_frame"] == found["difference"] == {}
 
 
-def test_unreadable_videos_are_named_and_left_out(sets, tmp_path):
+def test_unreadable_videos_are_named_and_left_out(untrained, tmp_path):
     root = write_version(tmp_path / "set", coloured)
     (root / "1-13" / "03.png").write_bytes(b"torn")
-    found = evaluate_controlled([SPEC], out=tmp_path / "out", data=str(root), options=OPTIONS, say=quiet)
+    found = evaluate_controlled(untrained, {"plain": Halves(root)}, tmp_path / "out", options=OPTIONS, say=quiet)
     assert [Path(name).name for name in found["broken"]] == ["1-13"]
-    assert found["accuracy"]["debug-bod-simclr (frames=8,stride=1)"]["plain"]["whole"]["test_videos"] == 11
+    assert found["accuracy"]["untrained"]["plain"]["whole"]["test_videos"] == 11
 
 
 def test_a_stilled_set_shows_one_frame_as_often_as_asked(sets):
-    videos = open_dataset(sets["data"])
+    videos = sets["plain"].part().open()
     stilled = Stilled(videos)
     frames = stilled.video(3).frames([0, 5, 11])
     assert (frames == videos.video(3).frames([FRAMES // 2])).all()
@@ -141,9 +145,9 @@ def test_a_stilled_set_shows_one_frame_as_often_as_asked(sets):
     assert (len(stilled), len(stilled.video(3)), stilled.name(3)) == (28, FRAMES, videos.name(3))
 
 
-def test_intervals_are_those_of_the_answers(sets, tmp_path):
+def test_intervals_are_those_of_the_answers(sets, untrained, tmp_path):
     options = Options(clips=1, resamples=300, level=0.8, seed=2)
-    found = evaluate_controlled([SPEC], out=tmp_path, dynamic=sets["dynamic"], options=options, say=quiet)
+    found = evaluate_controlled(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options=options, say=quiet)
     cell = found["single_frame"]["pixels"]
     right = np.arange(12) < round(12 * cell["top1"])
     low, high = interval(right, level=0.8, resamples=20_000)
@@ -161,19 +165,26 @@ def test_encoders_are_called_by_their_names_or_their_folders(run, tmp_path):
     }
 
 
-def test_what_cannot_be_evaluated_is_said_before_any_work(sets, tmp_path):
+def test_what_cannot_be_evaluated_is_said_before_any_work(sets, untrained, tmp_path):
     (tmp_path / "file").touch()
-    for change, message in [
-        ({"encoders": []}, "no encoder to evaluate"),
-        ({"encoders": ["laptop", str(tmp_path / "nowhere")]}, "neither a run folder"),
-        ({"encoders": ["laptop", "laptop"]}, "laptop is given twice"),
-        ({"encoders": ["pixels=laptop"]}, "may be called 'pixels'"),
-        ({"data": None}, "no videos to evaluate on; give --data, --static or --dynamic"),
-        ({"data": str(tmp_path / "nowhere")}, "no such file or folder"),
-        ({"out": tmp_path / "file" / "out"}, "cannot write to"),
+    plain = {"plain": sets["plain"]}
+    for encoders, versions, out, message in [
+        ({}, plain, "out", "no encoder to evaluate"),
+        ({"pixels": untrained["untrained"]}, plain, "out", "may be called 'pixels'"),
+        (untrained, {}, "out", "no videos to evaluate on; give --data, --static or --dynamic"),
+        (untrained, {"noise": sets["plain"]}, "out", "no version 'noise'; choose of plain, static, dynamic"),
+        (untrained, {"plain": Halves(tmp_path / "nowhere")}, "out", "no such file or folder"),
+        (untrained, {"plain": Halves(sets["plain"].path, fold="all")}, "out", "a probe is of one"),
+        (untrained, plain, "file/out", "cannot write to"),
     ]:
-        given = {"encoders": ["laptop"], "data": sets["data"], "out": tmp_path / "out"} | change
         with pytest.raises(StillmotionError, match=message):
-            evaluate_controlled(given.pop("encoders"), **given)
+            evaluate_controlled(encoders, versions, tmp_path / out)
+    assert not (tmp_path / "out").exists()
+    for texts, message in [
+        (["laptop", str(tmp_path / "nowhere")], "neither a folder nor a recipe"),
+        (["laptop", "laptop"], "laptop is given twice"),
+    ]:
+        with pytest.raises(StillmotionError, match=message):
+            named_encoders(texts)
     with pytest.raises(StillmotionError, match="kinds are"):
         Options(kinds=("half",))

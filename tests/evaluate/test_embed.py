@@ -6,11 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 from debug_videos import write_classes
 
+from stillmotion.data.reading import Reading
 from stillmotion.data.sets import FolderSet
+from stillmotion.data.videos import Videos
+from stillmotion.encoders import extract, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.embed import embed
-from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import extract
 
 
 @pytest.fixture
@@ -23,14 +24,14 @@ def folder(tmp_path):
 
 
 def wanted(run, folder, clips):
-    encoder, config = load_encoder(run)
-    found = extract(encoder, FolderSet(folder), config.data, clips=clips)
+    found = extract(load(run), FolderSet(folder), clips=clips)
     return {name: found.vector(name) for name in ("whole", "static", "dynamic")}
 
 
 def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
     said = []
-    out = embed(run, str(folder), tmp_path / "new" / "table.parquet", clips=2, batch=2, say=said.append)
+    place = tmp_path / "new" / "table.parquet"
+    out = embed(load(run), Videos(folder), place, clips=2, reading=Reading(batch=2), say=said.append)
     table = pq.read_table(out)
     assert table.schema.field("static").type == pa.list_(pa.float32(), 32)
     for name, vectors in wanted(run, folder, 2).items():
@@ -38,7 +39,8 @@ def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
     names = [path.rsplit("/", 1)[1] for path in table["path"].to_pylist()]
     assert names == ["loose.mp4", "0.mp4", "2.mp4", "0.mp4", "1.mp4"]
     assert table["label"].to_pylist() == [None, "dark", "dark", "light", "light"]
-    assert json.loads(table.schema.metadata[b"stillmotion"])["clips"] == 2
+    about = {"run": str(run), "data": str(folder), "clips": 2, "crops": 1}
+    assert json.loads(table.schema.metadata[b"stillmotion"]) == about
     assert said[0].startswith("5 videos embedded")
     assert said[1] == "1 unreadable videos were skipped:"
     assert "dark/1.mp4" in said[2]
@@ -46,7 +48,7 @@ def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
 
 
 def test_npz_holds_the_same_and_no_pickles(run, folder, tmp_path):
-    out = embed(run, str(folder), tmp_path / "table.npz", clips=2, say=lambda text: None)
+    out = embed(load(run), Videos(folder), tmp_path / "table.npz", clips=2, say=lambda text: None)
     with np.load(out, allow_pickle=False) as table:
         for name, vectors in wanted(run, folder, 2).items():
             np.testing.assert_allclose(table[name], vectors, atol=1e-5)
@@ -55,7 +57,7 @@ def test_npz_holds_the_same_and_no_pickles(run, folder, tmp_path):
 
 
 def test_drawn_videos_carry_their_factors(run, tmp_path):
-    table = pq.read_table(embed(run, "synthetic", tmp_path / "t.parquet", clips=1, say=lambda text: None))
+    table = pq.read_table(embed(load(run), Videos("synthetic"), tmp_path / "t.parquet", clips=1, say=lambda text: None))
     assert table.num_rows == 64
     assert set(table["trajectory"].to_pylist()) == {"horizontal", "vertical", "circling", "zooming"}
 
@@ -63,6 +65,6 @@ def test_drawn_videos_carry_their_factors(run, tmp_path):
 def test_what_cannot_be_written_is_refused_before_any_work(run, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StillmotionError, match="cannot write to"):
-        embed(run, "nowhere", tmp_path / "file" / "t.npz")
+        embed(load(run), Videos("nowhere"), tmp_path / "file" / "t.npz")
     with pytest.raises(StillmotionError, match=r"ends in \.parquet or \.npz"):
-        embed(run, "nowhere", tmp_path / "t.csv")
+        embed(load(run), Videos("nowhere"), tmp_path / "t.csv")

@@ -9,14 +9,12 @@ from debug_videos import write_classes
 from safetensors.numpy import load_file, save_file
 from tiny_models import save_model
 
-from stillmotion.data.augment import augment
 from stillmotion.data.sets import FolderSet
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.untrimmed import DrawnUntrimmed, UntrimmedConfig
+from stillmotion.encoders import Encoder, load
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.evaluate.encoders import load_encoder, untrained
-from stillmotion.evaluate.frames import FrameFeatures, centred, frame_encoder
-from stillmotion.nn.encoder import Encoder
+from stillmotion.evaluate.frames import FrameFeatures, centred
 
 DRAWN = UntrimmedConfig(videos=2, test=1, segments=(2, 3), length=(5, 9), look=SyntheticConfig(size=32))
 
@@ -28,15 +26,14 @@ def folder(tmp_path):
     return FolderSet(root)
 
 
-def literal(encoder, config, video, *, hop):
-    """Each feature from a clip of its own, normalised in words of the preset."""
-    data, length = config.data, len(video)
-    preset = augment(data.augment, size=data.size)
+def literal(encoder, video, *, hop):
+    """Each feature from a clip of its own, normalised in words of the intake."""
+    shown, length = encoder.intake, len(video)
     rows = []
     for t in range(0, length, hop):
-        numbers = [min(max(t + data.stride * (k - data.frames // 2), 0), length - 1) for k in range(data.frames)]
+        numbers = [min(max(t + shown.stride * (k - shown.frames // 2), 0), length - 1) for k in range(shown.frames)]
         pixels = torch.tensor(video.frames(numbers)).permute(3, 0, 1, 2).float() / 255
-        mean, std = (torch.tensor(values)[:, None, None, None] for values in (preset.mean, preset.std))
+        mean, std = (torch.tensor(values)[:, None, None, None] for values in shown.normalisation)
         with torch.no_grad():
             rows.append(encoder.backbone(((pixels - mean) / std)[None])[0].mean(0))
     return torch.stack(rows).numpy()
@@ -45,14 +42,14 @@ def literal(encoder, config, video, *, hop):
 @pytest.mark.parametrize("hop", [1, 3])
 def test_a_feature_is_the_mean_over_the_clip_around_its_frame(run, tmp_path, hop):
     videos = DrawnUntrimmed(DRAWN, train=True)
-    features = FrameFeatures(run, tmp_path / "kept", hop=hop)
+    encoder = load(run)
+    features = FrameFeatures(encoder, tmp_path / "kept", hop=hop)
     assert features.compute(videos, batch=4) == []
-    encoder, config = load_encoder(run)
     for i in range(2):
         found = features.read(videos, i)
         assert found.dtype == np.float32
         assert len(found) == -(-len(videos.video(i)) // hop)
-        np.testing.assert_allclose(found, literal(encoder, config, videos.video(i), hop=hop), atol=1e-4)
+        np.testing.assert_allclose(found, literal(encoder, videos.video(i), hop=hop), atol=1e-4)
 
 
 def test_clips_at_the_ends_repeat_the_first_and_last_frame():
@@ -63,17 +60,16 @@ def test_clips_at_the_ends_repeat_the_first_and_last_frame():
 
 def test_a_model_of_images_sees_each_frame_alone(tmp_path):
     model = save_model("dinov2", tmp_path / "model")
-    encoder, config = frame_encoder(model)
-    assert config.data.frames == 1
-    assert frame_encoder(f"{model}@frames=4")[1].data.frames == 4
+    features = FrameFeatures(load(model), tmp_path / "kept")
+    assert features.encoder.intake.frames == 1
+    assert FrameFeatures(load(f"{model}@frames=4"), tmp_path / "kept").encoder.intake.frames == 4
     videos = DrawnUntrimmed(DRAWN, train=True)
-    features = FrameFeatures(model, tmp_path / "kept")
     features.compute(videos)
-    assert features.read(videos, 0).shape == (len(videos.video(0)), encoder.backbone.width)
+    assert features.read(videos, 0).shape == (len(videos.video(0)), features.encoder.backbone.width)
 
 
 def test_what_was_computed_is_not_computed_again(run, folder, tmp_path, monkeypatch):
-    first = FrameFeatures(run, tmp_path / "kept")
+    first = FrameFeatures(load(run), tmp_path / "kept")
     broken = first.compute(folder)
     assert [name.rsplit("/", 1)[1] for name, _ in broken] == ["torn.mp4"]
     kept = [first.read(folder, i) for i in (0, 1, 3, 4)]
@@ -86,16 +82,16 @@ def test_what_was_computed_is_not_computed_again(run, folder, tmp_path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(Encoder, "forward", never)
         patched.setattr(FrameFeatures, "_embed", never)
-        again = FrameFeatures(run, tmp_path / "kept")
+        again = FrameFeatures(load(run), tmp_path / "kept")
         assert again.compute(folder) == broken
         for i, features in zip((0, 1, 3, 4), kept, strict=True):
             np.testing.assert_array_equal(again.read(folder, i), features)
 
 
 def test_a_killed_computation_goes_on_at_the_video_it_was_in(run, folder, tmp_path, monkeypatch):
-    whole = FrameFeatures(run, tmp_path / "whole")
+    whole = FrameFeatures(load(run), tmp_path / "whole")
     whole.compute(folder, batch=4)
-    killed = FrameFeatures(run, tmp_path / "killed")
+    killed = FrameFeatures(load(run), tmp_path / "killed")
     calls, embed = [], FrameFeatures._embed
 
     def counted(self, clips):
@@ -117,15 +113,17 @@ def test_a_killed_computation_goes_on_at_the_video_it_was_in(run, folder, tmp_pa
 
 
 def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
-    def computed(**options):
+    def computed(text=run, *, hop=4, untrained=False):
         seen = [0]
-        features = FrameFeatures(run, tmp_path / "kept", **{"hop": 4, **options})
+        encoder = load(text)
+        features = FrameFeatures(encoder.untrained() if untrained else encoder, tmp_path / "kept", hop=hop)
         features.compute(folder, progress=lambda done, total: seen.append(total))
         return seen[-1] > 0
 
     assert [computed(), computed()] == [True, False]
     assert computed(hop=5)
-    assert computed(fresh=True)
+    assert computed(untrained=True)
+    assert computed(f"{run}@frames=6")
     os.utime(folder.paths[0], (1, 1))
     assert computed()
     weights = load_file(run / "checkpoint.safetensors")
@@ -136,7 +134,7 @@ def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
 
 
 def test_drawn_videos_of_one_name_but_another_look_are_told_apart(run, tmp_path):
-    features = FrameFeatures(run, tmp_path)
+    features = FrameFeatures(load(run), tmp_path)
     plain, bare = (DrawnUntrimmed(config, train=True) for config in (DRAWN, UntrimmedConfig(videos=1, segments=(1, 1))))
     features.compute(plain)
     features.compute(bare)
@@ -146,7 +144,7 @@ def test_drawn_videos_of_one_name_but_another_look_are_told_apart(run, tmp_path)
 
 def test_a_damaged_file_is_written_anew(run, tmp_path):
     videos = DrawnUntrimmed(DRAWN, train=False)
-    features = FrameFeatures(run, tmp_path)
+    features = FrameFeatures(load(run), tmp_path)
     features.compute(videos)
     before, file = features.read(videos, 0), next(features.folder.iterdir())
     file.write_bytes(file.read_bytes()[:-7])
@@ -154,20 +152,12 @@ def test_a_damaged_file_is_written_anew(run, tmp_path):
     np.testing.assert_array_equal(features.read(videos, 0), before)
 
 
-def test_fresh_weights_are_those_that_the_run_started_from(run, tmp_path):
-    encoder, config = frame_encoder(run, fresh=True)
-    for found, wanted in zip(encoder.parameters(), untrained(config).parameters(), strict=True):
-        assert torch.equal(found, wanted)
-    with pytest.raises(StillmotionError, match="trained elsewhere"):
-        frame_encoder(save_model("dinov2", tmp_path / "model"), fresh=True)
-
-
 def test_worker_processes_change_nothing(run, folder, tmp_path):
-    alone, helped = (FrameFeatures(run, tmp_path / str(workers), hop=4) for workers in (0, 1))
+    alone, helped = (FrameFeatures(load(run), tmp_path / str(workers), hop=4) for workers in (0, 1))
     assert alone.compute(folder) == helped.compute(folder, workers=1)
     np.testing.assert_array_equal(alone.read(folder, 3), helped.read(folder, 3))
 
 
 def test_a_hop_below_one_is_refused(run, tmp_path):
     with pytest.raises(StillmotionError, match="hop is 0"):
-        FrameFeatures(run, tmp_path, hop=0)
+        FrameFeatures(load(run), tmp_path, hop=0)

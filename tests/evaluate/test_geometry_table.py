@@ -7,11 +7,12 @@ import torch
 from debug_videos import write_classes
 from tiny_models import save_model
 
+from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.geometry import COLUMNS, geometry, result_lines
+from stillmotion.evaluate.geometry import COLUMNS, Geometry, geometry, result_lines
 from stillmotion.functional.geometry import effective_rank, inter_distance
-from stillmotion.recipes.transfer import transfer_recipe
-from stillmotion.train.transfer import transfer
+from stillmotion.recipes.transfer import TRANSFER
+from stillmotion.tasks.transfer import transfer
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("geometry")
     write_classes(root / "videos", videos=3, frames=9, size=48)
     model = save_model("dinov2", root / "model")
-    config = transfer_recipe("debug-dinov2")
+    config = TRANSFER.named("debug-dinov2")
     for name, seed in (("a", 0), ("b", 1)):
         data = replace(config.data, size=42, synthetic=replace(config.data.synthetic, videos=2, size=42, length=8))
         run = replace(
@@ -34,10 +35,14 @@ def place(tmp_path_factory):
     return root
 
 
+def measured(place, name, **options):
+    return geometry([str(place / name)], Videos(place / "videos"), Geometry(**options), device="cpu")
+
+
 def test_rows_before_and_after_with_intervals_round_them(place):
-    results = geometry(
-        [str(place / "a"), str(place / "b")], place / "videos", resamples=40, out=place / "out.json", device="cpu"
-    )
+    runs = [str(place / "a"), str(place / "b")]
+    measured = Geometry(resamples=40)
+    results = geometry(runs, Videos(place / "videos"), measured, out=place / "out.json", device="cpu")
     assert list(results["rows"]) == ["frozen", str(place / "a"), str(place / "b")]
     for row in results["rows"].values():
         for column in COLUMNS:
@@ -67,7 +72,7 @@ def test_figures_are_those_of_the_equations(place, monkeypatch):
         kept["middle"], kept["summary"] = torch.stack(measured.middle), self
 
     monkeypatch.setattr(module._Summary, "__init__", keep)
-    results = geometry([str(place / "model")], place / "videos", resamples=5, size=42, device="cpu")
+    results = measured(place, "model", resamples=5, size=42)
     row, middle = results["rows"]["frozen"], kept["middle"]
     assert row["D_inter"][0] == pytest.approx(inter_distance(middle).item(), rel=1e-4)
     tokens = middle.flatten(0, 1).double()
@@ -76,7 +81,7 @@ def test_figures_are_those_of_the_equations(place, monkeypatch):
 
 
 def test_gamma_can_be_estimated_over_the_rows(place):
-    results = geometry([str(place / "a")], place / "videos", gamma=None, resamples=5, device="cpu")
+    results = measured(place, "a", gamma="estimate", resamples=5)
     rows = results["rows"].values()
     assert min(row["gamma"] for row in rows) <= results["gamma"] <= max(row["gamma"] for row in rows)
     assert "estimated" in result_lines(results)[-1]
@@ -88,4 +93,4 @@ def test_gamma_can_be_estimated_over_the_rows(place):
 )
 def test_errors_say_what_to_do(place, options, message):
     with pytest.raises(StillmotionError, match=message):
-        geometry([str(place / "model")], place / "videos", size=42, device="cpu", **options)
+        measured(place, "model", size=42, **options)

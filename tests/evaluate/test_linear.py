@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from stillmotion.data.halves import held_out
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.linear import GRID, held_out, linear_probe, linear_ranks, sgd_probe
+from stillmotion.evaluate.linear import GRID, linear_probe, linear_ranks, sgd_probe
 
 
 def clusters(*, classes, videos, views=2, width=16, apart=1.0, noise=1.0, seed=0):

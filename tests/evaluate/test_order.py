@@ -7,18 +7,19 @@ import torch
 from debug_videos import write_classes
 from torch import nn
 
-from stillmotion.config import DataConfig
+from stillmotion.data.halves import Halves
+from stillmotion.data.paths import Unlabelled
 from stillmotion.data.played import Played, spread
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
 from stillmotion.data.video import ArrayVideo
+from stillmotion.encoders import Encoder, extract, load
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.features import extract
 from stillmotion.evaluate.order import PARTS, Answers, answers, order, result_lines, vectors
 from stillmotion.evaluate.order_tasks import Task, open_tasks
 from stillmotion.nn.backbones import create_backbone
-from stillmotion.nn.encoder import Encoder
+from stillmotion.nn.intake import IMAGENET, Intake
 
-SHOWN = DataConfig(frames=6, stride=1, size=16, augment="synthetic")
+SHOWN = Intake(6, 1, 16, IMAGENET)
 DRAWN = SyntheticConfig(size=16, length=20)
 
 
@@ -38,18 +39,18 @@ class FrameByFrame(nn.Module):
 
 def moving() -> Encoder:
     torch.manual_seed(0)
-    return Encoder(create_backbone("small_resnet3d", channels=(4, 8))).eval()
+    return Encoder(create_backbone("small_resnet3d", channels=(4, 8)), intake=SHOWN).eval()
 
 
 def asked(encoder: Encoder, count: int = 60) -> dict[str, Answers]:
     """Clips of brightening videos against their reverses."""
-    found = open_tasks("synthetic", DataConfig(synthetic=DRAWN), videos=count)
-    features = extract(encoder, Played(found.videos, frames=6, both=True), SHOWN, keep_frames=True)
+    found = open_tasks(Halves("synthetic", videos=count), drawn=DRAWN)
+    features = extract(encoder, Played(found.videos, frames=6, both=True), keep_frames=True)
     return {part: answers(vectors(features, part), features.index, found.tasks) for part in PARTS}
 
 
 def test_an_embedding_blind_to_order_is_at_chance_and_its_frames_in_order_are_not() -> None:
-    found = asked(Encoder(FrameByFrame()).eval())  # type: ignore[arg-type]
+    found = asked(Encoder(FrameByFrame(), intake=SHOWN).eval())  # type: ignore[arg-type]
     assert found["whole"].mean()[0] == 0.5
     assert (found["whole"].right["a clip / its reverse"] == 0.5).all()
     value, low, high = found["frames"].mean()
@@ -60,21 +61,21 @@ def test_an_embedding_blind_to_order_is_at_chance_and_its_frames_in_order_are_no
 
 def test_the_whole_of_a_clip_and_of_its_reverse_are_equal_for_a_network_that_sees_single_frames() -> None:
     played = Played(SyntheticSet(SyntheticConfig(videos=5, size=16)), frames=6, both=True)
-    blind = extract(Encoder(FrameByFrame()).eval(), played, SHOWN, keep_frames=True)  # type: ignore[arg-type]
+    blind = extract(Encoder(FrameByFrame(), intake=SHOWN).eval(), played, keep_frames=True)  # type: ignore[arg-type]
     np.testing.assert_allclose(blind.whole[0::2], blind.whole[1::2], rtol=1e-5)
     np.testing.assert_array_equal(blind.frames[0::2], blind.frames[1::2, ::-1])
-    seeing = extract(moving(), played, SHOWN)
+    seeing = extract(moving(), played)
     assert not np.allclose(seeing.whole[0::2], seeing.whole[1::2], rtol=1e-3)
 
 
 def test_a_network_that_sees_motion_tells_order_by_its_whole_embedding() -> None:
     torch.manual_seed(0)
-    seeing = Encoder(create_backbone("small_resnet3d", channels=(8, 16))).eval()
+    seeing = Encoder(create_backbone("small_resnet3d", channels=(8, 16)), intake=SHOWN).eval()
     _, low, _ = asked(seeing, 90)["whole"].mean()
     assert low > 0.5
 
 
-class Noise:
+class Noise(Unlabelled):
     """Videos without a direction, as they come, since an encoder of videos leaves its traces in order."""
 
     def __len__(self) -> int:
@@ -88,8 +89,8 @@ class Noise:
 
 
 def test_videos_without_a_direction_are_at_chance() -> None:
-    tasks = open_tasks("synthetic", DataConfig(synthetic=DRAWN), videos=60).tasks
-    features = extract(moving(), Played(Noise(), frames=6, both=True), SHOWN, keep_frames=True)
+    tasks = open_tasks(Halves("synthetic", videos=60), drawn=DRAWN).tasks
+    features = extract(moving(), Played(Noise(), frames=6, both=True), keep_frames=True)
     for part in PARTS:
         _, low, high = answers(vectors(features, part), features.index, tasks).mean()
         assert low <= 0.5 <= high
@@ -98,7 +99,7 @@ def test_videos_without_a_direction_are_at_chance() -> None:
 def test_a_clip_and_its_reverse_are_on_the_same_side(tmp_path: Path) -> None:
     labelled = write_classes(tmp_path / "labelled", videos=8, frames=3, size=16)
     for data in ("synthetic", str(labelled), str(labelled / "dark")):
-        (task,) = open_tasks(data, DataConfig(synthetic=DRAWN), videos=20).tasks
+        (task,) = open_tasks(Halves(data, videos=20), drawn=DRAWN).tasks
         ((train, test),) = task.folds
         assert not set(task.videos[train]) & set(task.videos[test])
         for side in (train, test):
@@ -157,7 +158,7 @@ def test_pairs_by_ids_are_found_in_a_folder_and_parted(tmp_path: Path) -> None:
             (tmp_path / "videos" / name / f"{i}.mp4").rename(tmp_path / "videos" / f"{first + i}.mp4")
     pair = {"a": "Darkening [something]", "b": "Lighting [something]"}
     ids = {"val_ids_a": [str(100 + i) for i in range(12)], "val_ids_b": [200 + i for i in range(10)]}
-    found = open_tasks(str(tmp_path / "videos"), SHOWN, pairs=write_pairs(tmp_path / "p.json", pair | ids))
+    found = open_tasks(Halves(str(tmp_path / "videos")), pairs=write_pairs(tmp_path / "p.json", pair | ids))
     (task,) = found.tasks
     assert task.name == "Darkening something / Lighting something"
     ((train, test),) = task.folds
@@ -165,14 +166,15 @@ def test_pairs_by_ids_are_found_in_a_folder_and_parted(tmp_path: Path) -> None:
     assert task.labels[test].mean() == 0.5
     assert "20 of 22 are there; validation videos parted 70/30" in found.how
     given = {"train_ids_a": ["100", "101"], "train_ids_b": ["200", "201"], "val_ids_a": ["102"], "val_ids_b": ["202"]}
-    found = open_tasks(str(tmp_path / "videos"), SHOWN, pairs=write_pairs(tmp_path / "q.json", pair | given))
+    found = open_tasks(Halves(str(tmp_path / "videos")), pairs=write_pairs(tmp_path / "q.json", pair | given))
     sides = [[Path(found.videos.name(i)).stem for i in side] for side in found.tasks[0].folds[0]]
     assert sides == [["100", "101", "200", "201"], ["102", "202"]]
 
 
 def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "p.json", {"a": "brightening", "b": "darkening"}, {"a": "red", "b": "[green]"})
-    found = order(["debug-simclr"], pairs=pairs, videos=24, frames=4, out=tmp_path / "out", untrained_too=True)
+    encoder = load("debug-simclr").shown(frames=4)
+    found = order([encoder], Halves("synthetic", videos=24), pairs=pairs, out=tmp_path / "out", untrained=True)
     assert list(found["tasks"]) == ["brightening / darkening", "red / green"]
     assert list(found["accuracy"]) == ["debug-simclr", "debug-simclr, untrained"]
     for part in PARTS:
@@ -183,23 +185,24 @@ def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
     assert lines == result_lines(found)
     assert lines[0].startswith("2 pairs of opposite actions, ")
     with pytest.raises(StillmotionError, match="no classes 'up' and 'down'; it has red"):
-        order(["debug-simclr"], pairs=write_pairs(tmp_path / "q.json", {"a": "up", "b": "down"}), videos=4)
+        order([encoder], Halves("synthetic"), pairs=write_pairs(tmp_path / "q.json", {"a": "up", "b": "down"}))
 
 
 def test_unreadable_videos_are_named_and_too_few_said(tmp_path: Path) -> None:
     folder = write_classes(tmp_path / "set", videos=5, frames=4, size=16)
     (folder / "dark" / "torn.mp4").write_bytes(b"torn")
-    found = order(["debug-simclr"], str(folder), frames=4)
+    encoder = load("debug-simclr").shown(frames=4)
+    found = order([encoder], Halves(str(folder)))
     assert len(found["broken"]) == 2
     assert any("torn.mp4: cannot be decoded" in line for line in result_lines(found))
     for name in ("1", "2", "3", "4", "torn"):
         (folder / "dark" / f"{name}.mp4").unlink()
     with pytest.raises(StillmotionError, match="too few videos"):
-        order(["debug-simclr"], str(folder / "dark"), frames=4)
+        order([encoder], Halves(str(folder / "dark")))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"pairs": []}', '{"pairs": [{"a": "x"}]}'])
 def test_a_file_of_pairs_says_what_it_lacks(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(StillmotionError, match=r"p\.json: "):
-        open_tasks("synthetic", SHOWN, pairs=tmp_path / "p.json")
+        open_tasks(Halves("synthetic"), pairs=tmp_path / "p.json")

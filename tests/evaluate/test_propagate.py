@@ -9,9 +9,10 @@ from torch.nn import functional as F
 
 from stillmotion.data.dense import MaskSequence, PointSequence, open_masks, open_points
 from stillmotion.data.video import ArrayVideo
+from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.masks import boundary_measure, region_similarity
-from stillmotion.evaluate.propagate import dense_encoder, propagate, result_lines
+from stillmotion.evaluate.propagate import Sequences, dense_encoder, propagate, result_lines
 from stillmotion.evaluate.scores import Objects, Parts
 from stillmotion.evaluate.tracks import (
     PRESETS,
@@ -81,7 +82,7 @@ def test_davis_is_scored_as_its_tool_does(tmp_path):
     # A second sequence with one object, so that means over objects and over sequences differ.
     for file in (root / "Annotations" / "48p" / "second").iterdir():
         Image.fromarray((np.array(Image.open(file)) == 1).astype(np.uint8)).save(file)
-    results = propagate(COLOURS, root, tmp_path / "out", resolution="48p")
+    results = propagate(COLOURS, Sequences(root, resolution="48p"), tmp_path / "out")
     values = {}
     for name, objects in (("first", (1, 2)), ("second", (1,))):
         for number in objects:
@@ -104,9 +105,9 @@ def test_davis_is_scored_as_its_tool_does(tmp_path):
 
 
 def test_vip_and_jhmdb_beat_a_copy_of_the_first_frame(tmp_path):
-    vip = propagate(COLOURS, write_vip(tmp_path / "vip"), tmp_path / "a", kind="vip")
+    vip = propagate(COLOURS, Sequences(write_vip(tmp_path / "vip"), "vip"), tmp_path / "a")
     assert vip["mean"]["mIoU"] > 0.8 > vip["mean"]["copy mIoU"]
-    joints = propagate(COLOURS, write_jhmdb(tmp_path / "jhmdb"), tmp_path / "b", kind="jhmdb", preset="dino")
+    joints = propagate(COLOURS, Sequences(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino")
     assert joints["mean"]["PCK@0.2"] > joints["mean"]["copy PCK@0.2"]
     with np.load(tmp_path / "b" / "points" / "wave" / "me.npz") as table:
         assert table["points"].shape == (8, 2, 2)
@@ -128,11 +129,12 @@ def test_perfect_tracks_score_one_and_frames_without_a_mask_do_not_count(tmp_pat
 
 
 def test_any_encoder_of_the_library_can_be_asked(run, tmp_path):
-    root = write_davis(tmp_path / "davis", ("one",))
-    for encoder, layer in ((str(run), None), (str(run), 2), ("debug-bod-simclr", 1)):
-        results = propagate(encoder, root, tmp_path / "out", resolution="48p", layer=layer, frames=4)
+    sequences = Sequences(write_davis(tmp_path / "davis", ("one",)), resolution="48p", frames=4)
+    for text in (str(run), f"{run}@layer=2", "debug-bod-simclr@layer=1"):
+        results = propagate(load(text), sequences, tmp_path / "out")
+        assert results["encoder"] == text
         assert 0 <= results["mean"]["J&F"] <= 1
-    encoder = dense_encoder(run, layer=2)
+    encoder = dense_encoder(load(f"{run}@layer=2"))
     assert encoder(np.zeros((8, 32, 48, 3), np.uint8)).shape[:3] == (8, 8, 12)
 
 
@@ -150,7 +152,7 @@ def test_a_folder_of_transformers_gives_the_tokens_of_a_block(tmp_path):
     )
     with torch.no_grad():
         wanted = model(pixels, output_hidden_states=True)
-    last, second = (dense_encoder(tmp_path / "model", layer=layer) for layer in (None, 2))
+    last, second = (dense_encoder(load(f"{tmp_path / 'model'}{option}")) for option in ("", "@layer=2"))
     assert (last.step, last.fitting(25, 39)) == (8, (24, 40))
     torch.testing.assert_close(last(frames), wanted.last_hidden_state[:, 1:].view(2, 3, 5, 12), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(second(frames), wanted.hidden_states[2][:, 1:].view(2, 3, 5, 12), atol=1e-4, rtol=1e-4)
@@ -161,7 +163,10 @@ def test_broken_sequences_are_named_and_the_others_done(tmp_path):
     (root / "JPEGImages" / "48p" / "first" / "00002.jpg").write_bytes(b"torn")
     counted = []
     results = propagate(
-        COLOURS, root, tmp_path / "out", resolution="48p", progress=lambda done, of: counted.append((done, of))
+        COLOURS,
+        Sequences(root, resolution="48p"),
+        tmp_path / "out",
+        progress=lambda done, of: counted.append((done, of)),
     )
     assert list(results["sequences"]) == ["second"]
     assert "00002.jpg" in results["broken"]["first"]
@@ -169,17 +174,19 @@ def test_broken_sequences_are_named_and_the_others_done(tmp_path):
     assert any("1 sequences were left out" in line for line in result_lines(results))
     (root / "JPEGImages" / "48p" / "second" / "00002.jpg").write_bytes(b"torn")
     with pytest.raises(StillmotionError, match="none of the 2 sequences can be used"):
-        propagate(COLOURS, root, tmp_path / "out", resolution="48p")
+        propagate(COLOURS, Sequences(root, resolution="48p"), tmp_path / "out")
     assert not (tmp_path / "out" / "results.json").exists()
 
 
 def test_a_video_without_objects_or_too_short_is_left_out(tmp_path):
     pictures, masks, _ = squares(2)
     with pytest.raises(StillmotionError, match="raise --frames to at least 3"):
-        propagate(COLOURS, tmp_path, tmp_path / "out", frames=2)
+        Sequences(tmp_path, frames=2)
+    with pytest.raises(StillmotionError, match="no sequences given"):
+        propagate(COLOURS, Sequences(), tmp_path / "out")
     root = write_davis(tmp_path / "davis", frames=2)
     with pytest.raises(StillmotionError, match="2 frames; at least 3 are needed"):
-        propagate(COLOURS, root, tmp_path / "out", resolution="48p")
+        propagate(COLOURS, Sequences(root, resolution="48p"), tmp_path / "out")
     empty = MaskSequence("empty", ArrayVideo(pictures), [None, None])  # type: ignore[arg-type]
     with pytest.raises(StillmotionError, match="no object in its first mask"):
         Objects().add(MaskTrack(empty, np.zeros_like(masks)))

@@ -7,12 +7,13 @@ import pytest
 from debug_videos import write_classes
 from sklearn.metrics import average_precision_score
 
+from stillmotion.data.halves import Halves
 from stillmotion.data.sets import FolderSet
+from stillmotion.encoders import Encoder, Origin, extract, load
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.encoders import load_encoder
-from stillmotion.evaluate.features import extract
 from stillmotion.evaluate.index import open_index
 from stillmotion.evaluate.retrieve import answers, result_lines, retrieve, titles
+from stillmotion.nn.backbones import create_backbone
 
 
 @pytest.fixture
@@ -46,15 +47,14 @@ def brute_force(queries, query_labels, references, reference_labels):
 
 
 def halves(run, folder, *, clips):
-    encoder, config = load_encoder(run)
     for half in ("test", "train"):
         videos = FolderSet(folder / half)
-        found = extract(encoder, videos, config.data, clips=clips)
+        found = extract(load(run), videos, clips=clips)
         yield found, videos.labels["class"][found.index]
 
 
 def test_scores_of_a_set_are_those_of_brute_force(run, folder):
-    found = retrieve([run], str(folder), clips=2)["run"]
+    found = retrieve([load(run)], Halves(folder), clips=2)["run"]
     (queries, query_labels), (references, reference_labels) = halves(run, folder, clips=2)
     for kind in ("whole", "static", "dynamic"):
         wanted = brute_force(queries.vector(kind), query_labels, references.vector(kind), reference_labels)
@@ -65,7 +65,7 @@ def test_scores_of_a_set_are_those_of_brute_force(run, folder):
 
 
 def test_leave_one_out_asks_each_video_among_the_others(run, folder):
-    found = retrieve([run], str(folder), clips=1, protocol="leave-one-out", kinds=("static",))["run"]
+    found = retrieve([load(run)], Halves(folder), clips=1, protocol="leave-one-out", kinds=("static",))["run"]
     ((test, labels), _) = halves(run, folder, clips=1)
     x = test.vector("static")
     wanted = []
@@ -75,12 +75,13 @@ def test_leave_one_out_asks_each_video_among_the_others(run, folder):
     assert found["scores"]["static"]["class"] == pytest.approx(
         {name: np.mean([w[name] for w in wanted]) for name in wanted[0]}, abs=1e-6
     )
-    every = retrieve([run], str(folder), clips=1, protocol="leave-one-out", among="all", kinds=("static",))["run"]
+    options = {"protocol": "leave-one-out", "among": "all", "kinds": ("static",)}
+    every = retrieve([load(run)], Halves(folder), clips=1, **options)["run"]
     assert (every["queries"], every["references"]) == (18, [17])
 
 
 def test_results_are_written_into_the_run_and_read_well(run, folder):
-    found = retrieve([run, "debug-bod-simclr"], str(folder), clips=1)
+    found = retrieve([load(run), load("debug-bod-simclr")], Halves(folder), clips=1)
     written = json.loads((run / "retrieve.json").read_text())
     assert written == {k: v for k, v in found["run"].items() if k != "reused"}
     assert (written["frames"], written["clips"]) == (8, 1)
@@ -93,15 +94,16 @@ def test_results_are_written_into_the_run_and_read_well(run, folder):
 
 
 def test_the_second_time_features_are_reused(run, folder):
-    first = retrieve([run], str(folder), clips=1)["run"]
-    again = retrieve([run], str(folder), clips=1)["run"]
+    first = retrieve([load(run)], Halves(folder), clips=1)["run"]
+    again = retrieve([load(run)], Halves(folder), clips=1)["run"]
     assert (first.pop("reused"), again.pop("reused")) == (False, True)
     assert first == again
-    assert not retrieve([run], str(folder), clips=1, frames=6)["run"]["reused"]
+    (longer,) = retrieve([load(run).shown(frames=6)], Halves(folder), clips=1).values()
+    assert (longer["reused"], longer["frames"]) == (False, 6)
 
 
 def test_synthetic_videos_are_asked_for_every_factor(run):
-    found = retrieve([run], videos=20, clips=1)["run"]
+    found = retrieve([load(run)], Halves("synthetic", videos=20), clips=1)["run"]
     assert list(found["chance"]) == ["color", "shape", "brightness", "trajectory"]
     assert found["scores"]["whole"]["color"]["R@1"] > found["chance"]["color"]["R@1"]
     assert "trajectory" in "\n".join(result_lines({"run": found}))
@@ -124,9 +126,9 @@ def test_an_index_answers_as_the_exact_search(run, folder, tmp_path):
     pytest.importorskip("faiss")
     for options in ({}, {"protocol": "leave-one-out", "among": "all"}):
         file = tmp_path / "made" / "videos.faiss"
-        exact = retrieve([run], str(folder), clips=1, **options)["run"]["scores"]
-        assert retrieve([run], str(folder), clips=1, index=file, **options)["run"]["scores"] == exact
-        assert retrieve([run], str(folder), clips=1, index=file, **options)["run"]["scores"] == exact
+        exact = retrieve([load(run)], Halves(folder), clips=1, **options)["run"]["scores"]
+        assert retrieve([load(run)], Halves(folder), clips=1, index=file, **options)["run"]["scores"] == exact
+        assert retrieve([load(run)], Halves(folder), clips=1, index=file, **options)["run"]["scores"] == exact
     assert (tmp_path / "made" / "videos.static.faiss").exists()
 
 
@@ -156,15 +158,27 @@ def test_what_cannot_be_asked_is_an_error(run, tmp_path):
     with pytest.raises(StillmotionError, match="0 other videos"):
         answers(np.ones((1, 2)), np.zeros(1, int), np.ones((1, 2)), np.zeros(1, int), own=np.zeros(1, int))
     with pytest.raises(StillmotionError, match="one encoder's videos"):
-        retrieve([run, "laptop"], index=tmp_path / "a")
+        retrieve([load(run), load("debug-simclr")], Halves("synthetic"), index=tmp_path / "a")
+    with pytest.raises(StillmotionError, match="one encoder's videos"):
+        retrieve([load(run)], Halves("synthetic", fold="all"), index=tmp_path / "a")
     with pytest.raises(StillmotionError, match="no 'loo'"):
-        retrieve([run], protocol="loo")
+        retrieve([load(run)], Halves("synthetic"), protocol="loo")
     with pytest.raises(StillmotionError, match="no encoder given"):
-        retrieve([])
+        retrieve([], Halves("synthetic"))
 
 
-def test_encoders_are_called_by_the_end_of_their_path_unless_two_are_alike():
-    assert titles(["runs/a", "laptop"]) == ["a", "laptop"]
-    assert titles(["x/a", "y/a", "b"]) == ["x/a", "y/a", "b"]
-    with pytest.raises(StillmotionError, match="given twice"):
-        titles(["a", "a"])
+def called(*texts):
+    backbone = create_backbone("small_resnet3d", channels=(4,))
+    return [Encoder(backbone, origin=Origin(text)) for text in texts]
+
+
+def test_encoders_are_called_by_the_end_of_their_text_unless_two_are_alike():
+    assert titles(called("/runs/a", "laptop", "i3d:/models/w.safetensors@frames=32")) == [
+        "a",
+        "laptop",
+        "w.safetensors@frames=32",
+    ]
+    assert titles(called("/x/a", "/y/a", "b", "")) == ["/x/a", "/y/a", "b", "own"]
+    for twice in (called("/x/a", "/x/a"), called("", "")):
+        with pytest.raises(StillmotionError, match=r"(/x/a|own) is given twice"):
+            titles(twice)

@@ -2,8 +2,9 @@
 
 from torch import nn
 
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.nn.backbones import Backbone
-from stillmotion.nn.encoder import Encoder, SplitConfig
+from stillmotion.nn.split import SplitConfig
 
 
 class Shown(Backbone):

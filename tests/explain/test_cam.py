@@ -2,10 +2,10 @@ import pytest
 import torch
 from seen_maps import ClassToken, shown
 
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.errors import StillmotionError
 from stillmotion.explain.cam import PARTS, grad_cam, last_map, saliency_tube, similarity
 from stillmotion.nn.backbones import backbone_names, create_backbone
-from stillmotion.nn.encoder import Encoder
 
 
 def noise(*shape, seed=0):

@@ -9,7 +9,8 @@ from tiny_models import save_model
 
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones import create_backbone
-from stillmotion.nn.foreign import IMAGENET, Normalisation, Renormalised, load_transformers
+from stillmotion.nn.foreign import Renormalised, load_transformers
+from stillmotion.nn.intake import IMAGENET, Normalisation
 
 VIDEO = ("videomae", "vjepa2", "timesformer")
 IMAGE = ("dinov2", "vit", "vit_mae", "clip", "resnet", "swin")

@@ -4,7 +4,7 @@ import pytest
 
 from stillmotion.errors import StillmotionError
 from stillmotion.optim.optimizers import learning_rate
-from stillmotion.recipes.finetune import finetune_recipe, finetune_recipe_names
+from stillmotion.recipes.finetune import FINETUNE
 
 
 def rates(config, *epochs):
@@ -12,33 +12,33 @@ def rates(config, *epochs):
 
 
 def test_slowfast_trains_200_epochs_under_a_cosine():
-    config = finetune_recipe("slowfast")
+    config = FINETUNE.named("slowfast")
     assert (config.optim.epochs, config.optim.weight_decay, config.head.dropout) == (200, 1e-4, 0.5)
     assert rates(config, 0, 100, 200) == [0.005, 0.0025, 0.0]
     assert (config.data.test_clips, config.data.test_crops, config.data.test_full) == (10, 3, True)
 
 
 def test_vididi_divides_by_ten_at_60_and_80():
-    config = finetune_recipe("vididi")
+    config = FINETUNE.named("vididi")
     assert (config.data.frames, config.optim.batch, config.data.test_clips) == (16, 128, 10)
     assert rates(config, 0, 59.9, 60, 80, 99) == [0.2, 0.2, 0.02, 0.002, 0.002]
 
 
 def test_severe_is_adam_with_three_steps():
-    config = finetune_recipe("severe")
+    config = FINETUNE.named("severe")
     assert (config.optim.name, config.optim.weight_decay, config.optim.batch) == ("adamw", 0.0, 32)
     assert (config.data.frames, config.data.size, config.data.test_clips) == (32, 112, 10)
     assert rates(config, 0, 6, 10, 14) == [1e-4, 3e-5, 9e-6, 2.7e-6]
 
 
 def test_something_something_is_never_mirrored():
-    config = finetune_recipe("ssv2-light")
+    config = FINETUNE.named("ssv2-light")
     assert config.data.augment.flip == 0.0
     assert (config.data.test_clips, config.data.test_crops) == (1, 1)
     assert rates(config, 1, 14, 18, 21) == [0.12, 0.012, 0.0012, 0.0012]
 
 
 def test_a_wrong_name_is_answered_with_the_nearest():
-    assert {"laptop", "debug"} <= set(finetune_recipe_names())
+    assert {"laptop", "debug"} <= set(FINETUNE.names())
     with pytest.raises(StillmotionError, match="did you mean slowfast"):
-        finetune_recipe("slowfst")
+        FINETUNE.named("slowfst")

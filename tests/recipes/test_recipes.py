@@ -1,6 +1,7 @@
 """Recipes by name, and the constants of the papers' tables that they hold."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -49,8 +50,10 @@ DEBUG = [name.replace("k400-", "debug-") for name in K400]
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_row_of_a_table_has_a_name(table: int) -> None:
+def test_the_rows_of_a_table_and_no_others_cite_it(table: int) -> None:
     assert set(TABLES[table]) <= set(recipe_names())
+    numbers = {name: re.findall(r"\d+", row.source) for name, row in BOD_VCL.items()}
+    assert {name for name, found in numbers.items() if str(table) in found} == set(TABLES[table])
 
 
 def test_every_name_gives_a_configuration_that_survives_json() -> None:
@@ -96,7 +99,7 @@ def test_a_debug_twin_is_the_same_point_of_the_grid(name: str) -> None:
 def test_rows_are_trained_as_the_public_code_trains_them() -> None:
     for name in K400:
         config, other = recipe(name), name.endswith(NETWORKS)
-        assert (config.data.kind, config.data.split) == ("auto", "train")
+        assert (config.data.layout, config.data.split) == ("auto", "train")
         assert config.data.clips == (4 if "rho4" in name else 2), name
         long = "16x4" in name or other
         assert (config.data.frames, config.data.stride) == ((16, 4) if long else (8, 8)), name

@@ -16,9 +16,16 @@ from stillmotion.recipes import recipe, recipe_names
 from stillmotion.recipes.vididi import NETWORKS, SCHEDULES, VIDIDI
 
 BASELINES = {"simclr": "simclr", "byol": "byol", "vic": "vicreg"}
-TABLE_1 = [f"{data}-vididi-{m}-r3d_18" for data in ("ucf101", "k400", "k200") for m in BASELINES]
-TABLE_2 = [f"ucf101-vididi-vic-{net}" for net in ("r2plus1d_18", "mc3_18", "s3d")]
-TABLE_6 = [f"ucf101-vididi-{schedule}" for schedule in SCHEDULES]
+TABLES = {
+    1: {
+        *(f"ucf101-{row}-r3d_18" for pair in BASELINES.items() for row in (f"vididi-{pair[0]}", pair[1])),
+        "k400-vicreg-r3d_18",
+        "k400-vididi-vic-r3d_18",
+        "k200-vididi-vic-r3d_18",
+    },
+    2: {f"ucf101-{row}-{net}" for row in ("vididi-vic", "vicreg") for net in ("r2plus1d_18", "mc3_18", "s3d")},
+    6: {f"ucf101-vididi-{schedule}" for schedule in SCHEDULES},
+}
 
 
 def changed(name: str, base: str) -> list[str]:
@@ -27,9 +34,14 @@ def changed(name: str, base: str) -> list[str]:
     return [line.split(":")[0] for line in differences(left, right)]
 
 
-def test_every_row_of_a_table_has_a_name_and_a_debug_twin() -> None:
+@pytest.mark.parametrize("table", TABLES)
+def test_the_rows_of_a_table_and_no_others_cite_it(table: int) -> None:
+    assert {name for name, row in VIDIDI.items() if row.source == f"ViDiDi, Table {table}"} == TABLES[table]
+
+
+def test_every_row_has_a_debug_twin() -> None:
     names = set(recipe_names())
-    assert {*TABLE_1, *TABLE_2, *TABLE_6} <= names
+    assert set(VIDIDI) <= names
     for name in VIDIDI:
         assert f"debug-{name.partition('-')[2]}" in names
     assert {f"debug-vididi-{name}" for name in (*BASELINES, *SCHEDULES, "bod-simclr")} <= names
@@ -55,7 +67,7 @@ def test_rows_are_trained_as_in_appendix_e() -> None:
         config = recipe(name)
         data, optim = config.data, config.optim
         assert (data.frames, data.stride, data.size, data.clips, data.split) == (8, 3, 112, 2, "train")
-        assert data.kind == ("k200" if name.startswith("k200-") else "auto")
+        assert data.layout == ("k200" if name.startswith("k200-") else "auto")
         assert (optim.name, optim.lr, optim.lr_batch, optim.weight_decay, optim.epochs) == ("lars", 1.2, 0, 1e-6, 400)
         assert optim.batch == (256 if name.startswith("k400-") else 64)
         assert optim.warmup_epochs == (10 if "byol" in name else 0)

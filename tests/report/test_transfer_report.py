@@ -7,7 +7,7 @@ from self_contained import assert_self_contained
 
 from stillmotion.recipes.transfer import transfer_recipe
 from stillmotion.report.transfer import transfer_report
-from stillmotion.train.transfer import transfer
+from stillmotion.tasks.transfer import transfer
 
 
 @pytest.fixture(scope="module")

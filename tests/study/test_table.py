@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from swept import results
 
-from stillmotion.report.sweep import sweep_report
 from stillmotion.study.statistics import margin
+from stillmotion.study.sweep_page import sweep_report
 from stillmotion.study.table import (
     Claim,
     claim_rows,

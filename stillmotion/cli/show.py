@@ -1,0 +1,83 @@
+"""Verbs that show: demo, explain, report."""
+
+import tyro
+
+from stillmotion.cli.shell import Encoder, bar, cores
+
+
+def demo(out: str = "runs/demo", seeds: int = 3, processes: int = cores()) -> None:
+    """Watch a model learn on this machine, in minutes, what plain contrastive learning misses.
+
+    examples:
+      stillmotion demo
+      stillmotion demo --out runs/demo --seeds 5
+
+    Pre-trains V-SimCLR and V-SimCLR + BOD-VCL on synthetic videos whose colour tells their motion, probes every
+    factor, and writes report.html and results.json. The same command again goes on where it stopped.
+
+    Args:
+        out: the folder to write to.
+        seeds: runs of each method.
+        processes: runs at a time, a core each.
+    """
+    from stillmotion.study.demo import demo
+
+    print(f"written: {demo(out, seeds=seeds, processes=processes)}")
+
+
+def explain(
+    encoder: Encoder,
+    video: tyro.conf.Positional[str],
+    out: str,
+    tubes: bool = False,
+    against: str | None = None,
+    class_mean: str | None = None,
+    videos: int = 8,
+    frames: int | None = None,
+    stride: int | None = None,
+    size: int | None = None,
+    device: str = "auto",
+) -> None:
+    """Look inside: a video's modes in time, how alike its frames stay, and where each half of its embedding looks.
+
+    examples:
+      stillmotion explain runs/mine cat.mp4 --out cat           pictures, results.json and report.html
+      stillmotion explain runs/mine cat.mp4 --out cat --tubes   saliency tubes beside Grad-CAM
+      stillmotion explain runs/mine cat.mp4 --out cat --against dog.mp4
+      stillmotion explain runs/mine ~/videos --out runs/mine/explain   some of a folder, shown by `report` too
+
+    Args:
+        encoder: a run folder, a recipe's name (untrained), a model's folder or file; @frames=…,size=… behind it.
+        video: a video, a folder of videos or frames, or "synthetic".
+        out: the folder to write.
+        tubes: saliency tubes too.
+        against: a video to be similar to, in place of the video's own first clip.
+        class_mean: a folder of videos whose mean is to be similar to.
+        videos: so many of a folder, evenly spaced.
+        frames: of a clip, in place of the encoder's.
+        stride: from frame to frame of a clip, in place of the encoder's.
+        size: pixels a side, in place of the encoder's; larger ones give finer maps.
+        device: auto, cpu, cuda or another torch device.
+    """
+    from stillmotion.encoders import load
+    from stillmotion.report.explain import Target, explain
+
+    target = Target(against, class_mean)
+    loaded = load(encoder, device=device).shown(frames=frames, stride=stride, size=size)
+    with bar("explaining") as progress:
+        explain(loaded, video, out, tubes=tubes, target=target, videos=videos, progress=progress)
+    print(f"written: {out}/report.html")
+
+
+def report(run: tyro.conf.Positional[str]) -> None:
+    """Write a run's report.html: settings, curves and what the run found, on one page that needs no other file.
+
+    examples:
+      stillmotion report runs/mine
+
+    Args:
+        run: a run folder of pretrain, transfer, finetune, detect or segment.
+    """
+    from stillmotion.report.run import report
+
+    print(f"written: {report(run)}")

@@ -1,0 +1,197 @@
+"""The training verbs: pretrain, transfer, finetune, detect, segment.
+
+Each takes a run folder and a configuration, which begins as a recipe's (or as an earlier run's, by --config).
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from stillmotion.cli.shell import Configured, bar, call, first_rank, value_of, without
+from stillmotion.config import (
+    CONFIGS,
+    Config,
+    DetectConfig,
+    FinetuneConfig,
+    RunConfig,
+    SegmentConfig,
+    TransferConfig,
+    read_config,
+)
+from stillmotion.errors import StillmotionError
+from stillmotion.recipes import RECIPES
+
+_USUAL = {
+    "pretrain": "laptop",
+    "transfer": "laptop-transfer",
+    "finetune": "laptop",
+    "detect": "slowfast",
+    "segment": "breakfast",
+}
+_BEGINNING = """
+The same command again resumes a run that was stopped or killed. A recipe sets every option; what follows it changes
+single ones. --config RUN/config.json begins with the settings of an earlier run; --list names all recipes."""
+
+
+def started(function: Callable[..., Any], args: list[str], verb: str) -> None:
+    """Call a training verb with its recipe's configuration, changed by what else was typed."""
+    if "--list" in args:
+        print("\n".join(RECIPES[verb].lines()))
+        return
+    call(function, without(args, "--config"), verb, told=_BEGINNING, config=_beginning(args, verb))
+
+
+def _beginning(args: list[str], verb: str) -> RunConfig:
+    file, name = value_of(args, "--config"), value_of(args, "--recipe")
+    if file is not None:
+        if name is not None:
+            raise StillmotionError("--config and --recipe are two beginnings; give one of them")
+        return read_config(file, CONFIGS[verb])
+    head = value_of(args, "--head")
+    fact = "-fact" if verb == "segment" and head == "fact" else ""
+    return RECIPES[verb].named((name or _USUAL[verb]) + fact)
+
+
+def pretrain(out: str, config: Configured[Config]) -> None:
+    """Learn a representation from videos without labels.
+
+    examples:
+      stillmotion pretrain --data ~/videos --out runs/mine
+      stillmotion pretrain --recipe debug-bod-moco --out runs/try
+      stillmotion pretrain --recipe k400-bod-byol-rho4 --data /data/kinetics400 --out runs/k400
+      stillmotion pretrain --config runs/mine/config.json --optim.epochs 60 --out runs/longer
+      torchrun --nproc-per-node 8 -m stillmotion pretrain --recipe k400-bod-simclr --data /data/k400 --out runs/k400
+      stillmotion pretrain --list
+
+    Args:
+        out: the run folder.
+    """
+    from stillmotion.tasks.pretrain import pretrain
+
+    folder = pretrain(config, out)
+    if first_rank():
+        print(f"trained: {folder}. Next: stillmotion probe {folder} --data …, or stillmotion report {folder}")
+
+
+def transfer(out: str, config: Configured[TransferConfig], encoder: str | None = None, cache: str | None = None) -> None:
+    """Make a frozen image transformer follow patches through time, by a small projection learned without labels.
+
+    examples:
+      stillmotion transfer --encoder models/dinov2 --data ~/videos --out runs/mine
+      stillmotion transfer --recipe debug-dinov2 --out runs/try
+      stillmotion transfer --recipe dino-b16 --encoder models/dino-vitb16 --data /data/kinetics400 --out runs/dino
+      stillmotion transfer --recipe mocov3-b16 --encoder vit-b-300ep.pth.tar --data /data/kinetics400 --out runs/moco
+      stillmotion transfer --encoder models/dinov2 --data ~/videos --method.positions.crop none --out runs/without
+      torchrun --nproc-per-node 2 -m stillmotion transfer --recipe debug-mae --out runs/two
+
+    The run folder is an encoder: give it to propagate, retrieve, probe, embed or geometry.
+
+    Args:
+        out: the run folder.
+        encoder: a folder that transformers wrote, an original checkpoint, or "random" for untrained weights.
+        cache: a folder for tokens, in place of the run's own; runs on the same pairs share them.
+    """
+    from stillmotion.tasks.transfer import transfer
+
+    if encoder is not None:
+        config = replace(config, images=replace(config.images, path="" if encoder == "random" else encoder))
+    elif not config.images.path and not config.recipe.startswith("debug-"):
+        raise StillmotionError("no image model given; add --encoder FOLDER (or --encoder random to try)")
+    folder = transfer(config, out, cache=cache)
+    if first_rank():
+        print(f"trained: {folder}. Next: stillmotion report {folder}, geometry --encoder {folder}, propagate {folder}")
+
+
+def finetune(out: str, config: Configured[FinetuneConfig], folds: tuple[int, ...] = ()) -> None:
+    """Train an encoder end to end on labels, with a new head: top-1, top-5, classes and confusion on the test split.
+
+    examples:
+      stillmotion finetune --encoder runs/mine --data ~/labelled --out runs/tuned
+      stillmotion finetune --encoder runs/mine --untrained --data ~/labelled --out runs/fresh   the baseline
+      stillmotion finetune --recipe vididi --encoder runs/mine --data /data/ucf101 --folds 1 2 3 --out runs/ucf
+      stillmotion finetune --encoder i3d:i3d.safetensors@frames=16,size=112 --data ~/labelled --out runs/i3d
+      stillmotion finetune --recipe debug --out runs/try
+      torchrun --nproc-per-node 2 -m stillmotion finetune --recipe debug --out runs/two
+
+    The run folder is an encoder: give it to probe, retrieve, explain or embed.
+
+    Args:
+        out: the run folder.
+        folds: of a set with several splits: one run each, and their mean.
+    """
+    from stillmotion.evaluate.classify import fold_lines, result_lines
+    from stillmotion.report.finetune import finetune_report
+    from stillmotion.tasks.finetune import finetune, finetune_folds
+    from stillmotion.tasks.start import read_results
+
+    folder = finetune_folds(config, out, folds, watch=bar) if folds else finetune(config, out, watch=bar)
+    if first_rank():
+        results = read_results(folder)
+        print("\n".join(fold_lines(results) if folds else result_lines(results)))
+        print(f"written: {finetune_report(folder)}")
+        example = Path(folder) / f"fold{folds[0]}" if folds else folder
+        print(f"Next: stillmotion probe {example} --data …, or retrieve, explain, embed")
+
+
+def detect(out: str, config: Configured[DetectConfig], draw: int = 0) -> None:
+    """Say who does what, where and when: train an encoder with a head on boxes, frame mAP as on AVA.
+
+    examples:
+      stillmotion detect --encoder runs/mine --data /data/ava --out runs/ava
+      stillmotion detect --encoder runs/mine --untrained --data /data/ava --out runs/fresh      the baseline
+      stillmotion detect --recipe vididi --encoder runs/mine --data /data/ava --draw 4 --out runs/ava
+      stillmotion detect --recipe debug --head.frozen --out runs/frozen       a head on an untrained backbone
+      torchrun --nproc-per-node 2 -m stillmotion detect --recipe debug --out runs/two
+
+    docs/detect.md says how AVA is laid out. The run folder is an encoder.
+
+    Args:
+        out: the run folder.
+        draw: write so many test videos with their boxes on them.
+    """
+    from stillmotion.report.detect import detect_report, draw_detections, result_lines
+    from stillmotion.tasks.detect import detect
+    from stillmotion.tasks.start import read_results
+
+    folder = detect(config, out, watch=bar)
+    if first_rank():
+        print("\n".join(result_lines(read_results(folder))))
+        if draw:
+            print("\n".join(f"written: {file}" for file in draw_detections(folder, draw)))
+        print(f"written: {detect_report(folder)}")
+
+
+def segment(
+    out: str,
+    config: Configured[SegmentConfig],
+    head: Literal["mstcn", "fact"] = "mstcn",
+    cache: str | None = None,
+) -> None:
+    """Tell the action of every frame of untrimmed videos, by a head on any encoder's frozen features.
+
+    examples:
+      stillmotion segment --recipe debug --out runs/try
+      stillmotion segment --recipe debug --head fact --out runs/fact
+      stillmotion segment --encoder runs/mine --data ~/breakfast --fold 1 --head fact --out runs/actions
+      stillmotion segment --encoder models/dinov2 --data ~/breakfast --data.hop 4 --cache ~/frames --out runs/dino
+      stillmotion segment --encoder features --data ~/breakfast --out runs/i3d    features that lie with the data
+      stillmotion segment --encoder runs/mine --untrained --data ~/breakfast --out runs/fresh
+
+    Features that were finished are kept when a run is stopped, and so is the head.
+
+    Args:
+        out: the run folder.
+        head: mstcn is the light one; fact has frames and action tokens inform each other.
+        cache: a folder for features, in place of the run's own; runs on the same encoder and videos share them.
+    """
+    from stillmotion.report.segment import score_lines, segment_report
+    from stillmotion.tasks.segment import segment
+
+    if head != config.head.name:
+        raise StillmotionError(f"--config has the head {config.head.name}; add --head {config.head.name}")
+    answers = segment(config, out, cache=cache, watch=bar)
+    for reason in answers.results["broken"].values():
+        print(f"unreadable, skipped: {reason}", file=sys.stderr)
+    print("\n".join([*score_lines(answers.results), f"written: {segment_report(out, answers)}"]))

@@ -1,0 +1,214 @@
+"""Verbs about videos themselves: embed, search, prepare, controlled make, data check."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from stillmotion.cli.shell import Encoder, bar, cores
+from stillmotion.data.controlled import Controlled
+from stillmotion.data.prepare import Prepare
+from stillmotion.data.reading import Reading
+from stillmotion.data.videos import Located, Videos
+from stillmotion.errors import StillmotionError
+
+
+def embed(
+    encoder: Encoder,
+    videos: Videos,
+    out: str,
+    clips: int = 4,
+    crops: int = 1,
+    reading: Reading = Reading(),
+    device: str = "auto",
+) -> None:
+    """Write the static, dynamic and whole embeddings of videos to a Parquet or npz file.
+
+    examples:
+      stillmotion embed runs/mine --data ~/videos --out embeddings.parquet
+      stillmotion embed models/dinov2@frames=16 --data ~/videos --out embeddings.npz --clips 10
+
+    Args:
+        encoder: a run folder, a recipe's name (untrained), a model's folder or file; @frames=…,size=… behind it.
+        videos: labelled or not.
+        out: the file to write, .parquet or .npz.
+        clips: evenly spaced clips of each video, averaged.
+        crops: 1, the centre, or 3 along the longer edge.
+        device: auto, cpu, cuda or another torch device.
+    """
+    from stillmotion.encoders import load
+    from stillmotion.evaluate.embed import embed
+
+    loaded = load(encoder, device=device)
+    with bar("embedding") as progress:
+        embed(loaded, videos, out, clips=clips, crops=crops, reading=reading, progress=progress)
+
+
+def search(
+    encoder: Encoder,
+    query: tyro.conf.Positional[str],
+    videos: Videos,
+    by: Literal["whole", "static", "dynamic", "both"] = "whole",
+    top: int = 10,
+    clips: int = 10,
+    frames: int | None = None,
+    cache: str | None = None,
+    index: str | None = None,
+    reading: Reading = Reading(),
+    device: str = "auto",
+) -> None:
+    """Find the videos of a folder that look like one video, or move like it.
+
+    examples:
+      stillmotion search runs/mine jump.mp4 --data ~/videos --by dynamic
+      stillmotion search runs/mine jump.mp4 --data ~/videos --by static --top 3
+
+    Prints similarities and paths, best first. The folder's features are kept and reused as for retrieve.
+
+    Args:
+        encoder: a run folder, a recipe's name (untrained), a model's folder or file; @frames=…,size=… behind it.
+        query: a video, or a folder of frames.
+        videos: among which is searched.
+        by: static finds what looks alike, dynamic what moves alike.
+        top: how many to find.
+        clips: evenly spaced clips of each video, averaged.
+        frames: of a clip, in place of the encoder's.
+        cache: a folder for the features, in place of the run's own.
+        index: a file for FAISS's index, made or reused.
+        device: auto, cpu, cuda or another torch device.
+    """
+    from stillmotion.encoders import load
+    from stillmotion.evaluate.search import search
+
+    loaded = load(encoder, device=device).shown(frames=frames)
+    with bar("embedding") as progress:
+        found = search(
+            loaded, query, videos, by=by, top=top, clips=clips, cache=cache, index=index, reading=reading, progress=progress
+        )
+    for match in found:
+        print(f"{match.similarity:.4f}  {match.path}")
+
+
+def prepare(
+    out: str,
+    videos: Videos,
+    settings: Prepare = Prepare(),
+    processes: int = cores(),
+    strict: bool = False,
+) -> None:
+    """Re-encode a data set small, with a key frame every few frames: training from it decodes several times faster.
+
+    examples:
+      stillmotion prepare --data ~/videos --out ~/videos-small
+      stillmotion prepare --data ~/kinetics400 --out /ssd/k400 --short-side 256 --processes 32
+      stillmotion prepare --data ~/videos --out ~/frames --form jpeg
+
+    Every frame is kept, so that training draws the same clips. The same command again goes on where it stopped.
+
+    Args:
+        out: the folder for the copy.
+        videos: to copy.
+        settings: of the copies.
+        processes: that encode in parallel.
+        strict: stop at the first unreadable video.
+    """
+    from stillmotion.data.prepare import prepare
+
+    with bar("encoding") as progress:
+        lines = prepare(
+            videos.open(),
+            out,
+            settings,
+            processes=processes,
+            strict=strict,
+            progress=lambda line, done, total: progress(done, total),
+        )
+    _tell_copies(lines, f"videos prepared in {out}", "unreadable videos")
+
+
+def controlled_make(
+    out: str,
+    videos: Located,
+    settings: Controlled,
+    processes: int = cores(),
+    strict: bool = False,
+) -> None:
+    """Write the static version of a data set (one frame repeated) or the dynamic one (noise that moves as it did).
+
+    examples:
+      stillmotion controlled make --data ~/ucf101 --version static --out ~/ucf101-static
+      stillmotion controlled make --data ~/ucf101 --version dynamic --out ~/ucf101-dynamic
+      stillmotion controlled make --data ~/ucf101 --version dynamic --warp first-frame --out ~/ucf101-afd
+      stillmotion controlled make --data ~/ucf101 --version dynamic --flow raft-large --flow-weights raft.pth --out d
+
+    The copy has its original's classes, splits and frame numbers. Nothing is lost in storage, and moved noise takes
+    about half the room of raw pixels: --short-side pays. The same command again goes on where it stopped.
+
+    Args:
+        out: the folder for the copy.
+        videos: to copy.
+        settings: of the copies.
+        processes: that work in parallel.
+        strict: stop at the first video that is unreadable or too short.
+    """
+    from stillmotion.data.controlled import make_controlled
+    from stillmotion.data.whole import open_whole
+
+    with bar(f"making the {settings.version} set") as progress:
+        lines = make_controlled(
+            open_whole(videos),
+            out,
+            settings,
+            processes=processes,
+            strict=strict,
+            progress=lambda line, done, total: progress(done, total),
+        )
+    _tell_copies(lines, f"{settings.version} videos in {out}", "videos")
+
+
+def data_check(
+    set: tyro.conf.Positional[str],
+    folder: tyro.conf.Positional[str],
+    annotations: str | None = None,
+    workers: int = -1,
+    list: str | None = None,
+) -> None:
+    """Hold a folder against the official lists of a data set, and read a frame of every video.
+
+    examples:
+      stillmotion data check ucf101 ~/UCF-101 --annotations ~/ucfTrainTestlist
+      stillmotion data check kinetics ~/k400/videos --annotations ~/k400/train.csv --workers 16
+      stillmotion data check ssv2 ~/ssv2 --list missing.txt
+
+    What is missing or unreadable is named, a class of which nothing is there by its name alone. The exit code is 0
+    where nothing is, and 1 otherwise. docs/datasets.md has a row for each set.
+
+    Args:
+        set: which data set it should be.
+        folder: where its videos lie.
+        annotations: folder or file of its lists, where they are neither in the folder nor beside it.
+        workers: processes that read videos; -1 is one per core.
+        list: a file for the names of all that is missing or unreadable, one a line.
+    """
+    from stillmotion.data.check import check, check_lines
+
+    with bar("reading") as progress:
+        found = check(
+            set, folder, annotations=annotations, workers=cores() if workers == -1 else workers, progress=progress
+        )
+    print("\n".join(check_lines(found)))
+    if list is not None:
+        names = [*found.absent, *found.missing, *(name for name, _ in found.unreadable)]
+        try:
+            Path(list).write_text("".join(f"{name}\n" for name in names))
+        except OSError as error:
+            raise StillmotionError(f"cannot write {list} ({error.strerror}); choose another --list") from None
+    if not found.whole:
+        raise SystemExit(1)
+
+
+def _tell_copies(lines: Any, made: str, what: str) -> None:
+    bad = [line for line in lines if line.error]
+    print(f"{len(lines) - len(bad)} {made}")
+    if bad:
+        print(f"{len(bad)} {what} were left out:", *(f"  {line.source}: {line.error}" for line in bad), sep="\n")

@@ -1,0 +1,83 @@
+"""What the configurations of all training verbs share."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from stillmotion.errors import StillmotionError
+from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.options import Device, Workers
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How the loop runs.
+
+    Attributes:
+        precision: of autocast; fp32 is none.
+        accumulate: parts that a batch is computed in, to save memory; each is contrasted within itself.
+        checkpoint_every: steps between two checkpoints.
+        log_every: steps between two lines of metrics.jsonl.
+        seed: of weights, clips and augmentation.
+        device: auto, cpu, cuda or another torch device.
+        threads: of torch on a CPU; 0 leaves it to torch.
+    """
+
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    accumulate: int = 1
+    checkpoint_every: int = 500
+    log_every: int = 10
+    seed: int = 0
+    device: Device = "auto"
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("accumulate", "checkpoint_every", "log_every"):
+            if getattr(self, name) < 1:
+                raise StillmotionError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a training run computes; a verb adds what it trains, and on which videos.
+
+    Attributes:
+        recipe: the named configuration it began as; --list names all.
+    """
+
+    verb: ClassVar[str]
+    recipe: str = ""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+@dataclass(frozen=True)
+class StartedConfig(RunConfig):
+    """A run that starts from an encoder.
+
+    Attributes:
+        encoder: where it starts from: a run folder, a recipe's name (its network, untrained), a folder that
+            transformers wrote, or i3d:<file>; options such as @frames=16,size=112 behind it.
+        untrained: start from that encoder's network with fresh weights, drawn by --train.seed.
+    """
+
+    encoder: str = ""
+    untrained: bool = False
+
+
+@dataclass(frozen=True)
+class ClipsConfig:
+    """The clips of a run that starts from an encoder.
+
+    Attributes:
+        frames: of a clip; 0 takes the encoder's own. What stands behind the encoder's @ comes first.
+        stride: from one frame of a clip to the next; 0 as above.
+        size: pixels a side of a training clip; 0 as above.
+        workers: decoding processes; -1 is one per core.
+        strict: stop at the first unreadable training video.
+    """
+
+    frames: int = 0
+    stride: int = 0
+    size: int = 0
+    workers: Workers = -1
+    strict: bool = False

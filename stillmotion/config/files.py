@@ -1,0 +1,148 @@
+"""Configurations as JSON, and the run folders that hold them."""
+
+import dataclasses
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stillmotion.config.base import RunConfig
+from stillmotion.config.detect import DetectConfig
+from stillmotion.config.finetune import FinetuneConfig
+from stillmotion.config.pretrain import Config
+from stillmotion.config.segment import FramesConfig, SegmentConfig
+from stillmotion.config.transfer import TransferConfig
+from stillmotion.data.videos import Located, Videos
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.method import MethodConfig
+from stillmotion.methods.objective import ObjectiveConfig
+from stillmotion.methods.objectives import OBJECTIVES
+from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.optim.optimizers import OptimConfig
+
+FILE = "config.json"
+CONFIGS: dict[str, type[RunConfig]] = {
+    kind.verb: kind for kind in (Config, TransferConfig, FinetuneConfig, DetectConfig, SegmentConfig)
+}
+Kind = TypeVar("Kind")
+
+# Fields that older run folders lack: they were trained with what is now the default.
+_LATER = {
+    (MethodConfig, "views"),
+    (SimCLRConfig, "negatives"),
+    (Videos, "fold"),
+    *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay")),
+}
+# Fields that had another name: of this class and its subclasses, from the old one to the present one.
+_RENAMED: dict[type, dict[str, str]] = {Located: {"kind": "layout"}, FramesConfig: {"split": "fold"}}
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON of a configuration, with the verb of a run; one of several alternatives is told by its "name"."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kind: Any = type(value)
+        told = {key: getattr(kind, key) for key in ("verb", "name") if hasattr(kind, key)}
+        return told | {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [to_json(v) for v in value]
+    return value
+
+
+def from_json(data: dict[str, Any]) -> Config:
+    """The configuration that `to_json` wrote; an unknown or missing field is an error, unless it came later."""
+    return _build(Config, data, "config")
+
+
+def load_config(folder: str | Path) -> Config:
+    """The configuration of a pre-training run's folder."""
+    return read_config(folder, Config)
+
+
+def read_config(folder: str | Path, kind: type[Kind]) -> Kind:
+    """The configuration of a run folder, or in a config.json, which is of this dataclass."""
+    return _build(kind, _read(Path(folder)), "config")
+
+
+def read_any_config(folder: str | Path) -> RunConfig:
+    """The configuration of a run folder, or in a config.json, of whichever verb."""
+    said = _read(Path(folder))
+    verb = _verb(said)
+    if verb is None:
+        raise StillmotionError(f"{folder} holds no run of {', '.join(CONFIGS)}")
+    return _build(CONFIGS[verb], said, "config")
+
+
+def verb_of(folder: str | Path) -> str | None:
+    """The verb that wrote a run folder; None where none of ours did."""
+    try:
+        return _verb(json.loads((Path(folder) / FILE).read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _verb(said: Any) -> str | None:
+    """Which verb a configuration is of; folders written before it was noted are told by their fields."""
+    if not isinstance(said, dict) or "model_type" in said:  # the latter is a transformers model's
+        return None
+    verb = said.get("verb")
+    if verb is None:
+        head = said.get("head") if isinstance(said.get("head"), dict) else {}
+        marks = {"images": "transfer", "smoothing": "finetune", "dilate": "detect", "name": "segment"}
+        verb = next((marks[mark] for mark in marks if mark in (said if mark == "images" else head)), "pretrain")
+    return verb if verb in CONFIGS else None
+
+
+def _read(place: Path) -> Any:
+    file = place if place.suffix == ".json" else place / FILE
+    try:
+        return json.loads(file.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise StillmotionError(f"{place} is not a run folder: it has no {FILE}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise StillmotionError(f"{file} is not JSON: {error}") from None
+
+
+def differences(a: Any, b: Any) -> list[str]:
+    """The fields in which two configurations differ, as "data.size: 112 ≠ 224"."""
+    left, right = _flat(to_json(a)), _flat(to_json(b))
+    keys = [k for k in left | right if left.get(k) != right.get(k)]
+    return [f"{k}: {left.get(k)} ≠ {right.get(k)}" for k in keys]
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _build(kind: Any, data: Any, where: str) -> Any:
+    if kind is ObjectiveConfig and isinstance(data, dict):
+        kind = OBJECTIVES.named(str(data.get("name")))
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        if not isinstance(data, dict):
+            raise StillmotionError(f"{where} is {data!r}; expected named fields")
+        fields = {f.name for f in dataclasses.fields(kind)}
+        later = {name for owner, name in _LATER if issubclass(kind, owner)}
+        renamed = {
+            old: new for owner, names in _RENAMED.items() if issubclass(kind, owner) for old, new in names.items()
+        }
+        told = {"verb", "name"} - fields
+        data = {renamed.get(name, name): value for name, value in data.items() if name not in told}
+        given = set(data)
+        if given - fields or fields - given - later:
+            raise StillmotionError(
+                f"{where} has unknown fields {sorted(given - fields)} and lacks {sorted(fields - given - later)}; "
+                "it was written by another version"
+            )
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: _build(hints[name], data[name], f"{where}.{name}") for name in fields & given})
+    options: list[Any] = [o for o in typing.get_args(kind) if dataclasses.is_dataclass(o)]
+    if isinstance(kind, types.UnionType) and options:
+        name = data.get("name") if isinstance(data, dict) else data
+        for option in options:
+            if option.name == name:
+                return _build(option, data, where)
+        raise StillmotionError(f"{where} is {name!r}; known are {', '.join(o.name for o in options)}")
+    return tuple(data) if isinstance(data, list) else data

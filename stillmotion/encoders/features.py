@@ -1,0 +1,160 @@
+"""Frozen features of videos: evenly spaced clips through an encoder, as NumPy arrays.
+
+Shapes: N videos, V = clips · crops views of each, T frames, D channels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+import torch
+
+from stillmotion.data.augment import CenterCrops
+from stillmotion.data.loader import Broken, EvalDataset, eval_loader
+from stillmotion.data.paths import VideoSet
+from stillmotion.data.reading import Reading
+from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.nn.intake import Intake
+from stillmotion.nn.split import Embedding
+
+Kind = Literal["both", "whole", "static", "dynamic"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Progress = Callable[[int, int], None]  # videos done, videos in all
+
+_MARGIN = 256 / 224  # what the papers resize to, and what they crop of it
+_SMALLEST_WITH_MARGIN = 112
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """What an encoder says about the readable ones of some videos.
+
+    index (N,): their numbers in the set. whole, static, dynamic: (N, V, D), one for each view.
+    frames (N, T, D): of each video's first view, where they were asked for.
+    broken: name and reason of each video that could not be read.
+    """
+
+    index: np.ndarray
+    whole: np.ndarray
+    static: np.ndarray
+    dynamic: np.ndarray
+    frames: np.ndarray | None
+    broken: Broken
+
+    def vector(self, kind: Kind = "both", *, average: bool = True) -> np.ndarray:
+        """One vector per video (N, D), or per view (N, V, D) where they are not averaged.
+
+        kind: "both" is static ⊕ dynamic, each L2-normalised, 2·D channels.
+        """
+        if kind not in KINDS:
+            raise StillmotionError(f"there are no {kind!r} features; choose one of {', '.join(KINDS)}")
+        views = np.concatenate([_unit(self.static), _unit(self.dynamic)], -1) if kind == "both" else getattr(self, kind)
+        return views.mean(1) if average else views
+
+    def averaged(self) -> "Features":
+        """The mean over each video's views, as its one view."""
+        if len(self.index) == 0:
+            return self
+        means = {name: getattr(self, name).mean(1, keepdims=True) for name in ("whole", "static", "dynamic")}
+        return replace(self, **means, frames=None)
+
+
+class Seeing(Protocol):
+    """What features are asked of: an `Encoder`."""
+
+    intake: Intake
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __call__(self, clips: torch.Tensor) -> Embedding: ...
+
+
+def extract(
+    encoder: Seeing,
+    videos: VideoSet,
+    *,
+    clips: int = 1,
+    crops: int = 1,
+    full: bool = False,
+    average: bool = False,
+    keep_frames: bool = False,
+    reading: Reading | None = None,
+    progress: Progress | None = None,
+) -> Features:
+    """The features of a set, in its order, on the device where the encoder is.
+
+    clips (K): per video, evenly spaced, as the encoder's intake has them. crops: 1, the centre, or 3 along the longer
+        edge. full: as in `even_clips`.
+    average: keep the mean over a video's views, as its one view.
+    keep_frames: keep the per-frame features of each video's first view.
+    progress: called with the number of videos done and of all.
+    """
+    reading = reading or Reading()
+    dataset = even_clips(videos, encoder.intake, clips=clips, crops=crops, full=full)
+    parts, done = [], 0
+    for item in eval_loader(dataset, batch=reading.batch, workers=reading.decoders(videos)):
+        part = _features(encoder, item["clips"], item["index"].numpy(), item["broken"])
+        part = part.averaged() if average else part
+        parts.append(part if keep_frames else replace(part, frames=None))
+        done += len(part.index) + len(part.broken)
+        if progress is not None:
+            progress(done, len(videos))
+    return join(parts)
+
+
+def join(parts: list[Features]) -> Features:
+    """Several pieces as one; an error if no video among them could be read."""
+    broken = [entry for part in parts for entry in part.broken]
+    some = [part for part in parts if len(part.index)]
+    if not some:
+        first = f"; the first, {broken[0][0]}: {broken[0][1]}" if broken else ""
+        raise VideoError(f"none of the {len(broken)} videos can be read{first}")
+    kept = [part.frames for part in some if part.frames is not None]
+    return Features(
+        index=np.concatenate([part.index for part in some]),
+        whole=np.concatenate([part.whole for part in some]),
+        static=np.concatenate([part.static for part in some]),
+        dynamic=np.concatenate([part.dynamic for part in some]),
+        frames=np.concatenate(kept) if kept else None,
+        broken=broken,
+    )
+
+
+def even_clips(videos: VideoSet, intake: Intake, *, clips: int, crops: int = 1, full: bool = False) -> EvalDataset:
+    """The views of each video that an evaluation takes; clips, crops: as in `extract`.
+
+    full: crops are as large as the resized frame's shorter edge, as in the papers' test at 256 of a network at 224.
+    """
+    crop = centre_crops(intake, crops=crops, full=full)
+    return EvalDataset(videos, frames=intake.frames, stride=intake.stride, clips=clips, crop=crop)
+
+
+def centre_crops(intake: Intake, *, crops: int = 1, full: bool = False) -> CenterCrops:
+    """How frames become what an encoder wants to be shown.
+
+    Frames of 112 pixels and more are cut from a shorter edge of size · 256/224, smaller ones from one of their size.
+    """
+    side = short_side(intake.size)
+    mean, std = intake.normalisation
+    return CenterCrops(side if full else intake.size, side, crops, mean, std)
+
+
+def short_side(size: int) -> int:
+    """The shorter edge that frames are resized to before a crop of this size is cut."""
+    return round(size * _MARGIN) if size >= _SMALLEST_WITH_MARGIN else size
+
+
+def _features(encoder: Seeing, views: torch.Tensor, index: np.ndarray, broken: Broken) -> Features:
+    if len(views) == 0:
+        nothing = np.empty((0, 0, 0), np.float32)
+        return Features(index=index, whole=nothing, static=nothing, dynamic=nothing, frames=None, broken=broken)
+    with torch.inference_mode():
+        found = encoder(views.flatten(0, 1).to(encoder.device, non_blocking=True))
+    whole, static, dynamic, frames = (x.float().cpu().unflatten(0, views.shape[:2]).numpy() for x in found)
+    return Features(index=index, whole=whole, static=static, dynamic=dynamic, frames=frames[:, 0], broken=broken)
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)

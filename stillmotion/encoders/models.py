@@ -1,0 +1,74 @@
+"""Encoders that were trained elsewhere: models of transformers, original checkpoints, I3D."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import safetensors
+
+from stillmotion.encoders.encoder import Encoder, Origin
+from stillmotion.encoders.kinds import EncoderKind, Named
+from stillmotion.nn.backbones import Backbone, create_backbone
+from stillmotion.nn.foreign import I3D_INTAKE, TransformersBackbone, load_transformers
+from stillmotion.nn.intake import IMAGENET, Intake
+from stillmotion.nn.originals import FAMILIES, load_original
+from stillmotion.nn.weights import load_weights
+
+_I3D_KEY = "Mixed_5c.b3b.conv3d.weight"
+_USUAL_SIZE = 224
+
+
+def _transformers(named: Named) -> Encoder:
+    model, intake = load_transformers(named.path, pool=named.options.get("pool"), layer=named.options.get("layer"))
+    return Encoder(model, intake=intake, origin=_origin(named))
+
+
+def _original(named: Named, *, family: str) -> Encoder:
+    model = load_original(named.path, family)
+    backbone = TransformersBackbone(model, pool=named.options.get("pool"), layer=named.options.get("layer"))
+    intake = Intake(8, 8, min(backbone.native, _USUAL_SIZE), IMAGENET)
+    return Encoder(backbone, intake=intake, origin=_origin(named))
+
+
+def i3d_network() -> Backbone:
+    """I3D with the strides that its weights were trained with."""
+    return create_backbone("i3d", keep_time=False)
+
+
+def _i3d(named: Named) -> Encoder:
+    backbone = i3d_network()
+    load_weights(backbone, named.without("pool").path)
+    layer = named.options.get("layer")
+    return Encoder(backbone, intake=I3D_INTAKE, layer=layer, origin=_origin(named))
+
+
+def _origin(named: Named) -> Origin:
+    fresh = i3d_network if named.kind == "i3d" else None
+    return Origin(named.text, named.kind, named.options, fresh=fresh)
+
+
+def _is_transformers(path: str) -> bool:
+    try:
+        return "model_type" in json.loads((Path(path) / "config.json").read_text())
+    except (OSError, ValueError):
+        return False
+
+
+def _is_i3d(path: str) -> bool:
+    if Path(path).suffix != ".safetensors" or not Path(path).is_file():
+        return False
+    try:
+        with safetensors.safe_open(path, "pt") as opened:
+            return any(key.endswith(_I3D_KEY) for key in opened.keys())  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError):
+        return False
+
+
+MODELS = {
+    "transformers": EncoderKind("a folder that transformers wrote", _is_transformers, _transformers),
+    **{
+        family: EncoderKind("an original checkpoint as dino:, ibot: or mocov3:<file>", lambda path: False, load)
+        for family, load in ((family, partial(_original, family=family)) for family in FAMILIES)
+    },
+    "i3d": EncoderKind("I3D's weights as i3d:<file.safetensors>", _is_i3d, _i3d),
+}

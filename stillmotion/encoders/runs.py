@@ -1,0 +1,194 @@
+"""Encoders of this library: run folders of any training verb, and recipes, whose networks are as yet untrained."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+
+from stillmotion.config import Config, from_json, read_config, to_json, verb_of
+from stillmotion.config.detect import DetectConfig
+from stillmotion.config.segment import SegmentConfig
+from stillmotion.data.augment import AUGMENTS
+from stillmotion.encoders.encoder import Encoder, Origin, first_network
+from stillmotion.encoders.kinds import EncoderKind, Named
+from stillmotion.encoders.models import i3d_network
+from stillmotion.encoders.tokens import load_tokens
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.method import Network
+from stillmotion.nn.backbones import Backbone
+from stillmotion.nn.detector import dilate_last_stage
+from stillmotion.nn.foreign import I3D_INTAKE
+from stillmotion.nn.images import TokensBackbone
+from stillmotion.nn.intake import Intake, Normalisation
+from stillmotion.nn.weights import load_weights
+from stillmotion.recipes import recipe, recipe_names
+from stillmotion.train.checkpoint import WEIGHTS
+
+NETWORK = "encoder.json"  # in a run that started from an encoder: its network, and the clips it takes
+READY = "features"  # in place of an encoder of `segment`: the features that lie with the data
+
+
+def note_network(folder: Path, encoder: Encoder) -> None:
+    """Write down what a run folder needs to be an encoder itself, should the one it started from be gone."""
+    intake = encoder.intake
+    clips = {name: getattr(intake, name) for name in ("frames", "stride", "size")}
+    told = network_of(encoder) | {"intake": clips | intake.normalisation._asdict()}
+    (folder / NETWORK).write_text(json.dumps(told, indent=1))
+
+
+def network_of(encoder: Encoder) -> dict[str, Any]:
+    """By what an encoder's network is built again; of one that was trained on, by where it began."""
+    origin = encoder.origin
+    if origin.network is not None:
+        return dict(origin.network)
+    return {
+        "kind": origin.kind,
+        "encoder": origin.text,
+        "config": to_json(origin.config) if origin.config is not None else None,
+    }
+
+
+def _recipe(named: Named) -> Encoder:
+    config = recipe(named.without("pool").path)
+    return _ours(first_network(config), config, named)
+
+
+def _pretrained(named: Named) -> Encoder:
+    folder = _trained(named.without("pool"))
+    config = read_config(folder, Config)
+    backbone = Network(config.method.model).backbone
+    load_weights(backbone, folder / WEIGHTS, prefix="online.backbone.")
+    return _ours(backbone, config, named, folder)
+
+
+def _ours(backbone: Backbone, config: Config, named: Named, folder: Path | None = None) -> Encoder:
+    origin = Origin(
+        named.text, named.kind, named.options, folder, config, lambda: Network(config.method.model).backbone
+    )
+    return Encoder(
+        backbone, config.method.split, intake=intake_of(config), layer=named.options.get("layer"), origin=origin
+    )
+
+
+def intake_of(config: Config) -> Intake:
+    """The clips that a pre-training run is shown."""
+    data, preset = config.data, AUGMENTS[config.data.augment]
+    return Intake(data.frames, data.stride, data.size, Normalisation(preset.mean, preset.std))
+
+
+def _transferred(named: Named) -> Encoder:
+    folder = _trained(named.without("pool", "layer"))
+    found = load_tokens(folder)
+    intake = Intake(8, 8, found.size, found.images.normalisation)
+    origin = Origin(named.text, named.kind, named.options, folder)
+    return Encoder(TokensBackbone(found.images, found.projection), intake=intake, origin=origin)
+
+
+def _finetuned(named: Named) -> Encoder:
+    folder = _trained(named.without("pool"))
+    return _tuned(named, folder, _read_network(folder))
+
+
+def _detecting(named: Named) -> Encoder:
+    folder = _trained(named.without("pool"))
+    config = read_config(folder, DetectConfig)
+    if (folder / NETWORK).exists():
+        network = _read_network(folder)
+    else:  # written before runs of `detect` were encoders
+        network = network_of(named.load(config.encoder))
+    encoder = _tuned(named, folder, network, dilate=config.head.dilate)
+    if "intake" not in network:
+        asked = {name: getattr(config.data, name) or None for name in ("frames", "stride", "size")}
+        encoder = encoder.shown(**asked)
+    return encoder
+
+
+def _segmenting(named: Named) -> Encoder:
+    """The encoder whose features a head was trained on."""
+    folder = _trained(named)
+    config = read_config(folder, SegmentConfig)
+    if config.encoder == READY:
+        raise StillmotionError(f"{folder} was trained on features that lie with its data; it has no encoder")
+    mark = "," if "@" in config.encoder and not Path(config.encoder).exists() else "@"
+    encoder = named.load(config.encoder + (mark + named.behind if named.options else ""))
+    encoder = encoder.untrained() if config.untrained else encoder
+    began = encoder.origin
+    encoder.origin = Origin(
+        named.text, named.kind, named.options, folder, began.config, began.fresh, network_of(encoder)
+    )
+    return encoder
+
+
+def _tuned(named: Named, folder: Path, network: Mapping[str, Any], *, dilate: bool = False) -> Encoder:
+    """The network that a run began with, under the weights that it ended with."""
+    began = _rebuilt(network, named)
+    if dilate:
+        dilate_last_stage(began.backbone)
+    load_weights(began.backbone, folder / WEIGHTS, prefix=_prefix(folder / WEIGHTS))
+    origin = Origin(
+        named.text, named.kind, named.options, folder, began.origin.config, began.origin.fresh, _without_clips(network)
+    )
+    return Encoder(began.backbone, began.split, intake=began.intake, layer=named.options.get("layer"), origin=origin)
+
+
+def _rebuilt(network: Mapping[str, Any], named: Named) -> Encoder:
+    """An encoder of the same shape; what weights it has is of no account."""
+    kind = "pretrain" if network["kind"] == "run" else network["kind"]  # what it was called before
+    if kind in ("pretrain", "recipe"):
+        config = from_json(network["config"])
+        encoder = _ours(Network(config.method.model).backbone, config, Named(kind, network["encoder"]))
+    elif kind == "i3d":
+        origin = Origin(network["encoder"], kind, fresh=i3d_network)
+        encoder = Encoder(i3d_network(), intake=I3D_INTAKE, origin=origin)
+    else:  # a model from elsewhere is built by its own files
+        encoder = named.load(network["encoder"])
+    clips = network.get("intake") or (network["config"] or {}).get("data", {})
+    return encoder.shown(**{name: clips.get(name) for name in ("frames", "stride", "size")})
+
+
+def _without_clips(network: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in network.items() if name != "intake"}
+
+
+def _read_network(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / NETWORK).read_text())
+    except (OSError, ValueError) as error:
+        raise StillmotionError(f"{folder / NETWORK} cannot be read ({error}); train again") from None
+
+
+def _prefix(file: Path) -> str:
+    """Where a backbone's names start; networks from elsewhere once stood within another module."""
+    with safetensors.safe_open(file, "pt") as opened:
+        names = list(opened.keys())
+    return "backbone.backbone." if "backbone.scale" in names else "backbone."
+
+
+def _trained(named: Named) -> Path:
+    folder = Path(named.path)
+    if not (folder / WEIGHTS).exists():
+        raise StillmotionError(
+            f"{folder} has no {WEIGHTS} yet; the same {named.kind} command resumes the run to its first checkpoint"
+        )
+    return folder
+
+
+def _wrote(verb: str) -> Any:
+    return lambda path: verb_of(path) == verb
+
+
+_LOADERS = {
+    "pretrain": _pretrained,
+    "transfer": _transferred,
+    "finetune": _finetuned,
+    "detect": _detecting,
+    "segment": _segmenting,
+}
+RUNS = {
+    **{verb: EncoderKind("a run folder of any training verb", _wrote(verb), load) for verb, load in _LOADERS.items()},
+    "recipe": EncoderKind(
+        "a recipe's name, one of `stillmotion pretrain --list`", lambda path: path in recipe_names(), _recipe
+    ),
+}

@@ -1,0 +1,36 @@
+"""What a network wants to be shown."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from stillmotion.errors import StillmotionError
+
+
+class Normalisation(NamedTuple):
+    """Mean and standard deviation of each colour, for values in [0, 1]."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation."""
+
+    frames: int
+    stride: int
+    size: int
+    normalisation: Normalisation
+
+    def __post_init__(self) -> None:
+        for name in ("frames", "stride", "size"):
+            if getattr(self, name) < 1:
+                raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+    def changed(self, *, frames: int | None = None, stride: int | None = None, size: int | None = None) -> "Intake":
+        """The same with other clips, where they are given."""
+        asked = {"frames": frames, "stride": stride, "size": size}
+        return replace(self, **{name: value for name, value in asked.items() if value is not None})

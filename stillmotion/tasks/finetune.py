@@ -1,0 +1,188 @@
+"""Fine-tuning: an encoder and a new head, trained end to end on labels, and tested.
+
+What is drawn for a video (its clip, its dropout, its share in mixup) is a function of (seed, epoch, video). Batch norm
+is over all ranks on CUDA and each rank's own elsewhere, as in pre-training.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stillmotion import distributed
+from stillmotion.config.finetune import FinetuneConfig, LabelledConfig
+from stillmotion.data.labelled import Labelled, open_labelled
+from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.encoders import Progress
+from stillmotion.encoders.runs import note_network
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.classify import classification, clip_probabilities
+from stillmotion.functional.labels import mix_pairs, soft_cross_entropy, soft_targets, top_k
+from stillmotion.nn.classifier import Classifier
+from stillmotion.tasks.start import RESULTS, Watch, located, read_results, start, train_and_test, unwatched
+from stillmotion.train.folder import open_folder
+from stillmotion.train.log import RunLog
+from stillmotion.train.precision import autocast
+from stillmotion.train.process import computing, synchronise_norms
+from stillmotion.train.run import Run, decoders, shared_loader
+
+_DROPOUT, _MIXUP = 21, 22  # what a generator is for, beside seed, epoch and video
+
+
+def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = unwatched) -> Path:
+    """Train and test as `config` says and return the run folder; a folder with an unfinished run is resumed.
+
+    watch: given a word for what goes on, shows its progress; for the test, which may be long.
+    Under `torchrun` every process calls this; the first one writes.
+    """
+    with computing(config.train) as device:
+        return train_and_test(_Finetuning(located(config), Path(out), device), watch)
+
+
+def _labelled(data: LabelledConfig) -> Labelled:
+    return open_labelled(data.halves(), target=data.target, per_class=data.per_class, drawn=data.synthetic)
+
+
+def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int], *, watch: Watch = unwatched) -> Path:
+    """`finetune` on each of a set's folds, in the folders fold1, fold2, …; the means are written beside them."""
+    folder = Path(out)
+    asked: dict[frozenset[str], int] = {}
+    for fold in folds:
+        test = _labelled(replace(config.data, fold=fold)).test
+        same = asked.setdefault(frozenset(test.name(i) for i in range(len(test))), fold)
+        if same != fold:
+            raise StillmotionError(f"folds {same} and {fold} of {config.data.path} are the same; leave --folds out")
+    with computing(config.train) as device:
+        found: dict[str, Any] = {}
+        for fold in folds:
+            one = replace(config, data=replace(config.data, fold=fold))
+            run = _Finetuning(located(one), folder / f"fold{fold}", device)
+            found[str(fold)] = read_results(train_and_test(run, watch))
+        if distributed.rank() == 0:
+            means = {name: float(np.mean([r[name] for r in found.values()])) for name in ("top1", "top5", "mean_class")}
+            (folder / RESULTS).write_text(json.dumps(means | {"folds": found}, indent=1))
+        distributed.barrier()
+    return folder
+
+
+class _Finetuning(Run):
+    """A classifier, its optimiser and labelled clips."""
+
+    method: Classifier
+
+    def __init__(self, config: FinetuneConfig, folder: Path, device: torch.device) -> None:
+        super().__init__(config, folder, device)
+        self.config = config
+        self.videos = _labelled(config.data)
+        self.labels = torch.from_numpy(self.videos.train_labels)
+        began = start(config, config.data)
+        self.intake = began.intake
+        self.loader = self._clips()
+        open_folder(folder, config)
+        if distributed.rank() == 0:
+            note_network(folder, began)
+        torch.manual_seed(config.train.seed)
+        method = Classifier(began.backbone, len(self.videos.classes))
+        synchronise_norms(method, device)
+        method.to(device).train()
+        torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
+        weights = {name: p for name, p in method.named_parameters() if p.requires_grad}
+        self.equip(method, weights, depth=method.depth)
+
+    def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        if self.done == 0:
+            self._tell_frozen(log)
+        self.optimizer.zero_grad()
+        parts = self.settings.accumulate
+        found = torch.zeros(2, device=self.device)
+        for _ in range(parts):
+            batch = next(batches)
+            self.note_broken(batch, log)
+            loss, accuracy = self._loss(batch, epoch)
+            self.scaler.scale(loss / parts).backward()
+            found += torch.stack([loss.detach(), accuracy]) / parts
+        return self.move({"loss/class": found[0], "accuracy": found[1]})
+
+    def test(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Accuracy on the test half, by its K clips."""
+        distributed.broadcast_(self.method.buffers())  # the running statistics that the checkpoint holds
+        videos, data = self.videos, self.config.data
+        index, probabilities, broken = clip_probabilities(
+            self.method,
+            videos.test,
+            self.intake,
+            clips=data.test_clips,
+            crops=data.test_crops,
+            full=data.test_full,
+            workers=decoders(data.workers),
+            progress=progress,
+        )
+        labels = videos.test_labels[index]
+        commonest = np.bincount(videos.train_labels).argmax()
+        return {
+            "encoder": self.config.encoder,
+            "untrained": self.config.untrained,
+            "data": data.path,
+            "target": videos.target,
+            "split": videos.how,
+            "classes": videos.classes,
+            "train_videos": len(videos.train),
+            "test_videos": len(index),
+            "steps": self.done,
+            "seed": self.settings.seed,
+            "clips": data.test_clips,
+            "crops": data.test_crops,
+            **classification(probabilities, labels, videos.classes),
+            "majority": float((labels == commonest).mean()),
+            "broken": dict(broken),
+        }
+
+    def _loss(self, batch: Batch, epoch: int) -> tuple[Tensor, Tensor]:
+        """The cross entropy of a batch, and the share of videos whose (larger) label comes first."""
+        head, videos = self.config.head, batch["index"].tolist()
+        clips = batch["clips"][:, 0].to(self.device, non_blocking=True)
+        targets = soft_targets(self.labels[batch["index"]], len(self.videos.classes), smoothing=head.smoothing)
+        targets = targets.to(self.device)
+        if head.mixup:
+            shares = torch.tensor([self._draw(v, epoch, _MIXUP).beta(head.mixup, head.mixup) for v in videos[::2]])
+            clips, targets = mix_pairs(clips, shares), mix_pairs(targets, shares)
+        kept = self._kept(videos, epoch) if head.dropout else None
+        with autocast(self.device, self.settings.precision):
+            scores = self.method(clips, kept).float()
+        right = top_k(scores.detach(), targets.argmax(1), 1)
+        return soft_cross_entropy(scores, targets), torch.tensor(right, device=self.device)
+
+    def _kept(self, videos: list[int], epoch: int) -> Tensor:
+        """Dropout's factors (B, D)."""
+        rate, width = self.config.head.dropout, self.method.backbone.width
+        draws = np.stack([self._draw(video, epoch, _DROPOUT).random(width, np.float32) for video in videos])
+        return torch.from_numpy((draws >= rate) / np.float32(1 - rate)).to(self.device)
+
+    def _draw(self, video: int, epoch: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng((self.settings.seed, epoch, video, purpose))
+
+    def _clips(self) -> ClipLoader:
+        config, data, intake = self.config, self.config.data, self.intake
+        dataset = ClipDataset(
+            self.videos.train,
+            frames=intake.frames,
+            stride=intake.stride,
+            clips=1,
+            augment=data.augment.augment(intake.size, intake.normalisation),
+            seed=config.train.seed,
+            strict=data.strict,
+        )
+        return shared_loader(
+            dataset, config.optim, config.train, workers=data.workers, together=2 if config.head.mixup else 1
+        )
+
+    def _tell_frozen(self, log: RunLog) -> None:
+        still = sum(p.numel() for p in self.method.parameters() if not p.requires_grad)
+        if still:
+            every = sum(p.numel() for p in self.method.parameters())
+            log.say(f"{still} of {every} weights are frozen in {self.config.encoder} and are not trained")

@@ -1,0 +1,109 @@
+"""Pre-training: what a step of a method is, with any solver, precision and number of accumulated parts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stillmotion import distributed
+from stillmotion.config import Config
+from stillmotion.data.augment import augment
+from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.methods.method import Method
+from stillmotion.nn.weights import load_weights
+from stillmotion.optim.bilevel import Weights
+from stillmotion.train.checkpoint import STATE
+from stillmotion.train.folder import open_folder
+from stillmotion.train.log import RunLog
+from stillmotion.train.process import computing, synchronise_norms
+from stillmotion.train.run import Run, shared_loader
+from stillmotion.train.solve import solve
+
+
+def pretrain(config: Config, out: str | Path) -> Path:
+    """Train as `config` says and return the run folder; a folder with an unfinished run is resumed.
+
+    Under `torchrun` every process calls this; the first one writes.
+    """
+    with computing(config.train) as device:
+        return _Pretraining(config, Path(out), device).train()
+
+
+class _Pretraining(Run):
+    """A method, its optimiser and its clips."""
+
+    method: Method
+
+    def __init__(self, config: Config, folder: Path, device: torch.device) -> None:
+        super().__init__(config, folder, device)
+        self.config = config
+        self.loader = _loader(config)
+        self.counted = config.optim.batch * config.data.clips
+        if self.steps_per_epoch == 0:
+            raise StillmotionError(
+                f"an epoch has {self.loader.steps_per_epoch} batches but a step takes {config.train.accumulate}; "
+                "lower --train.accumulate"
+            )
+        open_folder(folder, config)
+        method = _method(config, device, fresh=not (folder / STATE).exists())
+        torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
+        self.equip(method, method.trainable())
+
+    def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        return self._step([self._solve(next(batches), log) for _ in range(self.config.train.accumulate)], epoch)
+
+    def _solve(self, batch: Batch, log: RunLog) -> tuple[Any, Weights]:
+        self.note_broken(batch, log)
+        epoch, step = divmod(self.done, self.steps_per_epoch)
+        views = self.config.method.views
+        orders = views.orders(seed=self.config.train.seed, epoch=epoch, step=step)
+        clips = views(batch["clips"].to(self.device, non_blocking=True), orders)
+        try:
+            return solve(self.method, clips, self.config, scale=self.scaler.get_scale())
+        except NonFiniteError as error:
+            raise NonFiniteError(f"step {self.done + 1}: {error}; {self.last_good()}") from None
+
+    def _step(self, solved: list[tuple[Any, Weights]], epoch: int) -> dict[str, float]:
+        """Move the weights by the mean of the accumulated gradients; the numbers worth writing down."""
+        frozen, scale = self.method.frozen(epoch), self.scaler.get_scale()
+        for name, p in self.weights.items():
+            p.grad = None if name in frozen else _mean([gradient[name] for _, gradient in solved]) * scale
+        losses = {f"loss/{name}": _mean([found.parts[name] for found, _ in solved]) for name in solved[0][0].parts}
+        numbers = self.move(losses, averaged=True)
+        self.method.commit([found.keys for found, _ in solved], self.done / self.total)
+        return numbers
+
+
+def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
+    torch.manual_seed(config.train.seed)
+    method = Method(config.method)
+    if config.method.model.weights and fresh:
+        report = load_weights(method.online.backbone, config.method.model.weights)
+        if method.target is not None:
+            method.target.load_state_dict(method.online.state_dict())
+        if distributed.rank() == 0:
+            print(report)
+    if not config.method.objective.shuffles:
+        synchronise_norms(method, device)
+    return method.to(device).train()
+
+
+def _loader(config: Config) -> ClipLoader:
+    data = config.data
+    dataset = ClipDataset(
+        data.open(drawn=data.synthetic, seed=config.train.seed),
+        frames=data.frames + config.method.views.extra,
+        stride=data.stride,
+        clips=data.clips,
+        augment=augment(data.augment, size=data.size),
+        seed=config.train.seed,
+        strict=data.strict,
+    )
+    return shared_loader(dataset, config.optim, config.train, workers=data.workers)
+
+
+def _mean(tensors: list[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).mean(0)

@@ -1,0 +1,49 @@
+from debug_run import debug_run
+from PIL import Image
+from self_contained import assert_self_contained
+
+from stillmotion.study.demo_page import demo_report
+
+FACTORS = ["color", "shape", "brightness", "trajectory"]
+
+
+def accuracies(*values):
+    return dict(zip(FACTORS, values, strict=True))
+
+
+def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
+    results = {
+        "factors": FACTORS,
+        "chance": accuracies(0.25, 0.25, 0.5, 0.25),
+        "methods": {
+            "simclr": {"seeds": {"0": accuracies(0.9, 0.5, 0.5, 0.6), "1": accuracies(1.0, 0.5, 0.6, 0.6)}},
+            "simclr+bod": {"seeds": {"0": accuracies(0.9, 0.6, 0.9, 0.8), "1": accuracies(0.9, 0.6, 1.0, 0.8)}},
+            "untrained": {"mean": accuracies(0.9, 0.3, 0.8, 0.5)},
+        },
+        "settings": {"steps": 8, "seeds": [0, 1]},
+    }
+    runs = {"simclr": debug_run("debug-simclr"), "simclr+bod": debug_run("debug-bod-simclr")}
+    html = demo_report(tmp_path, results, runs).read_text()
+    assert_self_contained(html)
+    wanted = [
+        "What this shows",
+        "The videos",
+        "What a linear classifier reads",
+        "What was trained",
+        "Losses",
+        "Eigenvalues of clips",
+        "Nearest neighbours by static and by dynamic embedding",
+        "Your own videos",
+    ]
+    for title in wanted:
+        assert f"<h2>{title}" in html
+    # The summary's numbers are the results': brightness gains most, color falls.
+    assert "reads brightness off the features of V-SimCLR with an accuracy of 0.55" in html
+    assert "color falls most, from 0.95 to 0.90" in html
+    assert "0.550 (0.50–0.60)" in html
+    for name in ("V-SimCLR", "V-SimCLR + BOD-VCL"):
+        assert f'aria-label="eigenvalues of {name}"' in html
+    assert html.count("nearest by dynamic</div>") == 2 * 4
+    assert html.count("data:image/webp") == 8 + 2 * 4 * 9
+    with Image.open(tmp_path / "demo.png") as picture:
+        assert picture.width > 1000

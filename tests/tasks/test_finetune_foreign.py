@@ -1,0 +1,87 @@
+"""Fine-tuning of networks from elsewhere: where gradients flow, what stays frozen, and that the run is an encoder."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_finetuning import small, tuned
+from small_run import one_core
+from tiny_models import save_model
+
+from stillmotion.encoders.load import load_encoder
+from stillmotion.errors import StillmotionError
+from stillmotion.nn.backbones import create_backbone
+from stillmotion.recipes.transfer import transfer_recipe
+from stillmotion.tasks.transfer import transfer
+
+
+@pytest.fixture(scope="module")
+def dinov2(tmp_path_factory):
+    return save_model("dinov2", tmp_path_factory.mktemp("models") / "dinov2")
+
+
+@pytest.fixture(scope="module")
+def transferred(tmp_path_factory):
+    config = transfer_recipe("debug-dinov2")
+    synthetic = replace(config.data.synthetic, videos=2, size=16, length=8)
+    config = replace(
+        config,
+        data=replace(config.data, size=16, synthetic=synthetic),
+        optim=replace(config.optim, batch=2, epochs=1, warmup_epochs=0),
+    )
+    with one_core():
+        return transfer(config, tmp_path_factory.mktemp("models") / "transfer")
+
+
+def short(encoder, size):
+    return replace(small(epochs=1, batch=16, data={"frames": 2, "size": size}), encoder=str(encoder))
+
+
+def moved(run, start):
+    saved = load_file(run / "checkpoint.safetensors")
+    before = load_encoder(start)[0].backbone.state_dict()
+    return {name for name, tensor in before.items() if not torch.equal(tensor, saved[f"backbone.{name}"])}
+
+
+def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tmp_path):
+    run = tuned(short(f"{dinov2}@pool=patches,size=28", 0), tmp_path / "run")
+    learned = moved(run, f"{dinov2}@pool=patches")
+    assert any("patch_embeddings" in name for name in learned)
+    assert any("layer.1" in name for name in learned)
+    encoder, config = load_encoder(run)
+    assert encoder.backbone.backbone.pool == "patches"
+    assert (config.data.frames, config.data.size) == (2, 28)
+    saved = load_file(run / "checkpoint.safetensors")
+    for name, tensor in encoder.backbone.state_dict().items():
+        assert torch.equal(tensor, saved[f"backbone.{name}"]), name
+
+
+def test_of_a_transfer_run_the_projection_is_trained_and_the_images_stay_frozen(transferred, tmp_path, capsys):
+    run = tuned(short(transferred, 16), tmp_path / "run")
+    learned = moved(run, transferred)
+    assert learned
+    assert all(name.startswith("backbone.projection.") for name in learned)
+    assert "are frozen in" in capsys.readouterr().err
+    assert load_encoder(run)[1].data.size == 16
+
+
+def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_path):
+    network = create_backbone("i3d", keep_time=False)
+    file = tmp_path / "i3d.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, file)
+    start = f"i3d:{file}@frames=8,size=32"
+    config = small(epochs=1, data={"per_class": 1, "synthetic": replace(small().data.synthetic, videos=8)})
+    run = tuned(replace(config, encoder=start), tmp_path / "run")
+    assert moved(run, start)
+    file.unlink()
+    encoder, told = load_encoder(run)
+    assert (told.data.frames, told.data.size) == (8, 32)
+    assert encoder.backbone(torch.zeros(1, 3, 8, 32, 32)).shape == (1, 1, 1024)
+
+
+@pytest.mark.parametrize("kind", ["transformers", "transfer"])
+def test_models_from_elsewhere_have_no_untrained_baseline(dinov2, transferred, tmp_path, kind):
+    encoder, size = {"transformers": (dinov2, 28), "transfer": (transferred, 16)}[kind]
+    with pytest.raises(StillmotionError, match="leave --untrained out"):
+        tuned(replace(short(encoder, size), untrained=True), tmp_path / "run")

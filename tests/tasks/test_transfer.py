@@ -1,0 +1,159 @@
+"""Transfer runs of a second: what is written, resuming, kept tokens, and what stops a run."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_run import one_core, stopping
+
+from stillmotion.encoders.load import load_encoder
+from stillmotion.encoders.tokens import load_tokens
+from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.methods.transfer import PositionsConfig
+from stillmotion.recipes.transfer import transfer_recipe
+from stillmotion.tasks.transfer import transfer
+from stillmotion.train import transfer as module
+from stillmotion.train.log import read_metrics
+
+
+def small(family="dinov2", *, positions=None, pairs=0, epochs=3, **optim):
+    config = transfer_recipe(f"debug-{family}")
+    synthetic = replace(config.data.synthetic, videos=6, size=24, length=12)
+    return replace(
+        config,
+        data=replace(config.data, size=24, pairs=pairs, synthetic=synthetic),
+        method=replace(config.method, positions=positions or config.method.positions),
+        optim=replace(config.optim, batch=2, epochs=epochs, **optim),
+        train=replace(config.train, checkpoint_every=1),
+    )
+
+
+def trained(config, folder, **options):
+    with one_core():
+        return transfer(config, folder, **options)
+
+
+def weights(folder):
+    return load_file(folder / "checkpoint.safetensors")
+
+
+def assert_same(a, b):
+    left, right = weights(a), weights(b)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert read_metrics(a) == read_metrics(b)
+
+
+def test_only_the_projection_is_trained_and_saved(tmp_path):
+    run = trained(small(), tmp_path / "run")
+    assert set(weights(run)) == {
+        "projection.steps.0.weight",
+        "projection.steps.0.bias",
+        "projection.steps.2.weight",
+        "projection.steps.2.bias",
+    }
+    curves = read_metrics(run)
+    assert {"loss/cycle", "loss/separability", "cycle_accuracy", "gradient_norm", "lr", "epoch"} == set(curves)
+    assert len(curves["lr"]) == 9
+    assert not (run / "tokens").exists()
+
+
+@pytest.mark.parametrize("stop", [1, 4])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop, kept):
+    config = small(pairs=2, positions=PositionsConfig(fixed=2)) if kept else small()
+    whole = trained(config, tmp_path / "whole")
+
+    with stopping(stop, 9):
+        trained(config, tmp_path / "stopped")
+    assert_same(whole, trained(config, tmp_path / "stopped"))
+
+
+def test_runs_on_the_same_pairs_share_kept_tokens(tmp_path, monkeypatch):
+    config = small(pairs=1, positions=PositionsConfig(fixed=1))
+    first = trained(config, tmp_path / "first", cache=tmp_path / "tokens")
+
+    def never(self, frames, positions=None):
+        raise AssertionError("tokens were computed again")
+
+    monkeypatch.setattr("stillmotion.nn.images.ImageTokens.tokens", never)
+    other = replace(config, method=replace(config.method, weight=0.1))
+    trained(replace(config, train=replace(config.train, seed=1)), tmp_path / "seed", cache=tmp_path / "tokens")
+    trained(other, tmp_path / "weight", cache=tmp_path / "tokens")
+    assert_same(first, trained(config, tmp_path / "again", cache=tmp_path / "tokens"))
+    assert not torch.equal(
+        weights(first)["projection.steps.0.weight"], weights(tmp_path / "seed")["projection.steps.0.weight"]
+    )
+
+
+def test_kept_tokens_are_those_that_are_computed_anew(tmp_path):
+    config = small(pairs=2, positions=PositionsConfig(crop="centre"), epochs=2)
+    kept = trained(config, tmp_path / "kept")
+    anew = trained(replace(config, data=replace(config.data, keep=False)), tmp_path / "anew")
+    assert (kept / "tokens").is_dir()
+    a, b = read_metrics(kept)["loss/separability"], read_metrics(anew)["loss/separability"]
+    for (_, left), (_, right) in zip(a, b, strict=True):
+        assert left == pytest.approx(right, rel=1e-3)  # half precision
+
+
+@pytest.mark.parametrize("crop", ["none", "centre", "edge", "multiple"])
+@pytest.mark.parametrize("family", ["dinov2", "dinov3"])
+def test_every_crop_trains_on_tables_and_on_rotary_coordinates(tmp_path, crop, family):
+    run = trained(small(family, positions=PositionsConfig(crop=crop, number=2), epochs=1), tmp_path / "run")
+    assert all(torch.isfinite(tensor).all() for tensor in weights(run).values())
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_weights(tmp_path):
+    config = small(lr=float("inf"), warmup_epochs=0)
+    with pytest.raises(NonFiniteError, match=r"not finite.*last good checkpoint.*of step 1"):
+        trained(config, tmp_path / "run")
+
+
+def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
+    trained(small(epochs=1), tmp_path / "run")
+    other = replace(small(epochs=1), method=replace(small().method, weight=9.0))
+    with pytest.raises(StillmotionError, match=r"holds another run .*method\.weight"):
+        trained(other, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: replace(c, data=replace(c.data, size=25)), "a multiple of 8"),
+        (lambda c: replace(c, optim=replace(c.optim, batch=7)), "6 videos are fewer than a batch of 7"),
+        (lambda c: replace(c, images=replace(c.images, path="nowhere")), "no config.json"),
+    ],
+)
+def test_errors_say_what_to_do(tmp_path, change, message):
+    with pytest.raises(StillmotionError, match=message):
+        transfer(change(small()), tmp_path / "run")
+
+
+def test_a_run_is_an_encoder_and_gives_projected_tokens(tmp_path):
+    run = trained(small(epochs=1), tmp_path / "run")
+    found = load_tokens(run)
+    encoder, config = load_encoder(run)
+    clip = torch.rand(1, 3, 2, 24, 24)
+    mean, std = (torch.tensor(v)[:, None, None, None] for v in found.images.normalisation)
+    with torch.no_grad():
+        given = encoder.backbone  # clips come in the library's own normalisation
+        from stillmotion.data.augment import AUGMENTS
+
+        preset = AUGMENTS[config.data.augment]
+        own = torch.tensor(preset.mean)[:, None, None, None], torch.tensor(preset.std)[:, None, None, None]
+        features = given((clip - own[0]) / own[1])
+        tokens = found.projection(found.images.tokens(((clip - mean) / std)[0].transpose(0, 1)))
+    torch.testing.assert_close(features[0], tokens.mean(1), atol=1e-4, rtol=1e-3)
+    assert config.data.size == 24
+
+
+def test_fixed_windows_belong_to_a_pair_and_new_ones_to_an_epoch(tmp_path):
+    for fixed, same in ((2, True), (0, False)):
+        config = small(pairs=2, positions=PositionsConfig(fixed=fixed))
+        with one_core():
+            run = module._Transferring(config, tmp_path / str(fixed), torch.device("cpu"), None)
+        windows = [run._windows(1, epoch) for epoch in (0, 1, 2)]
+        assert len(windows[0]) == max(1, fixed)
+        assert torch.equal(windows[0], windows[2]) == same
+        assert not torch.equal(windows[0], windows[1])

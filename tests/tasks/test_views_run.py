@@ -1,0 +1,129 @@
+"""Runs with derivative views: the schedule goes by epoch and step, alone, on two processes and after a stop."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import Command, two_ranks
+from safetensors.torch import load_file
+from small_run import small, trained
+from torch import Tensor
+
+from stillmotion.config import Config, load_config
+from stillmotion.encoders.load import load_encoder
+from stillmotion.methods.views import Orders, ViewsConfig
+from stillmotion.recipes.vididi import SCHEDULES
+from stillmotion.train import loop
+from stillmotion.train.log import read_metrics
+
+EIGHT = {"optim.epochs": 8}
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Orders, int, int]]:
+    """What runs show from now on: orders, and frames before and after."""
+    shown: list[tuple[Orders, int, int]] = []
+    show = ViewsConfig.__call__
+
+    def noted(self: ViewsConfig, clips: Tensor, orders: Orders) -> Tensor:
+        views = show(self, clips, orders)
+        shown.append((orders, clips.shape[3], views.shape[3]))
+        return views
+
+    monkeypatch.setattr(ViewsConfig, "__call__", noted)
+    return shown
+
+
+def scheduled(config: Config, *, steps: int = 2) -> list[Orders]:
+    """The orders of every step."""
+    views, seed = config.method.views, config.train.seed
+    return [views.orders(seed=seed, epoch=e, step=s) for e in range(config.optim.epochs) for s in range(steps)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_run_shows_its_schedule_in_clips_of_the_asked_length(
+    schedule: str, tmp_path: Path, seen: list[tuple[Orders, int, int]]
+) -> None:
+    config = small(f"debug-vididi-{schedule}", EIGHT)
+    run = trained(config, tmp_path)
+    assert [orders for orders, *_ in seen] == scheduled(config)
+    extra = 0 if schedule == "base" else 2
+    assert {(before, after) for _, before, after in seen} == {(4 + extra, 4)}
+    assert all(w.isfinite().all() for w in load_file(run / "checkpoint.safetensors").values())
+
+
+def test_the_parts_of_an_accumulated_batch_show_the_same(tmp_path: Path, seen: list[tuple[Orders, int, int]]) -> None:
+    config = small("debug-vididi-simclr", EIGHT | {"train.accumulate": 2})
+    trained(config, tmp_path)
+    assert [orders for orders, *_ in seen] == [orders for orders in scheduled(config) for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", ["debug-vididi-byol", "debug-vididi-bod-simclr"])
+def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
+    name: str, tmp_path: Path, seen: list[tuple[Orders, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(name, {"optim.epochs": 4})
+    whole = trained(config, tmp_path / "whole")
+    expected, solve = list(seen), loop.solve
+    seen.clear()
+    for stop_after in (3, 2):
+        calls = iter(range(stop_after))
+
+        def stopped(*arguments: Any, calls: Any = calls, **options: Any) -> Any:
+            if next(calls, None) is None:
+                seen.pop()  # this step will be done again
+                raise KeyboardInterrupt
+            return solve(*arguments, **options)
+
+        monkeypatch.setattr(loop, "solve", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            trained(config, tmp_path / "stopped")
+    monkeypatch.setattr(loop, "solve", solve)
+    again = trained(config, tmp_path / "stopped")
+    assert seen == expected
+    left, right = (load_file(run / "checkpoint.safetensors") for run in (whole, again))
+    torch.testing.assert_close(left, right, rtol=0, atol=0)
+    assert read_metrics(whole) == read_metrics(again)
+
+
+def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(tmp_path: Path) -> None:
+    """With a transformer and no batch norm, whose statistics are each process's own."""
+    network = "--method.model.backbone small_vit --method.model.hidden 16 --method.model.no-norm"
+    size = "--method.model.channels --data.size 16 --data.frames 4 --data.synthetic.videos 16"
+    rates = "--optim.name sgd --optim.lr 0.5 --optim.batch 8 --optim.epochs 4"
+    options = f"{size} {network} {rates} --train.threads 1 --out {tmp_path / 'two'}".split()
+    for rank in two_ranks("pretrain", "--recipe", "debug-vididi-simclr", *options):
+        rank.succeed()
+    trained(load_config(tmp_path / "two"), tmp_path / "one")
+    one, two = (load_file(tmp_path / run / "checkpoint.safetensors") for run in ("one", "two"))
+    torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
+    ours, theirs = (read_metrics(tmp_path / run)["loss/whole"] for run in ("one", "two"))
+    assert theirs == [(step, pytest.approx(value, rel=1e-4)) for step, value in ours]
+
+
+def test_the_encoder_of_such_a_run_takes_frames_as_they_are(tmp_path: Path) -> None:
+    config = small("debug-vididi-simclr")
+    encoder, found = load_encoder(trained(config, tmp_path))
+    assert found.data.frames == 4
+    assert encoder(torch.randn(2, 3, 4, 16, 16)).frames.shape == (2, 4, 8)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_derivative_views_and_a_koopman_split_run_as_typed(ranks: int, tmp_path: Path) -> None:
+    size = "--data.size 16 --data.frames 4 --data.synthetic.videos 16 --optim.batch 8 --train.threads 1"
+    line = f"pretrain --recipe debug-vididi-bod-simclr --data.clips 4 {size} --out {tmp_path}".split()
+    for command in two_ranks(*line) if ranks == 2 else (Command(*line),):
+        command.succeed()
+    curves = read_metrics(tmp_path)
+    assert {"loss/static", "loss/dynamic", "loss/prediction", "loss/orthogonality"} <= set(curves)
+    assert len(curves["loss/static"]) == 8
+
+
+def test_an_unknown_schedule_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    command = Command(
+        "pretrain", "--recipe", "debug-vididi-vic", "--out", str(tmp_path / "run"), "--method.views.schedule", "often"
+    )
+    said = command.refuse()
+    assert "'often'" in said
+    assert "schedule-1st-2nd-mix" in said
