@@ -5,12 +5,12 @@ from dataclasses import replace
 import torch
 
 from stillmotion.data.acting import ActingConfig
-from stillmotion.recipes.detect import detect_recipe
+from stillmotion.recipes.detect import DETECT
 from stillmotion.tasks.detect import detect
 
 
 def small(*, head=None, data=None, train=None, **optim):
-    config = detect_recipe("debug")
+    config = DETECT.named("debug")
     acting = ActingConfig(videos=4, tests=3, seconds=4, size=24)
     shown = {"frames": 4, "size": 16, "short_side": (20, 24), "test_size": 24, "acting": acting}
     return replace(

@@ -6,13 +6,13 @@ from pathlib import Path
 from small_run import one_core
 
 from stillmotion.config.finetune import FinetuneConfig
-from stillmotion.recipes.finetune import finetune_recipe
+from stillmotion.recipes.finetune import FINETUNE
 from stillmotion.tasks.finetune import finetune
 
 
 def small(*, head=None, train=None, data=None, **optim) -> FinetuneConfig:
     """The debug recipe at its smallest: 12 steps; arguments change what they name."""
-    config = finetune_recipe("debug")
+    config = FINETUNE.named("debug")
     synthetic = replace(config.data.synthetic, videos=16, size=16, length=8)
     shown = {"synthetic": synthetic, "per_class": 0, "frames": 4, "stride": 1, "size": 16, "test_clips": 1}
     return replace(

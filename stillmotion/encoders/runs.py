@@ -111,12 +111,11 @@ def _segmenting(named: Named) -> Encoder:
     config = read_config(folder, SegmentConfig)
     if config.encoder == READY:
         raise StillmotionError(f"{folder} was trained on features that lie with its data; it has no encoder")
-    mark = "," if "@" in config.encoder and not Path(config.encoder).exists() else "@"
-    encoder = named.load(config.encoder + (mark + named.behind if named.options else ""))
+    encoder = named.load(_with_options(config.encoder, named.options))
     encoder = encoder.untrained() if config.untrained else encoder
-    began = encoder.origin
+    began = encoder.origin  # its options are those of both texts
     encoder.origin = Origin(
-        named.text, named.kind, named.options, folder, began.config, began.fresh, network_of(encoder)
+        named.text, named.kind, began.options, folder, began.config, began.fresh, network_of(encoder)
     )
     return encoder
 
@@ -130,22 +129,31 @@ def _tuned(named: Named, folder: Path, network: Mapping[str, Any], *, dilate: bo
     origin = Origin(
         named.text, named.kind, named.options, folder, began.origin.config, began.origin.fresh, _without_clips(network)
     )
-    return Encoder(began.backbone, began.split, intake=began.intake, layer=named.options.get("layer"), origin=origin)
+    return Encoder(began.backbone, began.split, intake=began.intake, layer=began.layer, origin=origin)
 
 
 def _rebuilt(network: Mapping[str, Any], named: Named) -> Encoder:
-    """An encoder of the same shape; what weights it has is of no account."""
+    """An encoder of the same shape and with the layer that is asked for; what weights it has is of no account."""
     kind = "pretrain" if network["kind"] == "run" else network["kind"]  # what it was called before
+    layer = {name: value for name, value in named.options.items() if name == "layer"}
     if kind in ("pretrain", "recipe"):
         config = from_json(network["config"])
-        encoder = _ours(Network(config.method.model).backbone, config, Named(kind, network["encoder"]))
+        encoder = _ours(Network(config.method.model).backbone, config, Named(kind, network["encoder"], layer))
     elif kind == "i3d":
         origin = Origin(network["encoder"], kind, fresh=i3d_network)
-        encoder = Encoder(i3d_network(), intake=I3D_INTAKE, origin=origin)
+        encoder = Encoder(i3d_network(), intake=I3D_INTAKE, layer=layer.get("layer"), origin=origin)
     else:  # a model from elsewhere is built by its own files
-        encoder = named.load(network["encoder"])
+        encoder = named.load(_with_options(network["encoder"], layer))
     clips = network.get("intake") or (network["config"] or {}).get("data", {})
     return encoder.shown(**{name: clips.get(name) for name in ("frames", "stride", "size")})
+
+
+def _with_options(text: str, options: Mapping[str, Any]) -> str:
+    """A text with more options behind its @; the last of two of the same name counts."""
+    if not options:
+        return text
+    mark = "," if "@" in text and not Path(text).exists() else "@"
+    return text + mark + ",".join(f"{name}={value}" for name, value in options.items())
 
 
 def _without_clips(network: Mapping[str, Any]) -> dict[str, Any]:

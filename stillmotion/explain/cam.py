@@ -30,23 +30,6 @@ def similarity(part: Part, reference: Tensor) -> Target:
     return lambda found: F.cosine_similarity(getattr(found, part), reference[None].to(found.whole), dim=-1)
 
 
-def grad_cam(encoder: Encoder, clip: Tensor, target: Target) -> Tensor:
-    """How much each place of a clip (3, T, H, W) speaks for the target, (T, H, W), at least 0.
-
-    target: from an embedding of one clip to a number, such as `similarity("static", reference)`.
-    """
-    return enlarged(grad_cam_of_map(encoder, last_map(encoder, clip), target), clip)
-
-
-def saliency_tube(encoder: Encoder, clip: Tensor, weights: Tensor) -> Tensor:
-    """The last feature map of a clip (3, T, H, W), weighted by `weights` (D,) and summed over channels: (T, H, W).
-
-    weights: a row of a linear classifier, or the direction of an embedding that the clip is to be like. The tube has
-    both signs; before it is enlarged, its mean is the product of the weights with the whole embedding.
-    """
-    return enlarged(tube_of_map(last_map(encoder, clip), weights), clip)
-
-
 def last_map(encoder: Encoder, clip: Tensor) -> Tensor:
     """The last feature map (D, T', H', W') of a clip (3, T, H, W), whose mean over space is what is embedded."""
     clips = clip[None].to(encoder.device)

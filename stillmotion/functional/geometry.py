@@ -22,17 +22,6 @@ def radii(middle: Tensor) -> Tensor:
     return (middle - middle.mean(0)).norm(dim=-1).mean(1)
 
 
-def mean_pair(distances: Tensor) -> Tensor:
-    """The mean over unordered pairs of a matrix of distances (Eq. 48)."""
-    m = len(distances)
-    return distances.sum() / max(m * (m - 1), 1)
-
-
-def inter_distance(middle: Tensor) -> Tensor:
-    """D_inter: the mean distance of two videos over the diameter of all (Eq. 50)."""
-    return mean_pair(pair_distances(middle)) / (2 * radii(middle).max()).clamp_min(_TINY)
-
-
 def intra_distance(frames: Tensor, *, step: int = 1) -> tuple[Tensor, Tensor]:
     """Of one video's frames (T, N, D): the mean distance of those `step` apart, and that over its diameter (Eq. 51–53).
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones.base import Backbone
 from stillmotion.nn.intake import IMAGENET, Intake, Normalisation
+from stillmotion.nn.originals import import_transformers
 
 Pool = Literal["class", "patches"]
 
@@ -170,12 +171,7 @@ def load_transformers(
     pool, layer: as in `TransformersBackbone`. Nothing is fetched and no code in the folder is executed.
     """
     folder = Path(folder)
-    try:
-        import transformers
-    except ImportError:
-        raise StillmotionError(
-            f"{folder} is a transformers model, and transformers is not installed: pip install 'stillmotion[models]'"
-        ) from None
+    transformers = import_transformers()
     kind = json.loads((folder / "config.json").read_text())["model_type"]
     loader = _VIDEO[kind].loader if kind in _VIDEO else _IMAGE_HALF.get(kind, "AutoModel")
     try:

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -9,7 +10,7 @@ import torch
 import stillmotion
 from stillmotion import Embedding, Encoder, StillmotionError
 from stillmotion.config import load_config
-from stillmotion.encoders.load import load_encoder, untrained
+from stillmotion.encoders import load
 from stillmotion.methods.method import Method
 from stillmotion.recipes import recipe
 
@@ -28,27 +29,42 @@ def test_load_gives_an_encoder_whose_embedding_has_two_halves(run):
 
 def test_a_run_gives_its_online_backbone(run):
     saved = safetensors.torch.load_file(run / "checkpoint.safetensors")
-    encoder, config = load_encoder(run)
-    assert config == load_config(run)
+    encoder = load(run)
+    assert encoder.origin.config == load_config(run)
+    assert (encoder.folder, encoder.origin.text, encoder.name) == (run, str(run), "run")
     for name, value in encoder.backbone.state_dict().items():
         assert torch.equal(value, saved[f"online.backbone.{name}"])
 
 
 def test_untrained_is_the_network_that_the_run_started_from(run):
-    config = load_config(run)
+    config, trained = load_config(run), load(f"{run}@frames=4")
     before = torch.get_rng_state()
-    found = untrained(config).backbone.state_dict()
+    encoder = trained.untrained()
+    found = encoder.backbone.state_dict()
     assert torch.equal(torch.get_rng_state(), before)
+    assert not encoder.training
+    assert encoder.intake.frames == 4
     torch.manual_seed(config.train.seed)
     wanted = Method(config.method).online.backbone.state_dict()
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
 
 
 def test_a_recipe_gives_its_untrained_network():
-    found, config = load_encoder("debug-bod-simclr")
-    assert config == recipe("debug-bod-simclr")
-    wanted = untrained(config).state_dict()
+    found = load("debug-bod-simclr")
+    assert found.origin.config == recipe("debug-bod-simclr")
+    wanted = found.untrained().state_dict()
     assert all(torch.equal(value, wanted[name]) for name, value in found.state_dict().items())
+    assert (found.folder, found.drawn, found.seed) == (None, found.origin.config.data.synthetic, 0)
+
+
+def test_the_same_network_can_be_shown_other_clips(run):
+    encoder = load(run)
+    changed = encoder.shown(frames=5, size=24)
+    assert changed.intake == replace(encoder.intake, frames=5, size=24)
+    assert encoder.intake.frames == 8
+    assert changed.backbone is encoder.backbone
+    with pytest.raises(StillmotionError, match="stride is 0"):
+        encoder.shown(stride=0)
 
 
 def test_weights_of_another_network_are_refused(run):
@@ -56,13 +72,13 @@ def test_weights_of_another_network_are_refused(run):
     config["method"]["model"]["channels"] = [8, 16, 24]
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(StillmotionError, match="does not fit"):
-        load_encoder(run)
+        load(run)
 
 
 def test_what_is_no_run_is_said(run, tmp_path):
-    with pytest.raises(StillmotionError, match="neither a run folder nor a recipe"):
+    with pytest.raises(StillmotionError, match="neither a folder nor a recipe"):
         stillmotion.load(tmp_path / "nowhere")
-    with pytest.raises(StillmotionError, match="no config"):
+    with pytest.raises(StillmotionError, match="is no encoder; give a run folder of any training verb"):
         stillmotion.load(tmp_path)
     (run / "checkpoint.safetensors").unlink()
     with pytest.raises(StillmotionError, match=r"no checkpoint\.safetensors yet"):

@@ -2,19 +2,19 @@ import numpy as np
 import pytest
 import torch
 
-from stillmotion.config import DataConfig
-from stillmotion.data.paths import PathSet
+from stillmotion.data.paths import PathSet, Unlabelled
+from stillmotion.data.reading import Reading
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
 from stillmotion.data.video import ArrayVideo
-from stillmotion.encoders.encoder import Encoder
-from stillmotion.encoders.features import extract, short_side
-from stillmotion.encoders.load import load_encoder
+from stillmotion.encoders import Encoder, extract, load
+from stillmotion.encoders.features import short_side
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.nn.intake import Intake, Normalisation
 
-DATA = DataConfig(frames=8, stride=2, size=32, augment="synthetic")
+INTAKE = Intake(8, 2, 32, Normalisation((0.45,) * 3, (0.225,) * 3))
 
 
-class Holed:
+class Holed(Unlabelled):
     """Drawn videos, every fifth of which cannot be read."""
 
     def __init__(self):
@@ -34,13 +34,14 @@ class Holed:
 
 @pytest.fixture(scope="module")
 def encoder():
-    return Encoder(load_encoder("debug-bod-simclr")[0].backbone).eval()  # with the default split, never exactly zero
+    backbone = load("debug-bod-simclr").backbone
+    return Encoder(backbone, intake=INTAKE).eval()  # with the default split, never exactly zero
 
 
 def test_features_do_not_depend_on_batches(encoder):
     videos = SyntheticSet(SyntheticConfig(videos=7))
-    one = extract(encoder, videos, DATA, clips=3, batch=1, keep_frames=True)
-    all_ = extract(encoder, videos, DATA, clips=3, batch=7, keep_frames=True)
+    one = extract(encoder, videos, clips=3, keep_frames=True, reading=Reading(batch=1))
+    all_ = extract(encoder, videos, clips=3, keep_frames=True, reading=Reading(batch=7))
     assert one.whole.shape == (7, 3, 32)
     assert one.frames.shape == (7, 8, 32)
     for name in ("whole", "static", "dynamic", "frames"):
@@ -50,7 +51,7 @@ def test_features_do_not_depend_on_batches(encoder):
 
 def test_features_are_the_encoders_of_normalised_centre_clips(encoder):
     videos = SyntheticSet(SyntheticConfig(videos=1))
-    found = extract(encoder, videos, DATA)
+    found = extract(encoder, videos)
     pixels = videos.video(0).frames(range(9, 25, 2)) / np.float32(255)  # 8 frames, the middle of 32
     clip = torch.from_numpy((pixels - 0.45) / 0.225).float().permute(3, 0, 1, 2)[None]
     with torch.no_grad():
@@ -59,9 +60,16 @@ def test_features_are_the_encoders_of_normalised_centre_clips(encoder):
     np.testing.assert_allclose(found.dynamic[0], wanted.dynamic, atol=1e-5)
 
 
+def test_views_are_averaged_where_that_is_asked(encoder):
+    videos = SyntheticSet(SyntheticConfig(videos=3))
+    views, means = (extract(encoder, videos, clips=3, average=average) for average in (False, True))
+    for name in ("whole", "static", "dynamic"):
+        np.testing.assert_allclose(getattr(means, name), getattr(views, name).mean(1, keepdims=True), atol=1e-6)
+
+
 def test_unreadable_videos_are_named_and_left_out(encoder):
     seen = []
-    found = extract(encoder, Holed(), DATA, batch=2, progress=lambda done, total: seen.append((done, total)))
+    found = extract(encoder, Holed(), reading=Reading(batch=2), progress=lambda *at: seen.append(at))
     assert found.index.tolist() == [1, 2, 3, 4, 6, 7, 8, 9, 11]
     assert found.broken == [("v0", "v0: torn"), ("v5", "v5: torn"), ("v10", "v10: torn")]
     assert len(found.whole) == 9
@@ -70,11 +78,11 @@ def test_unreadable_videos_are_named_and_left_out(encoder):
 
 def test_a_set_without_one_readable_video_is_an_error(encoder, tmp_path):
     with pytest.raises(StillmotionError, match="none of the 2 videos can be read"):
-        extract(encoder, PathSet([tmp_path / "a.mp4", tmp_path / "b.mp4"]), DATA, batch=1)
+        extract(encoder, PathSet([tmp_path / "a.mp4", tmp_path / "b.mp4"]), reading=Reading(batch=1))
 
 
 def test_both_is_the_two_halves_normalised_side_by_side(encoder):
-    found = extract(encoder, SyntheticSet(SyntheticConfig(videos=3)), DATA, clips=2)
+    found = extract(encoder, SyntheticSet(SyntheticConfig(videos=3)), clips=2)
     both = found.vector("both", average=False)
     assert both.shape == (3, 2, 64)
     np.testing.assert_allclose(np.linalg.norm(both[..., :32], axis=-1), 1, rtol=1e-5)
@@ -88,7 +96,7 @@ def test_both_is_the_two_halves_normalised_side_by_side(encoder):
 def test_large_frames_are_cropped_from_a_margin_and_small_ones_not(encoder):
     assert [short_side(s) for s in (32, 64, 112, 224)] == [32, 64, 128, 256]
 
-    class Wide:
+    class Wide(Unlabelled):
         def __len__(self):
             return 1
 
@@ -98,7 +106,7 @@ def test_large_frames_are_cropped_from_a_margin_and_small_ones_not(encoder):
         def video(self, i):
             return ArrayVideo(np.random.default_rng(0).integers(0, 255, (16, 40, 80, 3), np.uint8))
 
-    three = extract(encoder, Wide(), DATA, clips=2, crops=3)
+    three = extract(encoder, Wide(), clips=2, crops=3)
     assert three.whole.shape == (1, 6, 32)
-    centre = extract(encoder, Wide(), DATA, clips=2)
+    centre = extract(encoder, Wide(), clips=2)
     np.testing.assert_allclose(three.whole[0, 1::3], centre.whole[0], atol=1e-5)

@@ -50,7 +50,7 @@ def test_the_best_actions_that_reach_the_least_score_are_named():
 
 def test_a_film_and_a_picture_show_found_and_annotated_boxes(tmp_path):
     videos = ActingSet(ActingConfig(tests=2, seconds=4, size=32))
-    rows = {"found": {}, "annotated": found_boxes(videos.truth, videos.classes, least=1)}
+    rows = {"found": {}, "annotated": found_boxes(videos.truth, videos.actions, least=1)}
     film, picture = draw_video(tmp_path / "boxes", "test-1", videos, rows)
     with av.open(str(film)) as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]

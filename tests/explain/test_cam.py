@@ -1,10 +1,10 @@
 import pytest
 import torch
-from seen_maps import ClassToken, shown
+from seen_maps import ClassToken, grad_cam, saliency_tube, shown
 
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.errors import StillmotionError
-from stillmotion.explain.cam import PARTS, grad_cam, last_map, saliency_tube, similarity
+from stillmotion.explain.cam import PARTS, last_map, similarity
 from stillmotion.nn.backbones import backbone_names, create_backbone
 
 

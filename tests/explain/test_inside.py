@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 import torch
-from seen_maps import shown
+from seen_maps import grad_cam, saliency_tube, shown
 
-from stillmotion.config import DataConfig
 from stillmotion.data.video import ArrayVideo
 from stillmotion.errors import VideoError
-from stillmotion.explain.cam import PARTS, grad_cam, saliency_tube, similarity
+from stillmotion.explain.cam import PARTS, similarity
 from stillmotion.explain.inside import directions, look_inside, middle_clip, squares
+from stillmotion.nn.intake import Intake, Normalisation
 
-DATA = DataConfig(frames=4, stride=2, size=8, augment="none")
+INTAKE = Intake(4, 2, 8, Normalisation((0.45, 0.45, 0.45), (0.225, 0.225, 0.225)))
 
 
 def pixels(length=12, height=8, width=12):
@@ -17,22 +17,22 @@ def pixels(length=12, height=8, width=12):
 
 
 def test_the_middle_clip_is_shown_and_the_first_one_is_the_second():
-    numbers = middle_clip(12, DATA, name="v", second=True)
+    numbers = middle_clip(12, INTAKE, name="v", second=True)
     assert numbers.tolist() == [[3, 5, 7, 9], [0, 2, 4, 6]]
-    assert middle_clip(8, DATA, name="v", second=True).tolist() == [[1, 3, 5, 7], [0, 2, 4, 6]]
-    assert middle_clip(7, DATA, name="v", second=False).tolist() == [[0, 2, 4, 6]]
+    assert middle_clip(8, INTAKE, name="v", second=True).tolist() == [[1, 3, 5, 7], [0, 2, 4, 6]]
+    assert middle_clip(7, INTAKE, name="v", second=False).tolist() == [[0, 2, 4, 6]]
 
 
 def test_a_short_video_is_named_with_what_would_help():
     with pytest.raises(VideoError, match=r"cat.mp4: 6 frames; .* spans 7 \(lower --stride or --frames\)"):
-        middle_clip(6, DATA, name="cat.mp4", second=False)
+        middle_clip(6, INTAKE, name="cat.mp4", second=False)
     with pytest.raises(VideoError, match=r"begins earlier \(lower --stride or --frames, or give --against"):
-        middle_clip(7, DATA, name="cat.mp4", second=True)
+        middle_clip(7, INTAKE, name="cat.mp4", second=True)
 
 
 def test_what_is_found_is_what_its_parts_say_of_the_clip():
     video = ArrayVideo(pixels())
-    found = look_inside(shown(), video, DATA, tubes=True)
+    found = look_inside(shown(intake=INTAKE), video, tubes=True)
     # The frames are as high as a clip is: what is seen is the middle of each, normalised.
     clip = torch.from_numpy(pixels()[[3, 5, 7, 9], :, 2:10].transpose(3, 0, 1, 2) / 255).float().sub(0.45).div(0.225)
     first = torch.from_numpy(pixels()[[0, 2, 4, 6], :, 2:10].transpose(3, 0, 1, 2) / 255).float().sub(0.45).div(0.225)
@@ -54,8 +54,8 @@ def test_directions_are_means_of_directions():
 
 
 def test_squares_are_what_the_encoder_sees():
-    small = squares(ArrayVideo(pixels()), [3, 5], DATA, side=8)
+    small = squares(ArrayVideo(pixels()), [3, 5], INTAKE, side=8)
     np.testing.assert_array_equal(small, pixels()[[3, 5], :, 2:10])
     # From 112 px on, clips are cut from frames that are resized to 256/224 of their size.
-    large = squares(ArrayVideo(pixels(20, 64, 80)), range(20), DataConfig(size=224), side=56)
+    large = squares(ArrayVideo(pixels(20, 64, 80)), range(20), INTAKE.changed(size=224), side=56)
     np.testing.assert_array_equal(large, pixels(20, 64, 80)[:, 4:60, 12:68])

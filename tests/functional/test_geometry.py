@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from stillmotion.functional.geometry import effective_rank, inter_distance, intra_distance, pair_distances, radii
+from stillmotion.functional.geometry import effective_rank, intra_distance, pair_distances, radii
 
 
 def draw(*shape, seed=0):
@@ -14,6 +14,11 @@ def draw(*shape, seed=0):
 def apart(a, b):
     """Eq. 47 and 51 by loops."""
     return float(np.mean([np.linalg.norm(x - y) for x, y in zip(a.numpy(), b.numpy(), strict=True)]))
+
+
+def inter_distance(z):
+    """Eq. 48 and 50: the mean distance of two videos over the diameter of all."""
+    return pair_distances(z).sum() / (len(z) * (len(z) - 1)) / (2 * radii(z).max())
 
 
 def test_distances_between_videos_are_the_equations():

@@ -5,11 +5,16 @@ from torch.nn import functional as F
 
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones import create_backbone
-from stillmotion.nn.dense import DenseEncoder, backbone_maps
+from stillmotion.nn.dense import DenseEncoder, frame_maps, stage_map
 
 
 def colours(frames):
     return F.avg_pool2d(frames, 4).movedim(1, -1)
+
+
+def maps_of(backbone, layer=None):
+    """One map for each frame, after so many stages."""
+    return frame_maps(lambda clips: stage_map(backbone, clips, layer))
 
 
 def test_any_callable_of_frames_is_an_encoder():
@@ -46,9 +51,9 @@ def test_maps_of_a_backbone_are_its_feature_maps_for_each_frame(name, options):
     frames = torch.randn(4, 3, 32, 48)
     with torch.no_grad():
         wanted = backbone.feature_map(frames.transpose(0, 1)[None])[0]
-        found = backbone_maps(backbone)(frames)
+        found = maps_of(backbone)(frames)
         for number in range(1, len(backbone.stages)):
-            early = backbone_maps(backbone, layer=number)(frames)
+            early = maps_of(backbone, number)(frames)
             assert len(early) == 4
             assert early.shape[1] >= found.shape[1]
             assert early.shape[1] < early.shape[2]
@@ -56,7 +61,7 @@ def test_maps_of_a_backbone_are_its_feature_maps_for_each_frame(name, options):
     for t in range(4):
         torch.testing.assert_close(found[t], wanted[:, t * wanted.shape[1] // 4].movedim(0, -1))
     with pytest.raises(StillmotionError, match="layer is 9; this network has 3 stages: choose 1 to 3"):
-        backbone_maps(create_backbone("small_resnet3d", channels=(4, 6, 8)), layer=9)
+        maps_of(create_backbone("small_resnet3d", channels=(4, 6, 8)), 9)(frames)
 
 
 def test_the_early_map_of_a_cnn_is_what_its_stage_returns():
@@ -65,4 +70,4 @@ def test_the_early_map_of_a_cnn_is_what_its_stage_returns():
     frames = torch.randn(3, 3, 16, 24)
     with torch.no_grad():
         wanted = backbone.layers[1](backbone.layers[0](frames.transpose(0, 1)[None]))[0].movedim(0, -1)
-        torch.testing.assert_close(backbone_maps(backbone, layer=2)(frames), wanted)
+        torch.testing.assert_close(maps_of(backbone, 2)(frames), wanted)

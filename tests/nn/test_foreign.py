@@ -8,9 +8,8 @@ import transformers
 from tiny_models import save_model
 
 from stillmotion.errors import StillmotionError
-from stillmotion.nn.backbones import create_backbone
-from stillmotion.nn.foreign import Renormalised, load_transformers
-from stillmotion.nn.intake import IMAGENET, Normalisation
+from stillmotion.nn.foreign import load_transformers
+from stillmotion.nn.intake import IMAGENET
 
 VIDEO = ("videomae", "vjepa2", "timesformer")
 IMAGE = ("dinov2", "vit", "vit_mae", "clip", "resnet", "swin")
@@ -136,23 +135,6 @@ def test_the_processor_says_what_a_model_is_shown(tmp_path):
     assert (intake.size, intake.normalisation) == (56, ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1)))
     (folder / "preprocessor_config.json").write_text(json.dumps(said | {"do_center_crop": False}))
     assert load_transformers(folder)[1].size == 70
-
-
-def test_a_renormalised_backbone_sees_its_own_values():
-    torch.manual_seed(0)
-    inner = create_backbone("small_resnet3d", channels=(4, 8)).eval()
-    given, own = Normalisation((0.45, 0.4, 0.5), (0.2, 0.25, 0.3)), Normalisation((0.5,) * 3, (0.5, 0.5, 0.25))
-    backbone = Renormalised(inner, given=given, own=own)
-    pixels = torch.rand(2, 3, 4, 16, 16)
-
-    def normalised(n):
-        return (pixels - torch.tensor(n.mean)[:, None, None, None]) / torch.tensor(n.std)[:, None, None, None]
-
-    with torch.no_grad():
-        torch.testing.assert_close(backbone(normalised(given)), inner(normalised(own)))
-        torch.testing.assert_close(backbone.feature_map(normalised(given)), inner.feature_map(normalised(own)))
-    assert backbone.width == inner.width
-    assert {backbone.stage_of(name) for name, _ in backbone.named_parameters()} == set(range(len(inner.stages)))
 
 
 def test_weights_that_would_be_random_are_refused(tmp_path):

@@ -14,7 +14,7 @@ from small_run import stopping
 from stillmotion.data.ava import read_boxes
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.evaluate.detection import frame_ap, mean_ap
-from stillmotion.recipes.detect import detect_recipe, detect_recipe_names
+from stillmotion.recipes.detect import DETECT
 from stillmotion.tasks.detect import open_actions
 from stillmotion.tasks.start import read_results
 from stillmotion.train.log import read_metrics
@@ -41,11 +41,11 @@ def test_a_run_writes_scores_of_every_action_for_every_box_and_their_map(run):
     results, config = read_results(run), small()
     tests = open_actions(config.data, seed=0, train=False)
     found = read_boxes(run / "detections.csv", scored=True)
-    assert len(found.keys) == results["detections"] == len(tests.frames.boxes) * len(tests.classes)
+    assert len(found.keys) == results["detections"] == len(tests.frames.boxes) * len(tests.actions)
     assert set(read_metrics(run)) == {"loss/action", "gradient_norm", "lr", "epoch"}
-    scores = frame_ap(tests.truth, found, tests.classes)
+    scores = frame_ap(tests.truth, found, tests.actions)
     assert results["mAP"] == pytest.approx(mean_ap(scores), abs=1e-3)  # the file rounds
-    assert list(results["AP"]) == list(tests.classes.values())
+    assert list(results["AP"]) == list(tests.actions.values())
     assert "predicted boxes" in results["test_boxes"]
 
 
@@ -127,7 +127,7 @@ def test_layer_decay_slows_the_early_stages(tmp_path):
     ("change", "message"),
     [
         (lambda c: replace(c, encoder=""), "no encoder given; add --encoder"),
-        (lambda c: replace(c, encoder="nowhere"), "nowhere is neither a run folder nor a recipe"),
+        (lambda c: replace(c, encoder="nowhere"), "nowhere is neither a folder nor a recipe"),
         (lambda c: replace(c, data=replace(c.data, path="")), "no videos given; add --data"),
         (lambda c: replace(c, data=replace(c.data, path="nowhere")), "nowhere: no such folder"),
         (lambda c: replace(c, optim=replace(c.optim, batch=99)), "fewer than a batch of 99"),
@@ -146,16 +146,16 @@ def test_another_run_in_the_folder_is_not_overwritten(run):
 
 
 def test_presets_have_the_papers_schedules():
-    assert detect_recipe_names() == ("slowfast", "vididi", "debug")
+    assert DETECT.names() == ("slowfast", "vididi", "debug")
     from stillmotion.optim.optimizers import learning_rate
 
-    slowfast, vididi = detect_recipe("slowfast").optim, detect_recipe("vididi").optim
+    slowfast, vididi = DETECT.named("slowfast").optim, DETECT.named("vididi").optim
     assert [round(learning_rate(slowfast, e), 6) for e in (6, 16, 24, 28)] == [0.3, 0.03, 0.003, 0.0003]
     assert (slowfast.epochs, slowfast.name) == (32, "sgd")
     assert [learning_rate(vididi, e) for e in (0, 4.9, 5, 19)] == [0.01, 0.01, 0.005, 0.005]
     assert (vididi.epochs, vididi.name) == (20, "adamw")
-    data = detect_recipe("vididi").data
+    data = DETECT.named("vididi").data
     assert (data.frames, data.stride) == (8, 4)
-    assert np.isclose(detect_recipe("slowfast").data.score, 0.9)
+    assert np.isclose(DETECT.named("slowfast").data.score, 0.9)
     with pytest.raises(StillmotionError, match="did you mean slowfast"):
-        detect_recipe("slowfst")
+        DETECT.named("slowfst")

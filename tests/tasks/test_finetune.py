@@ -11,14 +11,14 @@ from debug_videos import write_classes
 from safetensors.torch import load_file
 from small_finetuning import small, tuned
 from small_run import one_core, stopping
-from stillmotion.downstream import finetune as module
 
-from stillmotion.encoders.load import load_encoder, read_spec
+from stillmotion.encoders import load
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.nn.backbones import create_backbone
+from stillmotion.nn.classifier import Classifier
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_rate
-from stillmotion.tasks.finetune import finetune, finetune_folds
-from stillmotion.tasks.start import read_results
+from stillmotion.tasks.finetune import _Finetuning, finetune, finetune_folds
+from stillmotion.tasks.start import read_results, train_and_test, unwatched
 from stillmotion.train.log import RunLog, read_metrics
 
 # It has no batch norms, whose statistics are each part's own.
@@ -77,7 +77,7 @@ def test_accumulated_parts_give_the_gradient_of_the_whole_batch(tmp_path):
 def gradients(rank, config, folder):
     """The gradient of every weight in the first step."""
     with one_core():
-        run = module._Finetuning(config, folder, torch.device("cpu"))
+        run = _Finetuning(config, folder, torch.device("cpu"))
         run.advance(run.loader.epoch(0), 0, RunLog(folder, total=1, show=False))
     return {name: p.grad.clone() for name, p in run.weights.items()}
 
@@ -87,7 +87,7 @@ TESTED = small(epochs=1, data={"synthetic": replace(small().data.synthetic, vide
 
 
 def of_a_rank(rank, folder):
-    run = module._finetune(TESTED, folder / "tested", torch.device("cpu"), module.unwatched)
+    run = train_and_test(_Finetuning(TESTED, folder / "tested", torch.device("cpu")), unwatched)
     return {"gradients": gradients(rank, MIXED, folder / "mixed"), "results": read_results(run)}
 
 
@@ -127,25 +127,26 @@ def test_an_encoder_is_started_from_and_the_untrained_baseline_is_not(tmp_path):
 
 def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
     run = tuned(replace(small(epochs=1), encoder="debug-bod-simclr"), tmp_path / "run")
-    assert read_spec(run).kind == "finetune"
-    encoder, config = load_encoder(run)
+    encoder = load(run)
+    assert encoder.origin.kind == "finetune"
     saved = weights(run)
     for name, tensor in encoder.backbone.state_dict().items():
         assert torch.equal(tensor, saved[f"backbone.{name}"]), name
-    assert (config.data.frames, config.data.stride, config.data.size) == (4, 1, 16)
-    assert load_encoder(f"{run}@size=24")[1].data.size == 24
+    intake = encoder.intake
+    assert (intake.frames, intake.stride, intake.size) == (4, 1, 16)
+    assert load(f"{run}@size=24").intake.size == 24
     again = tuned(replace(small(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(run)), tmp_path / "again")
     name = next(key for key in saved if key.startswith("backbone.") and saved[key].ndim == 5)
     torch.testing.assert_close(weights(again)[name], saved[name])
     saved_again = weights(again)
     (run / "encoder.json").unlink()
-    kept, _ = load_encoder(again)
+    kept = load(again)
     assert torch.equal(kept.backbone.state_dict()[name.removeprefix("backbone.")], saved_again[name])
 
 
 def test_deeper_layers_learn_more_slowly(tmp_path):
     config = OptimConfig(name="sgd", lr=1.0, lr_batch=0, layer_decay=0.5)
-    model = module.Classifier(create_backbone("small_vit", depth=2), 3)
+    model = Classifier(create_backbone("small_vit", depth=2), 3)
     optimizer = build_optimizer(dict(model.named_parameters()), config, depth=model.depth)
     set_rate(optimizer, 1.0)
     rate = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
@@ -156,7 +157,7 @@ def test_deeper_layers_learn_more_slowly(tmp_path):
 
 def test_mixup_and_dropout_change_with_the_epoch_and_not_with_the_batch(tmp_path):
     with one_core():
-        run = module._Finetuning(small(head={"dropout": 0.5}), tmp_path, torch.device("cpu"))
+        run = _Finetuning(small(head={"dropout": 0.5}), tmp_path, torch.device("cpu"))
     together = run._kept([3, 5], 1)
     assert torch.equal(together[1:], run._kept([5], 1))
     assert not torch.equal(together, run._kept([3, 5], 2))
@@ -212,7 +213,7 @@ def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"encoder": "nowhere"}, "neither a run folder nor a recipe"),
+        ({"encoder": "nowhere"}, "neither a folder nor a recipe"),
         ({"encoder": ""}, "no encoder given"),
         ({"data": {"target": "sound"}}, "choose one of color, shape, brightness, trajectory"),
         ({"data": {"target": ""}}, "several labels; choose one"),

@@ -9,10 +9,10 @@ from small_finetuning import small, tuned
 from small_run import one_core
 from tiny_models import save_model
 
-from stillmotion.encoders.load import load_encoder
+from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones import create_backbone
-from stillmotion.recipes.transfer import transfer_recipe
+from stillmotion.recipes.transfer import TRANSFER
 from stillmotion.tasks.transfer import transfer
 
 
@@ -23,7 +23,7 @@ def dinov2(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def transferred(tmp_path_factory):
-    config = transfer_recipe("debug-dinov2")
+    config = TRANSFER.named("debug-dinov2")
     synthetic = replace(config.data.synthetic, videos=2, size=16, length=8)
     config = replace(
         config,
@@ -40,7 +40,7 @@ def short(encoder, size):
 
 def moved(run, start):
     saved = load_file(run / "checkpoint.safetensors")
-    before = load_encoder(start)[0].backbone.state_dict()
+    before = load(start).backbone.state_dict()
     return {name for name, tensor in before.items() if not torch.equal(tensor, saved[f"backbone.{name}"])}
 
 
@@ -49,9 +49,9 @@ def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tm
     learned = moved(run, f"{dinov2}@pool=patches")
     assert any("patch_embeddings" in name for name in learned)
     assert any("layer.1" in name for name in learned)
-    encoder, config = load_encoder(run)
-    assert encoder.backbone.backbone.pool == "patches"
-    assert (config.data.frames, config.data.size) == (2, 28)
+    encoder = load(run)
+    assert encoder.backbone.pool == "patches"
+    assert (encoder.intake.frames, encoder.intake.size) == (2, 28)
     saved = load_file(run / "checkpoint.safetensors")
     for name, tensor in encoder.backbone.state_dict().items():
         assert torch.equal(tensor, saved[f"backbone.{name}"]), name
@@ -61,9 +61,9 @@ def test_of_a_transfer_run_the_projection_is_trained_and_the_images_stay_frozen(
     run = tuned(short(transferred, 16), tmp_path / "run")
     learned = moved(run, transferred)
     assert learned
-    assert all(name.startswith("backbone.projection.") for name in learned)
+    assert all(name.startswith("projection.") for name in learned)
     assert "are frozen in" in capsys.readouterr().err
-    assert load_encoder(run)[1].data.size == 16
+    assert load(run).intake.size == 16
 
 
 def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_path):
@@ -75,8 +75,8 @@ def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_pa
     run = tuned(replace(config, encoder=start), tmp_path / "run")
     assert moved(run, start)
     file.unlink()
-    encoder, told = load_encoder(run)
-    assert (told.data.frames, told.data.size) == (8, 32)
+    encoder = load(run)
+    assert (encoder.intake.frames, encoder.intake.size) == (8, 32)
     assert encoder.backbone(torch.zeros(1, 3, 8, 32, 32)).shape == (1, 1, 1024)
 
 

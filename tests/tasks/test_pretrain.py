@@ -22,8 +22,8 @@ from stillmotion.data.loader import ClipDataset, ClipLoader
 from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
 from stillmotion.methods.method import Losses, Method
 from stillmotion.optim.optimizers import build_optimizer, learning_rate
-from stillmotion.tasks.pretrain import open_videos
-from stillmotion.train import checkpoint, loop
+from stillmotion.tasks import pretrain as module
+from stillmotion.train import checkpoint
 from stillmotion.train.log import read_metrics
 from stillmotion.train.solve import solve
 
@@ -45,7 +45,7 @@ def batches(config: Config, *, batch: int) -> list[Tensor]:
     """The clips of the first epoch."""
     data, seed = config.data, config.train.seed
     videos = ClipDataset(
-        open_videos(data, seed=seed),
+        data.open(drawn=data.synthetic, seed=seed),
         data.frames,
         data.stride,
         data.clips,
@@ -157,7 +157,7 @@ def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
             found.parts["dynamic"].fill_(math.nan)
         return found, gradient
 
-    monkeypatch.setattr(loop, "solve", broken)
+    monkeypatch.setattr(module, "solve", broken)
     config = small("debug-bod-simclr", SGD | {"train.checkpoint_every": 100})
     words = r"step 2: loss/dynamic is not finite \(learning rate 0\.05\); last good checkpoint: none was written yet"
     with pytest.raises(NonFiniteError, match=words + r".*--optim\.lr"):

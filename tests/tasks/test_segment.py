@@ -12,7 +12,7 @@ from stillmotion.data.untrimmed import UntrimmedConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.segments import scores
 from stillmotion.nn.mstcn import MSTCNConfig
-from stillmotion.recipes.segment import segment_recipe
+from stillmotion.recipes.segment import SEGMENT
 from stillmotion.tasks.segment import read_halves, segment, spread
 
 ACTIONS = ["SIL", "pour", "stir"]
@@ -42,7 +42,7 @@ def root(tmp_path):
 
 
 def small(path, *, encoder="features", epochs=12, **data):
-    config = segment_recipe("debug")
+    config = SEGMENT.named("debug")
     return replace(
         config,
         encoder=str(encoder),

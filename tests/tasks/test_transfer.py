@@ -7,18 +7,17 @@ import torch
 from safetensors.torch import load_file
 from small_run import one_core, stopping
 
-from stillmotion.encoders.load import load_encoder
+from stillmotion.encoders import load
 from stillmotion.encoders.tokens import load_tokens
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.methods.transfer import PositionsConfig
-from stillmotion.recipes.transfer import transfer_recipe
-from stillmotion.tasks.transfer import transfer
-from stillmotion.train import transfer as module
+from stillmotion.recipes.transfer import TRANSFER
+from stillmotion.tasks.transfer import _Transferring, transfer
 from stillmotion.train.log import read_metrics
 
 
 def small(family="dinov2", *, positions=None, pairs=0, epochs=3, **optim):
-    config = transfer_recipe(f"debug-{family}")
+    config = TRANSFER.named(f"debug-{family}")
     synthetic = replace(config.data.synthetic, videos=6, size=24, length=12)
     return replace(
         config,
@@ -152,7 +151,7 @@ def test_fixed_windows_belong_to_a_pair_and_new_ones_to_an_epoch(tmp_path):
     for fixed, same in ((2, True), (0, False)):
         config = small(pairs=2, positions=PositionsConfig(fixed=fixed))
         with one_core():
-            run = module._Transferring(config, tmp_path / str(fixed), torch.device("cpu"), None)
+            run = _Transferring(config, tmp_path / str(fixed), torch.device("cpu"), None)
         windows = [run._windows(1, epoch) for epoch in (0, 1, 2)]
         assert len(windows[0]) == max(1, fixed)
         assert torch.equal(windows[0], windows[2]) == same

@@ -11,10 +11,10 @@ from small_run import small, trained
 from torch import Tensor
 
 from stillmotion.config import Config, load_config
-from stillmotion.encoders.load import load_encoder
+from stillmotion.encoders import load
 from stillmotion.methods.views import Orders, ViewsConfig
 from stillmotion.recipes.vididi import SCHEDULES
-from stillmotion.train import loop
+from stillmotion.tasks import pretrain as module
 from stillmotion.train.log import read_metrics
 
 EIGHT = {"optim.epochs": 8}
@@ -65,7 +65,7 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
 ) -> None:
     config = small(name, {"optim.epochs": 4})
     whole = trained(config, tmp_path / "whole")
-    expected, solve = list(seen), loop.solve
+    expected, solve = list(seen), module.solve
     seen.clear()
     for stop_after in (3, 2):
         calls = iter(range(stop_after))
@@ -76,10 +76,10 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
                 raise KeyboardInterrupt
             return solve(*arguments, **options)
 
-        monkeypatch.setattr(loop, "solve", stopped)
+        monkeypatch.setattr(module, "solve", stopped)
         with pytest.raises(KeyboardInterrupt):
             trained(config, tmp_path / "stopped")
-    monkeypatch.setattr(loop, "solve", solve)
+    monkeypatch.setattr(module, "solve", solve)
     again = trained(config, tmp_path / "stopped")
     assert seen == expected
     left, right = (load_file(run / "checkpoint.safetensors") for run in (whole, again))
@@ -104,8 +104,8 @@ def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(tmp_pa
 
 def test_the_encoder_of_such_a_run_takes_frames_as_they_are(tmp_path: Path) -> None:
     config = small("debug-vididi-simclr")
-    encoder, found = load_encoder(trained(config, tmp_path))
-    assert found.data.frames == 4
+    encoder = load(trained(config, tmp_path))
+    assert encoder.intake.frames == 4
     assert encoder(torch.randn(2, 3, 4, 16, 16)).frames.shape == (2, 4, 8)
 
 
