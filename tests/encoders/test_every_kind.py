@@ -21,10 +21,10 @@ from stillmotion.evaluate.retrieve import retrieve
 MAPS = {
     "pretrain": (4, 4, 4, 8),
     "transfer": (8, 3, 3, 32),
-    "finetune": (4, 4, 4, 32),
-    "detect": (4, 4, 4, 32),
+    "finetune": (4, 2, 2, 32),
+    "detect": (4, 4, 4, 32),  # its last stage is dilated
     "segment": (4, 4, 4, 8),
-    "recipe": (8, 8, 8, 32),
+    "recipe": (8, 4, 4, 32),
     "transformers": (8, 3, 3, 32),
     "dino": (8, 4, 4, 64),
     "i3d": (3, 1, 1, 1024),
