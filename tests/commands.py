@@ -14,7 +14,13 @@ from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["stillmotion.study.demo", "stillmotion.report.page", "torch.utils.tensorboard", "torch._dynamo", "sklearn.linear_model"]
+    [
+        "stillmotion.study.demo",
+        "stillmotion.report.page",
+        "torch.utils.tensorboard",
+        "torch._dynamo",
+        "sklearn.linear_model",
+    ]
 )
 _NUMBERS = count()
 

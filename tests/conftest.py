@@ -1,7 +1,10 @@
-"""Settings that all tests share."""
+"""Settings and fixtures that all tests share."""
 
+import shutil
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # A shell that runs the tests in the background has SIGINT ignored, and what is ignored stays so in every child: the
@@ -13,3 +16,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadline, because no test may depend on the machine's speed; derandomised, so that two runs test the same.
 settings.register_profile("stillmotion", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("stillmotion")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder of debug-bod-simclr that the test may write into."""
+    from debug_run import debug_run  # imports torch, which not every test needs
+
+    return Path(shutil.copytree(debug_run("debug-bod-simclr"), tmp_path / "run"))

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from stillmotion.config import Config
+from stillmotion.errors import Interrupted
 from stillmotion.recipes import recipe
 from stillmotion.tasks.pretrain import pretrain
 from stillmotion.train.process import StopRequest
-from stillmotion.errors import Interrupted
 
 _SMALL = {
     "data.size": 16,

@@ -2,7 +2,9 @@
 
 import tyro
 
-from stillmotion.cli.shell import Encoder, bar, cores
+from stillmotion.cli.shell import Encoder, Frames, bar, cores
+from stillmotion.explain.options import Target
+from stillmotion.options import Device
 
 
 def demo(out: str = "runs/demo", seeds: int = 3, processes: int = cores()) -> None:
@@ -29,14 +31,13 @@ def explain(
     encoder: Encoder,
     video: tyro.conf.Positional[str],
     out: str,
+    target: Target,
     tubes: bool = False,
-    against: str | None = None,
-    class_mean: str | None = None,
     videos: int = 8,
-    frames: int | None = None,
+    frames: Frames = None,
     stride: int | None = None,
     size: int | None = None,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Look inside: a video's modes in time, how alike its frames stay, and where each half of its embedding looks.
 
@@ -47,22 +48,16 @@ def explain(
       stillmotion explain runs/mine ~/videos --out runs/mine/explain   some of a folder, shown by `report` too
 
     Args:
-        encoder: a run folder, a recipe's name (untrained), a model's folder or file; @frames=…,size=… behind it.
         video: a video, a folder of videos or frames, or "synthetic".
         out: the folder to write.
         tubes: saliency tubes too.
-        against: a video to be similar to, in place of the video's own first clip.
-        class_mean: a folder of videos whose mean is to be similar to.
         videos: so many of a folder, evenly spaced.
-        frames: of a clip, in place of the encoder's.
         stride: from frame to frame of a clip, in place of the encoder's.
         size: pixels a side, in place of the encoder's; larger ones give finer maps.
-        device: auto, cpu, cuda or another torch device.
     """
     from stillmotion.encoders import load
-    from stillmotion.report.explain import Target, explain
+    from stillmotion.report.explain import explain
 
-    target = Target(against, class_mean)
     loaded = load(encoder, device=device).shown(frames=frames, stride=stride, size=size)
     with bar("explaining") as progress:
         explain(loaded, video, out, tubes=tubes, target=target, videos=videos, progress=progress)

@@ -75,7 +75,9 @@ def pretrain(out: str, config: Configured[Config]) -> None:
         print(f"trained: {folder}. Next: stillmotion probe {folder} --data …, or stillmotion report {folder}")
 
 
-def transfer(out: str, config: Configured[TransferConfig], encoder: str | None = None, cache: str | None = None) -> None:
+def transfer(
+    out: str, config: Configured[TransferConfig], encoder: str | None = None, cache: str | None = None
+) -> None:
     """Make a frozen image transformer follow patches through time, by a small projection learned without labels.
 
     examples:

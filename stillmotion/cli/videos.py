@@ -1,26 +1,24 @@
 """Verbs about videos themselves: embed, search, prepare, controlled make, data check."""
 
-from pathlib import Path
-from typing import Any, Literal
-
 import tyro
 
-from stillmotion.cli.shell import Encoder, bar, cores
+from stillmotion.cli.shell import Encoder, Frames, bar, cores
 from stillmotion.data.controlled import Controlled
 from stillmotion.data.prepare import Prepare
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Located, Videos
-from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.options import Searching
+from stillmotion.options import Device
 
 
 def embed(
     encoder: Encoder,
     videos: Videos,
+    reading: Reading,
     out: str,
     clips: int = 4,
     crops: int = 1,
-    reading: Reading = Reading(),
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Write the static, dynamic and whole embeddings of videos to a Parquet or npz file.
 
@@ -29,12 +27,9 @@ def embed(
       stillmotion embed models/dinov2@frames=16 --data ~/videos --out embeddings.npz --clips 10
 
     Args:
-        encoder: a run folder, a recipe's name (untrained), a model's folder or file; @frames=…,size=… behind it.
-        videos: labelled or not.
         out: the file to write, .parquet or .npz.
         clips: evenly spaced clips of each video, averaged.
         crops: 1, the centre, or 3 along the longer edge.
-        device: auto, cpu, cuda or another torch device.
     """
     from stillmotion.encoders import load
     from stillmotion.evaluate.embed import embed
@@ -48,14 +43,10 @@ def search(
     encoder: Encoder,
     query: tyro.conf.Positional[str],
     videos: Videos,
-    by: Literal["whole", "static", "dynamic", "both"] = "whole",
-    top: int = 10,
-    clips: int = 10,
-    frames: int | None = None,
-    cache: str | None = None,
-    index: str | None = None,
-    reading: Reading = Reading(),
-    device: str = "auto",
+    searching: Searching,
+    reading: Reading,
+    frames: Frames = None,
+    device: Device = "auto",
 ) -> None:
     """Find the videos of a folder that look like one video, or move like it.
 
@@ -66,36 +57,19 @@ def search(
     Prints similarities and paths, best first. The folder's features are kept and reused as for retrieve.
 
     Args:
-        encoder: a run folder, a recipe's name (untrained), a model's folder or file; @frames=…,size=… behind it.
         query: a video, or a folder of frames.
-        videos: among which is searched.
-        by: static finds what looks alike, dynamic what moves alike.
-        top: how many to find.
-        clips: evenly spaced clips of each video, averaged.
-        frames: of a clip, in place of the encoder's.
-        cache: a folder for the features, in place of the run's own.
-        index: a file for FAISS's index, made or reused.
-        device: auto, cpu, cuda or another torch device.
     """
     from stillmotion.encoders import load
     from stillmotion.evaluate.search import search
 
     loaded = load(encoder, device=device).shown(frames=frames)
     with bar("embedding") as progress:
-        found = search(
-            loaded, query, videos, by=by, top=top, clips=clips, cache=cache, index=index, reading=reading, progress=progress
-        )
+        found = search(loaded, query, videos, searching, reading=reading, progress=progress)
     for match in found:
         print(f"{match.similarity:.4f}  {match.path}")
 
 
-def prepare(
-    out: str,
-    videos: Videos,
-    settings: Prepare = Prepare(),
-    processes: int = cores(),
-    strict: bool = False,
-) -> None:
+def prepare(out: str, videos: Videos, settings: Prepare, processes: int = cores(), strict: bool = False) -> None:
     """Re-encode a data set small, with a key frame every few frames: training from it decodes several times faster.
 
     examples:
@@ -107,31 +81,20 @@ def prepare(
 
     Args:
         out: the folder for the copy.
-        videos: to copy.
-        settings: of the copies.
         processes: that encode in parallel.
         strict: stop at the first unreadable video.
     """
+    from stillmotion.data.copies import copy_lines
     from stillmotion.data.prepare import prepare
 
     with bar("encoding") as progress:
-        lines = prepare(
-            videos.open(),
-            out,
-            settings,
-            processes=processes,
-            strict=strict,
-            progress=lambda line, done, total: progress(done, total),
-        )
-    _tell_copies(lines, f"videos prepared in {out}", "unreadable videos")
+        told = lambda line, *counts: progress(*counts)  # noqa: E731
+        lines = prepare(videos.open(), out, settings, processes=processes, strict=strict, progress=told)
+    print("\n".join(copy_lines(lines, f"videos prepared in {out}")))
 
 
 def controlled_make(
-    out: str,
-    videos: Located,
-    settings: Controlled,
-    processes: int = cores(),
-    strict: bool = False,
+    out: str, videos: Located, settings: Controlled, processes: int = cores(), strict: bool = False
 ) -> None:
     """Write the static version of a data set (one frame repeated) or the dynamic one (noise that moves as it did).
 
@@ -146,24 +109,18 @@ def controlled_make(
 
     Args:
         out: the folder for the copy.
-        videos: to copy.
-        settings: of the copies.
         processes: that work in parallel.
         strict: stop at the first video that is unreadable or too short.
     """
     from stillmotion.data.controlled import make_controlled
+    from stillmotion.data.copies import copy_lines
     from stillmotion.data.whole import open_whole
 
+    whole = open_whole(videos)
     with bar(f"making the {settings.version} set") as progress:
-        lines = make_controlled(
-            open_whole(videos),
-            out,
-            settings,
-            processes=processes,
-            strict=strict,
-            progress=lambda line, done, total: progress(done, total),
-        )
-    _tell_copies(lines, f"{settings.version} videos in {out}", "videos")
+        told = lambda line, *counts: progress(*counts)  # noqa: E731
+        lines = make_controlled(whole, out, settings, processes=processes, strict=strict, progress=told)
+    print("\n".join(copy_lines(lines, f"{settings.version} videos in {out}")))
 
 
 def data_check(
@@ -192,23 +149,11 @@ def data_check(
     """
     from stillmotion.data.check import check, check_lines
 
+    processes = cores() if workers == -1 else workers
     with bar("reading") as progress:
-        found = check(
-            set, folder, annotations=annotations, workers=cores() if workers == -1 else workers, progress=progress
-        )
+        found = check(set, folder, annotations=annotations, workers=processes, progress=progress)
     print("\n".join(check_lines(found)))
     if list is not None:
-        names = [*found.absent, *found.missing, *(name for name, _ in found.unreadable)]
-        try:
-            Path(list).write_text("".join(f"{name}\n" for name in names))
-        except OSError as error:
-            raise StillmotionError(f"cannot write {list} ({error.strerror}); choose another --list") from None
+        found.write(list)
     if not found.whole:
         raise SystemExit(1)
-
-
-def _tell_copies(lines: Any, made: str, what: str) -> None:
-    bad = [line for line in lines if line.error]
-    print(f"{len(lines) - len(bad)} {made}")
-    if bad:
-        print(f"{len(bad)} {what} were left out:", *(f"  {line.source}: {line.error}" for line in bad), sep="\n")

@@ -87,9 +87,10 @@ def _verb(said: Any) -> str | None:
         return None
     verb = said.get("verb")
     if verb is None:
-        head = said.get("head") if isinstance(said.get("head"), dict) else {}
-        marks = {"images": "transfer", "smoothing": "finetune", "dilate": "detect", "name": "segment"}
-        verb = next((marks[mark] for mark in marks if mark in (said if mark == "images" else head)), "pretrain")
+        head = said["head"] if isinstance(said.get("head"), dict) else {}
+        marks = {"smoothing": "finetune", "dilate": "detect", "name": "segment"}
+        of_head = next((verb for mark, verb in marks.items() if mark in head), None)
+        verb = "transfer" if "images" in said else "pretrain" if "method" in said else of_head
     return verb if verb in CONFIGS else None
 
 

@@ -46,6 +46,14 @@ class Checked:
         """Nothing is missing or unreadable."""
         return not (self.absent or self.missing or self.unreadable)
 
+    def write(self, file: str | Path) -> None:
+        """Write the names of all that is missing or unreadable, one a line."""
+        names = [*self.absent, *self.missing, *(name for name, _ in self.unreadable)]
+        try:
+            Path(file).write_text("".join(f"{name}\n" for name in names))
+        except OSError as error:
+            raise StillmotionError(f"cannot write {file} ({error.strerror}); choose another --list") from None
+
 
 def check(
     layout: str,

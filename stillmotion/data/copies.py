@@ -7,7 +7,7 @@ import csv
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
@@ -106,6 +106,13 @@ def copy_set(
                 progress(line, done, len(paths))
     _write_labels(data, out, paths, lines)
     return [lines[path] for path in paths]
+
+
+def copy_lines(lines: Sequence[Copied], made: str) -> list[str]:
+    """What became of the videos, as lines for a terminal. made: what the copies are called."""
+    bad = [line for line in lines if line.error]
+    left = [f"{len(bad)} videos were left out:", *(f"  {line.source}: {line.error}" for line in bad)] if bad else []
+    return [f"{len(lines) - len(bad)} {made}", *left]
 
 
 def remove(path: Path) -> None:

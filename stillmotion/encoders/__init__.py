@@ -1,7 +1,7 @@
 """Encoders: any network by one text, what it wants to be shown, and what it says of videos."""
 
-from stillmotion.encoders.encoder import Encoder, Origin, Vectors
 from stillmotion.data.reading import Reading
+from stillmotion.encoders.encoder import Encoder, Origin, Vectors
 from stillmotion.encoders.features import KINDS, Features, Kind, Progress, extract
 from stillmotion.encoders.load import ENCODERS, full_text, load, read_text
 

@@ -5,7 +5,7 @@ Shapes: N videos, V = clips · crops views of each, T frames, D channels.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from stillmotion.data.reading import Reading
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.nn.intake import Intake
 from stillmotion.nn.split import Embedding
+from stillmotion.options import Kind
 
-Kind = Literal["both", "whole", "static", "dynamic"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Progress = Callable[[int, int], None]  # videos done, videos in all
 

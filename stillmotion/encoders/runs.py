@@ -94,10 +94,8 @@ def _finetuned(named: Named) -> Encoder:
 def _detecting(named: Named) -> Encoder:
     folder = _trained(named.without("pool"))
     config = read_config(folder, DetectConfig)
-    if (folder / NETWORK).exists():
-        network = _read_network(folder)
-    else:  # written before runs of `detect` were encoders
-        network = network_of(named.load(config.encoder))
+    noted = (folder / NETWORK).exists()  # which it was not before runs of `detect` were encoders
+    network = _read_network(folder) if noted else network_of(named.load(config.encoder))
     encoder = _tuned(named, folder, network, dilate=config.head.dilate)
     if "intake" not in network:
         asked = {name: getattr(config.data, name) or None for name in ("frames", "stride", "size")}

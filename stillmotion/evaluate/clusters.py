@@ -5,8 +5,6 @@ Shapes: N videos, D channels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 
@@ -14,12 +12,10 @@ from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.reading import Reading
 from stillmotion.encoders import Encoder, Kind, Progress
 from stillmotion.evaluate.cache import Library
-from stillmotion.evaluate.retrieve import Answers, ask, check_choice, libraries
+from stillmotion.evaluate.options import Clustering, Looked, Metric
+from stillmotion.evaluate.retrieve import Answers, ask, libraries
 
 SIZES = (3, 5, 10, 15, 20)
-KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic")
-Metric = Literal["euclidean", "cosine"]
-Split = Literal["test", "train", "all"]
 
 
 @dataclass(frozen=True)
@@ -44,28 +40,21 @@ class Clusters:
 def clusters(
     encoders: Sequence[Encoder],
     halves: Halves,
+    clustering: Clustering | None = None,
     *,
-    by: Sequence[Kind] = KINDS,
-    split: Split = "test",
-    metric: Metric = "euclidean",
-    clips: int = 10,
-    cache: str | Path | None = None,
     reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> list[Clusters]:
     """The clusters of several encoders, for each kind of embedding and each target that the videos are labelled with.
 
-    by: kinds of embedding. split: whose videos are looked at; classes are ranked by retrieval of test videos among
-        training videos in any case. metric: of the silhouette; the paper does not say its own.
-    The rest is as for `retrieve`.
+    Videos and features are as for `retrieve`.
     """
-    check_choice(split, get_args(Split))
-    check_choice(metric, get_args(Metric))
+    how = clustering or Clustering()
     found = []
-    each = libraries(encoders, halves, clips=clips, cache=cache, reading=reading, progress=progress)
+    each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, progress=progress)
     for title, _, parted, library in each:
-        rows = _rows(library, parted, split)
-        for of in by:
+        rows = _rows(library, parted, how.split)
+        for of in how.by:
             vectors = library.features.vector(of)[rows]
             for target, answered in ask(library, parted, kind=of).items():
                 order, recall = best_retrieved(answered)
@@ -77,7 +66,7 @@ def clusters(
                         target=target,
                         classes=[library.classes[target][number] for number in order],
                         recall=recall,
-                        silhouette=silhouettes(vectors, ranks, metric=metric),
+                        silhouette=silhouettes(vectors, ranks, metric=how.metric),
                         vectors=vectors[ranks >= 0],
                         ranks=ranks[ranks >= 0],
                     )
@@ -110,7 +99,7 @@ def silhouettes(vectors: np.ndarray, ranks: np.ndarray, *, metric: Metric = "euc
     return found
 
 
-def _rows(library: Library, parted: Parted, split: Split) -> np.ndarray:
+def _rows(library: Library, parted: Parted, split: Looked) -> np.ndarray:
     """The rows of the videos that are looked at, those of all folds together."""
     place = {"train": [0], "test": [1], "all": [0, 1]}[split]
     numbers = np.unique(np.concatenate([fold[i] for fold in parted.folds for i in place]))

@@ -18,11 +18,12 @@ from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.paths import TARGET
 from stillmotion.data.reading import Reading
 from stillmotion.data.subset import Joined, Stilled
-from stillmotion.encoders import KINDS, Encoder, Kind, Progress, read_text
+from stillmotion.encoders import Encoder, Kind, Progress, read_text
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.bootstrap import interval
 from stillmotion.evaluate.cache import cached_features
 from stillmotion.evaluate.linear import linear_ranks
+from stillmotion.evaluate.options import Comparing
 from stillmotion.evaluate.probe import check_one_fold
 
 RESULTS = "results.json"
@@ -32,23 +33,14 @@ _GRID = 8  # cells a side, of whose pixels mean and spread are taken
 
 
 @dataclass(frozen=True)
-class Options:
-    """What all probes of an evaluation share.
+class _Options:
+    """What all probes share, and the seed of their held-out part and of resampling."""
 
-    clips: evenly spaced, of each video. kinds: of features; the tables take the first.
-    level, resamples: of the confidence intervals. seed: of the probe's held-out part and of resampling.
-    """
-
-    clips: int = 4
-    kinds: Sequence[Kind] = ("whole",)
-    level: float = 0.95
-    resamples: int = 2000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        unknown = [kind for kind in self.kinds if kind not in KINDS]
-        if unknown or not self.kinds:
-            raise StillmotionError(f"kinds are {list(self.kinds)}; choose of {', '.join(KINDS)}")
+    clips: int
+    kinds: tuple[Kind, ...]
+    level: float
+    resamples: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -64,8 +56,8 @@ def evaluate_controlled(
     encoders: Mapping[str, Encoder],
     versions: Mapping[str, Halves],
     out: str | Path,
+    comparing: Comparing | None = None,
     *,
-    options: Options | None = None,
     reading: Reading | None = None,
     say: Callable[[str], None] = print,
     progress: Progress | None = None,
@@ -76,8 +68,10 @@ def evaluate_controlled(
     versions: "plain", the videos as they are, and "static" and "dynamic", which `controlled make` writes; at least one.
     out: features are kept in it, so that the same command again only goes on. say: told each line of the table.
     """
-    options = options or Options()
+    how = comparing or Comparing()
     _check(encoders, versions)
+    seed = next(iter(versions.values())).seed
+    options = _Options(how.clips, how.by, how.level, how.resamples, seed)
     parted = {name: versions[name].open() for name in SETS if name in versions}
     folder = Path(out)
     try:
@@ -86,7 +80,7 @@ def evaluate_controlled(
         raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --out") from None
     steps = _Steps(progress, len(encoders) * (sum(_size(p) for p in parted.values()) + _size(parted.get("dynamic"))))
 
-    def ask(encoder: Encoder, videos: Parted, options: Options) -> tuple[dict[Kind, Asked], dict[str, str]]:
+    def ask(encoder: Encoder, videos: Parted, options: _Options) -> tuple[dict[Kind, Asked], dict[str, str]]:
         """The answers of an encoder's probes by kind of feature, and the videos that could not be read."""
         found = cached_features(
             encoder,
@@ -190,7 +184,7 @@ def _size(parted: Parted | None) -> int:
     return len(parted.videos) if parted is not None else 0
 
 
-def _ask_pixels(parted: Parted, options: Options) -> Asked:
+def _ask_pixels(parted: Parted, options: _Options) -> Asked:
     """The answers of a probe that has no network: colours and contrasts of the middle frame, cell by cell."""
     rows, numbers = [], []
     for i in range(len(parted.videos)):
@@ -218,7 +212,7 @@ def _shares(answers: Asked) -> tuple[float, float]:
     return top1, top5
 
 
-def _summary(answers: Asked, options: Options) -> dict[str, Any]:
+def _summary(answers: Asked, options: _Options) -> dict[str, Any]:
     top1, top5 = _shares(answers)
     bounds = [
         list(interval(answers.ranks < k, level=options.level, resamples=options.resamples, seed=options.seed))
@@ -234,7 +228,7 @@ def _summary(answers: Asked, options: Options) -> dict[str, Any]:
     }
 
 
-def _differences(asked: Mapping[str, Mapping[str, Mapping[Kind, Asked]]], options: Options) -> dict[str, Any]:
+def _differences(asked: Mapping[str, Mapping[str, Mapping[Kind, Asked]]], options: _Options) -> dict[str, Any]:
     """Each encoder's top-1 less the first one's, on the same test videos, with intervals of paired resamples."""
     first, *others = asked
     found: dict[str, Any] = {}
@@ -265,7 +259,7 @@ def _about(path: str, parted: Parted) -> dict[str, Any]:
     }
 
 
-def _chance(answers: Asked, about: Mapping[str, Any], options: Options) -> dict[str, Any]:
+def _chance(answers: Asked, about: Mapping[str, Any], options: _Options) -> dict[str, Any]:
     """Whether an accuracy may be that of guessing, which reaches the commonest class's share."""
     guess = max(about["chance"], about["majority"])
     low = interval(answers.ranks < 1, level=options.level, resamples=options.resamples, seed=options.seed).low

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from stillmotion.data.videos import Videos
 from stillmotion.encoders import Progress
 from stillmotion.encoders.tokens import Tokens, frozen_model, load_tokens
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.evaluate.options import Geometry
 from stillmotion.functional.cycle import cycle_accuracy
 from stillmotion.functional.geometry import effective_rank, intra_distance, pair_distances, radii
 from stillmotion.train.process import choose_device
@@ -30,35 +31,6 @@ FROZEN = "frozen"
 _LEVEL = 0.95
 _BLOCKS = 50  # of videos, whose covariances are resampled
 _RANK_RESAMPLES = 200  # an eigenvalue problem each
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """What is measured of videos, and how.
-
-    Attributes:
-        videos: at most so many, drawn at random.
-        frames: of each video, evenly spaced; an odd number.
-        size: pixels a side, in place of the run's.
-        gamma: γ of the margin D_inter - γ·D_intra; estimate takes it from all rows (Eq. 54).
-        temperature: of the affinities.
-        resamples: of the bootstrap.
-        seed: of the videos that are drawn, and of the bootstrap.
-    """
-
-    videos: int = 1000
-    frames: int = 7
-    size: int | None = None
-    gamma: float | Literal["estimate"] = 0.3
-    temperature: float = 0.03
-    resamples: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.frames < 3 or self.frames % 2 == 0:
-            raise StillmotionError(
-                f"{self.frames} frames of a video; choose an odd number from 3 on, so that one is the middle"
-            )
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from stillmotion.data.reading import Reading
 from stillmotion.encoders import KINDS, Encoder, Kind, Progress, extract
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.linear import ProbeResult, linear_probe, sgd_probe
+from stillmotion.evaluate.options import Probing
 
 __all__ = ["PRESETS", "ProbeResult", "accuracy_text", "linear_probe", "probe", "result_lines", "sgd_probe"]
 
@@ -41,11 +42,9 @@ PRESETS = {
 def probe(
     encoder: Encoder,
     halves: Halves,
+    probing: Probing | None = None,
     *,
-    preset: Literal["small", "k400"] = "small",
-    clips: int | None = None,
     kinds: Sequence[Kind] = KINDS,
-    untrained: bool = False,
     reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -53,19 +52,16 @@ def probe(
 
     encoder: into the folder of its run, `probe.json` is written.
     halves: labelled videos; "synthetic" ones are drawn as the encoder's run draws them and asked for all four factors.
-    preset: "small", logistic regression on 4 clips; "k400", the Kinetics protocol on 10 clips, tested on 3 crops.
-    clips: per video, in place of the preset's.
     kinds: of features; "both" is static ⊕ dynamic.
-    untrained: probe the network that the run started from beside it.
     """
-    if preset not in PRESETS:
-        raise StillmotionError(f"there is no preset {preset!r}; choose one of {', '.join(PRESETS)}")
-    rule = PRESETS[preset] if clips is None else replace(PRESETS[preset], clips=clips)
+    probing = probing or Probing()
+    rule = PRESETS[probing.preset]
+    rule = rule if probing.clips is None else replace(rule, clips=probing.clips)
     check_one_fold(halves)
     parted = halves.open(encoder.drawn)
     train, test = parted.halves()
     networks = {"untrained" if encoder.origin.kind == "recipe" else "trained": encoder}
-    if untrained:
+    if probing.untrained:
         networks["untrained"] = encoder.untrained()
     accuracies: dict[str, Any] = {}
     broken: dict[str, str] = {}
@@ -101,7 +97,7 @@ def probe(
     results = {
         "run": encoder.origin.text,
         "data": halves.path,
-        "preset": preset,
+        "preset": probing.preset,
         "clips": rule.clips,
         "split": parted.how,
         "train_videos": len(train_x.index),

@@ -3,9 +3,9 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -13,51 +13,24 @@ from stillmotion.data.dense import MaskSequence, PointSequence, open_masks, open
 from stillmotion.data.loader import Broken
 from stillmotion.encoders import Encoder, Progress
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.evaluate.options import LEAST_FRAMES, Sequences
 from stillmotion.evaluate.scores import Row, scores_for
 from stillmotion.evaluate.tracks import MaskTrack, Preset, Track, preset_for, track_masks, track_points
 from stillmotion.nn.dense import DenseEncoder, frame_maps
-from stillmotion.options import DataPath, Split
 
 RESULTS = "results.json"
-_LEAST_FRAMES = 3  # the first is given, and the last of DAVIS does not count
 
 
-@dataclass(frozen=True)
-class Sequences:
-    """Videos whose first frame is labelled.
-
-    Attributes:
-        path: the set's folder as it is published; for points, videos beside <name>_keypoints.npz.
-        layout: which set it is.
-        resolution: of DAVIS, the folder under JPEGImages.
-        split: the name of DAVIS's or VIP's list, the number of JHMDB's split, or a file of its frames and joints.
-        only: these sequences.
-        frames: only the first so many of each sequence.
-    """
-
-    path: DataPath = ""
-    layout: Literal["davis", "vip", "jhmdb", "points"] = "davis"
-    resolution: str = "480p"
-    split: Split = None
-    only: tuple[str, ...] = ()
-    frames: int | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "path", str(self.path))
-        if self.frames is not None and self.frames < _LEAST_FRAMES:
-            raise StillmotionError(f"{self.frames} frames asked for; raise --frames to at least {_LEAST_FRAMES}")
-
-    def open(self) -> tuple[list[MaskSequence | PointSequence], Broken]:
-        """The sequences, and the reason for each that cannot be opened; without a split, val or JHMDB's first."""
-        if not self.path:
-            raise StillmotionError("no sequences given; add --data FOLDER of a published set")
-        if self.layout == "davis" or self.layout == "vip":
-            masked, broken = open_masks(
-                self.layout, self.path, resolution=self.resolution, split=self.split or "val", only=self.only
-            )
-            return list(masked), broken
-        pointed, broken = open_points(self.layout, self.path, split=self.split or "1", only=self.only)
-        return list(pointed), broken
+def open_sequences(sequences: Sequences) -> tuple[list[MaskSequence | PointSequence], Broken]:
+    """The sequences, and the reason for each that cannot be opened; without a split, val or JHMDB's first."""
+    if not sequences.path:
+        raise StillmotionError("no sequences given; add --data FOLDER of a published set")
+    if sequences.layout == "davis" or sequences.layout == "vip":
+        split, size = sequences.split or "val", sequences.resolution
+        masked, broken = open_masks(sequences.layout, sequences.path, resolution=size, split=split, only=sequences.only)
+        return list(masked), broken
+    pointed, broken = open_points(sequences.layout, sequences.path, split=sequences.split or "1", only=sequences.only)
+    return list(pointed), broken
 
 
 def propagate(
@@ -79,7 +52,7 @@ def propagate(
     """
     layout = sequences.layout
     rule = preset_for(preset, layout) if isinstance(preset, str) else preset
-    opened, broken = sequences.open()
+    opened, broken = open_sequences(sequences)
     network = dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
     folder = _new_folder(out)
     lengths = [min(len(s.video), sequences.frames or len(s.video)) for s in opened]
@@ -95,8 +68,8 @@ def propagate(
     for sequence, length in zip(opened, lengths, strict=True):
         before = done
         try:
-            if length < _LEAST_FRAMES:
-                raise VideoError(f"{sequence.name}: {length} frames; at least {_LEAST_FRAMES} are needed")
+            if length < LEAST_FRAMES:
+                raise VideoError(f"{sequence.name}: {length} frames; at least {LEAST_FRAMES} are needed")
             track: Track
             if isinstance(sequence, MaskSequence):
                 track = track_masks(network, sequence, rule, frames=length, size=size, count=count)

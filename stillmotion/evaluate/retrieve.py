@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +18,11 @@ from stillmotion.encoders import Encoder, Kind, Progress
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.cache import Library, cached_features
 from stillmotion.evaluate.index import Search, open_index
+from stillmotion.evaluate.options import Among, Protocol, Retrieval
 from stillmotion.functional.search import average_precision, top_k
 
 RESULTS = "retrieve.json"
 DEPTHS = (1, 5, 10)
-Protocol = Literal["split", "leave-one-out"]
-Among = Literal["test", "all"]
 KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic", "both")
 
 
@@ -127,13 +126,9 @@ def rounds(
 def retrieve(
     encoders: Sequence[Encoder],
     halves: Halves,
+    retrieval: Retrieval | None = None,
     *,
-    protocol: Protocol = "split",
-    among: Among = "test",
-    clips: int = 10,
     kinds: Sequence[Kind] = KINDS,
-    cache: str | Path | None = None,
-    index: str | Path | None = None,
     reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -141,15 +136,13 @@ def retrieve(
 
     encoders: into the folder of a run its `retrieve.json` is written.
     halves: with the fold "all", the queries of every fold are asked.
-    protocol, among: as for `ask`. clips, cache: as for `cached_features`.
-    index: a file for FAISS's index of the references, made or reused; one is written for each kind of embedding.
     """
-    check_choice(protocol, get_args(Protocol))
-    check_choice(among, get_args(Among))
+    how = retrieval or Retrieval()
+    protocol, among, clips, index = how.protocol, how.among, how.clips, how.index
     if index is not None and (len(encoders) > 1 or halves.fold == "all"):
         raise StillmotionError("an index holds one encoder's videos of one fold; give one run and one --fold")
     results: dict[str, Any] = {}
-    each = libraries(encoders, halves, clips=clips, cache=cache, reading=reading, progress=progress)
+    each = libraries(encoders, halves, clips=clips, cache=how.cache, reading=reading, progress=progress)
     for title, encoder, parted, library in each:
         asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index) for k in kinds}
         turns = rounds(library, parted, protocol=protocol, among=among)
@@ -186,12 +179,6 @@ def libraries(
         parted = halves.open(encoder.drawn)
         found = cached_features(encoder, parted.videos, clips=clips, cache=cache, reading=reading, progress=progress)
         yield title, encoder, parted, found
-
-
-def check_choice(value: str, choices: Sequence[str]) -> None:
-    """Raises where a value is none of the choices."""
-    if value not in choices:
-        raise StillmotionError(f"there is no {value!r}; choose one of {', '.join(choices)}")
 
 
 def result_lines(results: dict[str, Any]) -> list[str]:

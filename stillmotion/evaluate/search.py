@@ -10,10 +10,10 @@ from stillmotion.data.paths import PathSet
 from stillmotion.data.reading import Reading
 from stillmotion.data.video import open_video
 from stillmotion.data.videos import Videos
-from stillmotion.encoders import Encoder, Kind, Progress, extract
-from stillmotion.errors import StillmotionError
+from stillmotion.encoders import Encoder, Progress, extract
 from stillmotion.evaluate.cache import cached_features
 from stillmotion.evaluate.index import open_index
+from stillmotion.evaluate.options import Searching
 from stillmotion.functional.search import top_k
 
 
@@ -28,27 +28,21 @@ def search(
     encoder: Encoder,
     query: str | Path,
     videos: Videos,
+    searching: Searching | None = None,
     *,
-    by: Kind = "whole",
-    top: int = 10,
-    clips: int = 10,
-    cache: str | Path | None = None,
-    index: str | Path | None = None,
     reading: Reading | None = None,
     progress: Progress | None = None,
 ) -> list[Match]:
-    """The `top` videos most alike to the query, best first; the query itself, where it is among them, is left out.
+    """The videos most alike to the query, best first; the query itself, where it is among them, is left out.
 
     query: a video file or a folder of frames.
-    by: "static" finds what looks alike, "dynamic" what moves alike, "both" what does either.
-    clips, cache: as for `cached_features`; the query is not cached. index: a file, as in `open_index`.
     """
-    if top < 1:
-        raise StillmotionError(f"top is {top}; ask for at least 1")
+    how = searching or Searching()
+    by, top, clips, index = how.by, how.top, how.clips, how.index
     open_video(query)  # what is wrong with it is said before the library is embedded
     searched = videos.open(drawn=encoder.drawn, seed=encoder.seed)
     vector = extract(encoder, PathSet([Path(query)]), clips=clips, average=True).vector(by)
-    library = cached_features(encoder, searched, clips=clips, cache=cache, reading=reading, progress=progress)
+    library = cached_features(encoder, searched, clips=clips, cache=how.cache, reading=reading, progress=progress)
     vectors = library.features.vector(by)
     itself = [i for i, name in enumerate(library.names) if Path(name).resolve() == Path(query).resolve()]
     k = min(top + len(itself), len(vectors))

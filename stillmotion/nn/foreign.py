@@ -92,7 +92,7 @@ class TransformersBackbone(Backbone):
         """What the folder's processor files say, and the model's configuration where there is none."""
         said = _processor(folder)
         mean, std = said.get("image_mean", IMAGENET.mean), said.get("image_std", IMAGENET.std)
-        normalisation = Normalisation(tuple(mean), tuple(std))  # type: ignore[arg-type]  # of three colours
+        normalisation = Normalisation(tuple(mean), tuple(std))
         if self._family is not None:
             frames = min(int(getattr(self.model.config, self._family.frames)), self._family.longest)
             return Intake(frames, self._family.stride, self.native, normalisation)

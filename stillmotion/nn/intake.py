@@ -1,6 +1,6 @@
 """What a network wants to be shown."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stillmotion.errors import StillmotionError
@@ -32,5 +32,9 @@ class Intake:
 
     def changed(self, *, frames: int | None = None, stride: int | None = None, size: int | None = None) -> "Intake":
         """The same with other clips, where they are given."""
-        asked = {"frames": frames, "stride": stride, "size": size}
-        return replace(self, **{name: value for name, value in asked.items() if value is not None})
+        return Intake(
+            self.frames if frames is None else frames,
+            self.stride if stride is None else stride,
+            self.size if size is None else size,
+            self.normalisation,
+        )

@@ -2,14 +2,15 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError, made
 from stillmotion.evaluate.clusters import Clusters
+from stillmotion.evaluate.options import Clustering
 from stillmotion.explain.maps import embedding_map, tsne
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.page import write_page
@@ -18,19 +19,19 @@ RESULTS = "results.json"
 MAPS = (5, 10)
 
 
-def cluster_report(
-    found: Sequence[Clusters], out: str | Path, *, settings: Mapping[str, str], metric: str = "euclidean"
-) -> Path:
+def cluster_report(found: Sequence[Clusters], out: str | Path, clustering: Clustering, *, data: str) -> Path:
     """Write `report.html` and `results.json` into a folder.
 
-    found: of `clusters`. settings: what they were made of, in words. metric: of the maps.
+    found: of `clusters`, as it was asked. data: the path of the videos.
     """
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --out") from None
-    (folder / RESULTS).write_text(json.dumps(dict(settings) | {"clusters": [_numbers(c) for c in found]}, indent=1))
+    folder, metric = made(out), clustering.metric
+    settings = {
+        "encoders": ", ".join(dict.fromkeys(c.encoder for c in found)),
+        "videos": f"all videos of {data}" if clustering.split == "all" else f"the {clustering.split} videos of {data}",
+        "clips of a video": str(clustering.clips),
+        "distance": metric,
+    }
+    (folder / RESULTS).write_text(json.dumps(settings | {"clusters": [_numbers(c) for c in found]}, indent=1))
     targets = dict.fromkeys(c.target for c in found)
     placed: dict[bytes, np.ndarray] = {}
     sections = [Section("What was looked at", [Table(["setting", "value"], [[k, v] for k, v in settings.items()])])]

@@ -11,6 +11,7 @@ from stillmotion.explain.bars import draw_bars
 from stillmotion.explain.figure import INK, new_axes
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.page import write_page
+from stillmotion.report.text import aligned
 
 _TOPS = ("top1", "top5")
 _FEW = 5  # classes, up to which every answer is among the first five
@@ -27,13 +28,13 @@ def controlled_lines(results: Results) -> list[str]:
     """The table, the differences and the check of the dynamic set, for a terminal."""
     header, rows = _accuracies(results)
     lines = [f"{name}: {_size(about)}" for name, about in results["sets"].items()]
-    lines += ["", *_aligned([header, *rows]), _note(results)]
+    lines += ["", *aligned([header, *rows]), _note(results)]
     differences = _difference_rows(results)
     if differences:
         first = next(iter(results["encoders"]))
-        lines += ["", f"top-1 less that of {first}, on the same videos:", *_aligned(differences)]
+        lines += ["", f"top-1 less that of {first}, on the same videos:", *aligned(differences)]
     if results["single_frame"]:
-        lines += ["", "single frames of the dynamic set:", *_aligned(_single_rows(results)), _verdict(results)]
+        lines += ["", "single frames of the dynamic set:", *aligned(_single_rows(results)), _verdict(results)]
     if results["broken"]:
         lines += ["", f"{len(results['broken'])} unreadable videos were skipped:"]
         lines += [f"  {reason}" for reason in results["broken"].values()]
@@ -185,12 +186,3 @@ def _size(about: Mapping[str, Any]) -> str:
 
 def _encoders(results: Results) -> Table:
     return Table(["name", "what was loaded"], [[name, text] for name, text in results["encoders"].items()])
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of equal width: names to the left, numbers to the right."""
-    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
-        for name, *cells in rows
-    ]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ import numpy as np
 from stillmotion.data.video import Video
 from stillmotion.data.videos import Videos
 from stillmotion.encoders import Encoder, Progress
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, made
 from stillmotion.explain.inside import Inside, Reference, look_inside, reference_of_class, reference_of_video, squares
+from stillmotion.explain.options import Target
 from stillmotion.explain.overlay import between, filmstrip, overlay, side_by_side, unit_heat, write_video
 from stillmotion.explain.spectrum import similarity_by_lag
 from stillmotion.nn.intake import Intake
@@ -21,23 +21,6 @@ from stillmotion.report.page import write_page
 
 _PANEL = 224
 _DPI = 150
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a video's clip is to be similar to; by default, to the first clip of the same video.
-
-    Attributes:
-        against: a video.
-        class_mean: a folder of videos, to whose mean.
-    """
-
-    against: str | None = None
-    class_mean: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.against is not None and self.class_mean is not None:
-            raise StillmotionError("--against and --class-mean are two targets; give one of them")
 
 
 def explain(
@@ -60,7 +43,7 @@ def explain(
     if videos < 1:
         raise StillmotionError(f"videos is {videos}; it must be at least 1")
     found = Videos(str(video)).open(drawn=encoder.drawn, seed=encoder.seed)
-    folder = _made(Path(out))
+    folder = made(out)
     wanted, reference = _reference(encoder, target or Target())
     chosen = np.unique(np.linspace(0, len(found) - 1, videos).round().astype(int)).tolist()
     shown: list[dict[str, Any]] = []
@@ -71,7 +54,7 @@ def explain(
             opened = found.video(index)
             inside = look_inside(encoder, opened, name=name, reference=reference, tubes=tubes)
             entry = {"name": name} | _numbers(inside)
-            place = folder if len(chosen) == 1 else _made(folder / _unused(name, shown))
+            place = folder if len(chosen) == 1 else made(folder / _unused(name, shown))
             shown.append(entry | {"files": _write_films(place, folder, opened, inside, encoder.intake)})
         except VideoError as error:
             if len(chosen) == 1:
@@ -101,14 +84,6 @@ def explain(
     (folder / RESULTS).write_text(json.dumps(results, indent=1) + "\n")
     write_page(folder / "report.html", f"Inside {encoder.name}", inside_sections(folder))
     return results
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --out") from None
-    return folder
 
 
 def _reference(encoder: Encoder, target: Target) -> tuple[str, Reference | None]:

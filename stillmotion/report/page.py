@@ -11,7 +11,7 @@ import numpy as np
 
 from stillmotion.config import Config, load_config
 from stillmotion.data.subset import Subset
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError, made
 from stillmotion.evaluate.probe import RESULTS, accuracy_text
 from stillmotion.explain.bars import accuracy_bars
 from stillmotion.explain.curves import loss_curves
@@ -29,8 +29,7 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Pat
     """Write one HTML file that needs no other file and no network."""
     template = (resources.files("stillmotion.report") / "page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = made(Path(path).parent) / Path(path).name
     file.write_text(environment.from_string(template).render(title=title, sections=sections), encoding="utf-8")
     return file
 

@@ -29,12 +29,13 @@ def transfer_report(run: str | Path) -> Path:
     """Write `report.html` of a run: what was trained, its curves, and where patches are found before and after."""
     folder = Path(run)
     config = read_config(folder, TransferConfig)
+    following = f"stillmotion geometry --encoder {run} --data …\nstillmotion propagate {run} --data … --out …"
     sections = [
         Section("What was trained", [_settings(config)]),
         Section("Losses", curve_blocks({folder.name: folder})),
         Section("Patches that come back", _accuracy(folder)),
         Section("Where patches are found", _matches(folder, config)),
-        Section("Next", [Code(f"stillmotion geometry {run} --data …\nstillmotion propagate --encoder {run} --data …")]),
+        Section("Next", [Code(following)]),
     ]
     return write_page(folder / "report.html", f"Transfer run: {folder.name}", sections)
 

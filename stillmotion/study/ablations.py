@@ -1,7 +1,7 @@
 """Ready-made sweeps: the ablations of the BOD-VCL paper (Figures 9, 10, 12; Tables 7–12) and our own, for a CPU."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,8 @@ from stillmotion.config import Config
 from stillmotion.errors import StillmotionError
 from stillmotion.recipes import recipe
 from stillmotion.registry import suggestion
-from stillmotion.study.overrides import overridden
-from stillmotion.study.sweep import Sweep, Sweeping, sweep
+from stillmotion.study.overrides import assignments, overridden
+from stillmotion.study.sweep import Sweep, Sweeping, over_field, pointed, sweep
 from stillmotion.study.table import MEMORY, SECONDS, Claim, claim_rows, markdown, table
 
 RECIPE = "sweep"
@@ -192,6 +192,44 @@ def ready(name: str, config: Config) -> Sweep:
     if name not in READY:
         raise StillmotionError(f"there is no ready-made sweep {name!r}{suggestion(name, [*READY, 'all'])}")
     return READY[name][1](config)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared.
+
+    Attributes:
+        recipe: what the points change; "sweep" is demo-bod-simclr made smaller.
+        over: a field of the configuration, such as method.split.radius.
+        values: of that field.
+        points: several fields at once, each as "name: field=value field=value".
+        ready: a ready-made sweep, or all of them; --list names them.
+        set: field=value, changed at every point.
+        data: videos to train on, in place of the recipe's.
+    """
+
+    recipe: str = RECIPE
+    over: str | None = None
+    values: tuple[str, ...] = ()
+    points: tuple[str, ...] = ()
+    ready: str | None = None
+    set: tuple[str, ...] = ()
+    data: str | None = None
+
+
+def compare(
+    asked: Comparison, out: str | Path, sweeping: Sweeping | None = None, *, command: Callable[[str], str] = "".format
+) -> list[dict[str, Any]]:
+    """Run the sweeps that are asked for; as for `sweep`."""
+    if sum(way is not None and way != () for way in (asked.over, asked.points, asked.ready)) != 1:
+        raise StillmotionError("say what is to be compared by one of --over FIELD --values …, --points and --ready")
+    given = {"data.path": asked.data} if asked.data else {}
+    config = overridden(base(asked.recipe), given | assignments(asked.set))
+    if asked.ready is not None:
+        return ablations(out, [*READY] if asked.ready == "all" else [asked.ready], config, sweeping, command=command)
+    over = asked.over
+    plan = pointed(config, asked.points) if over is None else over_field(config, over, asked.values)
+    return sweep([plan], out, sweeping, command=command)
 
 
 def ablations(

@@ -7,7 +7,7 @@ worker process; every run is a file, so that a study that was stopped goes on.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from stillmotion.data.synthetic import FACTORS
 from stillmotion.data.workers import process_context, start_worker
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError, made, writing
 from stillmotion.study.confounded import LOSSES, SETTINGS, Study, probed_clips, train, training_clips
 from stillmotion.study.confounding_page import confounding_report
 from stillmotion.study.predictions import predictions
@@ -61,6 +61,15 @@ def confounding(
     _write(folder / RESULTS, results)
     confounding_report(folder, results)
     return results
+
+
+def result_lines(results: Mapping[str, Any]) -> list[str]:
+    """What became of each prediction, as lines for a terminal."""
+    verdicts = {True: "supported    ", False: "not supported"}
+    return [
+        f"{verdicts[bool(p['supported'])]}  {p['setting']:<16}  {p['claim']}: {p['measured']}"
+        for p in results["predictions"]
+    ]
 
 
 def run_file(folder: Path, setting: str, loss: str, seed: int) -> Path:
@@ -134,20 +143,17 @@ def _work(
 
 def _open(folder: Path, study: Study) -> None:
     """Make the folder, or check that the study in it is this one."""
-    file = folder / "study.json"
-    try:
-        (folder / "runs").mkdir(parents=True, exist_ok=True)
-        if file.exists():
-            there = json.loads(file.read_text())
-            wanted = {name: value for name, value in _plain(study).items() if there.get(name) != value}
-            other = [f"{name} {there.get(name)} instead of {value}" for name, value in wanted.items()]
-            if other and any((folder / "runs").iterdir()):
-                raise StillmotionError(
-                    f"{folder} holds another study ({'; '.join(other[:3])}); choose another --out or delete it"
-                )
+    runs, file = made(folder / "runs"), folder / "study.json"
+    if file.exists():
+        there = json.loads(file.read_text())
+        wanted = {name: value for name, value in _plain(study).items() if there.get(name) != value}
+        other = [f"{name} {there.get(name)} instead of {value}" for name, value in wanted.items()]
+        if other and any(runs.iterdir()):
+            raise StillmotionError(
+                f"{folder} holds another study ({'; '.join(other[:3])}); choose another --out or delete it"
+            )
+    with writing(folder):
         _write(file, _plain(study))
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder}: {error.strerror}") from None
 
 
 def _plain(study: Study) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from stillmotion.data.synthetic import CLASSES, FACTORS, SyntheticConfig
 from stillmotion.explain.study import accuracy_curves, gradient_curves, semantic_examples
 from stillmotion.report.blocks import Block, Code, Section, Table, Text, figures
 from stillmotion.report.page import write_page
+from stillmotion.study.predictions import runs_of
+from stillmotion.study.statistics import ranged
 
 _VIEWS = {
     "redrawn": "A positive pair is two videos that share all four semantics and nothing else: size, place, speed, "
@@ -92,12 +94,8 @@ def _panels(runs: list[dict[str, Any]], confounded: list[str]) -> dict[str, Figu
     return dict(drawn)
 
 
-def _of(runs: list[dict[str, Any]], setting: str, loss: str) -> list[dict[str, Any]]:
-    return [run for run in runs if (run["setting"], run["loss"]) == (setting, loss)]
-
-
 def _gradients(runs: list[dict[str, Any]], setting: str, loss: str, *, title: str) -> Figure:
-    chosen = _of(runs, setting, loss)
+    chosen = runs_of(runs, setting, loss)
     norms = {stream: np.array([run["gradient_norms"][stream] for run in chosen]) for stream in ("static", "dynamic")}
     return gradient_curves(norms, title=title)
 
@@ -105,7 +103,7 @@ def _gradients(runs: list[dict[str, Any]], setting: str, loss: str, *, title: st
 def _accuracies(
     runs: list[dict[str, Any]], setting: str, loss: str, *, title: str, stressed: list[str] | None = None
 ) -> Figure:
-    chosen = _of(runs, setting, loss)
+    chosen = runs_of(runs, setting, loss)
     table = {f: np.array([run["accuracy_series"][f] for run in chosen]) for f in FACTORS}
     return accuracy_curves(chosen[0]["steps"], table, stressed=stressed or (), title=title)
 
@@ -116,7 +114,7 @@ def _summary(results: Mapping[str, Any], confounded: list[str]) -> str:
     for name in confounded:
         hard = name.split("=")[1]
         untrained, unified, decoupled = (
-            _mean(_of(results["runs"], name, loss), hard, when)
+            _mean(runs_of(results["runs"], name, loss), hard, when)
             for loss, when in (("unified", "untrained"), ("unified", "accuracy"), ("decoupled", "accuracy"))
         )
         sentences.append(
@@ -162,28 +160,23 @@ def _mean(runs: list[dict[str, Any]], semantic: str, when: str = "accuracy") -> 
 
 def _table(runs: list[dict[str, Any]], results: Mapping[str, Any]) -> Table:
     """Mean and range over seeds of every setting and loss."""
-    rows = [["untrained", "", *_cells(_of(runs, "none", "unified"), "untrained")]]
+    rows = [["untrained", "", *_cells(runs_of(runs, "none", "unified"), "untrained")]]
     for setting in results["settings"]:
         for loss in ("unified", "decoupled"):
-            rows.append([setting, loss, *_cells(_of(runs, setting, loss), "accuracy")])
+            rows.append([setting, loss, *_cells(runs_of(runs, setting, loss), "accuracy")])
     rows.append(["chance", "", *(f"{results['chance'][f]:.2f}" for f in FACTORS)])
     told = "Accuracy of a linear probe of the summed embedding on unconfounded videos: mean, and range over seeds."
     return Table(["confounded", "loss", *FACTORS], rows, told)
 
 
 def _cells(runs: list[dict[str, Any]], when: str) -> list[str]:
-    cells = []
-    for f in FACTORS:
-        values = [run[when][f] for run in runs]
-        spread = f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else ""
-        cells.append(f"{np.mean(values):.3f}{spread}")
-    return cells
+    return [ranged([run[when][f] for run in runs]) for f in FACTORS]
 
 
 def _stream_table(runs: list[dict[str, Any]]) -> Table:
     rows = []
     for setting, loss in dict.fromkeys((run["setting"], run["loss"]) for run in runs):
-        chosen = _of(runs, setting, loss)
+        chosen = runs_of(runs, setting, loss)
         for stream in ("static", "dynamic"):
             cells = [
                 f"{np.mean([run['by_stream']['untrained'][stream][f] for run in chosen]):.2f} → "

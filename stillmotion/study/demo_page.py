@@ -24,6 +24,7 @@ from stillmotion.report.views import (
     similarity_blocks,
     spectrum_blocks,
 )
+from stillmotion.study.statistics import ranged
 
 SHOWN_SEED = 1_000_003  # of the videos on the page: none was trained or probed on
 _POOL = 240
@@ -113,12 +114,7 @@ def _accuracy_table(
     """Mean and range over seeds; the best method of each factor is stressed."""
     rows = []
     for name, seeds in accuracies.items():
-        cells = []
-        for factor in factors:
-            values = [seed[factor] for seed in seeds]
-            spread = f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else ""
-            cells.append(f"{np.mean(values):.3f}{spread}")
-        rows.append([name, *cells])
+        rows.append([name, *(ranged([seed[factor] for seed in seeds]) for factor in factors)])
     means = [[_mean(seeds, f) for f in factors] for seeds in accuracies.values()]
     best = frozenset((int(np.argmax(column)), j + 1) for j, column in enumerate(zip(*means, strict=True)))
     rows.append(["chance", *(f"{chance[f]:.2f}" for f in factors)])

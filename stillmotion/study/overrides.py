@@ -82,8 +82,6 @@ def _as(kind: Any, value: Any) -> Any:
             return value
         if text and kind is ObjectiveConfig and value in OBJECTIVES:
             return OBJECTIVES[value]()
-        if text and value == getattr(kind, "name", None):
-            return kind()
     raise ValueError
 
 
@@ -98,6 +96,6 @@ def _words(kind: Any) -> str:
         return " or ".join(OBJECTIVES)
     if is_dataclass(kind) and isinstance(kind, type):
         inner = ", ".join(f.name for f in fields(kind))
-        return getattr(kind, "name", "") or f"one of its fields ({inner})"
+        return f"one of its fields ({inner})"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "none"}
     return names.get(kind, str(kind))

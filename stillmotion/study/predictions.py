@@ -34,21 +34,23 @@ def predictions(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def runs_of(runs: Sequence[dict[str, Any]], setting: str, loss: str) -> list[dict[str, Any]]:
+    """Those of a setting and a loss."""
+    return [run for run in runs if (run["setting"], run["loss"]) == (setting, loss)]
+
+
 class _Means:
     """Means over seeds of what the runs measured."""
 
     def __init__(self, runs: Sequence[dict[str, Any]]) -> None:
         self._runs = runs
 
-    def _of(self, setting: str, loss: str) -> list[dict[str, Any]]:
-        return [run for run in self._runs if (run["setting"], run["loss"]) == (setting, loss)]
-
     def accuracy(self, setting: str, loss: str, semantic: str, *, when: str = "accuracy") -> float:
-        return float(np.mean([run[when][semantic] for run in self._of(setting, loss)]))
+        return float(np.mean([run[when][semantic] for run in runs_of(self._runs, setting, loss)]))
 
     def norms(self, setting: str, loss: str, stream: str) -> np.ndarray:
         """The gradient norm of a stream along training."""
-        return np.mean([run["gradient_norms"][stream] for run in self._of(setting, loss)], axis=0)
+        return np.mean([run["gradient_norms"][stream] for run in runs_of(self._runs, setting, loss)], axis=0)
 
 
 def _unified(means: _Means, setting: str) -> list[dict[str, Any]]:

@@ -24,14 +24,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from stillmotion.config import Config, from_json, to_json
 from stillmotion.data.halves import Halves
-from stillmotion.encoders import load
-from stillmotion.errors import StillmotionError
+from stillmotion.data.reading import Reading
+from stillmotion.encoders import KINDS, load
+from stillmotion.errors import Interrupted, StillmotionError, made
+from stillmotion.evaluate.options import Probing
 from stillmotion.evaluate.probe import RESULTS, probe
 from stillmotion.methods.method import Method
 from stillmotion.tasks.pretrain import pretrain
 from stillmotion.train.log import read_metrics
 from stillmotion.train.memory import peak_memory
-from stillmotion.errors import Interrupted
 from stillmotion.train.solve import solve
 
 COST = "cost.json"
@@ -131,8 +132,7 @@ def _worker() -> "subprocess.Popen[bytes]":
 
 
 def _give(worker: "subprocess.Popen[bytes]", run: Run) -> None:
-    run.folder.mkdir(parents=True, exist_ok=True)
-    (run.folder / "log.txt").write_text("")
+    (made(run.folder) / "log.txt").write_text("")
     order = {"folder": str(run.folder), "config": to_json(run.config), "probe": dict(run.probe), "cost": run.cost}
     assert worker.stdin is not None
     try:
@@ -210,7 +210,8 @@ def _do(run: Run) -> None:
     if not run.finished():
         asked = dict(run.probe)
         halves = Halves(asked.pop("data", "synthetic"), videos=asked.pop("videos", Halves.videos))
-        probe(load(run.folder, device="auto"), halves, **asked)
+        kinds, alone = asked.pop("kinds", KINDS), Reading(workers=0)  # a core for each run, and no decoders beside it
+        probe(load(run.folder, device="auto"), halves, Probing(**asked), kinds=kinds, reading=alone)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ Shapes: n pairs, d directions.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError, made
 from stillmotion.study.spectrum_page import spectrum_report
 
 Layers = Literal[1, 2]
@@ -155,11 +155,7 @@ def spectrum(
     study = study or Spectrum()
     if study.directions < 2 or study.seeds < 1 or not study.strengths or min(study.strengths) <= 0:
         raise StillmotionError("a spectrum needs at least 2 directions, a seed, and positive strengths")
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder} ({error.strerror}); choose another --out") from None
+    folder = made(out)
     variances = study.scale * torch.linspace(0.05, 1.95, study.directions, dtype=torch.float64)
     points, total = [], 2 * study.seeds * len(study.strengths)
     for strength in study.strengths:
@@ -190,3 +186,14 @@ def spectrum(
     curve = {"strength": grid, "gain": [predicted_gain(variances / study.scale, strength) for strength in grid]}
     spectrum_report(folder, results, curve)
     return results
+
+
+def result_lines(results: Mapping[str, Any]) -> list[str]:
+    """How far the theorems hold, as lines for a terminal."""
+    lines = []
+    for layers, name in ((1, "linear"), (2, "two layers")):
+        chosen = [p for p in results["points"] if p["layers"] == layers]
+        error = max(p["error"] for p in chosen)
+        gain = max(abs(p["gain"] - p["predicted gain"]) for p in chosen)
+        lines.append(f"{name:<12} largest error of an eigenvalue {error:.1e}, of the margin's growth {gain:.1e} τ")
+    return lines

@@ -3,6 +3,7 @@
 Shapes: P points, S seeds.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +24,12 @@ class Spread(NamedTuple):
 def spread(values: np.ndarray) -> Spread:
     """Of one point's values (S,)."""
     return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
+
+
+def ranged(values: Sequence[float]) -> str:
+    """The mean, and behind it the range where there are several."""
+    between = f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{between}"
 
 
 def margin(values: np.ndarray) -> float | None:

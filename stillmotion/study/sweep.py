@@ -15,7 +15,7 @@ import numpy as np
 
 from stillmotion.config import Config, to_json
 from stillmotion.encoders.features import Kind
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError, made
 from stillmotion.evaluate.probe import RESULTS
 from stillmotion.nn.split import SplitConfig
 from stillmotion.study.overrides import assignments, overridden
@@ -100,8 +100,7 @@ def sweep(
     how = sweeping or Sweeping()
     seeds, feature = how.seeds, how.feature
     for plan in plans:
-        if not plan.base.data.path:
-            raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
+        plan.base.data.check_given()
     kinds = list(dict.fromkeys(["whole", "both", feature]))
     labelled = how.labelled or plans[0].base.data.path
     probe = {"data": labelled, "clips": how.clips, "videos": how.videos, "kinds": kinds}
@@ -118,8 +117,7 @@ def sweep(
     for plan in plans:
         own = {(point, seed): run for (name, point, seed), run in runs.items() if name == plan.name}
         results = _results(plan, own, starts, seeds, feature) | {"command": command(plan.name), "probe": probe}
-        folder = Path(out) / plan.name
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = made(Path(out) / plan.name)
         (folder / "results.json").write_text(json.dumps(results, indent=1))
         write_csv(folder / "results.csv", results)
         sweep_report(folder, results)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stillmotion.report.text import aligned
 from stillmotion.study.statistics import margin, spread, verdict
 
 AVERAGE, SECONDS, MEMORY = "average", "seconds", "memory"
@@ -90,13 +91,9 @@ def table(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def lines(results: Mapping[str, Any]) -> list[str]:
     """The table for a terminal."""
     header, rows = table(results)
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    text = [
-        f"{row[0]:<{widths[0]}}" + "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))
-        for row in (header, *rows)
-    ]
     kind, seeds, reference = results["feature"], results["seeds"], results["reference"]
-    return [*text, f"{kind} features, mean ± standard deviation over {seeds} seeds; *: differs from {reference}"]
+    told = f"{kind} features, mean ± standard deviation over {seeds} seeds; *: differs from {reference}"
+    return [*aligned([header, *rows]), told]
 
 
 def claim_rows(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

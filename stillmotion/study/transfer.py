@@ -22,7 +22,7 @@ from stillmotion.data.pairs import pair_augment
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
 from stillmotion.data.videos import Videos
 from stillmotion.encoders import load
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError, made
 from stillmotion.evaluate.geometry import FROZEN, Geometry, geometry
 from stillmotion.evaluate.propagate import RESULTS, Sequences, propagate
 from stillmotion.functional.contrast import simclr_loss
@@ -85,13 +85,9 @@ def transfer_study(
 ) -> dict[str, Any]:
     """Train, transfer and measure for each seed; writes results.json. What a stopped study has finished is kept."""
     study = study or TransferStudy()
-    folder = Path(out)
     if seeds < 1:
         raise StillmotionError(f"{seeds} seeds; a study needs at least one")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder} ({error.strerror}); choose another --out") from None
+    folder = made(out)
     sequences = write_masked(folder / "sequences", study.synthetic(study.sequences), seed=_HELD_OUT)
     rows: dict[str, dict[str, list[float]]] = {}
     done, total = 0, seeds * (2 + len(_VARIANTS))

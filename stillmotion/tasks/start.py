@@ -36,7 +36,7 @@ class Tested(Protocol):
 
     def train(self) -> Path: ...
 
-    def test(self, progress: Progress | None = None) -> dict[str, Any]:
+    def test(self, progress: Progress | None) -> dict[str, Any]:
         """What is written to `results.json`; every rank calls it."""
         ...
 

@@ -105,8 +105,9 @@ class Run:
         return self.folder
 
     def move(self, values: Mapping[str, Tensor], *, averaged: bool = False) -> dict[str, float]:
-        """Take an optimiser's step by the gradients of losses times `scaler.get_scale()`; the numbers worth writing down.
+        """Take an optimiser's step and return the numbers worth writing down.
 
+        Gradients are of losses times `scaler.get_scale()`.
         values: this rank's, by the names they are logged under; one that is not finite ends the run.
         averaged: gradients are those of all ranks already.
         """

@@ -1,4 +1,3 @@
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +6,6 @@ import small_detection
 import small_finetuning
 import small_run
 import torch
-from debug_run import debug_run
 from debug_videos import write_classes
 from safetensors.torch import save_file
 from tiny_models import save_model
@@ -19,12 +17,6 @@ from stillmotion.nn.mstcn import MSTCNConfig
 from stillmotion.recipes import RECIPES
 from stillmotion.tasks.segment import segment
 from stillmotion.tasks.transfer import transfer
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run folder of debug-bod-simclr that the test may write into."""
-    return Path(shutil.copytree(debug_run("debug-bod-simclr"), tmp_path / "run"))
 
 
 @pytest.fixture(scope="session")

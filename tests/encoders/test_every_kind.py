@@ -14,6 +14,7 @@ from stillmotion.data.videos import Videos
 from stillmotion.encoders import ENCODERS, Encoder, load
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.embed import embed
+from stillmotion.evaluate.options import Probing, Retrieval
 from stillmotion.evaluate.probe import probe
 from stillmotion.evaluate.retrieve import retrieve
 
@@ -141,11 +142,11 @@ def test_what_a_kind_does_not_take_is_refused(texts, kind):
 def test_results_and_features_lie_in_the_folder_of_the_run(texts, folder, tmp_path, kind):
     run = Path(shutil.copytree(texts[kind], tmp_path / "run"))
     before = {file.name for file in (run / "features").iterdir()} if (run / "features").exists() else set()
-    first, again = (retrieve([load(run)], Halves(folder), clips=1)["run"] for _ in range(2))
+    first, again = (retrieve([load(run)], Halves(folder), Retrieval(clips=1))["run"] for _ in range(2))
     assert (first["reused"], again["reused"], first["run"]) == (False, True, str(run))
     assert (run / "retrieve.json").exists()
     assert len({file.name for file in (run / "features").iterdir()} - before) == 1
-    probe(load(run), Halves(folder), clips=1, kinds=("whole",))
+    probe(load(run), Halves(folder), Probing(clips=1), kinds=("whole",))
     assert (run / "probe.json").exists()
 
 
@@ -153,7 +154,7 @@ def test_results_and_features_lie_in_the_folder_of_the_run(texts, folder, tmp_pa
 def test_what_is_no_run_has_no_folder_to_write_to(texts, folder, tmp_path, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)
     encoder = load(texts[kind])
-    (found,) = retrieve([encoder], Halves(folder), clips=1).values()
+    (found,) = retrieve([encoder], Halves(folder), Retrieval(clips=1)).values()
     assert encoder.folder is None
     assert not found["reused"]
     assert not list(tmp_path.iterdir())

@@ -13,6 +13,7 @@ from stillmotion.encoders import extract, full_text, load, read_text
 from stillmotion.encoders.kinds import Named
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.embed import embed
+from stillmotion.evaluate.options import Probing
 from stillmotion.evaluate.probe import probe
 from stillmotion.nn.backbones import create_backbone
 
@@ -96,7 +97,7 @@ def test_a_model_is_probed_and_embeds_and_its_folder_stays_as_it_was(dinov2, tmp
     before = sorted(path.name for path in dinov2.iterdir())
     text = f"{dinov2}@frames=4,stride=2"
     encoder = load(text)
-    found = probe(encoder, Halves(folder), clips=1, kinds=("whole",))
+    found = probe(encoder, Halves(folder), Probing(clips=1), kinds=("whole",))
     assert found["accuracy"]["trained"]["whole"]["class"]["top1"] == 1.0
     out = embed(encoder, Videos(folder), tmp_path / "t.npz", clips=1, say=lambda line: None)
     wanted = extract(encoder, FolderSet(folder), clips=1).vector("whole")
@@ -104,7 +105,7 @@ def test_a_model_is_probed_and_embeds_and_its_folder_stays_as_it_was(dinov2, tmp
         np.testing.assert_allclose(table["whole"], wanted, atol=1e-5)
     assert sorted(path.name for path in dinov2.iterdir()) == before
     with pytest.raises(StillmotionError, match=r"trained elsewhere.*leave --untrained out"):
-        probe(encoder, Halves(folder), untrained=True)
+        probe(encoder, Halves(folder), Probing(untrained=True))
 
 
 def test_what_is_no_encoder_is_said(run, dinov2, tmp_path):

@@ -6,6 +6,7 @@ from sklearn.metrics import silhouette_score
 from stillmotion.data.halves import Halves
 from stillmotion.encoders import load
 from stillmotion.evaluate.clusters import best_retrieved, clusters, silhouettes
+from stillmotion.evaluate.options import Clustering, Retrieval
 from stillmotion.evaluate.retrieve import Answers, retrieve
 
 
@@ -46,13 +47,13 @@ def test_clusters_are_of_the_videos_that_retrieval_ranks(run, tmp_path):
     write_classes(tmp_path / "set" / "train", videos=4, frames=10, size=32)
     write_classes(tmp_path / "set" / "test", videos=3, frames=10, size=32, seed=1)
     encoders, halves = [load(run)], Halves(tmp_path / "set")
-    found = clusters(encoders, halves, clips=1)
+    found = clusters(encoders, halves, Clustering(clips=1))
     assert [(c.encoder, c.kind, c.target) for c in found] == [
         ("run", kind, "class") for kind in ("whole", "static", "dynamic")
     ]
-    scores = retrieve(encoders, halves, clips=1)["run"]["scores"]["whole"]
+    scores = retrieve(encoders, halves, Retrieval(clips=1))["run"]["scores"]["whole"]
     assert np.mean(found[0].recall) == pytest.approx(scores["class"]["R@1"])
     assert sorted(found[0].classes) == ["dark", "light"]
     assert found[0].silhouette[2] == pytest.approx(silhouette_score(found[0].vectors, found[0].ranks))
-    counts = [len(clusters(encoders, halves, clips=1, split=s)[0].ranks) for s in ("test", "train", "all")]
+    counts = [len(clusters(encoders, halves, Clustering(clips=1, split=s))[0].ranks) for s in ("test", "train", "all")]
     assert counts == [6, 8, 14]

@@ -13,8 +13,9 @@ from stillmotion.encoders import extract, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate import cache
 from stillmotion.evaluate.bootstrap import interval
-from stillmotion.evaluate.controlled import Options, evaluate_controlled, named_encoders
+from stillmotion.evaluate.controlled import evaluate_controlled, named_encoders
 from stillmotion.evaluate.linear import linear_probe
+from stillmotion.evaluate.options import Comparing
 
 FRAMES, SIZE = 12, 32
 
@@ -59,7 +60,7 @@ def quiet(text):
     pass
 
 
-OPTIONS = Options(clips=1, resamples=200)
+OPTIONS = Comparing(clips=1, resamples=200)
 TEXT = "debug-bod-simclr@frames=8,stride=1"
 
 
@@ -72,7 +73,7 @@ def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(set
     said = []
     named = named_encoders([f"untrained={TEXT}", f"trained={debug_run('debug-bod-simclr')}@stride=1"])
     encoders = {name: load(text) for name, text in named.items()}
-    found = evaluate_controlled(encoders, sets, tmp_path / "out", options=OPTIONS, say=said.append)
+    found = evaluate_controlled(encoders, sets, tmp_path / "out", OPTIONS, say=said.append)
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == found
     assert found["encoders"] == named
     for about in found["sets"].values():
@@ -95,7 +96,7 @@ def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(set
 
 
 def test_appearance_left_in_the_dynamic_set_is_found(sets, untrained, tmp_path):
-    found = evaluate_controlled(untrained, {"dynamic": sets["plain"]}, tmp_path, options=OPTIONS, say=quiet)
+    found = evaluate_controlled(untrained, {"dynamic": sets["plain"]}, tmp_path, OPTIONS, say=quiet)
     for probe in found["single_frame"].values():
         assert not probe["at_chance"]
         assert probe["top1"] == 1.0
@@ -103,25 +104,25 @@ def test_appearance_left_in_the_dynamic_set_is_found(sets, untrained, tmp_path):
 
 
 def test_the_same_command_again_embeds_nothing(sets, untrained, tmp_path, monkeypatch):
-    first = evaluate_controlled(untrained, sets, tmp_path, options=OPTIONS, say=quiet)
+    first = evaluate_controlled(untrained, sets, tmp_path, OPTIONS, say=quiet)
     monkeypatch.setattr(cache, "extract", None)
-    assert evaluate_controlled(untrained, sets, tmp_path, options=OPTIONS, say=quiet) == first
+    assert evaluate_controlled(untrained, sets, tmp_path, OPTIONS, say=quiet) == first
 
 
 def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, untrained, tmp_path):
     seen = []
     encoders = untrained | {"other": load("debug-simclr@frames=8,stride=1")}
     versions = {name: sets[name] for name in ("dynamic", "static")}
-    evaluate_controlled(encoders, versions, tmp_path, options=OPTIONS, say=quiet, progress=lambda *at: seen.append(at))
+    evaluate_controlled(encoders, versions, tmp_path, OPTIONS, say=quiet, progress=lambda *at: seen.append(at))
     assert seen[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter
     assert seen == sorted(seen)
 
 
 def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
     model = save_model("vit", tmp_path / "model")
-    options = Options(clips=1, kinds=("both", "whole"), resamples=50)
+    options = Comparing(clips=1, by=("both", "whole"), resamples=50)
     encoders = {"model": load(f"{model}@frames=4,stride=2")}
-    found = evaluate_controlled(encoders, {"static": sets["static"]}, tmp_path, options=options, say=quiet)
+    found = evaluate_controlled(encoders, {"static": sets["static"]}, tmp_path, options, say=quiet)
     cells = found["accuracy"]["model"]["static"]
     assert list(cells) == ["both", "whole"]
     assert cells["whole"]["top1"] == 1.0
@@ -131,7 +132,7 @@ def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
 def test_unreadable_videos_are_named_and_left_out(untrained, tmp_path):
     root = write_version(tmp_path / "set", coloured)
     (root / "1-13" / "03.png").write_bytes(b"torn")
-    found = evaluate_controlled(untrained, {"plain": Halves(root)}, tmp_path / "out", options=OPTIONS, say=quiet)
+    found = evaluate_controlled(untrained, {"plain": Halves(root)}, tmp_path / "out", OPTIONS, say=quiet)
     assert [Path(name).name for name in found["broken"]] == ["1-13"]
     assert found["accuracy"]["untrained"]["plain"]["whole"]["test_videos"] == 11
 
@@ -146,8 +147,8 @@ def test_a_stilled_set_shows_one_frame_as_often_as_asked(sets):
 
 
 def test_intervals_are_those_of_the_answers(sets, untrained, tmp_path):
-    options = Options(clips=1, resamples=300, level=0.8, seed=2)
-    found = evaluate_controlled(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options=options, say=quiet)
+    options = Comparing(clips=1, resamples=300, level=0.8)
+    found = evaluate_controlled(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options, say=quiet)
     cell = found["single_frame"]["pixels"]
     right = np.arange(12) < round(12 * cell["top1"])
     low, high = interval(right, level=0.8, resamples=20_000)
@@ -186,5 +187,5 @@ def test_what_cannot_be_evaluated_is_said_before_any_work(sets, untrained, tmp_p
     ]:
         with pytest.raises(StillmotionError, match=message):
             named_encoders(texts)
-    with pytest.raises(StillmotionError, match="kinds are"):
-        Options(kinds=("half",))
+    with pytest.raises(StillmotionError, match="no kind of embedding is asked"):
+        Comparing(by=())

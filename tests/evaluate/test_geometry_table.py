@@ -10,7 +10,7 @@ from tiny_models import save_model
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.geometry import COLUMNS, Geometry, geometry, result_lines
-from stillmotion.functional.geometry import effective_rank, inter_distance
+from stillmotion.functional.geometry import effective_rank, pair_distances, radii
 from stillmotion.recipes.transfer import TRANSFER
 from stillmotion.tasks.transfer import transfer
 
@@ -74,7 +74,9 @@ def test_figures_are_those_of_the_equations(place, monkeypatch):
     monkeypatch.setattr(module._Summary, "__init__", keep)
     results = measured(place, "model", resamples=5, size=42)
     row, middle = results["rows"]["frozen"], kept["middle"]
-    assert row["D_inter"][0] == pytest.approx(inter_distance(middle).item(), rel=1e-4)
+    pairs, n = pair_distances(middle), len(middle)
+    apart = pairs.sum() / (n * (n - 1)) / (2 * radii(middle).max())
+    assert row["D_inter"][0] == pytest.approx(apart.item(), rel=1e-4)
     tokens = middle.flatten(0, 1).double()
     covariance = torch.from_numpy(np.cov(tokens.numpy().T, bias=True))
     assert row["effective rank"][0] == pytest.approx(effective_rank(covariance).item(), rel=1e-4)

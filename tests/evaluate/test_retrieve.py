@@ -1,6 +1,7 @@
 import itertools
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from stillmotion.data.sets import FolderSet
 from stillmotion.encoders import Encoder, Origin, extract, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.index import open_index
+from stillmotion.evaluate.options import Retrieval
 from stillmotion.evaluate.retrieve import answers, result_lines, retrieve, titles
 from stillmotion.nn.backbones import create_backbone
 
@@ -54,7 +56,7 @@ def halves(run, folder, *, clips):
 
 
 def test_scores_of_a_set_are_those_of_brute_force(run, folder):
-    found = retrieve([load(run)], Halves(folder), clips=2)["run"]
+    found = retrieve([load(run)], Halves(folder), Retrieval(clips=2))["run"]
     (queries, query_labels), (references, reference_labels) = halves(run, folder, clips=2)
     for kind in ("whole", "static", "dynamic"):
         wanted = brute_force(queries.vector(kind), query_labels, references.vector(kind), reference_labels)
@@ -65,7 +67,8 @@ def test_scores_of_a_set_are_those_of_brute_force(run, folder):
 
 
 def test_leave_one_out_asks_each_video_among_the_others(run, folder):
-    found = retrieve([load(run)], Halves(folder), clips=1, protocol="leave-one-out", kinds=("static",))["run"]
+    asked = Retrieval(clips=1, protocol="leave-one-out")
+    found = retrieve([load(run)], Halves(folder), asked, kinds=("static",))["run"]
     ((test, labels), _) = halves(run, folder, clips=1)
     x = test.vector("static")
     wanted = []
@@ -75,13 +78,13 @@ def test_leave_one_out_asks_each_video_among_the_others(run, folder):
     assert found["scores"]["static"]["class"] == pytest.approx(
         {name: np.mean([w[name] for w in wanted]) for name in wanted[0]}, abs=1e-6
     )
-    options = {"protocol": "leave-one-out", "among": "all", "kinds": ("static",)}
-    every = retrieve([load(run)], Halves(folder), clips=1, **options)["run"]
+    asked = Retrieval(clips=1, protocol="leave-one-out", among="all")
+    every = retrieve([load(run)], Halves(folder), asked, kinds=("static",))["run"]
     assert (every["queries"], every["references"]) == (18, [17])
 
 
 def test_results_are_written_into_the_run_and_read_well(run, folder):
-    found = retrieve([load(run), load("debug-bod-simclr")], Halves(folder), clips=1)
+    found = retrieve([load(run), load("debug-bod-simclr")], Halves(folder), Retrieval(clips=1))
     written = json.loads((run / "retrieve.json").read_text())
     assert written == {k: v for k, v in found["run"].items() if k != "reused"}
     assert (written["frames"], written["clips"]) == (8, 1)
@@ -94,16 +97,16 @@ def test_results_are_written_into_the_run_and_read_well(run, folder):
 
 
 def test_the_second_time_features_are_reused(run, folder):
-    first = retrieve([load(run)], Halves(folder), clips=1)["run"]
-    again = retrieve([load(run)], Halves(folder), clips=1)["run"]
+    first = retrieve([load(run)], Halves(folder), Retrieval(clips=1))["run"]
+    again = retrieve([load(run)], Halves(folder), Retrieval(clips=1))["run"]
     assert (first.pop("reused"), again.pop("reused")) == (False, True)
     assert first == again
-    (longer,) = retrieve([load(run).shown(frames=6)], Halves(folder), clips=1).values()
+    (longer,) = retrieve([load(run).shown(frames=6)], Halves(folder), Retrieval(clips=1)).values()
     assert (longer["reused"], longer["frames"]) == (False, 6)
 
 
 def test_synthetic_videos_are_asked_for_every_factor(run):
-    found = retrieve([load(run)], Halves("synthetic", videos=20), clips=1)["run"]
+    found = retrieve([load(run)], Halves("synthetic", videos=20), Retrieval(clips=1))["run"]
     assert list(found["chance"]) == ["color", "shape", "brightness", "trajectory"]
     assert found["scores"]["whole"]["color"]["R@1"] > found["chance"]["color"]["R@1"]
     assert "trajectory" in "\n".join(result_lines({"run": found}))
@@ -124,11 +127,10 @@ def test_chance_is_the_mean_over_all_orders():
 
 def test_an_index_answers_as_the_exact_search(run, folder, tmp_path):
     pytest.importorskip("faiss")
-    for options in ({}, {"protocol": "leave-one-out", "among": "all"}):
-        file = tmp_path / "made" / "videos.faiss"
-        exact = retrieve([load(run)], Halves(folder), clips=1, **options)["run"]["scores"]
-        assert retrieve([load(run)], Halves(folder), clips=1, index=file, **options)["run"]["scores"] == exact
-        assert retrieve([load(run)], Halves(folder), clips=1, index=file, **options)["run"]["scores"] == exact
+    for asked in (Retrieval(clips=1), Retrieval(clips=1, protocol="leave-one-out", among="all")):
+        indexed = replace(asked, index=str(tmp_path / "made" / "videos.faiss"))
+        exact, made, reused = (retrieve([load(run)], Halves(folder), how) for how in (asked, indexed, indexed))
+        assert exact["run"]["scores"] == made["run"]["scores"] == reused["run"]["scores"]
     assert (tmp_path / "made" / "videos.static.faiss").exists()
 
 
@@ -158,11 +160,11 @@ def test_what_cannot_be_asked_is_an_error(run, tmp_path):
     with pytest.raises(StillmotionError, match="0 other videos"):
         answers(np.ones((1, 2)), np.zeros(1, int), np.ones((1, 2)), np.zeros(1, int), own=np.zeros(1, int))
     with pytest.raises(StillmotionError, match="one encoder's videos"):
-        retrieve([load(run), load("debug-simclr")], Halves("synthetic"), index=tmp_path / "a")
+        retrieve([load(run), load("debug-simclr")], Halves("synthetic"), Retrieval(index=tmp_path / "a"))
     with pytest.raises(StillmotionError, match="one encoder's videos"):
-        retrieve([load(run)], Halves("synthetic", fold="all"), index=tmp_path / "a")
-    with pytest.raises(StillmotionError, match="no 'loo'"):
-        retrieve([load(run)], Halves("synthetic"), protocol="loo")
+        retrieve([load(run)], Halves("synthetic", fold="all"), Retrieval(index=tmp_path / "a"))
+    with pytest.raises(StillmotionError, match="'loo'"):
+        retrieve([load(run)], Halves("synthetic"), Retrieval(protocol="loo"))
     with pytest.raises(StillmotionError, match="no encoder given"):
         retrieve([], Halves("synthetic"))
 

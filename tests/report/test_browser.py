@@ -4,6 +4,7 @@ import pytest
 from browser import chromium, new_page
 from debug_videos import write_classes
 
+from stillmotion.encoders import load
 from stillmotion.report.blocks import Section, Table
 from stillmotion.report.explain import explain
 from stillmotion.report.page import run_report, write_page
@@ -51,7 +52,7 @@ def test_tables_sort_by_a_click_on_their_heading(tmp_path):
 
 def test_a_runs_report_with_what_explain_found_loads_whole(run, tmp_path):
     videos = write_classes(tmp_path / "videos", videos=1, frames=14, size=24)
-    explain(run, videos, run / "explain", stride=1, tubes=True)
+    explain(load(run).shown(stride=1), videos, run / "explain", tubes=True)
     with new_page() as page:
         for file in (run_report(run), run / "explain" / "report.html"):
             page.open(file)

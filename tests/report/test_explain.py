@@ -9,7 +9,8 @@ from PIL import Image
 from self_contained import assert_self_contained
 
 from stillmotion.data.video import open_video
-from stillmotion.report.explain import explain
+from stillmotion.encoders import load
+from stillmotion.report.explain import Target, explain
 from stillmotion.report.page import run_report
 
 FIGURES = {"eigenvalues.png", "amplitudes.png", "similarity.png", "lags.png"}
@@ -49,7 +50,7 @@ def test_a_video_is_explained_in_files_numbers_and_a_page(run, videos, tmp_path)
 def test_a_folder_is_explained_video_by_video_and_broken_ones_are_named(run, videos, tmp_path):
     (videos / "light" / "torn.mp4").write_bytes(b"torn")
     said = []
-    results = explain(run, videos, run / "explain", stride=1, say=said.append)
+    results = explain(load(run).shown(stride=1), videos, run / "explain", say=said.append)
     assert [Path(entry["name"]).name for entry in results["videos"]] == ["0.mp4", "0.mp4"]
     assert [entry["files"]["grad-cam"]["filmstrip"] for entry in results["videos"]] == [
         "0/grad-cam.png",
@@ -68,19 +69,20 @@ def test_a_folder_is_explained_video_by_video_and_broken_ones_are_named(run, vid
 
 def test_similarity_may_be_to_another_video_or_to_the_mean_of_a_class(run, videos, tmp_path):
     dark, light = videos / "dark/0.mp4", videos / "light/0.mp4"
-    itself = explain(run, dark, tmp_path / "a", stride=1, against=dark)
+    encoder = load(run).shown(stride=1)
+    itself = explain(encoder, dark, tmp_path / "a", target=Target(against=str(dark)))
     agreement = itself["videos"][0]["agreement"]
     assert [agreement["whole"], agreement["dynamic"]] == pytest.approx([1, 1], abs=1e-5)
     assert agreement["static"] in (0, pytest.approx(1, abs=1e-5))  # noise may have no static half at all
-    other = explain(run, dark, tmp_path / "b", stride=1, against=light)
+    other = explain(encoder, dark, tmp_path / "b", target=Target(against=str(light)))
     assert other["target"] == "the video 0.mp4"
-    mean = explain(run, dark, tmp_path / "c", stride=1, class_mean=videos / "light")
+    mean = explain(encoder, dark, tmp_path / "c", target=Target(class_mean=str(videos / "light")))
     assert mean["target"] == "the mean of the 1 videos in light"
     assert mean["videos"][0]["agreement"] == pytest.approx(other["videos"][0]["agreement"], abs=1e-5)
 
 
 def test_a_run_of_drawn_videos_shows_some_of_them(run, tmp_path):
-    results = explain(run, "synthetic", tmp_path / "out", videos=2, size=48)
+    results = explain(load(run).shown(size=48), "synthetic", tmp_path / "out", videos=2)
     assert len(results["videos"]) == 2
     with Image.open(tmp_path / "out" / results["videos"][1]["files"]["grad-cam"]["filmstrip"]) as strip:
         assert strip.width > strip.height

@@ -8,8 +8,9 @@ from self_contained import assert_self_contained
 from stillmotion.config import to_json
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.classify import classification
-from stillmotion.recipes.finetune import finetune_recipe
-from stillmotion.report.finetune import finetune_report, is_finetuning
+from stillmotion.recipes.finetune import FINETUNE
+from stillmotion.report.finetune import finetune_report
+from stillmotion.report.run import report
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def run(tmp_path):
         "crops": 1,
         "broken": {"torn.mp4": "torn"},
     }
-    (folder / "config.json").write_text(json.dumps(to_json(finetune_recipe("vididi"))))
+    (folder / "config.json").write_text(json.dumps(to_json(FINETUNE.named("vididi"))))
     (folder / "results.json").write_text(json.dumps(results))
     (folder / "metrics.jsonl").write_text('{"step": 1, "loss/class": 1.0}\n{"step": 2, "loss/class": 0.5}\n')
     return folder
@@ -51,15 +52,13 @@ def test_folds_are_shown_with_their_mean(run, tmp_path):
         shutil.copytree(run, folds / f"fold{i}")
     means = {"top1": 0.5, "top5": 0.75, "mean_class": 0.75, "folds": {"1": results, "2": results}}
     (folds / "results.json").write_text(json.dumps(means))
-    html = finetune_report(folds).read_text()
+    html = report(folds).read_text()
     assert html.count("<svg") == 4
     assert "fold 2: Confusion" in html
-    assert is_finetuning(folds)
     assert_self_contained(html)
 
 
 def test_a_run_that_was_not_tested_yet_is_an_error(run):
     (run / "results.json").unlink()
-    assert is_finetuning(run)
     with pytest.raises(StillmotionError, match="finishes the run"):
-        finetune_report(run)
+        report(run)

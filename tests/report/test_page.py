@@ -1,8 +1,15 @@
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
 import pytest
 from debug_videos import write_classes
 from self_contained import assert_self_contained
 
+from stillmotion.data.halves import Halves
+from stillmotion.encoders import load
+from stillmotion.evaluate.options import Probing
 from stillmotion.evaluate.probe import probe
+from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.recipes import recipe
 from stillmotion.report.blocks import Code, Section, Table, Text, Thumbnail, Thumbnails
 from stillmotion.report.page import composition, run_report, write_page
@@ -22,7 +29,7 @@ def test_a_page_escapes_what_it_is_told(tmp_path):
 
 
 def test_a_run_has_a_report_of_one_file(run):
-    probe(run, videos=20, clips=1, untrained_too=True)
+    probe(load(run), Halves("synthetic", videos=20), Probing(clips=1, untrained=True))
     before = {p.name for p in run.iterdir()}
     file = run_report(run)
     assert {p.name for p in run.iterdir()} - before == {"report.html"}
@@ -74,3 +81,14 @@ def test_a_report_says_what_it_cannot_show(run):
 )
 def test_a_composition_is_told_in_words(name, words):
     assert words in composition(recipe(name))
+
+
+def test_an_objective_from_elsewhere_is_told_by_its_title():
+    @dataclass(frozen=True)
+    class Alignment(ObjectiveConfig):
+        name: ClassVar[str] = "alignment"
+        title: ClassVar[str] = "alignment and uniformity"
+
+    config = recipe("k400-bod-simclr")
+    config = replace(config, method=replace(config.method, objective=Alignment()))
+    assert composition(config).startswith("The objective is alignment and uniformity, once on the static and once on")

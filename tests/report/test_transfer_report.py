@@ -5,14 +5,14 @@ import pytest
 from commands import Command
 from self_contained import assert_self_contained
 
-from stillmotion.recipes.transfer import transfer_recipe
+from stillmotion.recipes.transfer import TRANSFER
 from stillmotion.report.transfer import transfer_report
 from stillmotion.tasks.transfer import transfer
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return transfer(transfer_recipe("debug-dinov2"), tmp_path_factory.mktemp("transfer") / "run")
+    return transfer(TRANSFER.named("debug-dinov2"), tmp_path_factory.mktemp("transfer") / "run")
 
 
 def test_the_page_holds_settings_curves_and_matches(trained: Path) -> None:

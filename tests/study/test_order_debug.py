@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from stillmotion.evaluate import order_debug as subject
 from stillmotion.recipes.order import SEEDS, order_debug
+from stillmotion.study import order_debug as subject
 
 
 def _tiny(seed):

@@ -61,6 +61,7 @@ def test_changes_are_made_in_order_so_that_an_objective_comes_before_its_fields(
         ("method.model.channels", "4,x", "expected whole numbers with commas between"),
         ("method.objective", "simcrl", "expected simclr or moco"),
         ("method.split", "slow", r"one of its fields \(how, radius"),
+        ("optim", "lars", r"one of its fields \(name, lr"),
         ("optim.batch", "0", "optim.batch is 0; it must be at least 1"),
     ],
 )

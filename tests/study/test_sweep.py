@@ -15,7 +15,7 @@ from stillmotion.recipes import recipe
 from stillmotion.study.ablations import READY, base, ready
 from stillmotion.study.overrides import assignments, overridden
 from stillmotion.study.runs import Run, _give, _worker, train_and_probe
-from stillmotion.study.sweep import _runs, over_field, pointed, run_name, sweep
+from stillmotion.study.sweep import Sweeping, _runs, over_field, pointed, run_name, sweep
 
 SMALL = [
     *("data.size=16", "data.frames=4", "data.synthetic.size=16", "data.synthetic.videos=16"),
@@ -83,7 +83,7 @@ def test_plans_made_together_share_the_probe_of_the_network_they_start_from(tmp_
     """Runs are written by hand, so that there is nothing left to train."""
     plans = [over_field(small(), "optim.lr", ["1e-3", "2e-3"]), over_field(small(), "optim.epochs", ["2", "3"])]
     runs = _runs(plans, tmp_path / "runs", 2, {"data": "synthetic", **PROBE, "kinds": ["whole", "both"]})
-    bearers = [run for run in runs.values() if run.probe.get("untrained_too")]
+    bearers = [run for run in runs.values() if run.probe.get("untrained")]
     assert len(bearers) == 2
     for number, run in enumerate(runs.values()):
         run.folder.mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_plans_made_together_share_the_probe_of_the_network_they_start_from(tmp_
             accuracy["untrained"] = {"whole": start, "both": start}
         chance = {"light": 0.5, "motion": 0.5}
         (run.folder / "probe.json").write_text(json.dumps({"chance": chance, "accuracy": accuracy}))
-    rates, lengths = sweep(plans, tmp_path, seeds=2, clips=1, videos=24)
+    rates, lengths = sweep(plans, tmp_path, Sweeping(seeds=2, videos=24))
     assert rates["points"]["2e-3"]["accuracy"]["whole"]["light"] == [0.1, 0.5]
     assert rates["points"]["2e-3"]["accuracy"]["whole"]["average"] == pytest.approx([0.3, 0.5])
     for results in (rates, lengths):
@@ -146,6 +146,12 @@ def test_a_run_that_fails_is_one_line_with_the_reason(tmp_path):
     run = Run(tmp_path / "run", small("data.augment=nosuch"), PROBE)
     with pytest.raises(StillmotionError, match=r"run .*/run failed: .*nosuch.*log.txt"):
         train_and_probe({"only": run}, processes=1, told=str)
+
+
+def test_a_place_in_a_file_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StillmotionError, match=r"cannot write to .*file/run: Not a directory; choose another --out"):
+        train_and_probe({"only": Run(tmp_path / "file" / "run", small(), PROBE)}, processes=1, told=str)
 
 
 def test_a_run_is_named_by_what_it_computes():

@@ -11,9 +11,13 @@ from safetensors.torch import load_file
 from small_detection import detected, small
 from small_run import stopping
 
+from stillmotion.config import from_json, verb_of
+from stillmotion.data.augment import AUGMENTS
 from stillmotion.data.ava import read_boxes
+from stillmotion.encoders import load
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.evaluate.detection import frame_ap, mean_ap
+from stillmotion.recipes import recipe
 from stillmotion.recipes.detect import DETECT
 from stillmotion.tasks.detect import open_actions
 from stillmotion.tasks.start import read_results
@@ -49,6 +53,25 @@ def test_a_run_writes_scores_of_every_action_for_every_box_and_their_map(run):
     assert "predicted boxes" in results["test_boxes"]
 
 
+def test_a_run_notes_its_network_and_the_clips_it_takes(run):
+    assert verb_of(run) == "detect"
+    noted = json.loads((run / "encoder.json").read_text())
+    assert set(noted) == {"kind", "encoder", "config", "intake"}
+    assert (noted["kind"], noted["encoder"]) == ("recipe", "debug-simclr")
+    assert from_json(noted["config"]) == recipe("debug-simclr")
+    preset = AUGMENTS[recipe("debug-simclr").data.augment]
+    colours = {"mean": list(preset.mean), "std": list(preset.std)}
+    assert noted["intake"] == {"frames": 4, "stride": 1, "size": 16} | colours
+
+
+def test_a_run_is_an_encoder_of_its_weights_and_clips(run):
+    encoder, saved = load(run), weights(run)
+    assert encoder.origin.kind == "detect"
+    assert (encoder.intake.frames, encoder.intake.stride, encoder.intake.size) == (4, 1, 16)
+    for name, tensor in encoder.backbone.state_dict().items():
+        assert torch.equal(tensor, saved[f"backbone.{name}"]), name
+
+
 @pytest.mark.parametrize("stop", [1, 4])
 def test_a_stopped_run_resumes_bit_for_bit(run, tmp_path, stop):
     with stopping(stop, 6):
@@ -60,7 +83,7 @@ def test_a_stopped_run_resumes_bit_for_bit(run, tmp_path, stop):
 def test_a_finished_run_is_left_as_it_is(run):
     before = {file.name: file.stat().st_mtime_ns for file in run.iterdir() if file.name != "metrics.jsonl"}
     detected(small(), run)
-    written = {"config.json", "broken.json", "tensorboard"}
+    written = {"config.json", "encoder.json", "broken.json", "tensorboard"}
     after = {file.name: file.stat().st_mtime_ns for file in run.iterdir()}
     assert all(after[name] == time for name, time in before.items() if name not in written)
 

@@ -1,5 +1,6 @@
 """Fine-tuning runs of a second: what is written, resuming, fairness of the baseline, and what stops a run."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,14 @@ from safetensors.torch import load_file
 from small_finetuning import small, tuned
 from small_run import one_core, stopping
 
+from stillmotion.config import from_json, verb_of
+from stillmotion.data.augment import AUGMENTS
 from stillmotion.encoders import load
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.nn.backbones import create_backbone
 from stillmotion.nn.classifier import Classifier
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_rate
+from stillmotion.recipes import recipe
 from stillmotion.tasks.finetune import _Finetuning, finetune, finetune_folds
 from stillmotion.tasks.start import read_results, train_and_test, unwatched
 from stillmotion.train.log import RunLog, read_metrics
@@ -142,6 +146,24 @@ def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
     (run / "encoder.json").unlink()
     kept = load(again)
     assert torch.equal(kept.backbone.state_dict()[name.removeprefix("backbone.")], saved_again[name])
+
+
+def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
+    run = tuned(replace(small(epochs=1), encoder="debug-bod-simclr"), tmp_path / "run")
+    assert verb_of(run) == "finetune"
+    noted = json.loads((run / "encoder.json").read_text())
+    assert set(noted) == {"kind", "encoder", "config", "intake"}
+    assert (noted["kind"], noted["encoder"]) == ("recipe", "debug-bod-simclr")
+    assert from_json(noted["config"]) == recipe("debug-bod-simclr")
+    preset = AUGMENTS[recipe("debug-bod-simclr").data.augment]
+    colours = {"mean": list(preset.mean), "std": list(preset.std)}
+    assert noted["intake"] == {"frames": 4, "stride": 1, "size": 16} | colours
+
+
+def test_a_longer_run_is_tested_again(tmp_path):
+    first = read_results(tuned(small(epochs=1), tmp_path / "run"))
+    second = read_results(tuned(small(epochs=2), tmp_path / "run"))
+    assert (first["steps"], second["steps"]) == (4, 8)
 
 
 def test_deeper_layers_learn_more_slowly(tmp_path):

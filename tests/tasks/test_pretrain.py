@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from small_run import one_core, small, trained
 from torch import Tensor
 
-from stillmotion.config import Config, load_config
+from stillmotion.config import Config, load_config, verb_of
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import ClipDataset, ClipLoader
 from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
@@ -106,6 +106,7 @@ def test_rates_and_epochs_are_logged_as_they_were_used(tmp_path: Path) -> None:
     curves = read_metrics(trained(config, tmp_path))
     assert curves["lr"] == [(3, learning_rate(config.optim, 1.0)), (4, learning_rate(config.optim, 1.5))]
     assert curves["epoch"] == [(3, 1.5), (4, 2.0)]
+    assert verb_of(tmp_path) == "pretrain"
 
 
 @pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr"])

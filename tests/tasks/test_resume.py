@@ -10,7 +10,10 @@ import pytest
 import torch
 from commands import Command, two_ranks, wait_for_steps
 from safetensors.torch import load_file
+from small_run import small, trained
 
+from stillmotion.errors import StillmotionError
+from stillmotion.optim.optimizers import learning_rate
 from stillmotion.train.log import read_metrics
 
 # Four steps an epoch, small enough that starting is what takes time.
@@ -55,6 +58,22 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(tmp_path):
     again = Command(*arguments("debug-simclr", tmp_path / "stopped", *more)).succeed()
     assert "resuming" in again
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_goes_on_with_more_epochs_from_its_step_and_not_with_fewer(tmp_path, capsys):
+    short, long = small(), small(changes={"optim.epochs": 2})
+    before = read_metrics(trained(short, tmp_path))
+    capsys.readouterr()
+    curves = read_metrics(trained(long, tmp_path))
+    said = capsys.readouterr()
+    assert f"{tmp_path} goes on to 2 epochs in place of 1" in said.out
+    assert f"resuming {tmp_path} at step 2 of 4" in said.err
+    assert {name: curve[:2] for name, curve in curves.items()} == before
+    assert curves["lr"][2:] == [(step, learning_rate(long.optim, (step - 1) / 2)) for step in (3, 4)]
+    state = (tmp_path / "state.pt").read_bytes()
+    with pytest.raises(StillmotionError, match=r"optim\.epochs: 2 ≠ 1"):
+        trained(short, tmp_path)
+    assert (tmp_path / "state.pt").read_bytes() == state
 
 
 def test_two_ranks_resume_bit_for_bit(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from debug_videos import write_classes
 
+from stillmotion.config import verb_of
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.untrimmed import UntrimmedConfig
 from stillmotion.errors import StillmotionError
@@ -54,7 +55,7 @@ def small(path, *, encoder="features", epochs=12, **data):
 
 def localised(config, out):
     halves = read_halves(config, out)
-    return segment(config, out, halves), halves
+    return segment(config, out), halves
 
 
 def test_ready_features_are_learned_and_every_file_is_written(root, tmp_path):
@@ -66,6 +67,7 @@ def test_ready_features_are_learned_and_every_file_is_written(root, tmp_path):
     assert results["commonest"]["accuracy"] == pytest.approx(100 * 5 / 12)
     assert (results["train_videos"], results["test_videos"], results["broken"]) == (6, 2, {})
     assert {*results["recall"]} == set(ACTIONS)
+    assert verb_of(tmp_path / "out") == "segment"
     for name, labels in answers.predicted.items():
         words = (tmp_path / "out" / "predictions" / f"{name}.txt").read_text().splitlines()
         assert words == [ACTIONS[y] for y in labels]

@@ -14,7 +14,7 @@ from stillmotion.config.segment import FramesConfig, SegmentConfig
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.nn.fact import FACTConfig
 from stillmotion.nn.mstcn import MSTCNConfig
-from stillmotion.recipes.segment import HEADS, segment_recipe
+from stillmotion.recipes.segment import SEGMENT
 from stillmotion.tasks.segment_head import Frames, train_head
 from stillmotion.train.log import read_metrics
 
@@ -22,10 +22,11 @@ SMALL = {
     "mstcn": MSTCNConfig(stages=2, layers=2, width=4),
     "fact": FACTConfig(blocks=2, layers=2, width=4, heads=2, tokens=4, dropout=0.2),
 }
+DEBUG = {"mstcn": "debug", "fact": "debug-fact"}
 
 
 def small(head="mstcn", *, epochs=3, **optim):
-    config = segment_recipe("debug", head)
+    config = SEGMENT.named(DEBUG[head])
     return replace(
         config,
         head=SMALL[head],
@@ -58,7 +59,7 @@ def assert_same(a, b):
     assert read_metrics(a) == read_metrics(b)
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", SMALL)
 def test_every_step_is_written_down(tmp_path, head):
     found = trained(small(head), tmp_path)
     assert not found.training
@@ -70,7 +71,7 @@ def test_every_step_is_written_down(tmp_path, head):
 
 
 @pytest.mark.parametrize("stop", [1, 4])
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", SMALL)
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, head, stop):
     trained(small(head), tmp_path / "whole")
 
@@ -105,7 +106,7 @@ def test_features_are_standardised_by_the_training_frames(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_weights(tmp_path):
-    for head in HEADS:
+    for head in SMALL:
         with pytest.raises(NonFiniteError, match=r"not finite.*last good checkpoint.*of step 1"):
             trained(small(head, lr=float("inf"), warmup_epochs=0.0, clip=0.0), tmp_path / head)
 
@@ -125,20 +126,17 @@ def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
         trained(small("fact", epochs=1), tmp_path)
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("name", ["breakfast", "debug"])
-def test_recipes_are_written_and_read_as_they_are(tmp_path, name, head):
-    config = segment_recipe(name, head)
+@pytest.mark.parametrize("name", SEGMENT.names())
+def test_recipes_are_written_and_read_as_they_are(tmp_path, name):
+    config = SEGMENT.named(name)
     (tmp_path / "config.json").write_text(json.dumps(to_json(config)))
     assert read_config(tmp_path, SegmentConfig) == config
-    assert (config.recipe, config.head.name) == (name, head)
+    assert (config.recipe, config.head.name) == (name, "fact" if name.endswith("-fact") else "mstcn")
 
 
 def test_mistakes_are_named():
     with pytest.raises(StillmotionError, match="did you mean breakfast"):
-        segment_recipe("brekfast")
-    with pytest.raises(StillmotionError, match="no head 'lstm'; choose one of mstcn, fact"):
-        segment_recipe("debug", "lstm")
+        SEGMENT.named("brekfast")
     with pytest.raises(StillmotionError, match=r"data\.hop is 0"):
         FramesConfig(hop=0)
     with pytest.raises(StillmotionError, match="trains in fp32"):

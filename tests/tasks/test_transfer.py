@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 from small_run import one_core, stopping
 
+from stillmotion.config import verb_of
 from stillmotion.encoders import load
 from stillmotion.encoders.tokens import load_tokens
 from stillmotion.errors import NonFiniteError, StillmotionError
@@ -56,6 +57,7 @@ def test_only_the_projection_is_trained_and_saved(tmp_path):
     assert {"loss/cycle", "loss/separability", "cycle_accuracy", "gradient_norm", "lr", "epoch"} == set(curves)
     assert len(curves["lr"]) == 9
     assert not (run / "tokens").exists()
+    assert verb_of(run) == "transfer"
 
 
 @pytest.mark.parametrize("stop", [1, 4])
@@ -132,19 +134,15 @@ def test_errors_say_what_to_do(tmp_path, change, message):
 def test_a_run_is_an_encoder_and_gives_projected_tokens(tmp_path):
     run = trained(small(epochs=1), tmp_path / "run")
     found = load_tokens(run)
-    encoder, config = load_encoder(run)
-    clip = torch.rand(1, 3, 2, 24, 24)
-    mean, std = (torch.tensor(v)[:, None, None, None] for v in found.images.normalisation)
+    encoder = load(run)
+    clip = torch.rand(1, 3, 3, 24, 24)
+    mean, std = (torch.tensor(v)[:, None, None, None] for v in encoder.intake.normalisation)
+    assert encoder.intake.normalisation == found.images.normalisation
+    assert encoder.intake.size == 24
+    seen = (clip - mean) / std
     with torch.no_grad():
-        given = encoder.backbone  # clips come in the library's own normalisation
-        from stillmotion.data.augment import AUGMENTS
-
-        preset = AUGMENTS[config.data.augment]
-        own = torch.tensor(preset.mean)[:, None, None, None], torch.tensor(preset.std)[:, None, None, None]
-        features = given((clip - own[0]) / own[1])
-        tokens = found.projection(found.images.tokens(((clip - mean) / std)[0].transpose(0, 1)))
-    torch.testing.assert_close(features[0], tokens.mean(1), atol=1e-4, rtol=1e-3)
-    assert config.data.size == 24
+        tokens = found.projection(found.images.tokens(seen[0].transpose(0, 1)))
+        torch.testing.assert_close(encoder(seen).frames[0], tokens.mean(1), atol=1e-4, rtol=1e-3)
 
 
 def test_fixed_windows_belong_to_a_pair_and_new_ones_to_an_epoch(tmp_path):

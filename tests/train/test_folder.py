@@ -44,6 +44,24 @@ def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(
     assert load_config(folder) == CONFIG
 
 
+def test_a_run_may_grow_longer_which_is_said_but_not_shorter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = with_state(tmp_path)
+    longer = replace(CONFIG, optim=replace(CONFIG.optim, epochs=CONFIG.optim.epochs + 3))
+    open_folder(folder, longer)
+    words = f"{folder} goes on to {longer.optim.epochs} epochs in place of {CONFIG.optim.epochs}; its learning rate"
+    assert capsys.readouterr().out.startswith(words)
+    assert load_config(folder) == longer
+    with pytest.raises(StillmotionError, match=rf"another run \(optim.epochs: {longer.optim.epochs} ≠ "):
+        open_folder(folder, CONFIG)
+    other = replace(longer, optim=replace(longer.optim, epochs=99, lr=0.5))
+    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 0.5\)"):
+        open_folder(folder, other)
+    assert load_config(folder) == longer
+    assert capsys.readouterr().out == ""
+
+
 def test_a_run_that_never_reached_a_checkpoint_can_be_replaced(tmp_path: Path) -> None:
     open_folder(tmp_path, replace(CONFIG, optim=replace(CONFIG.optim, lr=0.5)))
     open_folder(tmp_path, CONFIG)

@@ -1,0 +1,211 @@
+"""What evaluations are asked, as options; light to import, so that help does not wait for torch."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from stillmotion.errors import StillmotionError
+from stillmotion.options import DataPath, Kind, Split
+
+Protocol = Literal["split", "leave-one-out"]
+Among = Literal["test", "all"]
+Looked = Literal["test", "train", "all"]
+Metric = Literal["euclidean", "cosine"]
+LEAST_FRAMES = 3  # of a sequence: the first is given, and the last of DAVIS does not count
+
+
+class _Checked:
+    """Options whose values are among their choices."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            several = get_origin(hint) is tuple
+            choices: Any = get_args(hint)[0] if several else hint
+            for one in value if several else (value,):
+                if get_origin(choices) is Literal and one not in get_args(choices):
+                    raise StillmotionError(f"{name} is {one!r}; choose one of {', '.join(get_args(choices))}")
+
+
+@dataclass(frozen=True)
+class Probing(_Checked):
+    """How a probe is made.
+
+    Attributes:
+        preset: small is logistic regression on 4 clips; k400 the Kinetics protocol on 10, tested on 3 crops.
+        clips: evenly spaced, of each video, in place of the preset's.
+        untrained: the network that the run started from, beside it.
+    """
+
+    preset: Literal["small", "k400"] = "small"
+    clips: int | None = None
+    untrained: bool = False
+
+
+@dataclass(frozen=True)
+class Retrieval(_Checked):
+    """What is asked of which videos.
+
+    Attributes:
+        protocol: split asks test videos among training videos; leave-one-out each video among the others.
+        among: the videos of leave-one-out.
+        clips: evenly spaced clips of each video, averaged.
+        cache: a folder for the features, in place of the run's own.
+        index: a file for FAISS's index of the references, made or reused; one for each kind of embedding.
+    """
+
+    protocol: Protocol = "split"
+    among: Among = "test"
+    clips: int = 10
+    cache: str | None = None
+    index: str | None = None
+
+
+@dataclass(frozen=True)
+class Clustering(_Checked):
+    """What is looked at.
+
+    Attributes:
+        by: kinds of embedding.
+        split: whose videos are looked at; classes are ranked by retrieval of test videos among training videos.
+        metric: of silhouette scores and maps; the paper does not say its own.
+        clips: evenly spaced clips of each video, averaged.
+        cache: a folder for the features, in place of the run's own.
+    """
+
+    by: tuple[Kind, ...] = ("whole", "static", "dynamic")
+    split: Looked = "test"
+    metric: Metric = "euclidean"
+    clips: int = 10
+    cache: str | None = None
+
+
+@dataclass(frozen=True)
+class Searching(_Checked):
+    """What is found.
+
+    Attributes:
+        by: static finds what looks alike, dynamic what moves alike, both what does either.
+        top: how many to find.
+        clips: evenly spaced clips of each video, averaged.
+        cache: a folder for the features, in place of the run's own; the query's are not kept.
+        index: a file for FAISS's index, made or reused.
+    """
+
+    by: Kind = "whole"
+    top: int = 10
+    clips: int = 10
+    cache: str | None = None
+    index: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.top < 1:
+            raise StillmotionError(f"top is {self.top}; ask for at least 1")
+
+
+@dataclass(frozen=True)
+class Comparing(_Checked):
+    """What all probes of a comparison share.
+
+    Attributes:
+        clips: evenly spaced, of each video.
+        by: kinds of embedding; both is static ⊕ dynamic. Tables take the first.
+        level: of the confidence intervals.
+        resamples: of the test videos, for the intervals.
+    """
+
+    clips: int = 4
+    by: tuple[Kind, ...] = ("whole",)
+    level: float = 0.95
+    resamples: int = 2000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.by:
+            raise StillmotionError("no kind of embedding is asked; give one or more by --by")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What is measured of videos, and how.
+
+    Attributes:
+        videos: at most so many, drawn at random.
+        frames: of each video, evenly spaced; an odd number.
+        size: pixels a side, in place of the run's.
+        gamma: γ of the margin D_inter - γ·D_intra; estimate takes it from all rows (Eq. 54).
+        temperature: of the affinities.
+        resamples: of the bootstrap.
+        seed: of the videos that are drawn, and of the bootstrap.
+    """
+
+    videos: int = 1000
+    frames: int = 7
+    size: int | None = None
+    gamma: float | Literal["estimate"] = 0.3
+    temperature: float = 0.03
+    resamples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.frames < 3 or self.frames % 2 == 0:
+            raise StillmotionError(
+                f"{self.frames} frames of a video; choose an odd number from 3 on, so that one is the middle"
+            )
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Videos whose first frame is labelled.
+
+    Attributes:
+        path: the set's folder as it is published; for points, videos beside <name>_keypoints.npz.
+        layout: which set it is.
+        resolution: of DAVIS, the folder under JPEGImages.
+        split: the name of DAVIS's or VIP's list, the number of JHMDB's split, or a file of its frames and joints.
+        only: these sequences.
+        frames: only the first so many of each sequence.
+    """
+
+    path: DataPath = ""
+    layout: Literal["davis", "vip", "jhmdb", "points"] = "davis"
+    resolution: str = "480p"
+    split: Split = None
+    only: tuple[str, ...] = ()
+    frames: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", str(self.path))  # a pathlib.Path is welcome
+        if self.frames is not None and self.frames < LEAST_FRAMES:
+            raise StillmotionError(f"{self.frames} frames asked for; raise --frames to at least {LEAST_FRAMES}")
+
+
+@dataclass(frozen=True)
+class Carrying:
+    """By which protocol labels are carried on.
+
+    Attributes:
+        preset: whose protocol: matches, context, radius, temperature and frame size.
+        layer: take features after this block of a transformer, or stage of a backbone; the last if left out.
+        size: height×width of frames such as 480x880, in place of the preset's, which never enlarges them.
+    """
+
+    preset: Literal["image-to-video", "dino", "videowalk"] = "image-to-video"
+    layer: int | None = None
+    size: str | None = None
+
+    def __post_init__(self) -> None:
+        self.pixels()
+
+    def of(self, encoder: str) -> str:
+        """The text of an encoder, with the layer behind it."""
+        return encoder if self.layer is None else f"{encoder}{',' if '@' in encoder else '@'}layer={self.layer}"
+
+    def pixels(self) -> tuple[int, int] | None:
+        """Height and width, where they are given."""
+        if self.size is None:
+            return None
+        height, _, width = self.size.replace("×", "x").partition("x")
+        if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
+            raise StillmotionError(f"size is {self.size!r}; write height and width, such as 480x880")
+        return int(height), int(width)
