@@ -14,16 +14,17 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-from stillmotion.data.controlled import make_controlled
-from stillmotion.data.flow import FLOWS
+from stillmotion.data.controlled import Controlled, make_controlled
+from stillmotion.data.flow import FLOWS, FlowName
 from stillmotion.data.paths import PathSet
-from stillmotion.data.sets import open_dataset
 from stillmotion.data.video import open_video
+from stillmotion.data.videos import Videos
 
 PRESETS = {
     "dis-ultrafast": cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST,
@@ -34,14 +35,14 @@ PRESETS = {
 
 def plain_loop(paths: list[Path], out: Path, flow: str) -> None:
     """A dynamic set the literal way."""
-    search = cv2.DISOpticalFlow_create(PRESETS[flow])
+    search = cv2.DISOpticalFlow.create(PRESETS[flow])
     for number, path in enumerate(paths):
         video = cv2.VideoCapture(str(path))
         height, width = (int(video.get(p)) for p in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH))
         rng = np.random.default_rng(number)
         noise = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
         grid = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1).astype(np.float32)
-        writer = cv2.VideoWriter(str(out / f"{number}.mkv"), cv2.VideoWriter_fourcc(*"FFV1"), 25, (width, height))
+        writer = cv2.VideoWriter(str(out / f"{number}.mkv"), cv2.VideoWriter.fourcc(*"FFV1"), 25, (width, height))
         before = None
         while True:
             there, frame = video.read()
@@ -61,18 +62,17 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*.m[pk][4v]"))
 
 
-def measure(paths: list[Path], *, flow: str, rounds: int, processes: int) -> None:
+def measure(paths: list[Path], *, flow: FlowName, rounds: int, processes: int) -> None:
     """Prints rates, their ratios to the loop's, and bytes per frame."""
     frames = sum(len(open_video(path)) for path in paths)
     data = PathSet(paths, root=Path(os.path.commonpath([path.parent for path in paths])))
+    dynamic = Controlled("dynamic", flow=flow)
     methods: dict[str, Callable[[Path], object]] = {
         "OpenCV loop": lambda out: plain_loop(paths, out, flow),
-        "accumulate": lambda out: make_controlled(data, out, kind="dynamic", flow=flow),
-        "first-frame": lambda out: make_controlled(data, out, kind="dynamic", flow=flow, warp="first-frame"),
-        f"accumulate, {processes} processes": lambda out: make_controlled(
-            data, out, kind="dynamic", flow=flow, processes=processes
-        ),
-        "static": lambda out: make_controlled(data, out, kind="static"),
+        "accumulate": lambda out: make_controlled(data, out, dynamic),
+        "first-frame": lambda out: make_controlled(data, out, replace(dynamic, warp="first-frame")),
+        f"accumulate, {processes} processes": lambda out: make_controlled(data, out, dynamic, processes=processes),
+        "static": lambda out: make_controlled(data, out, Controlled("static")),
     }
     clock: dict[str, list[float]] = {name: [] for name in methods}
     busy: dict[str, list[float]] = {name: [] for name in methods}
@@ -105,7 +105,7 @@ def write_videos(folder: Path, *, count: int = 4, frames: int = 60) -> list[Path
             rng.integers(0, 256, (48, 60, 3), dtype=np.uint8), (240, 192), interpolation=cv2.INTER_CUBIC
         )
         path = folder / f"{number}.avi"
-        writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 25, (170, 128))
+        writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 25, (170, 128))
         for i in range(frames):
             x, y = int(35 + 30 * np.sin(i / 20)), int(32 + 25 * np.cos(i / 15))
             image = ground[y : y + 128, x : x + 170].copy()
@@ -129,7 +129,7 @@ def main() -> None:
         if options.data is None:
             paths = write_videos(Path(folder))
         else:
-            data = open_dataset(options.data)
+            data = Videos(options.data).open()
             chosen = np.linspace(0, len(data) - 1, min(options.videos, len(data))).astype(int)
             paths = [Path(data.name(i)) for i in sorted(set(chosen.tolist()))]
         measure(paths, flow=options.flow, rounds=options.rounds, processes=options.processes)

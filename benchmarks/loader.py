@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import av
 import cv2
@@ -24,9 +25,9 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import ClipDataset
 from stillmotion.data.paths import VideoSet
-from stillmotion.data.prepare import prepare
-from stillmotion.data.sets import open_dataset
-from stillmotion.data.video import Video
+from stillmotion.data.prepare import Form, Prepare, prepare
+from stillmotion.data.subset import Subset
+from stillmotion.data.videos import Videos
 
 FRAMES, STRIDE, CLIPS, SIZE = 8, 4, 2, 112
 LIMITS = {"originals": 1.2, "prepared": 4.0}
@@ -104,18 +105,18 @@ def write_videos(folder: Path, *, count: int = 8, frames: int = 250) -> None:
 
 def measure(folder: Path, *, videos: int, rounds: int) -> None:
     """Prints the rates and their ratios to the baseline."""
-    originals = open_dataset(folder)
+    originals = Videos(str(folder)).open()
     with tempfile.TemporaryDirectory() as copies:
-        chosen = np.linspace(0, len(originals) - 1, min(videos, len(originals))).astype(int).tolist()
-        sample = _Sample(originals, sorted(set(chosen)))
-        prepared = {form: Path(copies, form) for form in ("mp4", "jpeg")}
+        chosen = np.linspace(0, len(originals) - 1, min(videos, len(originals))).astype(int)
+        sample = Subset(originals, np.unique(chosen))
+        prepared = {form: Path(copies, form) for form in get_args(Form)}
         for form, out in prepared.items():
-            prepare(sample, out, form=form)  # type: ignore[arg-type]
+            prepare(sample, out, Prepare(form=form))
         methods: dict[str, Callable[[int, int], torch.Tensor]] = {
             "baseline": lambda round_, index: baseline(sample.name(index), (round_, index)),
             "originals": ours(sample),
-            "prepared": ours(open_dataset(prepared["mp4"])),
-            "prepared as JPEG": ours(open_dataset(prepared["jpeg"])),
+            "prepared": ours(Videos(str(prepared["mp4"])).open()),
+            "prepared as JPEG": ours(Videos(str(prepared["jpeg"])).open()),
         }
         seconds: dict[str, list[float]] = {name: [] for name in methods}
         for round_ in range(rounds + 1):
@@ -133,23 +134,6 @@ def measure(folder: Path, *, videos: int, rounds: int) -> None:
         middle = statistics.median(values)
         limit = f"  (at least {LIMITS[name]}×)" if name in LIMITS else ""
         print(f"{name:18} {1 / middle:8.1f} clips/s  {base / middle:6.2f}×{limit}")
-
-
-class _Sample:
-    """Some videos of a set."""
-
-    def __init__(self, videos: VideoSet, chosen: list[int]) -> None:
-        self.videos, self.chosen = videos, chosen
-        self.root = getattr(videos, "root", None)
-
-    def __len__(self) -> int:
-        return len(self.chosen)
-
-    def video(self, i: int) -> Video:
-        return self.videos.video(self.chosen[i])
-
-    def name(self, i: int) -> str:
-        return self.videos.name(self.chosen[i])
 
 
 def main() -> None:

@@ -23,6 +23,8 @@ from pathlib import Path
 import torch
 
 from stillmotion.config import Config
+from stillmotion.data.halves import Halves
+from stillmotion.encoders import load
 from stillmotion.evaluate.probe import probe
 from stillmotion.methods.method import Method, ModelConfig
 from stillmotion.nn.split import SplitConfig
@@ -82,7 +84,7 @@ def accuracy(variant: str) -> dict[str, float]:
     """Probe accuracies of the demo trained with this solver, seed 0."""
     with tempfile.TemporaryDirectory() as folder:
         run = pretrain(configured(recipe("demo-bod-simclr"), variant), Path(folder) / "run")
-        found = probe(run, "synthetic", kinds=("both",))["accuracy"]["trained"]["both"]
+        found = probe(load(run), Halves("synthetic"), kinds=("both",))["accuracy"]["trained"]["both"]
     return {factor: cell["top1"] for factor, cell in found.items()}
 
 

@@ -46,7 +46,6 @@ VERBS: Registry[str | Callable[..., Any]] = Registry(
         "data check": "videos:data_check",
     },
 )
-_TRAINING = "train"  # the file of verbs that have recipes
 
 
 def main() -> None:
@@ -97,20 +96,12 @@ def _run(args: list[str]) -> None:
     from stillmotion.cli.shell import call
 
     found = VERBS[verb]
-    if isinstance(found, str) and found.startswith(f"{_TRAINING}:"):
-        from stillmotion.cli.train import started
-
-        started(_function(found), rest, verb)
-    else:
-        call(_function(found), rest, verb)
-
-
-def _function(found: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(found, str):
-        return found
-    module, _, name = found.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(f"stillmotion.cli.{module}"), name)
-    return function
+        call(found, rest, verb)
+        return
+    place, _, name = found.partition(":")
+    module: Any = importlib.import_module(f"stillmotion.cli.{place}")
+    getattr(module, "started", call)(getattr(module, name), rest, verb)  # a file of verbs may call them its own way
 
 
 def _overview(verbs: list[str]) -> str:

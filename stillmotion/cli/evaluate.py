@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from stillmotion.cli.shell import Encoder, Encoders, Frames, bar
+from stillmotion.cli.shell import Encoder, Encoders, Frames, Out
 from stillmotion.data.halves import Halves
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Carrying, Clustering, Comparing, Geometry, Probing, Retrieval, Sequences
 from stillmotion.options import Device
+from stillmotion.train.log import bar
 
 if TYPE_CHECKING:
     from stillmotion import encoders
@@ -113,7 +114,6 @@ def order(
       stillmotion order --encoder runs/mine --data ~/videos            a clip or its reverse? no labels needed
       stillmotion order --encoder runs/a runs/b --data ~/videos --untrained --out runs/order
       stillmotion order --encoder runs/mine --data ~/ssv2/videos --pairs chiral_pairs.json
-      stillmotion order --encoder runs/mine models/dinov2 --data ~/set --fold all
       stillmotion order --recipe debug --out runs/order-debug          drawn videos, about a minute
 
     A linear classifier is asked by frames one after the other, and by whole, static and dynamic embeddings. One that
@@ -170,11 +170,7 @@ def propagate(
 
 
 def geometry(
-    encoder: Encoders,
-    measured: Geometry,
-    videos: Videos = _SOME,
-    out: str | None = None,
-    device: Device = "auto",
+    encoder: Encoders, measured: Geometry, videos: Videos = _SOME, out: str | None = None, device: Device = "auto"
 ) -> None:
     """Measure distances within and between videos, before and after transfer, and how often patches find back.
 
@@ -198,7 +194,7 @@ def geometry(
 
 def controlled_evaluate(
     encoder: Encoders,
-    out: str,
+    out: Out,
     videos: Halves,
     comparing: Comparing,
     reading: Reading,
@@ -218,7 +214,6 @@ def controlled_evaluate(
     version of a set. OUT gets results.json, report.html and the features, so that the same command again is quick.
 
     Args:
-        out: the folder to write to.
         videos: as they are; layout, fold and annotations are those of every version.
         static: their static version.
         dynamic: their dynamic version.

@@ -7,7 +7,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -20,6 +20,7 @@ Configured = Annotated[Config, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommand
 _TEXT = "a run folder, a recipe's name (untrained), a model's folder or checkpoint; @frames=…,size=… behind it."
 Encoder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENCODER", help=_TEXT)]
 Encoders = Annotated[tuple[str, ...], tyro.conf.arg(name="encoder", metavar="ENCODER …", help=f"One or more: {_TEXT}")]
+Out = Annotated[str, tyro.conf.arg(help="the folder to write to.")]
 Frames = Annotated[int | None, tyro.conf.arg(help="of a clip, in place of the encoder's; the papers take 16.")]
 
 # Options by the names they had before, in every verb and in some.
@@ -40,12 +41,7 @@ _OLD_OF = {
     "controlled make": {"--from": "--data", "--kind": "--version"},
     "controlled evaluate": {"--features": "--by"},
 }
-_ONCE_POSITIONAL = {"retrieve": "--encoder", "clusters": "--encoder", "order": "--encoder", "geometry": "--encoder"} | {
-    "prepare": "--data",
-    "finetune": "--encoder",
-    "detect": "--encoder",
-    "segment": "--encoder",
-}
+_ONCE_PLAIN = {**dict.fromkeys(("retrieve", "clusters", "order", "geometry"), "--encoder"), "prepare": "--data"}
 _ONCE_NAMED = {"propagate": "--encoder"}
 
 
@@ -82,6 +78,8 @@ def _one_line(box: str) -> str:
     if unknown := re.match(r"Unrecognized options: (--?[\w.-]+)", words):
         meant = re.search(r"Perhaps you meant: (--[\w.-]+)", words)
         return f"there is no option {unknown[1]}" + (f"; did you mean {meant[1]}?" if meant else "")
+    if missing := re.match(r"Missing (?:from .*?: (--[\w.-]+)|value for argument '(\w+)')", words):
+        return f"{missing[1] or missing[2].upper()} is missing"
     return words
 
 
@@ -91,11 +89,11 @@ def _present_day(args: list[str], verb: str) -> list[str]:
     found = []
     for arg in args:
         name, sign, value = arg.partition("=")
-        if name in renamed and not (verb.startswith("study") and name == "--split"):
+        if name in renamed:
             _hint(f"{name} is called {renamed[name]} now")
             arg = renamed[name] + sign + value
         found.append(arg)
-    option = _ONCE_POSITIONAL.get(verb)
+    option = _ONCE_PLAIN.get(verb)
     if option and found and not found[0].startswith("-"):
         _hint(f"say {option} before {found[0]}: the plain word is an old spelling")
         found = [option, *found]
@@ -108,28 +106,8 @@ def _present_day(args: list[str], verb: str) -> list[str]:
 
 
 def _hint(words: str) -> None:
-    if os.environ.get("RANK", "0") == "0":
+    if first_rank():
         print(f"stillmotion: {words}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, with rate and time left; silent elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn(description), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = console.is_terminal
-    # What is printed meanwhile goes above the bar on a terminal, and else to where stdout leads.
-    own = sys.stdout.isatty()
-    with Progress(*columns, console=console, disable=not shown, transient=True, redirect_stdout=own) as progress:
-        task = progress.add_task(description)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def first_rank() -> bool:
@@ -137,21 +115,11 @@ def first_rank() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def value_of(args: list[str], option: str) -> str | None:
-    """What follows an option, before anything is parsed."""
+def taken(args: list[str], option: str) -> tuple[str | None, list[str]]:
+    """What follows an option, before anything is parsed, and the arguments without both."""
     for i, arg in enumerate(args):
         if arg == option and i + 1 < len(args):
-            return args[i + 1]
-        if arg.startswith(option + "="):
-            return arg.partition("=")[2]
-    return None
-
-
-def without(args: list[str], option: str) -> list[str]:
-    """The arguments without an option and what follows it."""
-    for i, arg in enumerate(args):
-        if arg == option:
-            return args[:i] + args[i + 2 :]
-        if arg.startswith(option + "="):
-            return args[:i] + args[i + 1 :]
-    return args
+            return args[i + 1], args[:i] + args[i + 2 :]
+        if arg.startswith(f"{option}="):
+            return arg.partition("=")[2], args[:i] + args[i + 1 :]
+    return None, args

@@ -2,9 +2,11 @@
 
 import tyro
 
-from stillmotion.cli.shell import Encoder, Frames, bar, cores
+from stillmotion.cli.shell import Encoder, Frames
+from stillmotion.data.reading import cores
 from stillmotion.explain.options import Target
 from stillmotion.options import Device
+from stillmotion.train.log import bar
 
 
 def demo(out: str = "runs/demo", seeds: int = 3, processes: int = cores()) -> None:

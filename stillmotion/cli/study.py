@@ -4,21 +4,22 @@ import shlex
 import sys
 from pathlib import Path
 
-from stillmotion.cli.shell import bar, cores
+from stillmotion.cli.shell import Out
+from stillmotion.data.reading import cores
 from stillmotion.errors import StillmotionError
 from stillmotion.study.ablations import Comparison
 from stillmotion.study.confounded import Study
 from stillmotion.study.spectrum import Spectrum
 from stillmotion.study.sweep import Sweeping
 from stillmotion.study.transfer import TransferStudy
+from stillmotion.train.log import bar
 
 
-def confounding(out: str, study: Study, seeds: int = 3, processes: int = cores()) -> None:
+def confounding(out: Out, study: Study, seeds: int = 3, processes: int = cores()) -> None:
     """Measure what contrastive learning misses where two semantics tell the same, and what a loss for each mends.
 
     examples:
       stillmotion study confounding --out runs/confounding
-      stillmotion study confounding --seeds 5 --processes 4 --out runs/confounding
       stillmotion study confounding --views windows --strength 1 --out runs/windows
 
     Trains a two-stream network on synthetic videos in three settings, with one similarity of the summed streams and
@@ -26,7 +27,6 @@ def confounding(out: str, study: Study, seeds: int = 3, processes: int = cores()
     The same command again goes on where it stopped.
 
     Args:
-        out: the folder to write to.
         seeds: runs of each setting and loss.
         processes: runs at a time, a core each.
     """
@@ -37,7 +37,7 @@ def confounding(out: str, study: Study, seeds: int = 3, processes: int = cores()
     print("\n".join([*result_lines(results), f"written: {out}/report.html"]))
 
 
-def spectrum(out: str, study: Spectrum) -> None:
+def spectrum(out: Out, study: Spectrum) -> None:
     """Check the transfer paper's theorems: train projections on known covariances and draw their eigenvalues.
 
     examples:
@@ -45,9 +45,6 @@ def spectrum(out: str, study: Spectrum) -> None:
       stillmotion study spectrum --directions 32 --strengths 0.25 0.5 1 2 --out runs/spectrum
 
     Writes report.html, spectrum.png and results.json.
-
-    Args:
-        out: the folder to write to.
     """
     from stillmotion.study.spectrum import result_lines, spectrum
 
@@ -56,18 +53,16 @@ def spectrum(out: str, study: Spectrum) -> None:
     print("\n".join([*result_lines(results), f"written: {out}/report.html"]))
 
 
-def transfer(out: str, study: TransferStudy, seeds: int = 3) -> None:
+def transfer(out: Out, study: TransferStudy, seeds: int = 3) -> None:
     """Compare ways of transfer on a tiny image transformer and sequences whose masks are known.
 
     examples:
       stillmotion study transfer --out runs/transfer-study
-      stillmotion study transfer --seeds 5 --epochs 40 --out runs/transfer-study
 
     For each seed a small image transformer learns synthetic frames and is transferred with and without positional
     augmentation, with KL and with MSE. Writes results.json; the same command again goes on where it stopped.
 
     Args:
-        out: the folder to write to.
         seeds: of transformers and transfers.
     """
     from stillmotion.study.transfer import result_lines, transfer_study
@@ -77,7 +72,7 @@ def transfer(out: str, study: TransferStudy, seeds: int = 3) -> None:
     print("\n".join(result_lines(results)))
 
 
-def sweep(comparison: Comparison, sweeping: Sweeping, out: str = "", list: bool = False) -> None:
+def sweep(comparison: Comparison, sweeping: Sweeping, out: Out = "", list: bool = False) -> None:
     """Train and probe a recipe at several points of its configuration, with several seeds, and compare them.
 
     examples:
@@ -85,7 +80,6 @@ def sweep(comparison: Comparison, sweeping: Sweeping, out: str = "", list: bool 
       stillmotion study sweep --recipe demo-bod-moco --over optim.lr --values 2e-3 8e-3 --seeds 5 --out runs/sweeps
       stillmotion study sweep --points "plain: method.split.how=none solver.how=plain" "bi-level:" --out runs/sweeps
       stillmotion study sweep --recipe laptop --data ~/videos --over method.split.how --values slow eig --out runs/mine
-      stillmotion study sweep --ready solvers --out runs/sweeps
       stillmotion study sweep --ready all --processes 2 --out runs/sweeps
       stillmotion study sweep --list
 
@@ -93,7 +87,6 @@ def sweep(comparison: Comparison, sweeping: Sweeping, out: str = "", list: bool 
     again goes on where it stopped. OUT/<sweep> gets report.html, results.json and results.csv.
 
     Args:
-        out: the folder to write to.
         list: name the ready-made sweeps.
     """
     from stillmotion.study.ablations import READY, compare

@@ -9,27 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from stillmotion.cli.shell import Configured, bar, call, first_rank, value_of, without
-from stillmotion.config import (
-    CONFIGS,
-    Config,
-    DetectConfig,
-    FinetuneConfig,
-    RunConfig,
-    SegmentConfig,
-    TransferConfig,
-    read_config,
-)
+from stillmotion.cli.shell import Configured, Out, call, first_rank, taken
+from stillmotion.config import CONFIGS, Config, read_config
+from stillmotion.config.detect import DetectConfig
+from stillmotion.config.finetune import FinetuneConfig
+from stillmotion.config.segment import SegmentConfig
+from stillmotion.config.transfer import TransferConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.recipes import RECIPES
+from stillmotion.train.log import bar
 
-_USUAL = {
-    "pretrain": "laptop",
-    "transfer": "laptop-transfer",
-    "finetune": "laptop",
-    "detect": "slowfast",
-    "segment": "breakfast",
-}
 _BEGINNING = """
 The same command again resumes a run that was stopped or killed. A recipe sets every option; what follows it changes
 single ones. --config RUN/config.json begins with the settings of an earlier run; --list names all recipes."""
@@ -40,21 +29,17 @@ def started(function: Callable[..., Any], args: list[str], verb: str) -> None:
     if "--list" in args:
         print("\n".join(RECIPES[verb].lines()))
         return
-    call(function, without(args, "--config"), verb, told=_BEGINNING, config=_beginning(args, verb))
-
-
-def _beginning(args: list[str], verb: str) -> RunConfig:
-    file, name = value_of(args, "--config"), value_of(args, "--recipe")
-    if file is not None:
-        if name is not None:
-            raise StillmotionError("--config and --recipe are two beginnings; give one of them")
-        return read_config(file, CONFIGS[verb])
-    head = value_of(args, "--head")
+    file, rest = taken(args, "--config")
+    name, head = taken(args, "--recipe")[0], taken(args, "--head")[0]
+    if file is not None and name is not None:
+        raise StillmotionError("--config and --recipe are two beginnings; give one of them")
     fact = "-fact" if verb == "segment" and head == "fact" else ""
-    return RECIPES[verb].named((name or _USUAL[verb]) + fact)
+    recipes = RECIPES[verb]
+    config = read_config(file, CONFIGS[verb]) if file else recipes.named((name or recipes.names()[0]) + fact)
+    call(function, rest, verb, told=_BEGINNING, config=config)
 
 
-def pretrain(out: str, config: Configured[Config]) -> None:
+def pretrain(out: Out, config: Configured[Config]) -> None:
     """Learn a representation from videos without labels.
 
     examples:
@@ -63,10 +48,6 @@ def pretrain(out: str, config: Configured[Config]) -> None:
       stillmotion pretrain --recipe k400-bod-byol-rho4 --data /data/kinetics400 --out runs/k400
       stillmotion pretrain --config runs/mine/config.json --optim.epochs 60 --out runs/longer
       torchrun --nproc-per-node 8 -m stillmotion pretrain --recipe k400-bod-simclr --data /data/k400 --out runs/k400
-      stillmotion pretrain --list
-
-    Args:
-        out: the run folder.
     """
     from stillmotion.tasks.pretrain import pretrain
 
@@ -84,14 +65,11 @@ def transfer(
       stillmotion transfer --encoder models/dinov2 --data ~/videos --out runs/mine
       stillmotion transfer --recipe debug-dinov2 --out runs/try
       stillmotion transfer --recipe dino-b16 --encoder models/dino-vitb16 --data /data/kinetics400 --out runs/dino
-      stillmotion transfer --recipe mocov3-b16 --encoder vit-b-300ep.pth.tar --data /data/kinetics400 --out runs/moco
       stillmotion transfer --encoder models/dinov2 --data ~/videos --method.positions.crop none --out runs/without
-      torchrun --nproc-per-node 2 -m stillmotion transfer --recipe debug-mae --out runs/two
 
     The run folder is an encoder: give it to propagate, retrieve, probe, embed or geometry.
 
     Args:
-        out: the run folder.
         encoder: a folder that transformers wrote, an original checkpoint, or "random" for untrained weights.
         cache: a folder for tokens, in place of the run's own; runs on the same pairs share them.
     """
@@ -106,7 +84,7 @@ def transfer(
         print(f"trained: {folder}. Next: stillmotion report {folder}, geometry --encoder {folder}, propagate {folder}")
 
 
-def finetune(out: str, config: Configured[FinetuneConfig], folds: tuple[int, ...] = ()) -> None:
+def finetune(out: Out, config: Configured[FinetuneConfig], folds: tuple[int, ...] = ()) -> None:
     """Train an encoder end to end on labels, with a new head: top-1, top-5, classes and confusion on the test split.
 
     examples:
@@ -120,7 +98,6 @@ def finetune(out: str, config: Configured[FinetuneConfig], folds: tuple[int, ...
     The run folder is an encoder: give it to probe, retrieve, explain or embed.
 
     Args:
-        out: the run folder.
         folds: of a set with several splits: one run each, and their mean.
     """
     from stillmotion.evaluate.classify import fold_lines, result_lines
@@ -137,20 +114,17 @@ def finetune(out: str, config: Configured[FinetuneConfig], folds: tuple[int, ...
         print(f"Next: stillmotion probe {example} --data …, or retrieve, explain, embed")
 
 
-def detect(out: str, config: Configured[DetectConfig], draw: int = 0) -> None:
+def detect(out: Out, config: Configured[DetectConfig], draw: int = 0) -> None:
     """Say who does what, where and when: train an encoder with a head on boxes, frame mAP as on AVA.
 
     examples:
       stillmotion detect --encoder runs/mine --data /data/ava --out runs/ava
-      stillmotion detect --encoder runs/mine --untrained --data /data/ava --out runs/fresh      the baseline
       stillmotion detect --recipe vididi --encoder runs/mine --data /data/ava --draw 4 --out runs/ava
       stillmotion detect --recipe debug --head.frozen --out runs/frozen       a head on an untrained backbone
-      torchrun --nproc-per-node 2 -m stillmotion detect --recipe debug --out runs/two
 
     docs/detect.md says how AVA is laid out. The run folder is an encoder.
 
     Args:
-        out: the run folder.
         draw: write so many test videos with their boxes on them.
     """
     from stillmotion.report.detect import detect_report, draw_detections, result_lines
@@ -166,10 +140,7 @@ def detect(out: str, config: Configured[DetectConfig], draw: int = 0) -> None:
 
 
 def segment(
-    out: str,
-    config: Configured[SegmentConfig],
-    head: Literal["mstcn", "fact"] = "mstcn",
-    cache: str | None = None,
+    out: Out, config: Configured[SegmentConfig], head: Literal["mstcn", "fact"] = "mstcn", cache: str | None = None
 ) -> None:
     """Tell the action of every frame of untrimmed videos, by a head on any encoder's frozen features.
 
@@ -179,12 +150,10 @@ def segment(
       stillmotion segment --encoder runs/mine --data ~/breakfast --fold 1 --head fact --out runs/actions
       stillmotion segment --encoder models/dinov2 --data ~/breakfast --data.hop 4 --cache ~/frames --out runs/dino
       stillmotion segment --encoder features --data ~/breakfast --out runs/i3d    features that lie with the data
-      stillmotion segment --encoder runs/mine --untrained --data ~/breakfast --out runs/fresh
 
     Features that were finished are kept when a run is stopped, and so is the head.
 
     Args:
-        out: the run folder.
         head: mstcn is the light one; fact has frames and action tokens inform each other.
         cache: a folder for features, in place of the run's own; runs on the same encoder and videos share them.
     """

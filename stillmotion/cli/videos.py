@@ -2,13 +2,14 @@
 
 import tyro
 
-from stillmotion.cli.shell import Encoder, Frames, bar, cores
+from stillmotion.cli.shell import Encoder, Frames
 from stillmotion.data.controlled import Controlled
 from stillmotion.data.prepare import Prepare
-from stillmotion.data.reading import Reading
+from stillmotion.data.reading import Reading, cores
 from stillmotion.data.videos import Located, Videos
 from stillmotion.evaluate.options import Searching
 from stillmotion.options import Device
+from stillmotion.train.log import bar
 
 
 def embed(
@@ -101,8 +102,6 @@ def controlled_make(
     examples:
       stillmotion controlled make --data ~/ucf101 --version static --out ~/ucf101-static
       stillmotion controlled make --data ~/ucf101 --version dynamic --out ~/ucf101-dynamic
-      stillmotion controlled make --data ~/ucf101 --version dynamic --warp first-frame --out ~/ucf101-afd
-      stillmotion controlled make --data ~/ucf101 --version dynamic --flow raft-large --flow-weights raft.pth --out d
 
     The copy has its original's classes, splits and frame numbers. Nothing is lost in storage, and moved noise takes
     about half the room of raw pixels: --short-side pays. The same command again goes on where it stopped.
@@ -137,8 +136,7 @@ def data_check(
       stillmotion data check kinetics ~/k400/videos --annotations ~/k400/train.csv --workers 16
       stillmotion data check ssv2 ~/ssv2 --list missing.txt
 
-    What is missing or unreadable is named, a class of which nothing is there by its name alone. The exit code is 0
-    where nothing is, and 1 otherwise. docs/datasets.md has a row for each set.
+    The exit code is 0 where nothing is missing or unreadable, and 1 otherwise. docs/datasets.md tells of each set.
 
     Args:
         set: which data set it should be.

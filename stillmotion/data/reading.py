@@ -11,6 +11,11 @@ from stillmotion.options import Workers
 _FEW = 64  # videos that are read before decoding processes would have started
 
 
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True)
 class Reading:
     """How videos are read; what is computed does not depend on it.
@@ -31,5 +36,4 @@ class Reading:
         """How many processes read these videos."""
         if self.workers >= 0:
             return self.workers
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return 0 if len(videos) <= _FEW or drawings(videos) else cores
+        return 0 if len(videos) <= _FEW or drawings(videos) else cores()

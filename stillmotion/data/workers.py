@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import cv2
-import torch
 
 
 def process_context() -> Any:
@@ -19,6 +18,8 @@ def process_context() -> Any:
 
 def start_worker(worker: int = 0) -> None:
     """What a worker does first: it leaves Ctrl-C to the parent, which ends it, and keeps to one core."""
+    import torch  # seconds, which whoever starts no workers need not wait for
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
     torch.set_num_threads(1)

@@ -10,7 +10,7 @@ from stillmotion.config import read_config
 from stillmotion.config.finetune import FinetuneConfig
 from stillmotion.explain.confusion import confusion_plot
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
-from stillmotion.report.page import curve_blocks, write_page
+from stillmotion.report.page import broken_blocks, curve_blocks, write_page
 from stillmotion.tasks.start import read_results
 
 _CONFUSION = "Rows are the videos' classes, columns what they were taken for; the darker, the larger the row's share."
@@ -68,9 +68,7 @@ def _accuracy(results: Mapping[str, Any]) -> list[Block]:
     blocks: list[Block] = [Table(["", "top-1", "top-5", "mean over classes"], rows, caption)]
     if results["untrained_class"]:
         blocks.append(Text(f"{results['untrained_class']} test videos are of classes that no training video has."))
-    if results["broken"]:
-        blocks.append(Text(f"{len(results['broken'])} videos could not be read: {', '.join(results['broken'])}."))
-    return blocks
+    return blocks + broken_blocks(results)
 
 
 def _accuracies(results: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """A page that holds everything it shows, and the page of a pre-training run."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,12 @@ def curve_blocks(runs: dict[str, Path]) -> list[Block]:
     return [figures(drawn, caption="Every part of the loss over the steps: as logged (thin) and smoothed.")]
 
 
+def broken_blocks(results: Mapping[str, Any]) -> list[Block]:
+    """Which videos could not be read, if any."""
+    names = results["broken"]
+    return [Text(f"{len(names)} videos could not be read: {', '.join(names)}.")] if names else []
+
+
 def probe_table(results: dict[str, Any]) -> Table:
     """The numbers of `probe.json`."""
     targets = list(results["chance"])
@@ -136,10 +142,7 @@ def _probe_blocks(folder: Path) -> list[Block]:
     if len(accuracy) > 1:
         bars["untrained"] = [_top1(next(iter(accuracy["untrained"].values())))]
     chart = accuracy_bars(bars, factors=list(results["chance"]), chance=results["chance"])
-    blocks: list[Block] = [figures({"probe accuracies": chart}, caption=_BARS), probe_table(results)]
-    if results["broken"]:
-        blocks.append(Text(f"{len(results['broken'])} videos could not be read: {', '.join(results['broken'])}."))
-    return blocks
+    return [figures({"probe accuracies": chart}, caption=_BARS), probe_table(results), *broken_blocks(results)]
 
 
 def _top1(cells: dict[str, dict[str, float]]) -> dict[str, float]:

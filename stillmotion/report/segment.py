@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from stillmotion.explain.timeline import timelines
-from stillmotion.report.blocks import Block, Section, Table, Text, figures
-from stillmotion.report.page import curve_blocks, write_page
+from stillmotion.report.blocks import Section, Table, figures
+from stillmotion.report.page import broken_blocks, curve_blocks, write_page
 from stillmotion.tasks.segment import Answers, read_answers
 
 SCORES = {"edit": "Edit", "accuracy": "accuracy", "f1@10": "F1@10", "f1@25": "F1@25", "f1@50": "F1@50"}
@@ -19,7 +19,7 @@ def segment_report(folder: str | Path, answers: Answers | None = None) -> Path:
     drawn = timelines(answers.predicted, answers.truth, answers.actions)
     drawn.savefig(Path(folder) / "timelines.png", dpi=150)
     sections = [
-        Section("Scores", [_scores(results), *_broken(results)]),
+        Section("Scores", [_scores(results), *broken_blocks(results)]),
         Section("Prediction and truth", [figures({"timelines of test videos": drawn}, caption=_CAPTION)]),
         Section("Actions", [_recall(results)]),
         Section("Losses", curve_blocks({results["head"]: Path(folder)})),
@@ -52,8 +52,3 @@ def _scores(results: dict[str, Any]) -> Table:
 def _recall(results: dict[str, Any]) -> Table:
     rows = [[name, f"{share:.1f}"] for name, share in results["recall"].items()]
     return Table(["action", "frames told, %"], rows, "Of the frames of each action, how many were told as such.")
-
-
-def _broken(results: dict[str, Any]) -> list[Block]:
-    names = results["broken"]
-    return [Text(f"{len(names)} videos could not be read: {', '.join(names)}.")] if names else []

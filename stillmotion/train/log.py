@@ -1,13 +1,29 @@
-"""What a run tells while it runs: `metrics.jsonl`, TensorBoard, and a progress bar or plain lines."""
+"""What a run tells while it runs: `metrics.jsonl`, TensorBoard, and progress bars or plain lines."""
 
+import contextlib
 import json
+import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@contextlib.contextmanager
+def bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, with rate and time left; silent elsewhere."""
+    console = Console(stderr=True)
+    columns = (TextColumn(description), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = console.is_terminal
+    # What is printed meanwhile goes above the bar on a terminal, and else to where stdout leads.
+    own = sys.stdout.isatty()
+    with Progress(*columns, console=console, disable=not shown, transient=True, redirect_stdout=own) as progress:
+        task = progress.add_task(description)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 class RunLog:

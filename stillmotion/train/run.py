@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from stillmotion import distributed
 from stillmotion.config.base import RunConfig, TrainConfig
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.data.reading import cores
 from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
 from stillmotion.train import checkpoint
@@ -209,5 +209,4 @@ def shared_loader(
 
 def decoders(workers: int) -> int:
     """How many decoding processes this process starts; -1 is its share of one per core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return workers if workers >= 0 else max(1, cores // distributed.world())
+    return workers if workers >= 0 else max(1, cores() // distributed.world())

@@ -35,11 +35,11 @@ def test_clips_of_any_folder_are_told_from_their_reverses(tmp_path: Path) -> Non
     ("line", "words"),
     [
         ("order", "no encoder given"),
-        ("order NOWHERE --data HERE", "neither a run folder nor a recipe"),
-        ("order debug-simclr --data HERE/nowhere", "no such file or folder"),
-        ("order debug-simclr --pairs HERE/none.json", "none.json: not a JSON file"),
-        ("order debug-simclr --frames 1 --videos 10", "1 frames have no order"),
-        ("order --recipe debug", "give --out FOLDER and no runs"),
+        ("order --encoder NOWHERE --data HERE", "neither a folder nor a recipe"),
+        ("order --encoder debug-simclr --data HERE/nowhere", "no such file or folder"),
+        ("order --encoder debug-simclr --pairs HERE/none.json", "none.json: not a JSON file"),
+        ("order --encoder debug-simclr --frames 1 --videos 10", "1 frames have no order"),
+        ("order --recipe debug", "give --out FOLDER and no --encoder"),
     ],
 )
 def test_a_mistake_is_one_line(line: str, words: str, tmp_path: Path) -> None:
@@ -49,4 +49,4 @@ def test_a_mistake_is_one_line(line: str, words: str, tmp_path: Path) -> None:
 def test_help_teaches_by_example() -> None:
     command = Command("order", "--help")
     assert command.succeed() == ""
-    assert "examples:\n  stillmotion order runs/mine --data ~/videos" in command.answer
+    assert "examples:\n  stillmotion order --encoder runs/mine --data ~/videos" in command.answer

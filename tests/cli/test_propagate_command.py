@@ -13,7 +13,7 @@ from stillmotion.data.video import open_video
 def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
     root, out = write_davis(tmp_path / "davis"), tmp_path / "out"
     command = Command(
-        *("propagate", "--encoder", "debug-simclr", "--data", str(root), "--resolution", "48p"),
+        *("propagate", "debug-simclr", "--data", str(root), "--resolution", "48p"),
         *("--out", str(out), "--layer", "2", "--preset", "dino", "--size", "32x48"),
     )
     assert command.succeed() == ""
@@ -33,7 +33,7 @@ def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--encoder nowhere", "neither a run folder nor a recipe"),
+        ("--encoder nowhere", "neither a folder nor a recipe"),
         ("--data nowhere", "no such folder"),
         ("--resolution 480p", "name the resolution as the folder under JPEGImages"),
         ("--size 480", "size is '480'; write height and width, such as 480x880"),

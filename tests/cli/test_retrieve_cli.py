@@ -30,7 +30,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: Path, tmp_path: Path) -> None:
-    retrieve = Command("retrieve", str(run), "debug-bod-simclr", "--data", str(videos), "--clips", "2")
+    retrieve = Command("retrieve", "--encoder", str(run), "debug-bod-simclr", "--data", str(videos), "--clips", "2")
     assert retrieve.succeed() == ""
     assert re.search(r"R@1 +R@5 +R@10 +mAP", retrieve.answer)
     for kind in ("whole", "static", "dynamic", "both"):
@@ -41,7 +41,9 @@ def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos:
     }
 
     # The same videos and clips: nothing is embedded again.
-    clusters = Command("clusters", str(run), "--data", str(videos), "--clips", "2", "--by", "whole", "dynamic")
+    clusters = Command(
+        "clusters", "--encoder", str(run), "--data", str(videos), "--clips", "2", "--by", "whole", "dynamic"
+    )
     assert clusters.succeed() == ""
     assert clusters.answer.endswith(f"written: {run / 'clusters' / 'report.html'}\n")
     assert len(list((run / "features").iterdir())) == 1
@@ -59,13 +61,13 @@ def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos:
 
 
 MISTAKES = {
-    "no encoder": ("retrieve --data VIDEOS", "run"),
-    "missing run": ("retrieve NOWHERE --data VIDEOS", "neither a run folder nor a recipe"),
-    "missing videos": ("retrieve RUN --data NOWHERE", "no such file or folder"),
-    "empty folder": ("retrieve RUN --data EMPTY", "no video found"),
-    "no folds": ("retrieve RUN --data VIDEOS --fold all", "no several folds"),
-    "no such protocol": ("retrieve RUN --data VIDEOS --protocol loo", "'loo'"),
-    "nowhere to write": ("clusters laptop --data VIDEOS", "give --out"),
+    "no encoder": ("retrieve --data VIDEOS", "--encoder"),
+    "missing run": ("retrieve --encoder NOWHERE --data VIDEOS", "neither a folder nor a recipe"),
+    "missing videos": ("retrieve --encoder RUN --data NOWHERE", "no such file or folder"),
+    "empty folder": ("retrieve --encoder RUN --data EMPTY", "no video found"),
+    "no folds": ("retrieve --encoder RUN --data VIDEOS --fold all", "no several folds"),
+    "no such protocol": ("retrieve --encoder RUN --data VIDEOS --protocol loo", "'loo'"),
+    "nowhere to write": ("clusters --encoder laptop --data VIDEOS", "give --out"),
     "missing query": ("search RUN NOWHERE.mp4 --data VIDEOS", "NOWHERE.mp4: no such file"),
     "broken query": ("search RUN VIDEOS/dark/broken.mp4 --data VIDEOS", "broken.mp4: "),
     "nothing to find": ("search RUN VIDEOS/dark/0.mp4 --data VIDEOS --top 0", "top is 0"),
@@ -86,5 +88,5 @@ def test_a_mistake_is_one_line(mistake: str, run: Path, videos: Path, tmp_path: 
 def test_help_teaches_by_example(verb: str) -> None:
     command = Command(verb, "--help")
     assert command.succeed() == ""
-    assert f"examples:\n  stillmotion {verb} runs/mine" in command.answer
+    assert f"examples:\n  stillmotion {verb} {'' if verb == 'search' else '--encoder '}runs/mine" in command.answer
     assert "(required)" in command.answer

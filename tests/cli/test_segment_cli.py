@@ -38,9 +38,9 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
         ([], "no encoder given; add --encoder"),
         (["--encoder", "debug-simclr"], "no videos given; add --data"),
         (["--encoder", "debug-simclr", "--data", "nowhere"], "nowhere: no such folder"),
-        (["--encoder", "nowhere", "--data", "synthetic"], "nowhere is neither a run folder nor a recipe"),
+        (["--encoder", "nowhere", "--data", "synthetic"], "nowhere is neither a folder nor a recipe"),
         (["--recipe", "debgu"], "did you mean debug"),
-        (["--recipe", "debug", "--head", "lstm"], "no head 'lstm'"),
+        (["--recipe", "debug", "--head", "lstm"], "invalid choice"),
     ],
 )
 def test_mistakes_end_in_one_line(words, complaint, tmp_path):

@@ -7,7 +7,7 @@ from moving_pictures import sliding
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from stillmotion.data import flow as flows
+from stillmotion.data import raft_flow as flows
 from stillmotion.data.flow import FLOWS, open_flow
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.nn.raft import raft_small

@@ -1,4 +1,5 @@
 import pytest
+from matplotlib.patches import Rectangle
 
 from stillmotion.explain.bars import accuracy_bars
 
@@ -11,7 +12,7 @@ def test_bars_are_means_over_seeds_and_chance_is_drawn_for_each_factor():
         "untrained": [{"color": 0.3, "light": 0.4}],
     }
     axes = accuracy_bars(methods, factors=["color", "light"], chance=CHANCE).axes[0]
-    heights = [bar.get_height() for bar in axes.patches]
+    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)]
     assert heights == pytest.approx([0.85, 0.55, 0.3, 0.4])
     dashed = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
     assert dashed == [0.25, 0.5]

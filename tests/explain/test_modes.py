@@ -57,7 +57,7 @@ def test_the_strongest_modes_are_drawn_in_the_same_colours_in_both_figures():
     assert axes.get_title(loc="left") == "1 of 4 eigenvalues within ξ of 1"
     dots = axes.collections[0]
     np.testing.assert_allclose(dots.get_offsets(), np.stack([values.real, values.imag], 1))
-    drawn = [tuple(colour) for colour in dots.get_facecolors()]
+    drawn = [tuple(colour) for colour in dots.get_facecolor()]
     assert drawn[1] == drawn[2]
     assert len(set(drawn)) == 3
     assert drawn == [to_rgba(lines[i].get_color()) for i in (0, 1, 1, 2)]
