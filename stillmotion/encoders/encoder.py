@@ -21,7 +21,7 @@ from stillmotion.encoders.features import extract
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.methods.method import Network
 from stillmotion.nn.backbones import Backbone
-from stillmotion.nn.dense import stage_map
+from stillmotion.nn.dense import check_layer, stage_map
 from stillmotion.nn.intake import Intake, Normalisation
 from stillmotion.nn.split import Embedding, SplitConfig
 from stillmotion.nn.weights import load_weights
@@ -74,6 +74,7 @@ class Encoder(nn.Module):
         origin: Origin | None = None,
     ) -> None:
         super().__init__()
+        check_layer(backbone, layer)
         self.backbone = backbone
         self.split = split if split is not None and split.how != "none" else SplitConfig()
         self.intake, self.layer, self.origin = intake or _PAPERS, layer, origin or Origin()

@@ -76,15 +76,20 @@ def frame_maps(maps: Maps) -> Maps:
     return of_frames
 
 
+def check_layer(backbone: Backbone, layer: int | None) -> None:
+    """Raises where a backbone has no such stage."""
+    stages = len(backbone.stages)
+    if layer is not None and not 1 <= layer <= stages:
+        raise StillmotionError(f"layer is {layer}; this network has {stages} stages: choose 1 to {stages}")
+
+
 def stage_map(backbone: Backbone, clips: Tensor, layer: int | None = None) -> Tensor:
     """A backbone's feature map of clips (b, 3, T, H, W), as (b, T', h, w, D).
 
     layer: the number of stages after which the map is taken, from 1; None is all.
     """
-    stages = len(backbone.stages)
-    if layer is not None and not 1 <= layer <= stages:
-        raise StillmotionError(f"layer is {layer}; this network has {stages} stages: choose 1 to {stages}")
-    if layer is None or layer == stages:
+    check_layer(backbone, layer)
+    if layer is None or layer == len(backbone.stages):
         return backbone.feature_map(clips).movedim(1, -1)
     kept: list[Tensor] = []
     part = backbone.get_submodule(backbone.stages[layer - 1][-1])

@@ -34,6 +34,7 @@ def transfer(config: TransferConfig, out: str | Path, *, cache: str | Path | Non
     cache: where tokens are kept, in place of the run's own folder; runs on the same pairs share them.
     Under `torchrun` every process calls this; the first one writes.
     """
+    config.data.check_given()
     if config.images.path:
         config = replace(config, images=replace(config.images, path=str(Path(config.images.path).resolve())))
     with computing(config.train) as device:

@@ -21,7 +21,7 @@ def test_clips_of_any_folder_are_told_from_their_reverses(tmp_path: Path) -> Non
         "--out",
         str(tmp_path / "out"),
     )
-    command = Command("order", "debug-simclr", "debug-bod-simclr", *given)
+    command = Command("order", "--encoder", "debug-simclr", "debug-bod-simclr", *given)
     assert command.succeed() == ""
     assert command.answer.startswith("clips against their reverses, 2 test videos (videos parted 70/30 by seed 0)\n")
     for name in ("debug-simclr", "debug-simclr, untrained", "debug-bod-simclr"):

@@ -33,7 +33,7 @@ def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--encoder nowhere", "neither a folder nor a recipe"),
+        ("ENCODER nowhere", "neither a folder nor a recipe"),
         ("--data nowhere", "no such folder"),
         ("--resolution 480p", "name the resolution as the folder under JPEGImages"),
         ("--size 480", "size is '480'; write height and width, such as 480x880"),
@@ -42,8 +42,8 @@ def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(options: str, words: str, tmp_path: Path) -> None:
-    given = {"--encoder": "debug-simclr", "--data": str(write_davis(tmp_path / "d")), "--resolution": "48p"}
+    given = {"ENCODER": "debug-simclr", "--data": str(write_davis(tmp_path / "d")), "--resolution": "48p"}
     given |= {"--out": str(tmp_path / "out")} | dict([options.split()])
-    command = Command("propagate", *(word for pair in given.items() for word in pair))
+    command = Command("propagate", given.pop("ENCODER"), *(word for pair in given.items() for word in pair))
     assert words in command.refuse()
     assert not (tmp_path / "out").exists()

@@ -45,7 +45,7 @@ MISTAKES = {
     "strength": ("study confounding --out NEW --strength 3", "confounding strength is 3.0"),
     "too many values": ("study confounding --out NEW --values 9 2 2 2", "color has 9 values; choose 2 to 4"),
     "place in a file": ("study confounding --out FILE/x", "cannot write to"),
-    "unknown study": ("study confusing", "there is no study 'confusing'; choose one of confounding, sweep"),
+    "unknown study": ("study confusing", "there is no study 'confusing'; did you mean confounding?"),
 }
 
 

@@ -14,8 +14,10 @@ def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
     run = str(tmp_path / "run")
     trained = Command("transfer", "--recipe", "debug-ijepa", "--out", run, *SMALL)
     assert "step 8/8" in trained.succeed()
-    assert f"stillmotion report {run}, geometry {run}" in trained.answer
-    measured = Command("geometry", run, "--videos", "4", "--resamples", "20", "--out", str(tmp_path / "g.json"))
+    assert f"stillmotion report {run}, geometry --encoder {run}" in trained.answer
+    measured = Command(
+        "geometry", "--encoder", run, "--videos", "4", "--resamples", "20", "--out", str(tmp_path / "g.json")
+    )
     measured.succeed()
     assert "change" in measured.answer
     assert json.loads((tmp_path / "g.json").read_text())["videos"] == 4
@@ -48,7 +50,7 @@ def test_the_spectrum_is_drawn(tmp_path):
         (["transfer", "--out", "x", "--encoder", "nowhere"], "no videos given; add --data"),
         (["transfer", "--recipe", "debug-dinov9", "--out", "x"], "did you mean"),
         (["transfer", "--recipe", "debug-dino", "--out", "x", "--images.layer", "7"], "blocks 1 to 2"),
-        (["geometry", "nowhere"], "nowhere"),
+        (["geometry", "--encoder", "nowhere"], "nowhere"),
     ],
 )
 def test_mistakes_end_in_one_line(words, complaint, tmp_path):

@@ -6,6 +6,7 @@ from self_contained import assert_self_contained
 
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.clusters import Clusters, silhouettes
+from stillmotion.evaluate.options import Clustering
 from stillmotion.report.clusters import cluster_lines, cluster_report, silhouette_table
 
 
@@ -21,7 +22,7 @@ FOUND = [drawn(name, kind, apart=a) for name, a in (("base", 0.1), ("better", 9.
 
 
 def test_the_page_holds_scores_and_maps_of_every_encoder(tmp_path):
-    page = cluster_report(FOUND, tmp_path / "new" / "out", settings={"videos": "some"})
+    page = cluster_report(FOUND, tmp_path / "new" / "out", Clustering(), data="some")
     html = page.read_text()
     assert html.count("<svg") == 8  # the best 5 and all 6, for two encoders and two kinds
     for title in ("base, whole: ", "better, dynamic: ", "The 5 classes that each encoder", "All 6 classes"):
@@ -29,11 +30,12 @@ def test_the_page_holds_scores_and_maps_of_every_encoder(tmp_path):
     results = json.loads((tmp_path / "new" / "out" / "results.json").read_text())
     assert [c["encoder"] for c in results["clusters"]] == ["base", "base", "better", "better"]
     assert list(results["clusters"][0]["silhouette"]) == ["3", "5", "6"]
-    assert results["videos"] == "some"
+    assert results["videos"] == "the test videos of some"
+    assert results["encoders"] == "base, better"
 
 
 def test_the_page_needs_no_network(tmp_path):
-    assert_self_contained(cluster_report(FOUND[:1], tmp_path, settings={}).read_text())
+    assert_self_contained(cluster_report(FOUND[:1], tmp_path, Clustering(), data="some").read_text())
 
 
 def test_the_better_encoder_of_each_kind_is_stressed():
@@ -47,7 +49,7 @@ def test_the_better_encoder_of_each_kind_is_stressed():
 
 def test_too_few_videos_for_a_map_are_said_in_its_place(tmp_path):
     few = Clusters("base", "whole", "class", ["a"], [1.0], {1: np.nan}, np.ones((2, 3)), np.zeros(2, int))
-    html = cluster_report([few], tmp_path, settings={}).read_text()
+    html = cluster_report([few], tmp_path, Clustering(), data="some").read_text()
     assert "is not shown: 2 videos are too few" in html
     assert json.loads((tmp_path / "results.json").read_text())["clusters"][0]["silhouette"] == {"1": None}
 
@@ -55,4 +57,4 @@ def test_too_few_videos_for_a_map_are_said_in_its_place(tmp_path):
 def test_a_place_that_is_a_file_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StillmotionError, match="choose another --out"):
-        cluster_report(FOUND, tmp_path / "file", settings={})
+        cluster_report(FOUND, tmp_path / "file", Clustering(), data="some")

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 
 from stillmotion.report.controlled import controlled_bars, controlled_lines, controlled_report
 
@@ -70,7 +71,7 @@ def test_bars_are_the_accuracies_and_lines_their_intervals(results):
     axes = controlled_bars(results).axes[0]
     heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
     assert heights == [[0.7, 0.35], [0.6, 0.4]]
-    spans = [segment[:, 1] for lines in axes.collections for segment in lines.get_segments()]
+    spans = [segment[:, 1] for lines in axes.findobj(LineCollection) for segment in lines.get_segments()]
     np.testing.assert_allclose(spans, [(0.65, 0.74), (0.3, 0.39), (0.55, 0.64), (0.35, 0.44)])
 
 

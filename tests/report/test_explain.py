@@ -10,7 +10,8 @@ from self_contained import assert_self_contained
 
 from stillmotion.data.video import open_video
 from stillmotion.encoders import load
-from stillmotion.report.explain import Target, explain
+from stillmotion.explain.options import Target
+from stillmotion.report.explain import explain
 from stillmotion.report.page import run_report
 
 FIGURES = {"eigenvalues.png", "amplitudes.png", "similarity.png", "lags.png"}
