@@ -10,7 +10,6 @@ from stillmotion.data.videos import Videos
 def test_both_kinds_are_made_as_a_user_types_them(tmp_path: Path) -> None:
     videos = write_classes(tmp_path / "videos", videos=2, frames=6)
     (videos / "dark" / "broken.mp4").write_bytes(b"no video")
-    make = ("controlled", "make", "--data", str(videos))
     runs = {
         kind: Command(
             "controlled", "make", "--data", str(videos), "--version", kind, "--out", str(tmp_path / kind), *more

@@ -160,5 +160,5 @@ def test_what_cannot_be_used_is_said(folder, tmp_path, monkeypatch):
     with pytest.raises(StillmotionError, match="cannot be loaded as a unheard-of model"):
         load_transformers(tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(StillmotionError, match=r"transformers is not installed: pip install 'stillmotion\[models\]'"):
+    with pytest.raises(StillmotionError, match=r"which is not installed: pip install 'stillmotion\[models\]'"):
         load_transformers(folder("vit"))
