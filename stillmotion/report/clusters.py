@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from stillmotion.errors import StillmotionError, made
+from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.clusters import Clusters
 from stillmotion.evaluate.options import Clustering
 from stillmotion.explain.maps import embedding_map, tsne
+from stillmotion.files import made
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.page import write_page
 

@@ -10,11 +10,12 @@ import numpy as np
 from stillmotion.data.video import Video
 from stillmotion.data.videos import Videos
 from stillmotion.encoders import Encoder, Progress
-from stillmotion.errors import StillmotionError, VideoError, made
+from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.explain.inside import Inside, Reference, look_inside, reference_of_class, reference_of_video, squares
 from stillmotion.explain.options import Target
 from stillmotion.explain.overlay import between, filmstrip, overlay, side_by_side, unit_heat, write_video
 from stillmotion.explain.spectrum import similarity_by_lag
+from stillmotion.files import made
 from stillmotion.nn.intake import Intake
 from stillmotion.report.inside import RESULTS, inside_figures, inside_sections
 from stillmotion.report.page import write_page

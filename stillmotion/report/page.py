@@ -11,10 +11,11 @@ import numpy as np
 
 from stillmotion.config import Config, load_config
 from stillmotion.data.subset import Subset
-from stillmotion.errors import StillmotionError, made
+from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.probe import RESULTS, accuracy_text
 from stillmotion.explain.bars import accuracy_bars
 from stillmotion.explain.curves import loss_curves
+from stillmotion.files import made
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.inside import RESULTS as INSIDE
 from stillmotion.report.inside import inside_sections

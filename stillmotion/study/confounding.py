@@ -17,7 +17,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from stillmotion.data.synthetic import FACTORS
 from stillmotion.data.workers import process_context, start_worker
-from stillmotion.errors import StillmotionError, made, writing
+from stillmotion.errors import StillmotionError
+from stillmotion.files import made, writing
 from stillmotion.study.confounded import LOSSES, SETTINGS, Study, probed_clips, train, training_clips
 from stillmotion.study.confounding_page import confounding_report
 from stillmotion.study.predictions import predictions

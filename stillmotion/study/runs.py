@@ -26,9 +26,10 @@ from stillmotion.config import Config, from_json, to_json
 from stillmotion.data.halves import Halves
 from stillmotion.data.reading import Reading
 from stillmotion.encoders import KINDS, load
-from stillmotion.errors import Interrupted, StillmotionError, made
+from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.evaluate.options import Probing
 from stillmotion.evaluate.probe import RESULTS, probe
+from stillmotion.files import made
 from stillmotion.methods.method import Method
 from stillmotion.tasks.pretrain import pretrain
 from stillmotion.train.log import read_metrics

@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from stillmotion.errors import StillmotionError, made
+from stillmotion.errors import StillmotionError
+from stillmotion.files import made
 from stillmotion.study.spectrum_page import spectrum_report
 
 Layers = Literal[1, 2]

@@ -15,8 +15,9 @@ import numpy as np
 
 from stillmotion.config import Config, to_json
 from stillmotion.encoders.features import Kind
-from stillmotion.errors import StillmotionError, made
+from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.probe import RESULTS
+from stillmotion.files import made
 from stillmotion.nn.split import SplitConfig
 from stillmotion.study.overrides import assignments, overridden
 from stillmotion.study.runs import COST, Run, read_json, seeded, train_and_probe

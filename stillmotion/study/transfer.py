@@ -22,9 +22,10 @@ from stillmotion.data.pairs import pair_augment
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
 from stillmotion.data.videos import Videos
 from stillmotion.encoders import load
-from stillmotion.errors import StillmotionError, made
+from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.geometry import FROZEN, Geometry, geometry
 from stillmotion.evaluate.propagate import RESULTS, Sequences, propagate
+from stillmotion.files import made
 from stillmotion.functional.contrast import simclr_loss
 from stillmotion.methods.transfer import PositionsConfig, TransferMethodConfig
 from stillmotion.nn.images import ImagesConfig, random_images

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from stillmotion.errors import StillmotionError, made, writing
+from stillmotion.errors import StillmotionError
+from stillmotion.files import made, writing
 
 
 def test_a_folder_is_made_with_those_above_it_and_may_be_there(tmp_path: Path) -> None:

@@ -1,0 +1,201 @@
+"""Files that are written whole or not at all, folders that have one writer, and originals that are never written to."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stillmotion.errors import StillmotionError
+
+LOCK = ".lock"
+MARK = ".stillmotion"  # in folders that a verb filled: their videos are no input, unless they are named themselves
+_NUMBERS = itertools.count()
+_ENDS, _BLOCKS, _BLOCK = 65536, 16, 4096  # bytes of a file's ends, and blocks between them, that tell it
+
+
+def write(file: str | Path, do: Callable[[Path], object], *, option: str = "--out") -> None:
+    """Have `do` write a file under another name, and give it its own when it is whole and on the disk.
+
+    What cannot be written is one error with the file, the reason and the free space; what was there before stays.
+    option: by which another place is chosen.
+    """
+    place = Path(file)
+    partial = place.with_name(f".{os.getpid()}-{next(_NUMBERS)}.part{place.suffix[:16]}")  # short, for long names
+    try:
+        do(partial)
+        with open(partial, "rb+") as written:
+            os.fsync(written.fileno())
+        os.chmod(partial, 0o666 & ~_umask())
+        os.replace(partial, place)
+    except StillmotionError:
+        raise
+    except Exception as error:  # writers of tensors and tables raise their own kinds
+        if not _is_of_disk(error):
+            raise
+        raise StillmotionError(
+            f"cannot write {place}: {_reason(error, place.parent)}; choose another {option}"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def write_text(file: str | Path, text: str, *, option: str = "--out") -> None:
+    """Write a text file, whole or not at all; names that are not UTF-8 are written as they are."""
+    write(file, lambda partial: partial.write_text(text, encoding="utf-8", errors="surrogateescape"), option=option)
+
+
+def write_json(file: str | Path, value: Any, *, option: str = "--out") -> None:
+    """Write JSON, whole or not at all."""
+    write_text(file, json.dumps(value, indent=1) + "\n", option=option)
+
+
+def read_json(file: str | Path, *, remedy: str) -> Any:
+    """What a JSON file holds; one that is torn or damaged is named, with the remedy. A missing one is an OSError."""
+    try:
+        return json.loads(Path(file).read_text(encoding="utf-8", errors="surrogateescape"))
+    except ValueError as error:
+        raise StillmotionError(f"{file} is torn or damaged ({error}); {remedy}") from None
+
+
+def made(folder: str | Path, *, option: str = "--out", mark: bool = False) -> Path:
+    """The folder, made where it is not there. mark: its videos are the work of a verb."""
+    place = Path(folder)
+    with writing(place, option=option):
+        place.mkdir(parents=True, exist_ok=True)
+        if mark:
+            (place / MARK).touch()
+    return place
+
+
+@contextlib.contextmanager
+def writing(place: str | Path, *, option: str = "--out") -> Iterator[None]:
+    """What the disk refuses meanwhile is one line; option: by which another place is chosen."""
+    try:
+        yield
+    except OSError as error:
+        raise StillmotionError(
+            f"cannot write to {place}: {_reason(error, Path(place))}; choose another {option}"
+        ) from None
+
+
+@contextlib.contextmanager
+def locked(folder: str | Path, *, option: str = "--out") -> Iterator[None]:
+    """Hold a folder as its one writer; an error that says who holds it where another process does.
+
+    The lock ends with the process, however that ends.
+    """
+    place = made(folder, option=option)
+    with writing(place / LOCK, option=option):
+        handle = open(place / LOCK, "a+")  # noqa: SIM115  # it stays open as long as it is held
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN):
+                yield  # a file system without locks
+                return
+            handle.seek(0)
+            who = handle.read().strip() or "another process"
+            raise StillmotionError(
+                f"{place} is being written by {who}; wait for it, or choose another {option}"
+            ) from None
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {socket.gethostname()}")
+        handle.flush()
+        _sweep(place)
+        try:
+            yield
+        finally:
+            handle.truncate(0)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed writer of this machine left unfinished."""
+    for partial in folder.glob(".*-*.part*"):
+        pid = partial.name[1:].partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            with contextlib.suppress(OSError):
+                shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+
+
+def spare(out: str | Path, inputs: Iterable[str | Path], *, option: str = "--out") -> None:
+    """Raises where an output is, or lies within, or holds, something that is read; links are followed."""
+    place = Path(out).resolve()
+    for given in inputs:
+        source = Path(given).resolve()
+        if place == source or (place.is_dir() and source.is_file() and source.is_relative_to(place)):
+            raise StillmotionError(f"{out} would write over {given}, which is read; choose another {option}")
+        if source.is_dir() and place.is_relative_to(source):
+            raise StillmotionError(f"{out} lies in {given}, which is read; choose another {option}")
+        if source.is_dir() and source.is_relative_to(place):
+            raise StillmotionError(f"{out} holds {given}, which is read; choose another {option}")
+
+
+def fingerprint(file: str | Path) -> str:
+    """A hash of a file's size, its ends and a sample of blocks between them: what tells its content, in a moment.
+
+    Of a folder, of all its files by name. A file that cannot be read has the fingerprint of its reason.
+    """
+    path = Path(file)
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        for part in files:
+            if part.is_file():
+                digest.update(os.fsencode(part.name) if path.is_dir() else b"")
+                _sampled(part, digest)
+    except OSError as error:
+        digest.update(str(error.errno).encode())
+    return digest.hexdigest()
+
+
+def _sampled(file: Path, digest: Any) -> None:
+    with open(file, "rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        digest.update(f"{size}\n".encode())
+        digest.update(opened.read(_ENDS))
+        between = size - 2 * _ENDS
+        for i in range(_BLOCKS if between > 0 else 0):
+            opened.seek(_ENDS + between * i // _BLOCKS)
+            digest.update(opened.read(_BLOCK))
+        opened.seek(max(_ENDS, size - _ENDS))
+        digest.update(opened.read(_ENDS))
+
+
+def free_space(place: Path) -> str:
+    """How much is left where a place is, in words."""
+    for folder in (place, *place.parents):
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(folder).free
+            return f"{free / 2**20:,.0f} MiB free"
+    return "free space unknown"
+
+
+def _reason(error: BaseException, place: Path) -> str:
+    words = (getattr(error, "strerror", None) or str(error)).strip().partition("\n")[0]
+    return f"{words} ({free_space(place)})" if _is_full(error) else words
+
+
+def _is_full(error: BaseException) -> bool:
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return full or any(word in str(error) for word in ("No space left", "PytorchStreamWriter", "os error 28", "quota"))
+
+
+def _is_of_disk(error: BaseException) -> bool:
+    kinds = ("SafetensorError", "ArrowException", "ArrowInvalid")
+    return isinstance(error, OSError) or _is_full(error) or type(error).__name__ in kinds
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
