@@ -12,7 +12,7 @@ import stillmotion
 
 # Each imports from itself and from those before it; docs/architecture.md says what each holds.
 LAYERS = (
-    ("errors", "registry", "options", "distributed"),
+    ("errors", "files", "registry", "options", "distributed"),
     ("functional",),
     ("losses",),
     ("nn",),

@@ -1,5 +1,6 @@
 """The distributions: what is built has all that it needs, and runs where the source is not."""
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -15,7 +16,9 @@ BUILD = "from setuptools import build_meta; print(build_meta.build_{what}({out!r
 
 
 def shell(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=300)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=alone, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

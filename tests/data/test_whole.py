@@ -59,4 +59,5 @@ def test_other_sets_are_as_they_are(tmp_path: Path, listed: bool) -> None:
         (tmp_path / "in" / "labels.csv").write_text("path,class,group\nrun/a.mp4,run,7\n")
     data = open_whole(Located(tmp_path / "in"))
     assert names(data) == ["a"]
+    assert isinstance(data, PathSet)
     assert data.rows == ([{"path": "run/a.mp4", "class": "run", "group": "7"}] if listed else [])
