@@ -1,12 +1,17 @@
 """What ranks say to each other; on one process every function here is the identity."""
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from stillmotion.errors import StillmotionError
+from stillmotion.parent import end_with_parent, is_rank
+
+Result = TypeVar("Result")
 
 
 def rank() -> int:
@@ -20,7 +25,12 @@ def world() -> int:
 
 
 def start(device_type: str) -> None:
-    """Join the group that `torchrun` describes in the environment: nccl on CUDA, gloo elsewhere."""
+    """Join the group that `torchrun` describes in the environment: nccl on CUDA, gloo elsewhere.
+
+    Its processes end with the agent that started them.
+    """
+    if is_rank():
+        end_with_parent()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         dist.init_process_group("nccl" if device_type == "cuda" else "gloo")
 
@@ -92,6 +102,31 @@ def gather_objects(value: object) -> list:
     values: list = [None] * world()
     dist.all_gather_object(values, value)
     return values
+
+
+def on_first(work: Callable[[], Result]) -> Result:
+    """What `work` returns on the first rank, told to all; what a user can mend there is raised on every rank.
+
+    What it returns is small, and can be pickled.
+    """
+    if world() == 1:
+        return work()
+    told: list[Any] = [None]
+    if rank() == 0:
+        try:
+            told = [(work(), None)]
+        except StillmotionError as error:
+            told = [(None, error)]
+    dist.broadcast_object_list(told, 0)
+    found, error = told[0]
+    if error is not None:
+        raise error
+    return found
+
+
+def is_loss(error: RuntimeError) -> bool:
+    """Whether an error says that another rank is gone."""
+    return world() > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error))
 
 
 def barrier() -> None:

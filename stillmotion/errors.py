@@ -10,8 +10,15 @@ class VideoError(StillmotionError):
 
 
 class NonFiniteError(StillmotionError):
-    """A NaN or an infinity in a tensor; the training loop adds the step and the last good checkpoint."""
+    """A NaN, an infinity, or numbers out of all bounds; the training loop adds the step and the last good checkpoint."""
 
 
-class Interrupted(Exception):
-    """A signal asked the run to stop; it saved itself and can be resumed."""
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the work to stop; a run has saved itself and can be resumed.
+
+    code: what the process ends with, 130 for Ctrl-C and 143 for SIGTERM.
+    """
+
+    def __init__(self, message: str = "stopped", code: int = 130) -> None:
+        super().__init__(message)
+        self.code = code

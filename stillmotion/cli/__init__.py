@@ -5,14 +5,14 @@ A package adds a verb by an entry point of the group "stillmotion.verbs" (docs/e
 
 import ast
 import importlib
-import os
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stillmotion.errors import Interrupted, StillmotionError
+from stillmotion.edge import one_line
+from stillmotion.errors import StillmotionError
 from stillmotion.registry import Registry, suggestion
 
 # Verbs by the functions that do them, which are imported when they are asked for.
@@ -50,24 +50,9 @@ VERBS: Registry[str | Callable[..., Any]] = Registry(
 
 def main() -> None:
     """The command line; what a user can mend is one line on stderr and exit code 2."""
-    args = sys.argv[1:]
-    debug = "--debug" in args
-    args = [a for a in args if a != "--debug"]
-    try:
-        _run(args)
-    except StillmotionError as error:
-        if debug:
-            raise
-        print(f"stillmotion: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except (KeyboardInterrupt, Interrupted) as stop:
-        if debug:
-            raise
-        print(f"stillmotion: {str(stop) or 'stopped'}", file=sys.stderr)
-        raise SystemExit(130) from None
-    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+    debug = "--debug" in sys.argv
+    with one_line(debug=debug):
+        _run([a for a in sys.argv[1:] if a != "--debug"])
 
 
 def _run(args: list[str]) -> None:

@@ -90,6 +90,8 @@ def _present_day(args: list[str], verb: str) -> list[str]:
     for arg in args:
         name, sign, value = arg.partition("=")
         if name in renamed:
+            if any(other.partition("=")[0] == renamed[name] for other in args):
+                raise StillmotionError(f"{name} and {renamed[name]} are the same option; give it once")
             _hint(f"{name} is called {renamed[name]} now")
             arg = renamed[name] + sign + value
         found.append(arg)

@@ -31,9 +31,16 @@ class TrainConfig:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("accumulate", "checkpoint_every", "log_every"):
-            if getattr(self, name) < 1:
-                raise StillmotionError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
+        at_least(self, "train", 1, "accumulate", "checkpoint_every", "log_every")
+        at_least(self, "train", 0, "threads", "seed")
+
+
+def at_least(section: object, where: str, least: int, *names: str) -> None:
+    """Raises where a number of a configuration is smaller. where: the section's place, such as "data"."""
+    for name in names:
+        value = getattr(section, name)
+        if value < least:
+            raise StillmotionError(f"{where}.{name} is {value}; it must be at least {least}")
 
 
 @dataclass(frozen=True)
@@ -81,3 +88,7 @@ class ClipsConfig:
     size: int = 0
     workers: Workers = -1
     strict: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(self, "data", 0, "frames", "stride", "size")
+        at_least(self, "data", -1, "workers")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stillmotion.config.base import ClipsConfig, StartedConfig
+from stillmotion.config.base import ClipsConfig, StartedConfig, at_least
 from stillmotion.data.acting import ActingConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.detector import HeadConfig
@@ -38,6 +38,8 @@ class ActionsConfig(ClipsConfig):
     acting: ActingConfig = field(default_factory=ActingConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, "data", 0, "test_size")
         for name in ("flip", "score", "overlap"):
             if not 0 <= getattr(self, name) <= 1:
                 raise StillmotionError(f"data.{name} is {getattr(self, name)}; it lies between 0 and 1")

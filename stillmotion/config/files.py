@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from pathlib import Path
@@ -38,6 +39,10 @@ _LATER = {
 _RENAMED: dict[type, dict[str, str]] = {Located: {"kind": "layout"}, FramesConfig: {"split": "fold"}}
 
 
+_NONE = object()  # no value, where None is one
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
+
+
 def to_json(value: Any) -> Any:
     """Plain JSON of a configuration, with the verb of a run; one of several alternatives is told by its "name"."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -61,7 +66,11 @@ def load_config(folder: str | Path) -> Config:
 
 def read_config(folder: str | Path, kind: type[Kind]) -> Kind:
     """The configuration of a run folder, or in a config.json, which is of this dataclass."""
-    return _build(kind, _read(Path(folder)), "config")
+    said = _read(Path(folder))
+    verb, wanted = _verb(said), getattr(kind, "verb", None)
+    if verb is not None and wanted is not None and verb != wanted:
+        raise StillmotionError(f"{folder} holds a run of {verb}, not of {wanted}")
+    return _build(kind, said, "config")
 
 
 def read_any_config(folder: str | Path) -> RunConfig:
@@ -91,7 +100,7 @@ def _verb(said: Any) -> str | None:
         marks = {"smoothing": "finetune", "dilate": "detect", "name": "segment"}
         of_head = next((verb for mark, verb in marks.items() if mark in head), None)
         verb = "transfer" if "images" in said else "pretrain" if "method" in said else of_head
-    return verb if verb in CONFIGS else None
+    return verb if isinstance(verb, str) and verb in CONFIGS else None
 
 
 def _read(place: Path) -> Any:
@@ -146,4 +155,46 @@ def _build(kind: Any, data: Any, where: str) -> Any:
             if option.name == name:
                 return _build(option, data, where)
         raise StillmotionError(f"{where} is {name!r}; known are {', '.join(o.name for o in options)}")
-    return tuple(data) if isinstance(data, list) else data
+    return _leaf(kind, data, where)
+
+
+def _leaf(kind: Any, data: Any, where: str) -> Any:
+    """A value that is no configuration itself, where it is of the field's type."""
+    choices = typing.get_args(kind) if isinstance(kind, types.UnionType) or _is(kind, typing.Union) else (kind,)
+    for choice in choices:
+        found = _fitting(choice, data)
+        if found is not _NONE:
+            return found
+    raise StillmotionError(f"{where} is {data!r}; expected {_expected(choices)}")
+
+
+def _fitting(kind: Any, data: Any) -> Any:
+    """The value as this type, or `_NONE` where it is of another."""
+    if kind is Any:
+        return data
+    if _is(kind, typing.Literal):
+        return next(
+            (choice for choice in typing.get_args(kind) if type(choice) is type(data) and choice == data), _NONE
+        )
+    if _is(kind, tuple) and isinstance(data, list):
+        of = typing.get_args(kind)
+        of = of[:1] * len(data) if of[-1] is Ellipsis else of
+        parts = [_fitting(one, value) for one, value in zip(of, data, strict=False)]
+        return tuple(parts) if len(of) == len(data) and not any(part is _NONE for part in parts) else _NONE
+    if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
+        return data if math.isfinite(data) else _NONE
+    return data if isinstance(kind, type) and type(data) is kind else _NONE
+
+
+def _is(kind: Any, origin: Any) -> bool:
+    return typing.get_origin(kind) is origin
+
+
+def _expected(choices: tuple[Any, ...]) -> str:
+    words = []
+    for choice in choices:
+        if _is(choice, typing.Literal):
+            words.append(", ".join(map(repr, typing.get_args(choice))))
+        else:
+            words.append(_WORDS.get(choice) or str(choice).replace("typing.", ""))
+    return " or ".join(words)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from stillmotion.config.base import ClipsConfig, StartedConfig
+from stillmotion.config.base import ClipsConfig, StartedConfig, at_least
 from stillmotion.data.augment import Augment
 from stillmotion.data.halves import Halves
 from stillmotion.data.synthetic import SyntheticConfig
@@ -72,6 +72,12 @@ class LabelledConfig(ClipsConfig, Located):
     test_full: bool = False
     seed: int = 0
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
+
+    def __post_init__(self) -> None:
+        ClipsConfig.__post_init__(self)
+        Located.__post_init__(self)
+        at_least(self, "data", 1, "test_clips")
+        at_least(self, "data", 0, "per_class", "seed")
 
     def halves(self) -> Halves:
         """The videos to train on and to test on."""

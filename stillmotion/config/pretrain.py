@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stillmotion.config.base import RunConfig
+from stillmotion.config.base import RunConfig, at_least
+from stillmotion.data.augment import AUGMENTS
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Videos
+from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import MethodConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.options import DataPath, Workers
+from stillmotion.registry import suggestion
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,13 @@ class DataConfig(Videos):
     workers: Workers = -1
     strict: bool = False
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, "data", 1, "clips", "frames", "stride", "size")
+        at_least(self, "data", -1, "workers")
+        if self.augment not in AUGMENTS:
+            raise StillmotionError(f"there is no augmentation {self.augment!r}{suggestion(self.augment, AUGMENTS)}")
 
 
 @dataclass(frozen=True)

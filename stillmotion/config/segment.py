@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from stillmotion.config.base import StartedConfig
+from stillmotion.config.base import StartedConfig, at_least
 from stillmotion.data.untrimmed import UntrimmedConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.fact import FACTConfig
@@ -36,8 +36,9 @@ class FramesConfig:
     untrimmed: UntrimmedConfig = field(default_factory=UntrimmedConfig)
 
     def __post_init__(self) -> None:
-        if self.hop < 1:
-            raise StillmotionError(f"data.hop is {self.hop}; it must be at least 1")
+        at_least(self, "data", 1, "hop", "fold")
+        at_least(self, "data", 0, "seed")
+        at_least(self, "data", -1, "workers")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stillmotion.config.base import RunConfig
+from stillmotion.config.base import RunConfig, at_least
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
@@ -37,6 +37,14 @@ class PairsConfig(Videos):
     workers: Workers = -1
     strict: bool = False
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, "data", 1, "size")
+        at_least(self, "data", 0, "pairs", "seed")
+        at_least(self, "data", -1, "workers")
+        if not 0 < self.gap <= 1:
+            raise StillmotionError(f"data.gap is {self.gap}; it lies above 0 and at most at 1")
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,24 @@ def uniform_clips(length: int, *, frames: int, stride: int, clips: int) -> np.nd
     return _spread(np.floor(starts + 0.5).astype(np.int64), length, frames, stride)
 
 
-def read_clips(video: Video, indices: np.ndarray) -> np.ndarray:
-    """The frames at (K, T) indices as uint8 (K, T, H, W, 3); a frame that several clips share is decoded once."""
-    numbers, places = np.unique(indices, return_inverse=True)
-    return video.frames(numbers.tolist())[places.reshape(indices.shape)]
+def in_time(video: Video, steps: np.ndarray) -> np.ndarray:
+    """The numbers of the frames that are nearest to these steps of the video's mean rate, from its first frame on.
+
+    They are the steps themselves, except where the frames of a container with times lie unevenly.
+    """
+    paced = getattr(video, "paced", None)
+    return steps if paced is None else paced[steps]
+
+
+def read_clips(video: Video, steps: np.ndarray) -> np.ndarray:
+    """The frames at (K, T) steps in time, uint8 (K, T, H, W, 3); a frame that several clips share is decoded once."""
+    numbers, places = np.unique(in_time(video, steps), return_inverse=True)
+    return video.frames(numbers.tolist())[places.reshape(steps.shape)]
+
+
+def is_short(length: int, *, frames: int, stride: int) -> bool:
+    """Whether clips of a video mostly repeat its last frame."""
+    return length < frames or 2 * length < (frames - 1) * stride + 1
 
 
 def _spread(starts: np.ndarray, length: int, frames: int, stride: int) -> np.ndarray:

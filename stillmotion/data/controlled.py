@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from stillmotion.data.clips import read_clips
 from stillmotion.data.copies import Copied, Written, copy_set
 from stillmotion.data.encode import check_encoder, each_frame, resized, write_mp4
 from stillmotion.data.flow import Flow, FlowName, open_flow
@@ -133,7 +134,7 @@ class _Static(_Copier):
 
     def write(self, video: Video, name: str, partial: Path) -> Written:
         number = round(self.how.at * (len(video) - 1))
-        frame = video.frames([number])[0]
+        frame = read_clips(video, np.array([[number]]))[0, 0]
         size = _size(frame, self.how.short_side)
         frame = next(resized(iter([frame]), *size))
         write_mp4(partial, repeat(frame, len(video)), size=size, fps=video.fps, gop=_STATIC_GOP)
@@ -188,7 +189,7 @@ def _open_flow(settings: Controlled) -> Flow:
 
 def _random(seed: int, name: str) -> np.random.Generator:
     """Noise that depends on the seed and the file's name, and not on who makes it when."""
-    digest = hashlib.sha256(str(PurePath(name).with_suffix("")).encode()).digest()
+    digest = hashlib.sha256(str(PurePath(name).with_suffix("")).encode("utf-8", "surrogateescape")).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
 
 

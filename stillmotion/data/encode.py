@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,13 @@ def check_encoder(*, lossless: bool = False, remedy: str = "install PyAV from Py
 
 
 def each_frame(video: Video) -> Iterator[np.ndarray]:
-    """All frames of a video in order, one in memory at a time."""
-    if isinstance(video, FileVideo):
-        return iter(video)
-    return (video.frames([number])[0] for number in range(len(video)))
+    """What a video shows at each of its steps in time, one frame in memory at a time: a copy has a constant rate."""
+    if not isinstance(video, FileVideo):
+        yield from (video.frames([number])[0] for number in range(len(video)))
+        return
+    again = np.ones(len(video), int) if video.paced is None else np.bincount(video.paced, minlength=len(video))
+    for frame, times in zip(video, again.tolist(), strict=False):
+        yield from repeat(frame, times)
 
 
 def resized(images: Iterator[np.ndarray], height: int, width: int) -> Iterator[np.ndarray]:

@@ -46,4 +46,4 @@ def k200(videos: PathSet, *, classes: int = 200, each: int = 200) -> PathSet:
 
 
 def _hash(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()

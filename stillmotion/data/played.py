@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stillmotion.data.clips import in_time
 from stillmotion.data.paths import Unlabelled, VideoSet
 from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
@@ -27,7 +28,7 @@ class Played(Unlabelled):
     def video(self, i: int) -> Video:
         number, backward = divmod(i, 2) if self.both else (i, 0)
         video = self.videos.video(number)
-        places = spread(len(video), self.count)
+        places = in_time(video, spread(len(video), self.count))
         return Excerpt(video, places[::-1] if backward else places)
 
     def name(self, i: int) -> str:

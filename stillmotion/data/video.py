@@ -2,10 +2,13 @@
 
 A frame's number is its place in the order of display. In containers whose time stamps say so, reading jumps to the
 last key frame before the next wanted frame and leaves undecoded what nothing refers to; elsewhere (AVI with B-frames,
-missing or repeated stamps) frames are counted from the start. Rotation metadata is ignored.
+missing or repeated stamps) frames are counted from the start. A video that says how it is to be turned is turned.
 """
 
+import math
+import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,10 +33,18 @@ FOLDER_FPS = 30.0
 _TIMED_CONTAINERS = ("mov,mp4", "matroska,webm")
 # A packet of these may show no frame, so that packets cannot be counted instead of frames.
 _HIDDEN_FRAMES = ("vp8",)
+# Frames that a whole video may lack of what its container promises, by rounding or by delay: so many, and a share.
+_FEW, _SHARE = 2, 0.05
+_RATES = (1e-3, 1e5)  # frames a second
 
 
 class Video(Protocol):
-    """A sequence of RGB frames that can be asked for by number."""
+    """A sequence of RGB frames that can be asked for by number.
+
+    It may have `paced`: for each of as many even steps in time as there are frames, the number of the frame nearest to
+    it. None, or nothing of the kind, is a constant rate: every step is a frame.
+    It may have `promised`: how many frames there should be, where fewer can be read; else 0.
+    """
 
     fps: float
 
@@ -47,9 +58,15 @@ class Video(Protocol):
 def open_video(path: str | Path) -> Video:
     """Opens a video file or a folder of jpg/png frames; whatever is wrong with it is a VideoError."""
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         return FrameFolder(path)
     return FileVideo(path)
+
+
+def partly_read(video: Video) -> str:
+    """What is missing of a video that can be read in part, in words; empty of a whole one."""
+    promised = getattr(video, "promised", 0)
+    return f"{len(video)} of {promised} frames can be read; truncated or damaged" if promised else ""
 
 
 class ArrayVideo:
@@ -78,16 +95,16 @@ class FrameFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.files = sorted(
-            (file for file in self.path.iterdir() if file.suffix.lower() in FRAME_SUFFIXES), key=_natural
-        )
+        try:
+            with os.scandir(self.path) as entries:  # what is no file, such as a pipe of this name, is passed over
+                names = {entry.name for entry in entries if entry.is_file()}
+        except OSError as error:
+            raise VideoError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+        frames = (self.path / name for name in names)
+        self.files = sorted((file for file in frames if file.suffix.lower() in FRAME_SUFFIXES), key=_natural)
         if not self.files:
             raise VideoError(f"{path}: no frames in this folder (looked for {', '.join(FRAME_SUFFIXES)})")
-        rate = self.path / "fps.txt"
-        try:
-            self.fps = float(rate.read_text()) if rate.exists() else FOLDER_FPS
-        except ValueError as error:
-            raise VideoError(f"{rate}: {error}; write the frame rate as one number") from None
+        self.fps = _rate(self.path / "fps.txt") if "fps.txt" in names else FOLDER_FPS
 
     def __len__(self) -> int:
         return len(self.files)
@@ -96,11 +113,7 @@ class FrameFolder:
         wanted = _checked(self.path, indices, len(self))
         images: dict[int, np.ndarray] = {}
         for number in sorted(set(wanted.tolist())):
-            file = self.files[number]
-            image = cv2.imread(str(file), cv2.IMREAD_COLOR_RGB) if file.stat().st_size else None
-            if image is None:
-                raise VideoError(f"{file}: cannot be read as an image")
-            images[number] = image
+            images[number] = _image(self.files[number])
         sizes = {image.shape[1::-1] for image in images.values()}
         if len(sizes) > 1:
             listed = " and ".join(f"{w}×{h}" for w, h in sorted(sizes)[:2])
@@ -114,13 +127,15 @@ class FileVideo:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
-            stat = self.path.stat()
-        except OSError as error:
-            raise VideoError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
-        if stat.st_size == 0:
+            found = self.path.stat()
+        except (OSError, ValueError) as error:
+            raise VideoError(f"{path}: {(getattr(error, 'strerror', None) or 'cannot be read').lower()}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise VideoError(f"{path}: no file, but a pipe, a socket or a device")  # to open one may wait for ever
+        if found.st_size == 0:
             raise VideoError(f"{path}: empty file (0 bytes)")
-        self._index = _index(str(self.path), stat.st_mtime_ns, stat.st_size)
-        self.fps = self._index.fps
+        self._index = _index(str(self.path), found.st_mtime_ns, found.st_size)
+        self.fps, self.paced, self.promised = self._index.fps, self._index.paced, self._index.promised
 
     def __len__(self) -> int:
         return self._index.length
@@ -192,6 +207,8 @@ class _Index:
     fps: float
     times: Sequence[int] | None  # presentation time of each frame; None: only counting tells frames apart
     keys: np.ndarray  # numbers of the frames that decoding can start at
+    paced: np.ndarray | None  # as in `Video`
+    promised: int
 
 
 @lru_cache(maxsize=1 << 16)
@@ -207,16 +224,54 @@ def _index(path: str, modified: int, size: int) -> _Index:
         shown = [(time, key) for time, key, discard, _ in packets if not discard]
         context = stream.codec_context
         believable = (timed or not context.has_b_frames) and context.name not in _HIDDEN_FRAMES
-    fps = float(rate) if rate else FOLDER_FPS
-    times = np.array(sorted(time for time, _ in shown if time is not None), dtype=np.int64)
+        fps = float(rate) if rate else FOLDER_FPS
+        times = np.array(sorted(time for time, _ in shown if time is not None), dtype=np.int64)
+        promised = _promised(container, stream, fps, int(times[0]) if len(times) else 0, len(shown))
     if believable and len(times) == len(shown) > 0 and (np.diff(times) > 0).all():
-        keys = np.searchsorted(times, sorted(time for time, key in shown if key))
-        return _Index(len(times), fps, _compact(times), keys.astype(np.int32))
+        keys = np.searchsorted(times, sorted(time for time, key in shown if key)).astype(np.int32)
+        paced = _paced(times) if timed else None
+        return _Index(len(times), fps, _compact(times), keys, paced, _missed(promised, len(times)))
     with _opened(path) as (container, stream):
         length = sum(1 for _ in container.decode(stream))
     if length == 0:
         raise VideoError(f"{path}: no frame in its video stream")
-    return _Index(length, fps, None, np.zeros(1, np.int32))
+    return _Index(length, fps, None, np.zeros(1, np.int32), None, _missed(promised, length))
+
+
+def _promised(container: Any, stream: Any, fps: float, first: int, packets: int) -> int:
+    """How many frames a container says that it has, where that can be believed; else 0.
+
+    An AVI's header often errs, and its index does not. Matroska knows how long a stream lasts, or all of them.
+    """
+    if container.format.name == "avi":
+        return max(packets, sum(1 for entry in stream.index_entries if entry.size))
+    if not container.format.name.startswith("matroska,webm"):
+        return 0
+    lasts = _seconds(stream.metadata.get("DURATION", ""))
+    if not lasts and len(container.streams) == 1 and container.duration:
+        lasts = container.duration / av.time_base
+    return max(0, round((lasts - float(first * stream.time_base)) * fps))
+
+
+def _seconds(text: str) -> float:
+    """Of a duration as Matroska's tags have it, 00:00:02.833000000; 0 where it is none."""
+    found = re.fullmatch(r"(\d+):(\d+):(\d+(?:\.\d*)?)", text.strip())
+    return 3600 * int(found[1]) + 60 * int(found[2]) + float(found[3]) if found else 0.0
+
+
+def _missed(promised: int, length: int) -> int:
+    """The promised number where it is not kept, and else 0."""
+    return promised if length + _FEW + _SHARE * promised < promised else 0
+
+
+def _paced(times: np.ndarray) -> np.ndarray | None:
+    """`Video.paced` of frames at these times; None where each lies within half a step of its place."""
+    if len(times) < 3:
+        return None
+    even = np.linspace(times[0], times[-1], len(times))
+    after = np.clip(np.searchsorted(times, even), 1, len(times) - 1)
+    nearest = after - (even - times[after - 1] <= times[after] - even)
+    return None if (nearest == np.arange(len(times))).all() else nearest.astype(np.int32)
 
 
 def _compact(times: np.ndarray) -> Sequence[int]:
@@ -246,7 +301,8 @@ def _runs(wanted: list[int], keys: np.ndarray) -> Iterator[tuple[int, list[int]]
 def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
     """The container and its first video stream, decoding on one thread; FFmpeg's errors become VideoError."""
     try:
-        with av.open(str(path), metadata_errors="ignore") as container:
+        # The protocol is said, so that no name is taken for an address, such as http:….
+        with av.open(f"file:{path}", metadata_errors="ignore") as container:
             streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
             # FFmpeg draws text files as video.
             if not streams or container.format.name == "tty":
@@ -262,7 +318,31 @@ def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
 def _rgb(convert: VideoReformatter, frame: Any, context: Any) -> np.ndarray:
     # The stream's size: a frame of another size (the stream may change midway) is scaled to it.
     size = {"width": context.width, "height": context.height}
-    return convert.reformat(frame, format="rgb24", threads=1, **size).to_ndarray()
+    image = convert.reformat(frame, format="rgb24", threads=1, **size).to_ndarray()
+    turns = round(frame.rotation / 90) % 4  # by its metadata, anticlockwise
+    return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
+
+
+def _image(file: Path) -> np.ndarray:
+    """A picture in RGB. OpenCV is given bytes, since it refuses names that are not UTF-8."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise VideoError(f"{file}: {(error.strerror or 'cannot be read').lower()}") from None
+    image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB) if content else None
+    if image is None:
+        raise VideoError(f"{file}: cannot be read as an image")
+    return image
+
+
+def _rate(file: Path) -> float:
+    try:
+        rate = float(file.read_text(errors="replace"))
+    except (OSError, ValueError) as error:
+        raise VideoError(f"{file}: {error}; write the frame rate as one number") from None
+    if not (math.isfinite(rate) and _RATES[0] <= rate <= _RATES[1]):
+        raise VideoError(f"{file}: a rate of {rate} frames a second; write a number from {_RATES[0]:g} to {_RATES[1]:g}")
+    return rate
 
 
 def _checked(name: object, indices: Sequence[int], length: int) -> np.ndarray:

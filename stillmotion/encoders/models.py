@@ -49,7 +49,8 @@ def _origin(named: Named) -> Origin:
 
 def _is_transformers(path: str) -> bool:
     try:
-        return "model_type" in json.loads((Path(path) / "config.json").read_text())
+        said = json.loads((Path(path) / "config.json").read_text())
+        return isinstance(said, dict) and "model_type" in said
     except (OSError, ValueError):
         return False
 

@@ -1,21 +1,19 @@
 """Features on disk: what an encoder said about the videos of a set is asked once.
 
-A file's name is the hash of the encoder's weights, of the videos' names, sizes and times, and of how clips are taken
-of them: whatever changes in any of these is encoded anew. Splits of a set that hold the same videos share a file.
+A file's name is the hash of the encoder's weights, of the videos' names and contents, and of how clips are taken of
+them: whatever changes in any of these is encoded anew. Splits of a set that hold the same videos share a file.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 import torch
-from safetensors.numpy import save_file
 
 import stillmotion
 from stillmotion.config import to_json
@@ -23,7 +21,10 @@ from stillmotion.data.paths import VideoSet
 from stillmotion.data.reading import Reading
 from stillmotion.data.subset import Subset, drawings
 from stillmotion.encoders import Encoder, Features, Progress, Vectors, extract
-from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.outputs import Read, spare_folder, tried_folder
+from stillmotion.evaluate.stored import restore, store
+from stillmotion.evaluate.told import say as to_stderr
+from stillmotion.files import fingerprint
 from stillmotion.nn.foreign import TransformersBackbone
 
 FOLDER = "features"
@@ -53,6 +54,7 @@ def cached_features(
     average: bool = True,
     cache: str | Path | None = None,
     reading: Reading | None = None,
+    say: Callable[[str], object] = to_stderr,
     progress: Progress | None = None,
 ) -> Library:
     """The features of videos, from the disk where they were computed before.
@@ -60,13 +62,14 @@ def cached_features(
     clips, crops: views of a video. average: keep the mean over them, as its one view; else every view.
     cache: the folder of the files; by default `features` in the folder of the encoder's run. An encoder that is no run
         is only cached where a folder is given.
+    say: told where a file is damaged or was swapped.
     """
     order = sorted(range(len(videos)), key=videos.name)
     listed = Subset(videos, np.array(order, np.int64))
     folder = cache_folder(encoder, cache)
     sampling = {"clips": clips, "crops": crops, "average": average}
     file = folder / f"{_key(encoder, listed, sampling)}.safetensors" if folder else None
-    found = _read(file) if file else None
+    found = _read(file, say) if file else None
     reused = found is not None
     if found is None:
         found = extract(encoder, listed, clips=clips, crops=crops, average=average, reading=reading, progress=progress)
@@ -79,13 +82,14 @@ def cached_features(
 def cache_folder(encoder: Encoder, cache: str | Path | None) -> Path | None:
     """Where an encoder's features are kept; the folder is made. None where nothing is kept."""
     folder = Path(cache) if cache is not None else encoder.folder and encoder.folder / FOLDER
-    if folder is None:
-        return None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --cache") from None
-    return folder
+    return None if folder is None else tried_folder(folder, option="--cache")
+
+
+def check_cache(cache: str | Path | None, read: Read) -> None:
+    """Raises where a folder for features is, holds or lies in what is read, or cannot be written to."""
+    if cache is not None:
+        spare_folder(cache, read, option="--cache")
+        tried_folder(cache, option="--cache")
 
 
 def _restored(found: Features, videos: VideoSet, listed: Subset, reused: bool) -> Library:
@@ -130,39 +134,25 @@ def encoder_digest(encoder: Encoder, sampling: dict[str, Any], *, drawn: Sequenc
 def _key(encoder: Encoder, videos: Subset, sampling: dict[str, Any]) -> str:
     digest = encoder_digest(encoder, sampling, drawn=[repr(drawn) for drawn in drawings(videos)])
     for i in range(len(videos)):
-        digest.update(stamp(videos.name(i)).encode())
+        digest.update(stamp(videos.name(i)))
     return digest.hexdigest()[:32]
 
 
-def stamp(name: str) -> str:
-    """A video's name, and of its file or its frames the sizes and times."""
-    path = Path(name)
-    try:
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        stats = [file.stat() for file in files]
-    except OSError:
-        return f"{name}\n"
-    return f"{path.absolute()} " + " ".join(f"{s.st_size} {s.st_mtime_ns}" for s in stats) + "\n"
+def stamp(name: str) -> bytes:
+    """A video's name and, of its file or its frames, what tells their content."""
+    if not os.path.exists(name):  # a drawn video's name is no path
+        return name.encode("utf-8", "surrogatepass") + b"\n"
+    return os.fsencode(os.path.abspath(name)) + f" {fingerprint(name)}\n".encode()
 
 
-def _read(file: Path) -> Features | None:
+def _read(file: Path, say: Callable[[str], object]) -> Features | None:
     """What `_write` wrote; None where it is not there or damaged, to be written anew."""
-    try:
-        with safetensors.safe_open(file, "numpy") as opened:
-            arrays = {name: opened.get_tensor(name) for name in ("index", *_PARTS)}
-            broken = json.loads(opened.metadata()["broken"])
-    except (OSError, safetensors.SafetensorError, KeyError, ValueError, TypeError):
+    found = restore(file, ("index", *_PARTS), say=say)
+    if found is None:
         return None
-    return Features(**arrays, frames=None, broken=[(name, reason) for name, reason in broken])
+    return Features(**found.arrays, frames=None, broken=[(name, reason) for name, reason in found.about["broken"]])
 
 
 def _write(file: Path, found: Features, about: dict[str, Any]) -> None:
-    arrays = {name: np.ascontiguousarray(getattr(found, name)) for name in ("index", *_PARTS)}
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        save_file(arrays, partial, {"about": json.dumps(about), "broken": json.dumps(found.broken)})
-        partial.replace(file)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise StillmotionError(f"cannot write {file}: {error}; choose another --cache") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    arrays = {name: getattr(found, name) for name in ("index", *_PARTS)}
+    store(file, arrays, about | {"broken": found.broken})

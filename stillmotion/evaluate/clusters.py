@@ -3,8 +3,9 @@
 Shapes: N videos, D channels.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from stillmotion.data.reading import Reading
 from stillmotion.encoders import Encoder, Kind, Progress
 from stillmotion.evaluate.cache import Library
 from stillmotion.evaluate.options import Clustering, Looked, Metric
+from stillmotion.evaluate.outputs import read_by, spare_folder, tried_folder
 from stillmotion.evaluate.retrieve import Answers, ask, libraries
+from stillmotion.evaluate.told import say as to_stderr
 
 SIZES = (3, 5, 10, 15, 20)
 
@@ -25,6 +28,7 @@ class Clusters:
     encoder, kind, target: whose vectors they are and by what the videos are labelled.
     classes: their names. recall: R@1 of each. silhouette: by the number of classes, counted from the best.
     vectors (N, D). ranks (N,): each video's class as a place in `classes`.
+    broken: name and reason of each video that could not be read.
     """
 
     encoder: str
@@ -35,6 +39,7 @@ class Clusters:
     silhouette: dict[int, float]
     vectors: np.ndarray
     ranks: np.ndarray
+    broken: Mapping[str, str] = field(default_factory=dict)
 
 
 def clusters(
@@ -42,16 +47,22 @@ def clusters(
     halves: Halves,
     clustering: Clustering | None = None,
     *,
+    out: str | Path | None = None,
     reading: Reading | None = None,
+    say: Callable[[str], object] = to_stderr,
     progress: Progress | None = None,
 ) -> list[Clusters]:
     """The clusters of several encoders, for each kind of embedding and each target that the videos are labelled with.
 
-    Videos and features are as for `retrieve`.
+    Videos, features and what is said are as for `retrieve`.
+    out: the folder that the report will be written to, which is looked at before the work.
     """
     how = clustering or Clustering()
+    if out is not None:
+        spare_folder(out, read_by(halves, encoders=encoders))
+        tried_folder(out)
     found = []
-    each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, progress=progress)
+    each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, _, parted, library in each:
         rows = _rows(library, parted, how.split)
         for of in how.by:
@@ -69,6 +80,7 @@ def clusters(
                         silhouette=silhouettes(vectors, ranks, metric=how.metric),
                         vectors=vectors[ranks >= 0],
                         ranks=ranks[ranks >= 0],
+                        broken=dict(library.features.broken),
                     )
                 )
     return found

@@ -4,8 +4,6 @@ Each encoder is probed on the plain videos, on their static version (one frame r
 (noise that moves as they do). A probe on single frames of the dynamic version tells whether appearance is left in it.
 """
 
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +22,9 @@ from stillmotion.evaluate.bootstrap import interval
 from stillmotion.evaluate.cache import cached_features
 from stillmotion.evaluate.linear import linear_ranks
 from stillmotion.evaluate.options import Comparing
+from stillmotion.evaluate.outputs import read_by, spare_folder
 from stillmotion.evaluate.probe import check_one_fold
+from stillmotion.files import locked, write_json
 
 RESULTS = "results.json"
 SETS = ("plain", "static", "dynamic")
@@ -73,11 +73,22 @@ def evaluate_controlled(
     seed = next(iter(versions.values())).seed
     options = _Options(how.clips, how.by, how.level, how.resamples, seed)
     parted = {name: versions[name].open() for name in SETS if name in versions}
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --out") from None
+    for name, videos in parted.items():
+        spare_folder(out, read_by(versions[name], videos=videos.videos, encoders=encoders.values()))
+    with locked(out):
+        return _evaluate(encoders, versions, parted, Path(out), options, reading, say, progress)
+
+
+def _evaluate(
+    encoders: Mapping[str, Encoder],
+    versions: Mapping[str, Halves],
+    parted: Mapping[str, Parted],
+    folder: Path,
+    options: _Options,
+    reading: Reading | None,
+    say: Callable[[str], None],
+    progress: Progress | None,
+) -> dict[str, Any]:
     steps = _Steps(progress, len(encoders) * (sum(_size(p) for p in parted.values()) + _size(parted.get("dynamic"))))
 
     def ask(encoder: Encoder, videos: Parted, options: _Options) -> tuple[dict[Kind, Asked], dict[str, str]]:
@@ -126,9 +137,7 @@ def evaluate_controlled(
         "settings": asdict(options) | {"kinds": list(options.kinds)},
         "broken": broken,
     }
-    partial = folder / f".{RESULTS}.{os.getpid()}"
-    partial.write_text(json.dumps(results, indent=1))
-    partial.replace(folder / RESULTS)
+    write_json(folder / RESULTS, results)
     return results
 
 
@@ -186,16 +195,19 @@ def _size(parted: Parted | None) -> int:
 
 def _ask_pixels(parted: Parted, options: _Options) -> Asked:
     """The answers of a probe that has no network: colours and contrasts of the middle frame, cell by cell."""
-    rows, numbers = [], []
+    rows, numbers, reason = [], [], "there is none"
     for i in range(len(parted.videos)):
         try:
             video = parted.videos.video(i)
             frame = video.frames([len(video) // 2])[0].astype(np.float32) / 255
-        except VideoError:
+        except VideoError as error:
+            reason = str(error)
             continue  # named where the encoders meet it
         mean, square = (cv2.resize(x, (_GRID, _GRID), interpolation=cv2.INTER_AREA) for x in (frame, frame**2))
         rows.append(np.concatenate([mean.ravel(), np.sqrt(np.maximum(square - mean**2, 0)).ravel()]))
         numbers.append(i)
+    if not rows:
+        raise VideoError(f"none of the {len(parted.videos)} dynamic videos can be read; the last: {reason}")
     return _probe(np.stack(rows)[:, None], np.array(numbers), parted, options.seed)
 
 

@@ -1,7 +1,7 @@
 """`stillmotion embed`: a table of static, dynamic and whole embeddings of videos, as Parquet or npz."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
 from stillmotion.encoders import Encoder, Progress, Vectors, extract
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.outputs import read_by, spare_file, tried
+from stillmotion.evaluate.told import readable, skipped
+from stillmotion.files import write
 
 
 def embed(
@@ -34,25 +37,25 @@ def embed(
     file = Path(out)
     if file.suffix not in (".parquet", ".npz"):
         raise StillmotionError(f"cannot write {file.name!r}; choose a name that ends in .parquet or .npz")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {file.parent}: {error.strerror}; choose another --out") from None
+    tried(file)
     opened = videos.open(drawn=encoder.drawn, seed=encoder.seed)
+    spare_file(file, read_by(videos, videos=opened, encoders=[encoder]))
     found = extract(encoder, opened, clips=clips, crops=crops, average=True, reading=reading, progress=progress)
-    columns = {"path": np.array([opened.name(int(i)) for i in found.index])} | _labels(opened, found.index)
+    columns = {"path": _texts(opened.name(int(i)) for i in found.index)} | _labels(opened, found.index)
     vectors = {part: getattr(found, part)[:, 0] for part in Vectors._fields}
     about = {"run": encoder.origin.text, "data": videos.path, "clips": clips, "crops": crops}
-    partial = file.with_name(f".{file.name}.part{file.suffix}")
-    (_write_parquet if file.suffix == ".parquet" else _write_npz)(partial, columns, vectors, about)
-    partial.replace(file)
+    put = _write_parquet if file.suffix == ".parquet" else _write_npz
+    write(file, lambda partial: put(partial, columns, vectors, about))
     width = found.whole.shape[-1]
     say(f"{len(found.index)} videos embedded in {file}: whole, static and dynamic, {width} channels each")
-    if found.broken:
-        say(f"{len(found.broken)} unreadable videos were skipped:")
-        for _, reason in found.broken:
-            say(f"  {reason}")
+    for line in skipped(dict(found.broken)):
+        say(line)
     return file
+
+
+def _texts(names: Iterable[str]) -> np.ndarray:
+    """Names as a column of text; those that are not UTF-8 have escapes in them."""
+    return np.array([readable(name) for name in names])
 
 
 def _labels(videos: VideoSet, index: np.ndarray) -> dict[str, np.ndarray]:
@@ -60,8 +63,8 @@ def _labels(videos: VideoSet, index: np.ndarray) -> dict[str, np.ndarray]:
     columns = {}
     for target, numbers in videos.labels.items():
         names = videos.classes[target]
-        texts = ["" if n == UNKNOWN else names[n] if n < len(names) else str(n) for n in numbers[index]]
-        columns["label" if target == TARGET else target] = np.array(texts)
+        texts = ("" if n == UNKNOWN else names[n] if n < len(names) else str(n) for n in numbers[index])
+        columns["label" if target == TARGET else target] = _texts(texts)
     return columns
 
 

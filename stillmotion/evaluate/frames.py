@@ -2,19 +2,20 @@
 
 The feature of a frame is the mean over a clip of the encoder's own length and stride that is centred on it; of a model
 of images it is the frame's own. A file's name is the hash of the encoder's weights, of what it is shown, and of the
-video's name, size and time: whatever changes in any of these is computed anew, and what a killed run has finished is
-not.
+video's name and content: whatever changes in any of these is computed anew, and what a killed run has finished is not.
 Shapes: T frames of a video, hop from one feature to the next, n = ceil(T / hop) features, L frames of a
 clip, D channels.
 """
 
 import hashlib
-import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from stillmotion.data.loader import Batch, Broken, EvalDataset, eval_loader
 from stillmotion.data.paths import VideoSet
@@ -22,8 +23,13 @@ from stillmotion.encoders import Encoder, Progress
 from stillmotion.encoders.features import centre_crops
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.cache import encoder_digest, stamp
+from stillmotion.evaluate.outputs import tried_folder
+from stillmotion.evaluate.stored import restore, store
+from stillmotion.evaluate.told import say as to_stderr
 from stillmotion.nn.foreign import TransformersBackbone
 from stillmotion.nn.images import TokensBackbone
+
+_FRAMES = "frames"
 
 
 class FrameFeatures:
@@ -35,24 +41,30 @@ class FrameFeatures:
 
     def __init__(self, encoder: Encoder, folder: str | Path, *, hop: int = 1) -> None:
         if hop < 1:
-            raise StillmotionError(f"hop is {hop}; it must be at least 1")
+            raise StillmotionError(f"hop is {hop}; it must be at least 1 (--data.hop)")
         of_images = _of_images(encoder) and "frames" not in encoder.origin.options
         self.encoder, self.hop = encoder.shown(frames=1) if of_images else encoder, hop
         key = encoder_digest(self.encoder, {"hop": hop}).hexdigest()[:32]
-        self.folder = Path(folder) / key
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StillmotionError(f"cannot write to {folder}: {error.strerror}; choose another --cache") from None
+        self.folder = tried_folder(Path(folder) / key, option="--cache")
+        self._files: dict[bytes, Path] = {}  # of videos by their names, so that contents are looked at once
+        self._whole: dict[Path, tuple[int, int]] = {}  # size and time of the files that were found to be whole
 
     def compute(
-        self, videos: VideoSet, *, batch: int = 16, workers: int = 0, progress: Progress | None = None
+        self,
+        videos: VideoSet,
+        *,
+        batch: int = 16,
+        workers: int = 0,
+        say: Callable[[str], object] = to_stderr,
+        progress: Progress | None = None,
     ) -> Broken:
-        """Compute what is not on disk yet; returns name and reason of each video that cannot be read.
+        """Compute what is not on disk yet, or damaged there; returns name and reason of each video that cannot be read.
 
-        batch: clips at a time. workers: decoding processes. progress: called with features done and of all.
+        batch: clips at a time. workers: decoding processes. say: told which files are damaged or were swapped.
+        progress: called with features done and of all.
         """
-        pieces, broken = self._missing(videos, batch)
+        files = [self._file(videos, i) for i in range(len(videos))]
+        pieces, broken = self._missing(videos, files, batch, say)
         total = sum(len(piece) for piece in pieces.parts)
         kept: list[np.ndarray] = []
         spoilt: set[int] = set()
@@ -66,7 +78,7 @@ class FrameFeatures:
                 kept.append(self._embed(item["clips"][0]))
             if piece.last:
                 if piece.video not in spoilt:
-                    _write(self._file(videos, piece.video), np.concatenate(kept))
+                    store(files[piece.video], {_FRAMES: np.concatenate(kept)}, {"video": videos.name(piece.video)})
                 kept = []
             done += len(piece)
             if progress is not None:
@@ -75,15 +87,33 @@ class FrameFeatures:
 
     def read(self, videos: VideoSet, i: int) -> np.ndarray:
         """The features of video i, float32 (n, D); VideoError where it could not be read."""
-        try:
-            return np.load(self._file(videos, i))
-        except (OSError, ValueError) as error:
-            raise VideoError(f"{videos.name(i)}: no features on disk ({error})") from None
+        file = self._file(videos, i)
+        found = self._read(file, say=lambda line: None)
+        if found is None:
+            reason = "damaged" if file.exists() else "not computed"
+            raise VideoError(f"{videos.name(i)}: no features on disk ({reason})")
+        return found
 
-    def _missing(self, videos: VideoSet, batch: int) -> tuple["_Pieces", dict[str, str]]:
+    def _read(self, file: Path, *, say: Callable[[str], object]) -> np.ndarray | None:
+        """The features in a file that is whole, which is looked at once."""
+        try:
+            now = (file.stat().st_size, file.stat().st_mtime_ns)
+            if self._whole.get(file) == now:
+                return load_file(file)[_FRAMES]
+        except (OSError, SafetensorError, KeyError):
+            return None
+        found = restore(file, (_FRAMES,), say=say)
+        if found is None:
+            return None
+        self._whole[file] = now
+        return found.arrays[_FRAMES]
+
+    def _missing(
+        self, videos: VideoSet, files: list[Path], batch: int, say: Callable[[str], object]
+    ) -> tuple["_Pieces", dict[str, str]]:
         parts, broken = [], {}
         for i in range(len(videos)):
-            if _is_whole(self._file(videos, i)):
+            if self._read(files[i], say=say) is not None:
                 continue
             try:
                 count = -(-len(videos.video(i)) // self.hop)
@@ -101,8 +131,12 @@ class FrameFeatures:
 
     def _file(self, videos: VideoSet, i: int) -> Path:
         # The name of a drawn video does not tell how it is drawn.
-        about = f"{stamp(videos.name(i))}{getattr(videos, 'config', '')!r}"
-        return self.folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npy"
+        name, config = videos.name(i), repr(getattr(videos, "config", "")).encode()
+        called = name.encode("utf-8", "surrogatepass") + config
+        if called not in self._files:
+            key = hashlib.sha256(stamp(name) + config).hexdigest()[:32]
+            self._files[called] = self.folder / f"{key}.safetensors"
+        return self._files[called]
 
 
 @dataclass(frozen=True)
@@ -150,23 +184,3 @@ def centred(centres: np.ndarray, frames: int, stride: int, length: int) -> np.nd
 def _of_images(encoder: Encoder) -> bool:
     backbone = encoder.backbone
     return isinstance(backbone, TokensBackbone) or (isinstance(backbone, TransformersBackbone) and backbone.of_images)
-
-
-def _is_whole(file: Path) -> bool:
-    try:
-        np.load(file, mmap_mode="r")
-    except (OSError, ValueError):  # not there, or damaged
-        return False
-    return True
-
-
-def _write(file: Path, features: np.ndarray) -> None:
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as opened:
-            np.save(opened, features)
-        partial.replace(file)
-    except OSError as error:
-        raise StillmotionError(f"cannot write {file}: {error.strerror}; choose another --cache") from None
-    finally:
-        partial.unlink(missing_ok=True)

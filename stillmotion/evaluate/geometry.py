@@ -4,7 +4,6 @@ Of each video, evenly spaced frames: neighbours make the pairs within it, the mi
 Intervals are bootstraps over videos, paired between rows. Shapes: M videos, T frames, N tokens, D channels.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,9 @@ from stillmotion.encoders import Progress
 from stillmotion.encoders.tokens import Tokens, frozen_model, load_tokens
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.options import Geometry
+from stillmotion.evaluate.outputs import read_by, spare_file, tried
+from stillmotion.evaluate.told import skipped
+from stillmotion.files import write_json
 from stillmotion.functional.cycle import cycle_accuracy
 from stillmotion.functional.geometry import effective_rank, intra_distance, pair_distances, radii
 from stillmotion.train.process import choose_device
@@ -69,6 +71,8 @@ def geometry(
     asked = measured or Geometry()
     place = choose_device(device)
     chosen = _chosen(videos, asked)
+    if out is not None:
+        spare_file(tried(out), read_by(videos, videos=chosen.videos, encoders=runs))
     groups: dict[Any, list[str]] = {}
     for run in dict.fromkeys(runs):
         groups.setdefault(frozen_model(run), []).append(run)
@@ -121,11 +125,7 @@ def geometry(
         "broken": broken,
     }
     if out is not None:
-        try:
-            Path(out).parent.mkdir(parents=True, exist_ok=True)
-            Path(out).write_text(json.dumps(results, indent=1))
-        except OSError as error:
-            raise StillmotionError(f"cannot write {out} ({error.strerror}); choose another --out") from None
+        write_json(out, results)
     return results
 
 
@@ -151,10 +151,7 @@ def result_lines(results: dict[str, Any]) -> list[str]:
         f"{results['videos']} videos, {results['frames']} frames of each; γ {results['gamma']:.3f}, {how}; "
         f"in brackets {results['level']:.0%} intervals over videos"
     )
-    if results["broken"]:
-        lines.append(f"{len(results['broken'])} videos were left out:")
-        lines += [f"  {reason}" for reason in results["broken"].values()]
-    return lines
+    return lines + skipped(results["broken"], what="videos were left out")
 
 
 class _Summary:

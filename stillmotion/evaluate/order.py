@@ -7,7 +7,6 @@ Two tasks, each a linear classifier of two classes on frozen features:
 Shapes: N clips, T frames, D channels.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,10 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.bootstrap import resampled_means
 from stillmotion.evaluate.linear import linear_ranks
 from stillmotion.evaluate.order_tasks import Task, open_tasks
+from stillmotion.evaluate.outputs import read_by, spare_folder
 from stillmotion.evaluate.retrieve import titles
+from stillmotion.evaluate.told import skipped
+from stillmotion.files import locked, write_json, write_text
 
 Part = Literal["frames", "whole", "static", "dynamic"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -70,6 +72,23 @@ def order(
     untrained: beside each run the network that it started from.
     out: a folder for `results.json` and `results.txt`.
     """
+    if out is None:
+        return _order(encoders, halves, pairs, untrained, reading, progress)
+    spare_folder(out, read_by(halves, encoders=encoders, also=[pairs]))
+    with locked(out):
+        results = _order(encoders, halves, pairs, untrained, reading, progress)
+        write_results(results, Path(out), result_lines(results))
+    return results
+
+
+def _order(
+    encoders: Sequence[Encoder],
+    halves: Halves,
+    pairs: str | Path | None,
+    untrained: bool,
+    reading: Reading | None,
+    progress: Progress | None,
+) -> dict[str, Any]:
     networks: dict[str, Encoder] = {}
     for name, encoder in zip(titles(encoders), encoders, strict=True):
         networks[name] = encoder
@@ -90,7 +109,7 @@ def order(
             )
         by_part = {part: answers(vectors(found, part), found.index, tasks, seed=halves.seed) for part in PARTS}
         accuracy[name] = {part: {"mean": a.mean(), "tasks": a.each()} for part, a in by_part.items()}
-    results = {
+    return {
         "data": halves.path,
         "task": "reverse" if pairs is None else "pairs",
         "split": asked.how,
@@ -100,9 +119,6 @@ def order(
         "accuracy": accuracy,
         "broken": broken,
     }
-    if out is not None:
-        write_results(results, Path(out), result_lines(results))
-    return results
 
 
 def vectors(found: Features, part: Part) -> np.ndarray:
@@ -157,20 +173,13 @@ def result_lines(results: dict[str, Any]) -> list[str]:
     lines.append(f"accuracy, chance is 0.5; in brackets {results['level']:.0%} bootstrap intervals over videos")
     if results["left out"]:
         lines.append(f"{len(results['left out'])} pairs had too few videos: {'; '.join(results['left out'])}")
-    if results["broken"]:
-        lines.append(f"{len(results['broken'])} unreadable clips were skipped:")
-        lines += [f"  {reason}" for reason in dict.fromkeys(results["broken"].values())]
-    return lines
+    return lines + skipped(results["broken"], what="unreadable clips were skipped")
 
 
 def write_results(results: dict[str, Any], folder: Path, lines: Sequence[str]) -> None:
     """Write results and their lines into a folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / RESULTS).write_text(json.dumps(results, indent=1))
-        (folder / TEXT).write_text("".join(f"{line}\n" for line in lines))
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder} ({error.strerror}); choose another --out") from None
+    write_json(folder / RESULTS, results)
+    write_text(folder / TEXT, "".join(f"{line}\n" for line in lines))
 
 
 def _line(name: str, cells: Sequence[tuple[float, float, float]], majority: float, wide: int) -> str:

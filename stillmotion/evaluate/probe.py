@@ -1,6 +1,5 @@
 """`stillmotion probe`: what a linear classifier reads off frozen features, by label or by synthetic factor."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,9 @@ from stillmotion.encoders import KINDS, Encoder, Kind, Progress, extract
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.linear import ProbeResult, linear_probe, sgd_probe
 from stillmotion.evaluate.options import Probing
+from stillmotion.evaluate.outputs import RUN, tried
+from stillmotion.evaluate.told import skipped
+from stillmotion.files import write_json
 
 __all__ = ["PRESETS", "ProbeResult", "accuracy_text", "linear_probe", "probe", "result_lines", "sgd_probe"]
 
@@ -55,6 +57,8 @@ def probe(
     kinds: of features; "both" is static ⊕ dynamic.
     """
     probing = probing or Probing()
+    if encoder.folder is not None:
+        tried(encoder.folder / RESULTS, option=RUN)
     rule = PRESETS[probing.preset]
     rule = rule if probing.clips is None else replace(rule, clips=probing.clips)
     check_one_fold(halves)
@@ -108,7 +112,7 @@ def probe(
         "broken": broken,
     }
     if encoder.folder is not None:
-        (encoder.folder / RESULTS).write_text(json.dumps(results, indent=1))
+        write_json(encoder.folder / RESULTS, results, option=RUN)
     return results
 
 
@@ -132,10 +136,7 @@ def result_lines(results: dict[str, Any]) -> list[str]:
             cells = [accuracy_text(by_target[t], results["chance"][t]) for t in targets]
             lines.append(f"{network:<12}{kind:<10}" + "".join(f"{c:>{width}}" for c in cells))
     lines.append(f"{'majority class':<22}" + "".join(f"{results['majority'][t]:>{width}.3f}" for t in targets))
-    if results["broken"]:
-        lines.append(f"{len(results['broken'])} unreadable videos were skipped:")
-        lines += [f"  {reason}" for reason in results["broken"].values()]
-    return lines
+    return lines + skipped(results["broken"])
 
 
 def accuracy_text(result: Mapping[str, float], chance: float) -> str:

@@ -1,9 +1,9 @@
 """`stillmotion propagate`: the first frame's labels through every video of a set, and how well they arrive."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ from stillmotion.data.loader import Broken
 from stillmotion.encoders import Encoder, Progress
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.options import LEAST_FRAMES, Sequences
+from stillmotion.evaluate.outputs import inside, read_by, spare_folder
 from stillmotion.evaluate.scores import Row, scores_for
+from stillmotion.evaluate.told import skipped
 from stillmotion.evaluate.tracks import MaskTrack, Preset, Track, preset_for, track_masks, track_points
+from stillmotion.files import locked, made, write, write_json, writing
 from stillmotion.nn.dense import DenseEncoder, frame_maps
 
 RESULTS = "results.json"
@@ -50,11 +53,27 @@ def propagate(
     progress: called with the number of frames done and of all.
     watch: called with each track, to draw it.
     """
+    read = read_by(also=[sequences.path, sequences.split], encoders=[encoder] if isinstance(encoder, Encoder) else [])
+    spare_folder(out, read)
+    with locked(out):
+        return _propagate(encoder, sequences, made(out, mark=True), preset, size, progress, watch)
+
+
+def _propagate(
+    encoder: Encoder | DenseEncoder,
+    sequences: Sequences,
+    folder: Path,
+    preset: str | Preset,
+    size: tuple[int, int] | None,
+    progress: Progress | None,
+    watch: Callable[[Track], object] | None,
+) -> dict[str, Any]:
     layout = sequences.layout
     rule = preset_for(preset, layout) if isinstance(preset, str) else preset
     opened, broken = open_sequences(sequences)
     network = dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
-    folder = _new_folder(out)
+    with writing(folder):
+        (folder / RESULTS).unlink(missing_ok=True)  # what an interrupted run leaves must not look finished
     lengths = [min(len(s.video), sequences.frames or len(s.video)) for s in opened]
     scores, rows = scores_for(layout), dict[str, Row]()
     started, done = time.perf_counter(), 0
@@ -99,7 +118,7 @@ def propagate(
         "seconds": round(time.perf_counter() - started, 2),
         "broken": dict(broken),
     }
-    (folder / RESULTS).write_text(json.dumps(results, indent=1))
+    write_json(folder / RESULTS, results)
     return results
 
 
@@ -134,29 +153,15 @@ def result_lines(results: dict[str, Any]) -> list[str]:
         lines[-1] += f"   over {mean['objects']} objects"
         lines.append(line("", mean["over sequences"]) + "   over sequences")
     lines.append(f"{results['frames']} frames in {results['seconds']:.0f} s; preset {results['preset']}")
-    if results["broken"]:
-        lines.append(f"{len(results['broken'])} sequences were left out:")
-        lines += [f"  {reason}" for reason in results["broken"].values()]
-    return lines
+    return lines + skipped(results["broken"], what="sequences were left out")
 
 
 def _write(folder: Path, track: Track) -> None:
     if isinstance(track, MaskTrack):
-        place = folder / "masks" / track.sequence.name
-        place.mkdir(parents=True, exist_ok=True)
+        place = made(inside(folder / "masks", track.sequence.name))
         for file, mask in zip(track.sequence.video.files, track.masks, strict=False):
-            write_mask(place / f"{file.stem}.png", mask)
+            write(place / f"{file.stem}.png", partial(write_mask, mask=mask))
     else:
-        place = folder / "points" / f"{track.sequence.name}.npz"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(place, points=track.points)
-
-
-def _new_folder(out: str | Path) -> Path:
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / RESULTS).unlink(missing_ok=True)  # what an interrupted run leaves must not look finished
-    except OSError as error:
-        raise StillmotionError(f"cannot write to {folder} ({error.strerror}); choose another --out") from None
-    return folder
+        place = inside(folder / "points", f"{track.sequence.name}.npz")
+        made(place.parent)
+        write(place, lambda file: np.savez_compressed(file, points=track.points))

@@ -3,8 +3,7 @@
 Shapes: q queries, r references, k nearest, D channels.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,13 @@ from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.reading import Reading
 from stillmotion.encoders import Encoder, Kind, Progress
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.cache import Library, cached_features
-from stillmotion.evaluate.index import Search, open_index
+from stillmotion.evaluate.cache import Library, cached_features, check_cache
+from stillmotion.evaluate.index import Search, check_index, open_index
 from stillmotion.evaluate.options import Among, Protocol, Retrieval
+from stillmotion.evaluate.outputs import RUN, read_by, tried
+from stillmotion.evaluate.told import say as to_stderr
+from stillmotion.evaluate.told import skipped
+from stillmotion.files import write_json
 from stillmotion.functional.search import average_precision, top_k
 
 RESULTS = "retrieve.json"
@@ -88,11 +91,12 @@ def ask(
     protocol: Protocol = "split",
     among: Among = "test",
     index: str | Path | None = None,
+    say: Callable[[str], object] = to_stderr,
 ) -> dict[str, Answers]:
     """The answers of an encoder's features for each target that the videos are labelled with, all folds together.
 
     protocol: "split" asks with the test videos among the training videos; "leave-one-out" with each of the `among`
-        videos, the test half or all, among the others of them. index: a file, as in `open_index`.
+        videos, the test half or all, among the others of them. index, say: as in `open_index`.
     """
     vectors = library.features.vector(kind)
     search: Search | None = None
@@ -103,7 +107,7 @@ def ask(
             q, r = queries[labels[queries] >= 0], references[labels[references] >= 0]
             own = np.arange(len(r)) if protocol == "leave-one-out" else None
             if index is not None:
-                search = open_index(index_file(index, kind), vectors[r])
+                search = open_index(index_file(index, kind), vectors[r], say=say)
             parts.append(answers(vectors[q], labels[q], vectors[r], labels[r], own=own, search=search))
         fields = [np.concatenate([getattr(a, name) for a in parts]) for name in Answers.__dataclass_fields__]
         found[target] = Answers(*fields)
@@ -130,21 +134,29 @@ def retrieve(
     *,
     kinds: Sequence[Kind] = KINDS,
     reading: Reading | None = None,
+    say: Callable[[str], object] = to_stderr,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """R@1, R@5, R@10 and mAP of several encoders, by whole, static and dynamic embedding and by both halves.
 
     encoders: into the folder of a run its `retrieve.json` is written.
     halves: with the fold "all", the queries of every fold are asked.
+    say: told of a damaged cache or index.
     """
     how = retrieval or Retrieval()
     protocol, among, clips, index = how.protocol, how.among, how.clips, how.index
     if index is not None and (len(encoders) > 1 or halves.fold == "all"):
         raise StillmotionError("an index holds one encoder's videos of one fold; give one run and one --fold")
     results: dict[str, Any] = {}
-    each = libraries(encoders, halves, clips=clips, cache=how.cache, reading=reading, progress=progress)
+    for encoder in encoders:
+        if encoder.folder is not None:
+            tried(encoder.folder / RESULTS, option=RUN)
+    if index is not None:
+        for kind in kinds:
+            check_index(index_file(index, kind), read_by(halves, encoders=encoders))
+    each = libraries(encoders, halves, clips=clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, encoder, parted, library in each:
-        asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index) for k in kinds}
+        asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index, say=say) for k in kinds}
         turns = rounds(library, parted, protocol=protocol, among=among)
         found = {
             "run": encoder.origin.text,
@@ -160,7 +172,7 @@ def retrieve(
             "broken": dict(library.features.broken),
         }
         if encoder.folder is not None:
-            (encoder.folder / RESULTS).write_text(json.dumps(found, indent=1))
+            write_json(encoder.folder / RESULTS, found, option=RUN)
         results[title] = found | {"reused": library.reused}
     return results
 
@@ -172,12 +184,16 @@ def libraries(
     clips: int,
     cache: str | Path | None,
     reading: Reading | None,
+    say: Callable[[str], object],
     progress: Progress | None,
 ) -> Iterator[tuple[str, Encoder, Parted, Library]]:
     """Encoders one after the other: what each is called, the videos, and its features as `cached_features` has them."""
     for title, encoder in zip(titles(encoders), encoders, strict=True):
         parted = halves.open(encoder.drawn)
-        found = cached_features(encoder, parted.videos, clips=clips, cache=cache, reading=reading, progress=progress)
+        check_cache(cache, read_by(halves, videos=parted.videos, encoders=encoders))
+        found = cached_features(
+            encoder, parted.videos, clips=clips, cache=cache, reading=reading, say=say, progress=progress
+        )
         yield title, encoder, parted, found
 
 
@@ -198,10 +214,7 @@ def result_lines(results: dict[str, Any]) -> list[str]:
                 lines.append(f"{name:<{wide}}{kind:<10}" + "".join(f"{scores[target][m]:8.3f}" for m in metrics))
         lines.append(f"{'random order':<{wide + 10}}" + "".join(f"{chance[m]:8.3f}" for m in metrics))
     broken = {name: reason for found in results.values() for name, reason in found["broken"].items()}
-    if broken:
-        lines.append(f"{len(broken)} unreadable videos were skipped:")
-        lines += [f"  {reason}" for reason in broken.values()]
-    return lines
+    return lines + skipped(broken)
 
 
 def titles(encoders: Sequence[Encoder]) -> list[str]:

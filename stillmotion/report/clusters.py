@@ -1,6 +1,5 @@
 """The page of `stillmotion clusters`: silhouette scores and maps of several encoders side by side."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +10,11 @@ import numpy as np
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.clusters import Clusters
 from stillmotion.evaluate.options import Clustering
+from stillmotion.evaluate.told import skipped
 from stillmotion.explain.maps import embedding_map, tsne
-from stillmotion.files import made
+from stillmotion.files import locked, write_json
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
-from stillmotion.report.page import write_page
+from stillmotion.report.page import broken_blocks, write_page
 
 RESULTS = "results.json"
 MAPS = (5, 10)
@@ -25,17 +25,24 @@ def cluster_report(found: Sequence[Clusters], out: str | Path, clustering: Clust
 
     found: of `clusters`, as it was asked. data: the path of the videos.
     """
-    folder, metric = made(out), clustering.metric
+    with locked(out):
+        return _written(found, Path(out), clustering, data)
+
+
+def _written(found: Sequence[Clusters], folder: Path, clustering: Clustering, data: str) -> Path:
+    metric, broken = clustering.metric, _broken(found)
     settings = {
         "encoders": ", ".join(dict.fromkeys(c.encoder for c in found)),
         "videos": f"all videos of {data}" if clustering.split == "all" else f"the {clustering.split} videos of {data}",
         "clips of a video": str(clustering.clips),
         "distance": metric,
     }
-    (folder / RESULTS).write_text(json.dumps(settings | {"clusters": [_numbers(c) for c in found]}, indent=1))
+    numbers = {"clusters": [_numbers(c) for c in found], "broken": broken}
+    write_json(folder / RESULTS, settings | numbers)
     targets = dict.fromkeys(c.target for c in found)
     placed: dict[bytes, np.ndarray] = {}
-    sections = [Section("What was looked at", [Table(["setting", "value"], [[k, v] for k, v in settings.items()])])]
+    looked = [Table(["setting", "value"], [[k, v] for k, v in settings.items()]), *broken_blocks({"broken": broken})]
+    sections = [Section("What was looked at", looked)]
     for target in targets:
         some = [c for c in found if c.target == target]
         of = f" of {target}" if len(targets) > 1 else ""
@@ -73,7 +80,7 @@ def cluster_lines(found: Sequence[Clusters]) -> list[str]:
         lines.append(f"{'silhouette, ' + target:<{wide + 10}}" + "".join(f"{cell:>9}" for cell in table.header[1:]))
         for c, row in zip(some, table.rows, strict=True):
             lines.append(f"{c.encoder:<{wide}}{c.kind:<10}" + "".join(f"{cell:>9}" for cell in row[1:]))
-    return lines
+    return lines + skipped(_broken(found))
 
 
 def _maps(found: Sequence[Clusters], metric: str, placed: dict[bytes, np.ndarray]) -> list[Block]:
@@ -101,6 +108,10 @@ def _maps(found: Sequence[Clusters], metric: str, placed: dict[bytes, np.ndarray
         told = f"{which}, best first, laid out by t-SNE; the number is their silhouette score, before the layout."
         blocks.append(figures(drawn, caption=told))
     return blocks
+
+
+def _broken(found: Sequence[Clusters]) -> dict[str, str]:
+    return {name: reason for c in found for name, reason in c.broken.items()}
 
 
 def _score(found: Clusters, size: int) -> float:

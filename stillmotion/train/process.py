@@ -3,8 +3,10 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,8 +14,10 @@ from torch import nn
 from stillmotion import distributed
 from stillmotion.config import TrainConfig
 from stillmotion.distributed import average_, world
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import Interrupted, StillmotionError
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SAME = 3.0  # seconds in which a rank hears of one Ctrl-C twice: from the terminal and from torchrun
 
 def choose_device(name: str) -> torch.device:
     """The device of this name; "auto" is this process's CUDA device where there is one, else the CPU."""
@@ -22,6 +26,8 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         if device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise StillmotionError(f"device {name!r} cannot be used: there is no CUDA here; choose auto or cpu")
             own = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
             device = torch.device("cuda", own)
             torch.cuda.set_device(device)
@@ -33,15 +39,24 @@ def choose_device(name: str) -> torch.device:
 
 @contextlib.contextmanager
 def computing(train: TrainConfig) -> Iterator[torch.device]:
-    """This process's device, within the group of processes that `torchrun` describes, where it does."""
-    device = choose_device(train.device)
-    distributed.start(device.type)
-    try:
-        if train.threads:
-            torch.set_num_threads(train.threads)
-        yield device
-    finally:
-        distributed.stop()
+    """This process's device, within the group of processes that `torchrun` describes, where it does.
+
+    Ctrl-C and SIGTERM end what is done meanwhile by `Interrupted`; so does the loss of a rank that was ended so.
+    """
+    with stoppable():
+        device = choose_device(train.device)
+        distributed.start(device.type)
+        try:
+            if train.threads:
+                torch.set_num_threads(train.threads)
+            yield device
+        except RuntimeError as error:
+            if not distributed.is_loss(error):
+                raise
+            time.sleep(2)  # whoever ended the other rank is about to end this one
+            raise StillmotionError("another process of this run has ended; its own words say why") from None
+        finally:
+            distributed.stop()
 
 
 def synchronise_norms(module: nn.Module, device: torch.device) -> None:
@@ -51,34 +66,78 @@ def synchronise_norms(module: nn.Module, device: torch.device) -> None:
 
 
 class StopRequest:
-    """Whether Ctrl-C or SIGTERM has asked the run to stop."""
+    """Whether Ctrl-C or SIGTERM has asked the run to stop; a second Ctrl-C does not wait for the end of a step.
+
+    code: what the process then ends with.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._asked = torch.zeros((), device=device)
+        self.code = 128 + signal.SIGINT
+        self._asked = torch.zeros(len(_SIGNALS), device=device)
+        self._since: float | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether this rank was."""
+        return self._since is not None
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        self._asked.fill_(1)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
+        now = time.monotonic()
+        since, self._since = self._since, now if self._since is None else self._since
+        if since is None:
+            self._asked[_SIGNALS.index(signal.Signals(number))] = 1
+            self.code = 128 + number
+        elif number == signal.SIGINT and now - since > _SAME * ("TORCHELASTIC_RUN_ID" in os.environ):
+            raise Interrupted("stopped at once; the same command goes on from the last checkpoint", 128 + number)
 
     def agreed(self) -> bool:
         """Whether any rank was asked; all of them learn it at the same step."""
-        if world() == 1:
-            return bool(self._asked)
-        flag = self._asked.clone()
-        average_([flag])
-        return bool(flag)
+        asked = self._asked
+        if world() > 1:
+            asked = asked.clone()
+            average_([asked])
+        if not asked.any():
+            return False
+        if not self.asked:
+            self.code = 128 + _SIGNALS[int(asked.argmax())]
+        return True
 
 
 @contextlib.contextmanager
 def stop_signals(device: torch.device) -> Iterator[StopRequest]:
-    """Collect Ctrl-C and SIGTERM instead of dying of them."""
+    """Collect Ctrl-C and SIGTERM instead of dying of them.
+
+    What breaks after such a signal was broken by it, which other processes heard, too: it is no error.
+    """
     request = StopRequest(device)
+    with _handled(request.note):
+        try:
+            yield request
+        except RuntimeError:
+            if not request.asked:
+                raise
+            raise Interrupted("stopped; the same command goes on from the last checkpoint", request.code) from None
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end what is done meanwhile by `Interrupted`, wherever it stands."""
+    with _handled(_stop):
+        yield
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Interrupted("stopped; the same command goes on from there", 128 + number)
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
     try:
-        before = {s: signal.signal(s, request.note) for s in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handler) for number in _SIGNALS}
     except ValueError:  # outside the main thread signals are somebody else's
         before = {}
     try:
-        yield request
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -87,5 +87,5 @@ def test_a_folder_without_a_readable_configuration_has_no_verb(tmp_path: Path) -
 
 
 def test_another_verbs_configuration_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StillmotionError, match="config has unknown fields"):
+    with pytest.raises(StillmotionError, match="holds a run of detect, not of pretrain"):
         read_config(written(tmp_path, before("detect")), Config)

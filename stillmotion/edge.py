@@ -1,0 +1,72 @@
+"""Where errors become one line on stderr and an exit code.
+
+2     what a user can mend: an option, a file, a full disk, a device that is not there, too little memory
+130   stopped by Ctrl-C, 143 by SIGTERM; a run has saved itself, and the same command resumes it
+1     whoever read the output, such as `head`, has seen enough; or `data check` found something missing
+70    a fault of stillmotion's own
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+from stillmotion.errors import Interrupted, StillmotionError
+
+_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "Cannot allocate memory", "bad_alloc")
+
+
+@contextlib.contextmanager
+def one_line(*, debug: bool = False) -> Iterator[None]:
+    """Let what ends the work within end the process as the table above says; debug: errors are raised as they are."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # names of files may be no text at all
+    with contextlib.suppress(ValueError):  # outside the main thread signals are somebody else's
+        signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except (KeyboardInterrupt, Interrupted) as stop:
+        if debug:
+            raise
+        _say(str(stop) or "stopped")
+        raise SystemExit(getattr(stop, "code", 130)) from None
+    except Exception as error:
+        if debug:
+            raise
+        words = _words(error)
+        _say(words or _fault(error))
+        raise SystemExit(2 if words else 70) from None
+
+
+def _words(error: Exception) -> str | None:
+    """What a user is told who can mend it; None where it is a fault of ours."""
+    if isinstance(error, StillmotionError):
+        return str(error)
+    said = str(error).strip().partition("\n")[0]
+    if isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY):
+        return f"out of memory ({said or 'no more to be had'}); lower the batch, the frames or the size"
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or said}"
+    return None
+
+
+def _fault(error: Exception) -> str:
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said}. This is a fault of stillmotion's: --debug shows where, please report it"
+
+
+def _say(words: str) -> None:
+    print(f"stillmotion: {words}", file=sys.stderr)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    stop = Interrupted("stopped")
+    stop.code = 143  # type: ignore[attr-defined]
+    raise stop

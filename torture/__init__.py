@@ -1,0 +1,1 @@
+"""`make torture`: commands are killed, doubled, starved of disk and fed damaged files; a table says what came of it."""
