@@ -118,9 +118,9 @@ def on_first(work: Callable[[], Result]) -> Result:
         except StillmotionError as error:
             told = [(None, error)]
     dist.broadcast_object_list(told, 0)
-    found, error = told[0]
-    if error is not None:
-        raise error
+    found, failure = told[0]
+    if failure is not None:
+        raise failure
     return found
 
 

@@ -1,11 +1,24 @@
-"""How worker processes of the data path are started."""
+"""How worker processes of the data path are started, and a pool of them that outlives a death."""
 
+import contextlib
 import multiprocessing
+import os
 import signal
 import sys
-from typing import Any
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import cv2
+
+from stillmotion.errors import StillmotionError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+_AHEAD = 2  # jobs that a worker has: the one it does, and the next
 
 
 def process_context() -> Any:
@@ -17,9 +30,119 @@ def process_context() -> Any:
 
 
 def start_worker(worker: int = 0) -> None:
-    """What a worker does first: it leaves Ctrl-C to the parent, which ends it, and keeps to one core."""
+    """What a worker does first: it ends with its parent, leaves signals to it, and keeps to one core.
+
+    The parent hears Ctrl-C and SIGTERM, and ends its workers when it is ready to.
+    """
     import torch  # seconds, which whoever starts no workers need not wait for
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
+
+
+def _end_with_parent() -> None:
+    # However the parent ends, the pipe behind its sentinel closes. That of the fork server does not: workers hold it.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+class Died(NamedTuple):
+    """In place of a result: the process ended while it was at the job. code: its exit code."""
+
+    code: int | None
+
+    def __str__(self) -> str:
+        return f"the process that was at it {how_it_ended(self.code)}; too little memory may be the reason"
+
+
+def how_it_ended(code: int | None) -> str:
+    """What an exit code of a process says, in words."""
+    if code is not None and code < 0:
+        return f"was killed by signal {-code}"
+    return f"ended with code {code}"
+
+
+def in_processes(
+    do: Callable[[Job], Result], jobs: Iterable[Job], processes: int
+) -> Iterator[tuple[Job, Result | Died]]:
+    """Do jobs in worker processes: each with its result, as they end.
+
+    A process that dies is replaced, and its job has `Died` for a result. What a job raises is raised here.
+    However this ends, the processes end with it, in the midst of their jobs if need be.
+    """
+    left = deque(jobs)
+    workers: list[_Worker[Job]] = []
+    try:
+        while left or workers:
+            workers += [_Worker(do) for _ in range(min(processes - len(workers), len(left)))]
+            for each in range(1, _AHEAD + 1):
+                for worker in workers:
+                    if left and len(worker.jobs) < each:
+                        worker.give(left.popleft())
+            for idle in [worker for worker in workers if not worker.jobs]:
+                workers.remove(idle)
+                idle.end()
+            for ready in wait([worker.connection for worker in workers]):
+                worker = next(worker for worker in workers if worker.connection is ready)
+                job, result = worker.take()
+                if isinstance(result, Died):
+                    workers.remove(worker)
+                    worker.end()
+                    left.extendleft(reversed(worker.jobs))
+                yield job, result
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker(Generic[Job]):
+    """A process of `in_processes`. jobs: that it has, the first of which it is at."""
+
+    def __init__(self, do: Callable[[Job], Any]) -> None:
+        context = process_context()
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, do), daemon=True)
+        self.process.start()
+        other.close()  # so that the connection closes with the process
+        self.jobs: deque[Job] = deque()
+
+    def give(self, job: Job) -> None:
+        self.jobs.append(job)
+        with contextlib.suppress(OSError):  # of a dead process, which the next result tells
+            self.connection.send(job)
+
+    def take(self) -> tuple[Job, Any]:
+        """The job that ended and what came of it."""
+        job = self.jobs.popleft()
+        try:
+            result, error = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(5)
+            return job, Died(self.process.exitcode)
+        if error is not None:
+            raise error
+        return job, result
+
+    def end(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.join(5)
+
+
+def _serve(connection: Connection, do: Callable[[Any], Any]) -> None:
+    start_worker()
+    with contextlib.suppress(EOFError, OSError):  # the parent has closed the connection
+        while True:
+            job = connection.recv()
+            try:
+                answer = (do(job), None)
+            except StillmotionError as error:
+                answer = (None, error)
+            except Exception:
+                answer = (None, RuntimeError(traceback.format_exc()))  # which can be sent, whatever the error is
+            connection.send(answer)

@@ -50,7 +50,7 @@ def _origin(named: Named) -> Origin:
 def _is_transformers(path: str) -> bool:
     try:
         said = json.loads((Path(path) / "config.json").read_text())
-        return isinstance(said, dict) and "model_type" in said
+        return isinstance(said, dict) and ("model_type" in said or "auto_map" in said)
     except (OSError, ValueError):
         return False
 

@@ -1,6 +1,5 @@
 """Encoders of this library: run folders of any training verb, and recipes, whose networks are as yet untrained."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from stillmotion.encoders.kinds import EncoderKind, Named
 from stillmotion.encoders.models import i3d_network
 from stillmotion.encoders.tokens import load_tokens
 from stillmotion.errors import StillmotionError
+from stillmotion.files import read_json, write_json
 from stillmotion.methods.method import Network
 from stillmotion.nn.backbones import Backbone
 from stillmotion.nn.detector import dilate_last_stage
@@ -35,7 +35,7 @@ def note_network(folder: Path, encoder: Encoder) -> None:
     intake = encoder.intake
     clips = {name: getattr(intake, name) for name in ("frames", "stride", "size")}
     told = network_of(encoder) | {"intake": clips | intake.normalisation._asdict()}
-    (folder / NETWORK).write_text(json.dumps(told, indent=1))
+    write_json(folder / NETWORK, told)
 
 
 def network_of(encoder: Encoder) -> dict[str, Any]:
@@ -135,14 +135,14 @@ def _rebuilt(network: Mapping[str, Any], named: Named) -> Encoder:
     kind = "pretrain" if network["kind"] == "run" else network["kind"]  # what it was called before
     layer = {name: value for name, value in named.options.items() if name == "layer"}
     if kind in ("pretrain", "recipe"):
-        config = from_json(network["config"])
+        config = from_json(network.get("config") or {})
         encoder = _ours(Network(config.method.model).backbone, config, Named(kind, network["encoder"], layer))
     elif kind == "i3d":
         origin = Origin(network["encoder"], kind, fresh=i3d_network)
         encoder = Encoder(i3d_network(), intake=I3D_INTAKE, layer=layer.get("layer"), origin=origin)
     else:  # a model from elsewhere is built by its own files
         encoder = named.load(_with_options(network["encoder"], layer))
-    clips = network.get("intake") or (network["config"] or {}).get("data", {})
+    clips = network.get("intake") or (network.get("config") or {}).get("data", {})
     return encoder.shown(**{name: clips.get(name) for name in ("frames", "stride", "size")})
 
 
@@ -159,16 +159,31 @@ def _without_clips(network: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_network(folder: Path) -> dict[str, Any]:
+    """What `note_network` wrote; an error where it is missing, torn or of other fields."""
+    file, remedy = folder / NETWORK, "train again, or take it from a copy of the run"
     try:
-        return json.loads((folder / NETWORK).read_text())
-    except (OSError, ValueError) as error:
-        raise StillmotionError(f"{folder / NETWORK} cannot be read ({error}); train again") from None
+        found = read_json(file, remedy=remedy)
+    except OSError as error:
+        raise StillmotionError(f"{file} cannot be read ({error.strerror}); {remedy}") from None
+    said = found if isinstance(found, dict) else {}
+    clips = said.get("intake", {"frames": 1, "stride": 1, "size": 1})
+    good = (
+        all(isinstance(said.get(name), str) for name in ("kind", "encoder")),
+        isinstance(said.get("config"), dict | None),
+        isinstance(clips, dict) and all(type(clips.get(name)) is int for name in ("frames", "stride", "size")),
+    )
+    if not all(good):
+        raise StillmotionError(f"{file} does not tell the network that the run began with; {remedy}")
+    return said
 
 
 def _prefix(file: Path) -> str:
     """Where a backbone's names start; networks from elsewhere once stood within another module."""
-    with safetensors.safe_open(file, "pt") as opened:
-        names = list(opened.keys())
+    try:
+        with safetensors.safe_open(file, "pt") as opened:
+            names = list(opened.keys())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise StillmotionError(f"{file} is not a readable safetensors file ({error}); train again") from None
     return "backbone.backbone." if "backbone.scale" in names else "backbone."
 
 

@@ -37,7 +37,7 @@ def read_by(
 ) -> Read:
     """What is read of places, of a set's videos, of encoders (or their texts), and of other files or folders."""
     given = [place for one in located if one.path != SYNTHETIC for place in (one.path, one.annotations)]
-    places = [Path(place) for place in (*given, *also) if place]
+    places = [Path(place) for place in (*given, *also) if place and Path(place).exists()]
     found = Read([p for p in places if p.is_dir()], [p for p in places if not p.is_dir()])
     if videos is not None:
         found.files += [path for path in _paths(videos) if path.exists()]

@@ -1,9 +1,8 @@
 """`stillmotion propagate`: the first frame's labels through every video of a set, and how well they arrive."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from stillmotion.evaluate.outputs import inside, read_by, spare_folder
 from stillmotion.evaluate.scores import Row, scores_for
 from stillmotion.evaluate.told import skipped
 from stillmotion.evaluate.tracks import MaskTrack, Preset, Track, preset_for, track_masks, track_points
-from stillmotion.files import locked, made, write, write_json, writing
+from stillmotion.files import locked, made, write_json, writing
 from stillmotion.nn.dense import DenseEncoder, frame_maps
 
 RESULTS = "results.json"
@@ -53,29 +52,49 @@ def propagate(
     progress: called with the number of frames done and of all.
     watch: called with each track, to draw it.
     """
-    read = read_by(also=[sequences.path, sequences.split], encoders=[encoder] if isinstance(encoder, Encoder) else [])
-    spare_folder(out, read)
-    with locked(out):
-        return _propagate(encoder, sequences, made(out, mark=True), preset, size, progress, watch)
-
-
-def _propagate(
-    encoder: Encoder | DenseEncoder,
-    sequences: Sequences,
-    folder: Path,
-    preset: str | Preset,
-    size: tuple[int, int] | None,
-    progress: Progress | None,
-    watch: Callable[[Track], object] | None,
-) -> dict[str, Any]:
     layout = sequences.layout
     rule = preset_for(preset, layout) if isinstance(preset, str) else preset
     opened, broken = open_sequences(sequences)
     network = dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
-    with writing(folder):
-        (folder / RESULTS).unlink(missing_ok=True)  # what an interrupted run leaves must not look finished
+    read = read_by(also=[sequences.path, sequences.split], encoders=[encoder] if isinstance(encoder, Encoder) else [])
+    spare_folder(out, read)
+
+    def follow(sequence: MaskSequence | PointSequence, frames: int, count: Callable[[], None]) -> Track:
+        if frames < LEAST_FRAMES:
+            raise VideoError(f"{sequence.name}: {frames} frames; at least {LEAST_FRAMES} are needed")
+        if isinstance(sequence, MaskSequence):
+            return track_masks(network, sequence, rule, frames=frames, size=size, count=count)
+        return track_points(network, sequence, rule, frames=frames, size=size, count=count)
+
+    with locked(out):
+        results = {
+            "encoder": encoder.origin.text if isinstance(encoder, Encoder) else "own",
+            "data": sequences.path,
+            "set": layout,
+            "resolution": sequences.resolution if layout == "davis" else None,
+            "preset": preset if isinstance(preset, str) else "own",
+            "settings": asdict(rule if size is None else replace(rule, size=size)),
+        }
+        folder = made(out, mark=True)
+        with writing(folder):
+            (folder / RESULTS).unlink(missing_ok=True)  # what an interrupted run leaves must not look finished
+        results |= _carried(follow, opened, broken, folder, sequences, progress, watch)
+        write_json(folder / RESULTS, results)
+    return results
+
+
+def _carried(
+    follow: Callable[[Any, int, Callable[[], None]], Track],
+    opened: Sequence[MaskSequence | PointSequence],
+    broken: Broken,
+    folder: Path,
+    sequences: Sequences,
+    progress: Progress | None,
+    watch: Callable[[Track], object] | None,
+) -> dict[str, Any]:
+    """Carry labels through all sequences and write them; scores, time, and what was left out."""
     lengths = [min(len(s.video), sequences.frames or len(s.video)) for s in opened]
-    scores, rows = scores_for(layout), dict[str, Row]()
+    scores, rows = scores_for(sequences.layout), dict[str, Row]()
     started, done = time.perf_counter(), 0
 
     def count() -> None:
@@ -87,13 +106,7 @@ def _propagate(
     for sequence, length in zip(opened, lengths, strict=True):
         before = done
         try:
-            if length < LEAST_FRAMES:
-                raise VideoError(f"{sequence.name}: {length} frames; at least {LEAST_FRAMES} are needed")
-            track: Track
-            if isinstance(sequence, MaskSequence):
-                track = track_masks(network, sequence, rule, frames=length, size=size, count=count)
-            else:
-                track = track_points(network, sequence, rule, frames=length, size=size, count=count)
+            track = follow(sequence, length, count)
             rows[sequence.name] = {"frames": length} | scores.add(track)
         except VideoError as error:
             broken.append((sequence.name, str(error)))
@@ -104,13 +117,7 @@ def _propagate(
             watch(track)
     if not rows:
         raise StillmotionError(f"none of the {len(broken)} sequences can be used; the first: {broken[0][1]}")
-    results = {
-        "encoder": encoder.origin.text if isinstance(encoder, Encoder) else "own",
-        "data": sequences.path,
-        "set": layout,
-        "resolution": sequences.resolution if layout == "davis" else None,
-        "preset": preset if isinstance(preset, str) else "own",
-        "settings": asdict(rule if size is None else replace(rule, size=size)),
+    return {
         "columns": scores.columns,
         "sequences": rows,
         "mean": scores.mean(),
@@ -118,8 +125,6 @@ def _propagate(
         "seconds": round(time.perf_counter() - started, 2),
         "broken": dict(broken),
     }
-    write_json(folder / RESULTS, results)
-    return results
 
 
 def dense_encoder(encoder: Encoder) -> DenseEncoder:
@@ -160,8 +165,10 @@ def _write(folder: Path, track: Track) -> None:
     if isinstance(track, MaskTrack):
         place = made(inside(folder / "masks", track.sequence.name))
         for file, mask in zip(track.sequence.video.files, track.masks, strict=False):
-            write(place / f"{file.stem}.png", partial(write_mask, mask=mask))
+            with writing(place / f"{file.stem}.png"):
+                write_mask(place / f"{file.stem}.png", mask)
     else:
         place = inside(folder / "points", f"{track.sequence.name}.npz")
         made(place.parent)
-        write(place, lambda file: np.savez_compressed(file, points=track.points))
+        with writing(place):
+            np.savez_compressed(place, points=track.points)

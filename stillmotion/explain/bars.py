@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stillmotion.explain.figure import INK, colours, new_axes
+from stillmotion.explain.figure import INK, colours, new_axes, plain
 
 Accuracies = Mapping[str, Sequence[Mapping[str, float]]]
 
@@ -29,7 +29,7 @@ def draw_bars(axes: Axes, methods: Accuracies, *, factors: Sequence[str], chance
         places = np.arange(len(factors)) + (i - (len(methods) - 1) / 2) * thick
         table = np.array([[seed[f] for f in factors] for seed in seeds])
         mean = table.mean(0)
-        axes.bar(places, mean, thick * 0.92, color=colour[name], label=name)
+        axes.bar(places, mean, thick * 0.92, color=colour[name], label=plain(name))
         if len(seeds) > 1:
             low, high = table.min(0), table.max(0)
             axes.vlines(places, low, high, color=INK, linewidth=6, alpha=0.25)
@@ -41,7 +41,7 @@ def draw_bars(axes: Axes, methods: Accuracies, *, factors: Sequence[str], chance
     for place, factor in enumerate(factors):
         label = "chance" if place == 0 else None
         axes.plot([place - 0.45, place + 0.45], [chance[factor]] * 2, "--", color=INK, linewidth=1, label=label)
-    axes.set_xticks(range(len(factors)), factors, fontsize=9)
+    axes.set_xticks(range(len(factors)), [plain(factor) for factor in factors], fontsize=9)
     axes.set_ylim(0, 1.1)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
     axes.set_ylabel("probe accuracy")

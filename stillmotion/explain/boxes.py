@@ -11,8 +11,11 @@ from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
 from stillmotion.data.keyframes import ActionSet, BoxRows, Key
+from stillmotion.evaluate.outputs import inside
+from stillmotion.evaluate.told import readable
 from stillmotion.explain.figure import PALETTE
 from stillmotion.explain.overlay import side_by_side, write_video
+from stillmotion.files import made, write
 
 _SHORT = 320  # pixels of the shorter edge that small frames are enlarged to, so that words can be read
 _NAMED = 3  # actions written on a box
@@ -40,7 +43,7 @@ def with_boxes(frame: np.ndarray, drawn: Sequence[Drawn]) -> np.ndarray:
         left, top, right, bottom = np.clip(one.box, 0, 1) * [width - 1, height - 1, width - 1, height - 1]
         pen.rectangle((left, top, max(left, right), max(top, bottom)), outline=colour, width=2)
         if one.lines:
-            text = "\n".join(one.lines)
+            text = readable("\n".join(one.lines))
             _, _, wide, tall = pen.multiline_textbbox((0, 0), text, font=_font(), spacing=1)
             x = max(0, min(left, width - wide - 7))
             y = top - tall - 5 if top > tall + 5 else min(bottom, height - tall - 5)
@@ -83,15 +86,16 @@ def draw_video(
         title: np.stack([with_boxes(f, boxes.get(key, ())) for f, key in zip(frames, nearest, strict=True)])
         for title, boxes in rows.items()
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    film = write_video(folder / f"{name}.mp4", side_by_side(panels), fps=video.fps)
+    film = inside(made(folder, mark=True), f"{name}.mp4")
+    made(film.parent)  # names may have folders in them
+    write_video(film, side_by_side(panels), fps=video.fps)
     some = sorted(places)[:_SHOWN]
     strips = [
         side_by_side({f"{title}, second {places[p][1]}": panels[title][[p - shown[0]]] for p in some})[0]
         for title in rows
     ]
-    picture = folder / f"{name}.png"
-    Image.fromarray(np.concatenate(strips)).save(picture)
+    picture = film.with_suffix(".png")
+    write(picture, Image.fromarray(np.concatenate(strips)).save)
     return film, picture
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from stillmotion.explain.figure import INK, PALETTE, new_axes
+from stillmotion.explain.figure import INK, PALETTE, new_axes, plain
 
 _WRITTEN = 12  # with more classes, numbers in cells are too small to read
 _NAMED = 60
@@ -29,6 +29,7 @@ def confusion_plot(counts: np.ndarray, classes: Sequence[str]) -> Figure:
     axes.set(xlabel="taken for", ylabel="class")
     small = max(3.0, min(8.0, 150 / number))
     if number <= _NAMED:
-        axes.set_xticks(range(number), classes, rotation=90, fontsize=small)
-        axes.set_yticks(range(number), classes, fontsize=small)
+        names = [plain(name) for name in classes]
+        axes.set_xticks(range(number), names, rotation=90, fontsize=small)
+        axes.set_yticks(range(number), names, fontsize=small)
     return figure

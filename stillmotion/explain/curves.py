@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from stillmotion.explain.figure import colours, legend, new_axes
+from stillmotion.explain.figure import colours, legend, new_axes, plain
 from stillmotion.train.log import read_metrics
 
 _LOSS = "loss/"
@@ -36,7 +36,7 @@ def _drawn(curves: Mapping[str, Mapping[str, list[tuple[int, float]]]], key: str
             continue
         steps, values = np.array(found[key]).T
         axes.plot(steps, values, color=colour[name], alpha=0.3, linewidth=0.8)
-        axes.plot(steps, smooth(values), color=colour[name], linewidth=1.6, label=name)
+        axes.plot(steps, smooth(values), color=colour[name], linewidth=1.6, label=plain(name))
     axes.set_xlabel("step")
     axes.yaxis.set_major_formatter(lambda value, place: f"{value:.4g}")
     if len(curves) > 1:

@@ -3,11 +3,15 @@
 import io
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from stillmotion.evaluate.told import readable
+from stillmotion.files import write
 
 INK = "#1b1f24"  # stands for the text colour of the page that holds the figure
 PALETTE = ("#e08a2e", "#3485c9", "#4aa564", "#b3559a", "#c8523f", "#7d6bc4")
@@ -29,7 +33,7 @@ def new_axes(*, width: float = 4.2, height: float = 2.8, title: str = "") -> tup
 
 def tidy(axes: Axes, *, title: str = "") -> None:
     """Give axes the look that all figures share."""
-    axes.set_title(title, color=INK, fontsize=10, loc="left")
+    axes.set_title(plain(title), color=INK, fontsize=10, loc="left")
     axes.patch.set_visible(False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
@@ -38,6 +42,11 @@ def tidy(axes: Axes, *, title: str = "") -> None:
     axes.yaxis.label.set(color=INK, fontsize=9)
     axes.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def plain(name: str) -> str:
+    """A name as it is drawn letter by letter: matplotlib would read what stands between two $ as a formula."""
+    return readable(name).replace("$", r"\$")
 
 
 def legend(axes: Axes) -> None:
@@ -53,7 +62,7 @@ def colours(names: Sequence[str]) -> dict[str, str]:
 
 def inline_svg(figure: Figure, label: str) -> str:
     """The figure as an <svg> element for an HTML page; `label` says what it shows to those who cannot see it."""
-    text = io.StringIO()
+    label, text = readable(label), io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
         figure.savefig(text, format="svg", transparent=True)
     spoken = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
@@ -62,3 +71,8 @@ def inline_svg(figure: Figure, label: str) -> str:
     wide = f"max-width:{_ENLARGED * figure.get_figwidth():.0f}rem"
     body = _HEAD.sub(rf'<svg viewBox="\1" style="{wide}" role="img" aria-label="{spoken}">', body, count=1)
     return body.replace(INK, "currentColor")
+
+
+def save_picture(figure: Figure, file: str | Path, *, dpi: float, option: str = "--out") -> None:
+    """Write a figure as a picture of the kind that the file's name says, whole or not at all."""
+    write(file, lambda partial: figure.savefig(partial, dpi=dpi), option=option)

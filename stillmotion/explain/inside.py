@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stillmotion.data.clips import read_clips, uniform_clips
-from stillmotion.data.paths import VideoSet
+from stillmotion.data.paths import Broken, VideoSet
 from stillmotion.data.video import Video
 from stillmotion.encoders import Encoder, extract
 from stillmotion.encoders.features import centre_crops, short_side
@@ -104,11 +104,11 @@ def reference_of_video(encoder: Encoder, video: Video, *, name: str) -> dict[Par
     return directions(_embedding(encoder, _prepared(video, numbers, encoder.intake)))
 
 
-def reference_of_class(encoder: Encoder, videos: VideoSet) -> tuple[dict[Part, Tensor], int]:
-    """The mean directions over the videos of a set, and how many of them could be read."""
+def reference_of_class(encoder: Encoder, videos: VideoSet) -> tuple[dict[Part, Tensor], int, Broken]:
+    """The mean directions over the videos of a set, how many of them could be read, and which could not."""
     found = extract(encoder, videos)
     whole, static, dynamic = (torch.from_numpy(x[:, 0]) for x in (found.whole, found.static, found.dynamic))
-    return directions(Embedding(whole, static, dynamic, whole[:, None])), len(found.index)
+    return directions(Embedding(whole, static, dynamic, whole[:, None])), len(found.index), found.broken
 
 
 def directions(found: Embedding) -> dict[Part, Tensor]:

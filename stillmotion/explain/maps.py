@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from stillmotion.errors import StillmotionError
-from stillmotion.explain.figure import INK, PALETTE, new_axes
+from stillmotion.evaluate.told import readable
+from stillmotion.explain.figure import INK, PALETTE, new_axes, plain
 
 _FEWEST = 4
 _MARKS = ("o", "^", "s", "D")
@@ -55,7 +56,7 @@ def embedding_map(
             marker=_MARKS[again % len(_MARKS)],
             alpha=0.75,
             linewidths=0,
-            label=_short(name),
+            label=plain(_short(name)),
             rasterized=True,
         )
     axes.set(xticks=[], yticks=[])
@@ -78,4 +79,5 @@ def embedding_map(
 
 
 def _short(name: str) -> str:
+    name = readable(name)
     return name if len(name) <= 22 else name[:21] + "…"

@@ -19,7 +19,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from stillmotion.data.draws import LUMA
 from stillmotion.errors import StillmotionError
-from stillmotion.explain.figure import GREY, INK
+from stillmotion.evaluate.told import readable
+from stillmotion.explain.figure import GREY, INK, plain
+from stillmotion.files import write
 
 _COLOURS = "inferno"
 _COVER = 0.75  # of the frame by the hottest place
@@ -83,7 +85,7 @@ def filmstrip(frames: np.ndarray, rows: Mapping[str, np.ndarray], *, numbers: Se
     figure.subplots_adjust(left=left, right=0.998, bottom=0.004, top=top, wspace=0.03, hspace=0.03 / height)
     pictures = {"video": frames[shown]} | {name: overlay(frames[shown], heat[shown]) for name, heat in rows.items()}
     for line, (name, row) in zip(grid, pictures.items(), strict=True):
-        line[0].set_ylabel(name, color=INK, fontsize=9)
+        line[0].set_ylabel(plain(name), color=INK, fontsize=9)
         for axes, picture in zip(line, row, strict=True):
             axes.imshow(picture, aspect="auto", interpolation="lanczos")
             axes.set(xticks=[], yticks=[])
@@ -105,17 +107,21 @@ def side_by_side(panels: Mapping[str, np.ndarray]) -> np.ndarray:
     for place, (name, frames) in enumerate(panels.items()):
         x = place * (width + _GAP)
         page[:, _HEADING : _HEADING + height, x : x + width] = frames
-        pen.text((x + 3, _HEADING // 2), name, fill=INK, font=_font(), anchor="lm")
+        pen.text((x + 3, _HEADING // 2), readable(name), fill=INK, font=_font(), anchor="lm")
     page[:, :_HEADING] = np.asarray(heading)
     return page
 
 
-def write_video(path: str | Path, frames: Iterable[np.ndarray], *, fps: float) -> Path:
-    """Frames uint8 (H, W, 3), H and W even, as an H.264 mp4 in 4:2:0."""
+def write_video(path: str | Path, frames: Iterable[np.ndarray], *, fps: float, option: str = "--out") -> Path:
+    """Frames uint8 (H, W, 3), H and W even, as an H.264 mp4 in 4:2:0, whole or not at all."""
     if "libx264" not in av.codecs_available:
         raise StillmotionError("this build of PyAV has no libx264; install PyAV's own wheel (pip install av)")
-    file = Path(path)
-    with av.open(str(file), "w", format="mp4", options={"movflags": "+faststart"}) as container:
+    write(path, lambda partial: _encode(partial, frames, fps), option=option)
+    return Path(path)
+
+
+def _encode(file: Path, frames: Iterable[np.ndarray], fps: float) -> None:
+    with av.open(str(file.absolute()), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(65535))
         stream.pix_fmt = "yuv420p"
         stream.options = {"crf": "20", "preset": "medium"}
@@ -127,7 +133,6 @@ def write_video(path: str | Path, frames: Iterable[np.ndarray], *, fps: float) -
             frame.pts = number
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    return file
 
 
 @cache

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from stillmotion.explain.figure import GREY, INK, PALETTE, colours, legend, new_axes
+from stillmotion.explain.figure import GREY, INK, PALETTE, colours, legend, new_axes, plain
 from stillmotion.functional import koopman
 
 
@@ -74,7 +74,7 @@ def similarity_lags(matrices: Mapping[str, np.ndarray]) -> Figure:
     figure, axes = new_axes(width=3.4, height=3.0, title="by the time between two frames")
     colour = colours(list(matrices))
     for name, matrix in matrices.items():
-        axes.plot(similarity_by_lag(matrix), ".-", color=colour[name], label=name)
+        axes.plot(similarity_by_lag(matrix), ".-", color=colour[name], label=plain(name))
     axes.set(xlabel="lag in frames", ylabel="mean cosine")
     if len(matrices) > 1:
         legend(axes)

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stillmotion.explain.figure import GREY, INK, PALETTE, new_axes
+from stillmotion.explain.figure import GREY, INK, PALETTE, new_axes, plain
 
 Series = Mapping[str, Sequence[Sequence[float]]]  # by target: for each point, a value for each seed
 
@@ -25,18 +25,18 @@ def sweep_plot(points: Sequence[str], targets: Series, *, untrained: Mapping[str
     if numeric and min(places) > 0 and max(places) > _WIDE * min(places):
         axes.set_xscale("log")
     for i, (target, rows) in enumerate(targets.items()):
-        colour = PALETTE[i % len(PALETTE)]
+        colour, name = PALETTE[i % len(PALETTE)], plain(target)
         table = np.array(rows)
         mean = table.mean(1)
         std = table.std(1, ddof=1) if table.shape[1] > 1 else np.zeros(len(mean))
         if numeric:
             order = np.argsort(places)
             x = np.array(places)[order]
-            axes.plot(x, mean[order], "o-", color=colour, markersize=4, linewidth=1.5, label=target)
+            axes.plot(x, mean[order], "o-", color=colour, markersize=4, linewidth=1.5, label=name)
             axes.fill_between(x, (mean - std)[order], (mean + std)[order], color=colour, alpha=0.15, linewidth=0)
         else:
             x = np.array(places) + (i - (len(targets) - 1) / 2) * 0.12
-            axes.errorbar(x, mean, std, fmt="o", color=colour, markersize=5, capsize=2, linewidth=1.2, label=target)
+            axes.errorbar(x, mean, std, fmt="o", color=colour, markersize=5, capsize=2, linewidth=1.2, label=name)
         if target in untrained:
             axes.axhline(untrained[target], color=colour, linestyle="--", linewidth=0.9, alpha=0.8)
     axes.axhline(np.nan, color=GREY, linestyle="--", linewidth=0.9, label="untrained")
@@ -51,7 +51,7 @@ def cost_plot(points: Sequence[str], accuracy: Sequence[Sequence[float]], second
     figure, axes = new_axes(width=5.2, height=3.2)
     for i, (point, row, time) in enumerate(zip(points, accuracy, seconds, strict=True)):
         std = float(np.std(row, ddof=1)) if len(row) > 1 else 0.0
-        axes.errorbar(time, np.mean(row), std, fmt="o", color=PALETTE[i % len(PALETTE)], capsize=2, label=point)
+        axes.errorbar(time, np.mean(row), std, fmt="o", color=PALETTE[i % len(PALETTE)], capsize=2, label=plain(point))
     axes.set_xlim(left=0)
     axes.set_xlabel("CPU seconds of a step")
     axes.set_ylabel("average probe accuracy")
@@ -68,8 +68,8 @@ def _places(points: Sequence[str]) -> tuple[list[float], bool]:
 
 
 def _label(axes: Axes, points: Sequence[str], places: Sequence[float], numeric: bool, axis: str) -> None:
-    axes.set_xlabel(axis)
-    axes.set_xticks(places, points, fontsize=8)
+    axes.set_xlabel(plain(axis))
+    axes.set_xticks(places, [plain(point) for point in points], fontsize=8)
     axes.set_xticks([], minor=True)
     if not numeric:
         axes.set_xlim(-0.6, len(points) - 0.4)

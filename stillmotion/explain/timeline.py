@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from stillmotion.explain.figure import INK, PALETTE, new_axes
+from stillmotion.explain.figure import INK, PALETTE, new_axes, plain
 from stillmotion.functional.segments import segments
 
 _ROW, _GAP = 0.42, 0.3  # heights of a bar, and of the space between two videos
@@ -33,14 +33,14 @@ def timelines(
             for segment in segments(labels):
                 start, length = segment.start / len(labels), (segment.stop - segment.start) / len(labels)
                 axes.broken_barh([(start, length)], (top, 0.9 * _ROW), color=colour[segment.label], linewidth=0)
-    axes.set_yticks([place * step + 0.95 * _ROW for place in range(len(names))], names)
+    axes.set_yticks([place * step + 0.95 * _ROW for place in range(len(names))], [plain(n) for n in names])
     axes.set_ylim(len(names) * step - _GAP, -0.05)
     axes.set_xlim(0, 1)
     axes.set_xlabel("share of the video; above what was predicted, below what is true")
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
     figure.legend(
-        handles=[Patch(color=colour[label], label=actions[label]) for label in seen],
+        handles=[Patch(color=colour[label], label=plain(actions[label])) for label in seen],
         loc="outside lower center",
         ncols=_COLUMNS,
         frameon=False,

@@ -6,8 +6,10 @@ import cv2
 import numpy as np
 
 from stillmotion.data.dense import palette
+from stillmotion.evaluate.outputs import inside
 from stillmotion.evaluate.tracks import MaskTrack, Track
 from stillmotion.explain.overlay import write_video
+from stillmotion.files import made
 
 _COVER = 0.5  # of the frame by a mask
 _LIGHT = 0.35  # how far the palette's colours are drawn towards white
@@ -15,8 +17,8 @@ _LIGHT = 0.35  # how far the palette's colours are drawn towards white
 
 def overlay_track(folder: str | Path, track: Track) -> Path:
     """Writes overlays/<sequence>.mp4 into the folder: masks in the colours of their palette, joints as dots."""
-    file = Path(folder) / "overlays" / f"{track.sequence.name}.mp4"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = inside(Path(folder) / "overlays", f"{track.sequence.name}.mp4")
+    made(file.parent)
     marks = track.masks if isinstance(track, MaskTrack) else track.points
     draw = with_mask if isinstance(track, MaskTrack) else with_points
     video = track.sequence.video

@@ -8,17 +8,16 @@ Shapes: B clips, T frames, T' time steps, N = H'·W' patches, D channels.
 
 import contextlib
 import inspect
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors
 import torch
 from torch import Tensor, nn
 
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import Interrupted, StillmotionError
+from stillmotion.files import read_json
 from stillmotion.nn.backbones.base import Backbone
 from stillmotion.nn.intake import IMAGENET, Intake, Normalisation
 from stillmotion.nn.originals import import_transformers
@@ -172,16 +171,30 @@ def load_transformers(
     """
     folder = Path(folder)
     transformers = import_transformers()
-    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    kind = _kind(folder)
     loader = _VIDEO[kind].loader if kind in _VIDEO else _IMAGE_HALF.get(kind, "AutoModel")
     try:
         with _quiet(transformers):
             model, info = getattr(transformers, loader).from_pretrained(
-                folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                weights_only=True,
+                dtype=torch.float32,
+                output_loading_info=True,
             )
-    except (OSError, ValueError, RuntimeError, KeyError, safetensors.SafetensorError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise StillmotionError(f"{folder} cannot be loaded as a {kind} model: {reason}") from None
+        return _backbone(folder, kind, model, info, pool, layer)
+    except (StillmotionError, Interrupted, MemoryError):
+        raise
+    except Exception as error:  # in a damaged folder, transformers stumbles over anything
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise StillmotionError(f"{folder} cannot be loaded as a {kind} model: {reason}; fetch it again") from None
+
+
+def _backbone(
+    folder: Path, kind: str, model: Any, info: Any, pool: Pool | None, layer: int | None
+) -> tuple[TransformersBackbone, Intake]:
+    """The loaded model as a backbone, where all of it was loaded and it is one of images or videos."""
     missing = [name for name in info["missing_keys"] if not any(part in name for part in _UNUSED)]
     if missing or info["mismatched_keys"]:
         some = ", ".join(map(str, [*missing, *info["mismatched_keys"]][:3]))
@@ -198,10 +211,37 @@ def load_transformers(
     return backbone, backbone.intake(folder)
 
 
+def _kind(folder: Path) -> str:
+    """The type that a model's folder says it is of; an error where that would be loaded by code that is not here."""
+    file = folder / "config.json"
+    said = read_json(file, remedy="fetch it again")
+    if not isinstance(said, dict):
+        raise StillmotionError(f"{file} holds no named fields; fetch it again")
+    if "auto_map" in said or any("/" in name for name in _implementations(said)):
+        raise StillmotionError(
+            f"{file} names code of its own; code in a folder, or fetched for it, is never run here: give a model that "
+            "transformers has itself"
+        )
+    kind = said.get("model_type")
+    if not isinstance(kind, str):
+        raise StillmotionError(f"{file} has the model_type {kind!r}, which is no name; fetch it again")
+    return kind
+
+
+def _implementations(said: Any, named: bool = False) -> Iterator[str]:
+    """What a configuration, or one within it, names for its attention: what has a slash in it is fetched, and run."""
+    if isinstance(said, dict):
+        for name, value in said.items():
+            yield from _implementations(value, named or "_implementation" in name)
+    elif named and isinstance(said, str):
+        yield said
+
+
 def _processor(folder: Path) -> dict[str, Any]:
     for name in ("video_preprocessor_config.json", "preprocessor_config.json"):
         if (folder / name).is_file():
-            return json.loads((folder / name).read_text())
+            found = read_json(folder / name, remedy="fetch it again")
+            return found if isinstance(found, dict) else {}
     return {}
 
 

@@ -62,9 +62,13 @@ def load_original(path: str | Path, family: str) -> nn.Module:
             f"{path} has no {_FIRST} of a {family} network (it has {some}, …); check --images.family"
         )
     own = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
-    renamed = rename_vit(own)
-    model = _vit(renamed, heads=_MOCO_HEADS if family == "mocov3" else None)
-    missing, extra = model.load_state_dict(renamed, strict=False)
+    try:
+        renamed = rename_vit(own)
+        model = _vit(renamed, heads=_MOCO_HEADS if family == "mocov3" else None)
+        missing, extra = model.load_state_dict(renamed, strict=False)
+    except (KeyError, ValueError, RuntimeError, ZeroDivisionError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise StillmotionError(f"{path} does not fit a ViT ({reason}); check --images.family") from None
     if missing or extra:
         raise StillmotionError(f"{path} does not fit a ViT: {', '.join([*missing, *extra][:3])}; check --images.family")
     return model

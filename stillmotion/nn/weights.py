@@ -20,7 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import Interrupted, StillmotionError
 
 # Where training programs put the weights within what they save, in the order in which they are looked for.
 _INSIDE = (
@@ -128,7 +128,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
             f"{path} is damaged, or holds objects that could execute code, and was not read; "
             "fetch it again, or save its state dict alone where you trust it"
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError) as error:
+    except (Interrupted, MemoryError):
+        raise
+    except Exception as error:  # in a damaged file, torch's reader stumbles over anything
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise StillmotionError(f"{path} is not a readable checkpoint ({reason}); fetch it again") from error
     tensors = _find_tensors(content)

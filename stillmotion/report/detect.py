@@ -10,7 +10,7 @@ from stillmotion.config import read_config
 from stillmotion.config.detect import DetectConfig
 from stillmotion.data.ava import read_boxes
 from stillmotion.explain.boxes import draw_video, found_boxes
-from stillmotion.explain.figure import PALETTE, new_axes
+from stillmotion.explain.figure import PALETTE, new_axes, plain
 from stillmotion.report.blocks import Block, Movie, Picture, Section, Table, Text, figures
 from stillmotion.report.inside import data_uri, webp_uri
 from stillmotion.report.page import curve_blocks, write_page
@@ -110,7 +110,7 @@ def _scores(results: Mapping[str, Any]) -> list[Block]:
 def _bars(scores: Mapping[str, float]) -> Figure:
     figure, axes = new_axes(width=6.4, height=0.8 + 0.2 * len(scores))
     axes.barh(range(len(scores)), list(scores.values()), color=PALETTE[1])
-    axes.set_yticks(range(len(scores)), list(scores), fontsize=7)
+    axes.set_yticks(range(len(scores)), [plain(name) for name in scores], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_xlabel("AP")

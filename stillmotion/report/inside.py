@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from PIL import Image
 from stillmotion.explain.inside import PARTS
 from stillmotion.explain.modes import Modes, mode_amplitudes, mode_plane
 from stillmotion.explain.spectrum import eigenvalue_plane, similarity_lags, similarity_matrix
+from stillmotion.files import read_json
 from stillmotion.report.blocks import Block, Movie, Picture, Section, Table, Text, figures
 
 RESULTS = "results.json"
@@ -41,7 +41,7 @@ _TOLD = {
 def inside_sections(folder: str | Path) -> list[Section]:
     """What `explain` wrote to a folder: numbers and figures of each video, its filmstrips and moving overlays."""
     root = Path(folder)
-    results = json.loads((root / RESULTS).read_text())
+    results = read_json(root / RESULTS, remedy="the same explain command writes it again")
     shown = results["videos"]
     sections = [Section("What was looked at", _overview(results))]
     if len(shown) > 1:

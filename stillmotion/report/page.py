@@ -1,6 +1,5 @@
 """A page that holds everything it shows, and the page of a pre-training run."""
 
-import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -13,9 +12,10 @@ from stillmotion.config import Config, load_config
 from stillmotion.data.subset import Subset
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.probe import RESULTS, accuracy_text
+from stillmotion.evaluate.told import readable
 from stillmotion.explain.bars import accuracy_bars
 from stillmotion.explain.curves import loss_curves
-from stillmotion.files import made
+from stillmotion.files import made, read_json, write_text
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.inside import RESULTS as INSIDE
 from stillmotion.report.inside import inside_sections
@@ -27,11 +27,11 @@ _BARS = "Top-1 accuracy by the part of the embedding; both is static ⊕ dynamic
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Path:
-    """Write one HTML file that needs no other file and no network."""
+    """Write one HTML file that needs no other file and no network; names that are not UTF-8 have escapes in it."""
     template = (resources.files("stillmotion.report") / "page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     file = made(Path(path).parent) / Path(path).name
-    file.write_text(environment.from_string(template).render(title=title, sections=sections), encoding="utf-8")
+    write_text(file, readable(environment.from_string(template).render(title=title, sections=sections)))
     return file
 
 
@@ -57,10 +57,13 @@ def run_report(run: str | Path) -> Path:
         sections += [
             Section("Eigenvalues of its clips", spectrum_blocks({name: view})),
             Section("How alike frames stay", similarity_blocks({name: view})),
-            Section("Nearest neighbours", _neighbours(view)),
+            Section("Nearest neighbours", [*_neighbours(view), *broken_blocks({"broken": dict(view.features.broken)})]),
         ]
     if (folder / "explain" / INSIDE).exists():
-        sections += inside_sections(folder / "explain")
+        try:
+            sections += inside_sections(folder / "explain")
+        except (StillmotionError, OSError) as error:
+            sections.append(Section("Inside its videos", [Text(f"Not shown: {error}.")]))
     return write_page(folder / "report.html", f"Pre-training run: {folder.name}", sections)
 
 
@@ -136,7 +139,13 @@ def _probe_blocks(folder: Path) -> list[Block]:
     file = folder / RESULTS
     if not file.exists():
         return [Text(f"None were made yet: stillmotion probe {folder} --data … writes them, and report shows them.")]
-    results = json.loads(file.read_text())
+    try:
+        return _probe_figures(read_json(file, remedy=f"stillmotion probe {folder} --data … writes it again"))
+    except StillmotionError as error:
+        return [Text(f"Not shown: {error}.")]
+
+
+def _probe_figures(results: dict[str, Any]) -> list[Block]:
     accuracy = results["accuracy"]
     shown = next(iter(accuracy.values()))
     bars = {kind: [_top1(cells)] for kind, cells in shown.items()}

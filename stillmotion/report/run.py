@@ -5,6 +5,7 @@ from pathlib import Path
 
 from stillmotion.config import verb_of
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.outputs import RUN, tried
 from stillmotion.report.detect import detect_report
 from stillmotion.report.finetune import finetune_report
 from stillmotion.report.page import run_report
@@ -27,4 +28,5 @@ def report(run: str | Path) -> Path:
     verb = verb_of(folds[0].parent if folds and not (folder / "config.json").exists() else folder)
     if verb is None:
         raise StillmotionError(f"{run} is not a run folder of {', '.join(REPORTS)}; give what --out named")
+    tried(folder / "report.html", option=RUN)
     return REPORTS[verb](folder)

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from stillmotion.explain.figure import save_picture
 from stillmotion.explain.timeline import timelines
+from stillmotion.files import made
 from stillmotion.report.blocks import Section, Table, figures
 from stillmotion.report.page import broken_blocks, curve_blocks, write_page
 from stillmotion.tasks.segment import Answers, read_answers
@@ -17,7 +19,7 @@ def segment_report(folder: str | Path, answers: Answers | None = None) -> Path:
     answers = answers or read_answers(folder)
     results = answers.results
     drawn = timelines(answers.predicted, answers.truth, answers.actions)
-    drawn.savefig(Path(folder) / "timelines.png", dpi=150)
+    save_picture(drawn, made(folder, mark=True) / "timelines.png", dpi=150)
     sections = [
         Section("Scores", [_scores(results), *broken_blocks(results)]),
         Section("Prediction and truth", [figures({"timelines of test videos": drawn}, caption=_CAPTION)]),

@@ -14,7 +14,7 @@ from stillmotion.explain.curves import metric_curve
 from stillmotion.explain.matches import lattice, match_picture, nearest_patches
 from stillmotion.report.blocks import Block, Code, Picture, Section, Table, Text, figures
 from stillmotion.report.inside import picture_uri
-from stillmotion.report.page import curve_blocks, write_page
+from stillmotion.report.page import broken_blocks, curve_blocks, write_page
 
 _SHOWN = 4  # videos whose patches are followed
 _ACCURACY = "The share of pooled patches that come back to their own place, in the batches of training."
@@ -76,17 +76,20 @@ def _matches(folder: Path, config: TransferConfig) -> list[Block]:
     except StillmotionError as error:
         return [Text(f"Not shown: {error}.")]
     blocks: list[Block] = []
+    broken: dict[str, str] = {}
     for i in np.random.default_rng(0).permutation(len(videos)):
         try:
             video = videos.video(int(i))
             numbers = draw_pair(len(video), gap=config.data.gap, rng=np.random.default_rng(0))[0]
             pixels = video.frames(numbers.tolist())
-        except VideoError:
+        except VideoError as error:
+            broken[videos.name(int(i))] = str(error)
             continue
         blocks.append(Picture(picture_uri(_found(tokens, pixels)), Path(videos.name(int(i))).name))
         if len(blocks) == _SHOWN:
             break
-    return [Text(_MATCHES), *blocks] if blocks else [Text("Not shown: no video could be read.")]
+    shown: list[Block] = [Text(_MATCHES), *blocks] if blocks else [Text("Not shown: no video could be read.")]
+    return shown + broken_blocks({"broken": broken})
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from stillmotion.config import load_config
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
 from stillmotion.explain.bars import accuracy_bars, draw_bars
-from stillmotion.explain.figure import GREY, INK, tidy
+from stillmotion.explain.figure import GREY, INK, save_picture, tidy
 from stillmotion.explain.neighbours import thumbnail
 from stillmotion.report.blocks import Block, Code, Section, Table, Text, Thumbnail, Thumbnails, figures
 from stillmotion.report.page import composition, curve_blocks, write_page
@@ -169,4 +169,4 @@ def _picture(
     axes = right.subplots()
     tidy(axes)
     draw_bars(axes, accuracies, factors=factors, chance=chance)
-    figure.savefig(file, dpi=130)
+    save_picture(figure, file, dpi=130)

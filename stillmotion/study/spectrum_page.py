@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stillmotion.explain.figure import save_picture
 from stillmotion.explain.projection import eigenvalue_plot, gain_plot
 from stillmotion.report.blocks import Section, Table, Text, figures
 from stillmotion.report.page import write_page
@@ -27,7 +28,7 @@ def spectrum_report(folder: Path, results: Mapping[str, Any], curve: Mapping[str
     points, variances = results["points"], results["variances"]
     first = eigenvalue_plot(variances, points)
     second = gain_plot(points, curve)
-    first.savefig(folder / "spectrum.png", dpi=150)
+    save_picture(first, folder / "spectrum.png", dpi=150)
     rows = [
         [
             "linear" if p["layers"] == 1 else "two layers",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stillmotion import distributed
+from stillmotion import distributed, files
 from stillmotion.config.detect import ActionsConfig, DetectConfig
 from stillmotion.data.acting import ActingSet
 from stillmotion.data.augment import Augment, CenterCrops
@@ -26,8 +26,8 @@ from stillmotion.encoders.runs import note_network
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.detection import detection_results
 from stillmotion.nn.detector import Detector
-from stillmotion.tasks.start import Watch, located, start, train_and_test, unwatched
-from stillmotion.train.folder import open_folder
+from stillmotion.tasks.start import Watch, located, place_of, start, train_and_test, unwatched
+from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
 from stillmotion.train.precision import autocast
 from stillmotion.train.process import computing, synchronise_norms
@@ -46,7 +46,8 @@ def detect(config: DetectConfig, out: str | Path, *, watch: Watch = unwatched) -
     config = located(config)
     if not config.data.path:
         raise StillmotionError("no videos given; add --data FOLDER of AVA (or --data acting to try)")
-    with computing(config.train) as device:
+    spare_inputs(out, config.data.path, config.data.annotations, place_of(config.encoder))
+    with computing(config.train) as device, held(out):
         return train_and_test(_Detecting(config, Path(out), device), watch)
 
 
@@ -79,8 +80,8 @@ class _Detecting(Run):
         self.intake = began.intake
         self.loader = self._clips()
         open_folder(folder, config)
-        if distributed.rank() == 0:
-            note_network(folder, began)
+        distributed.on_first(lambda: note_network(folder, began))
+        self.note_videos(self.videos, root=config.data.path)
         torch.manual_seed(config.train.seed)
         method = Detector(began.backbone, len(self.videos.actions), config.head)
         synchronise_norms(method, device)
@@ -95,6 +96,7 @@ class _Detecting(Run):
         total = torch.zeros((), device=self.device)
         for part in parts:
             self.note_broken(part, log)
+            self.look_at(part["clips"])
             loss = self._loss(part, epoch) / boxes.clamp(min=1)
             self.scaler.scale(loss).backward()
             total += loss.detach()
@@ -103,8 +105,8 @@ class _Detecting(Run):
     def test(self, progress: Progress | None = None) -> dict[str, Any]:
         """Average precision on the test key frames; all scores of all their boxes are written beside it."""
         found, broken = self._scored(progress)
-        if distributed.rank() == 0:
-            write_boxes(self.folder / DETECTIONS, found)
+        file = self.folder / DETECTIONS
+        distributed.on_first(lambda: files.write(file, lambda partial: write_boxes(partial, found)))
         return self._results(found, broken)
 
     def _scored(self, progress: Progress | None) -> tuple[BoxRows, dict[str, str]]:

@@ -4,7 +4,6 @@ What is drawn for a video (its clip, its dropout, its share in mixup) is a funct
 is over all ranks on CUDA and each rank's own elsewhere, as in pre-training.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stillmotion import distributed
+from stillmotion import distributed, files
 from stillmotion.config.finetune import FinetuneConfig, LabelledConfig
 from stillmotion.data.labelled import Labelled, open_labelled
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
@@ -24,8 +23,8 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.classify import classification, clip_probabilities
 from stillmotion.functional.labels import mix_pairs, soft_cross_entropy, soft_targets, top_k
 from stillmotion.nn.classifier import Classifier
-from stillmotion.tasks.start import RESULTS, Watch, located, read_results, start, train_and_test, unwatched
-from stillmotion.train.folder import open_folder
+from stillmotion.tasks.start import RESULTS, Watch, located, place_of, read_results, start, train_and_test, unwatched
+from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
 from stillmotion.train.precision import autocast
 from stillmotion.train.process import computing, synchronise_norms
@@ -40,8 +39,10 @@ def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = unwatche
     watch: given a word for what goes on, shows its progress; for the test, which may be long.
     Under `torchrun` every process calls this; the first one writes.
     """
-    with computing(config.train) as device:
-        return train_and_test(_Finetuning(located(config), Path(out), device), watch)
+    config = located(config)
+    spare_inputs(out, config.data.path, config.data.annotations, place_of(config.encoder))
+    with computing(config.train) as device, held(out):
+        return train_and_test(_Finetuning(config, Path(out), device), watch)
 
 
 def _labelled(data: LabelledConfig) -> Labelled:
@@ -50,23 +51,23 @@ def _labelled(data: LabelledConfig) -> Labelled:
 
 def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int], *, watch: Watch = unwatched) -> Path:
     """`finetune` on each of a set's folds, in the folders fold1, fold2, …; the means are written beside them."""
-    folder = Path(out)
+    config, folder = located(config), Path(out)
+    spare_inputs(out, config.data.path, config.data.annotations, place_of(config.encoder))
     asked: dict[frozenset[str], int] = {}
     for fold in folds:
         test = _labelled(replace(config.data, fold=fold)).test
         same = asked.setdefault(frozenset(test.name(i) for i in range(len(test))), fold)
         if same != fold:
             raise StillmotionError(f"folds {same} and {fold} of {config.data.path} are the same; leave --folds out")
-    with computing(config.train) as device:
+    with computing(config.train) as device, held(folder):
         found: dict[str, Any] = {}
         for fold in folds:
             one = replace(config, data=replace(config.data, fold=fold))
-            run = _Finetuning(located(one), folder / f"fold{fold}", device)
-            found[str(fold)] = read_results(train_and_test(run, watch))
-        if distributed.rank() == 0:
-            means = {name: float(np.mean([r[name] for r in found.values()])) for name in ("top1", "top5", "mean_class")}
-            (folder / RESULTS).write_text(json.dumps(means | {"folds": found}, indent=1))
-        distributed.barrier()
+            with held(folder / f"fold{fold}"):
+                run = _Finetuning(one, folder / f"fold{fold}", device)
+                found[str(fold)] = read_results(train_and_test(run, watch))
+        means = {name: float(np.mean([r[name] for r in found.values()])) for name in ("top1", "top5", "mean_class")}
+        distributed.on_first(lambda: files.write_json(folder / RESULTS, means | {"folds": found}))
     return folder
 
 
@@ -84,8 +85,9 @@ class _Finetuning(Run):
         self.intake = began.intake
         self.loader = self._clips()
         open_folder(folder, config)
-        if distributed.rank() == 0:
-            note_network(folder, began)
+        distributed.on_first(lambda: note_network(folder, began))
+        classes = self.videos.classes
+        self.note_videos(self.videos.train, root=config.data.path, labels=[classes[i] for i in self.labels.tolist()])
         torch.manual_seed(config.train.seed)
         method = Classifier(began.backbone, len(self.videos.classes))
         synchronise_norms(method, device)
@@ -103,6 +105,7 @@ class _Finetuning(Run):
         for _ in range(parts):
             batch = next(batches)
             self.note_broken(batch, log)
+            self.look_at(batch["clips"])
             loss, accuracy = self._loss(batch, epoch)
             self.scaler.scale(loss / parts).backward()
             found += torch.stack([loss.detach(), accuracy]) / parts

@@ -11,12 +11,13 @@ from stillmotion import distributed
 from stillmotion.config import Config
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.data.paths import VideoSet
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
 from stillmotion.train.checkpoint import STATE
-from stillmotion.train.folder import open_folder
+from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import computing, synchronise_norms
 from stillmotion.train.run import Run, shared_loader
@@ -28,7 +29,8 @@ def pretrain(config: Config, out: str | Path) -> Path:
 
     Under `torchrun` every process calls this; the first one writes.
     """
-    with computing(config.train) as device:
+    spare_inputs(out, config.data.path, config.data.annotations, config.method.model.weights)
+    with computing(config.train) as device, held(out):
         return _Pretraining(config, Path(out), device).train()
 
 
@@ -40,15 +42,19 @@ class _Pretraining(Run):
     def __init__(self, config: Config, folder: Path, device: torch.device) -> None:
         super().__init__(config, folder, device)
         self.config = config
-        self.loader = _loader(config)
+        data = config.data
+        videos = data.open(drawn=data.synthetic, seed=config.train.seed)
+        self.loader = _loader(config, videos)
         self.counted = config.optim.batch * config.data.clips
         if self.steps_per_epoch == 0:
             raise StillmotionError(
                 f"an epoch has {self.loader.steps_per_epoch} batches but a step takes {config.train.accumulate}; "
                 "lower --train.accumulate"
             )
+        _check_contrast(config)
         open_folder(folder, config)
         method = _method(config, device, fresh=not (folder / STATE).exists())
+        self.note_videos(videos, root=data.path)
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         self.equip(method, method.trainable())
 
@@ -57,6 +63,7 @@ class _Pretraining(Run):
 
     def _solve(self, batch: Batch, log: RunLog) -> tuple[Any, Weights]:
         self.note_broken(batch, log)
+        self.look_at(batch["clips"])
         epoch, step = divmod(self.done, self.steps_per_epoch)
         views = self.config.method.views
         orders = views.orders(seed=self.config.train.seed, epoch=epoch, step=step)
@@ -91,10 +98,21 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
     return method.to(device).train()
 
 
-def _loader(config: Config) -> ClipLoader:
+def _check_contrast(config: Config) -> None:
+    """Raises where videos are told from the others of their batch, and there are none."""
+    together = config.optim.batch // config.train.accumulate
+    if together < 2 and not config.method.objective.build(config.method.model.width).uses_target:
+        parts = f" in {config.train.accumulate} parts (--train.accumulate)" * (config.train.accumulate > 1)
+        raise StillmotionError(
+            f"a batch of {config.optim.batch}{parts} has no second video, from which {config.method.objective.title} "
+            "tells the first; raise --optim.batch"
+        )
+
+
+def _loader(config: Config, videos: VideoSet) -> ClipLoader:
     data = config.data
     dataset = ClipDataset(
-        data.open(drawn=data.synthetic, seed=config.train.seed),
+        videos,
         frames=data.frames + config.method.views.extra,
         stride=data.stride,
         clips=data.clips,

@@ -1,6 +1,5 @@
 """Action localisation: a head learns from an encoder's features of untrimmed videos, and is asked about others."""
 
-import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from stillmotion import files
 from stillmotion.config import read_config, to_json
 from stillmotion.config.segment import SegmentConfig
 from stillmotion.data.breakfast import Breakfast
@@ -20,8 +20,9 @@ from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.frames import FrameFeatures
 from stillmotion.functional.segments import scores
 from stillmotion.tasks.segment_head import Frames, train_head
-from stillmotion.tasks.start import RESULTS, Watch, located, read_results, unwatched
-from stillmotion.train.folder import open_folder
+from stillmotion.tasks.start import RESULTS, Watch, located, place_of, read_results, unwatched
+from stillmotion.train.folder import held, open_folder, spare_inputs
+from stillmotion.train.process import stoppable
 from stillmotion.train.run import decoders
 
 _FEATURES, _PREDICTIONS = "features", "predictions"
@@ -134,10 +135,18 @@ def segment(
     config = config if config.encoder == READY else located(config)
     if not config.data.path:
         raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
-    with watch("embedding") as progress:
-        halves = read_halves(config, out, cache=cache, progress=progress)
-    folder, test, actions = Path(out), halves.test, halves.train.videos.actions
-    head = train_head(config, folder, halves.train, len(actions), broken=dict(halves.broken))
+    encoder = None if config.encoder == READY else place_of(config.encoder)
+    spare_inputs(out, config.data.path, config.data.videos, encoder)
+    with stoppable(), held(out):
+        with watch("embedding") as progress:
+            halves = read_halves(config, out, cache=cache, progress=progress)
+        return _trained_and_asked(config, Path(out), halves)
+
+
+def _trained_and_asked(config: SegmentConfig, folder: Path, halves: Halves) -> Answers:
+    test, videos = halves.test, halves.train.videos
+    actions = videos.actions
+    head = train_head(config, folder, halves.train, len(actions), broken=dict(halves.broken), named=videos)
     device = next(head.parameters()).device
     predicted, truth = {}, {}
     for i, number in enumerate(test.readable):
@@ -165,11 +174,10 @@ def segment(
         "broken": dict(halves.broken),
         "config": to_json(config),
     }
-    place = folder / _PREDICTIONS
-    place.mkdir(exist_ok=True)
+    place = files.made(folder / _PREDICTIONS)
     for name, found in predicted.items():
-        (place / f"{name}.txt").write_text("".join(f"{actions[label]}\n" for label in found.tolist()))
-    (folder / RESULTS).write_text(json.dumps(results, indent=1))
+        files.write_text(place / f"{name}.txt", "".join(f"{actions[label]}\n" for label in found.tolist()))
+    files.write_json(folder / RESULTS, results)
     return Answers(results, predicted, truth, actions)
 
 

@@ -21,6 +21,7 @@ from stillmotion.train.folder import open_folder
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import choose_device
 from stillmotion.train.run import Run
+from stillmotion.train.seen import Named
 
 Head = MSTCN | FACT
 
@@ -47,14 +48,16 @@ def train_head(
     actions: int,
     *,
     broken: Mapping[str, str] = MappingProxyType({}),
+    named: Named | None = None,
 ) -> Head:
     """Train a head as `config` says and return it in evaluation mode; a folder with an unfinished run is resumed.
 
     videos: to train on. actions: how many there are. broken: reasons of the videos that were skipped, by name.
+    named: the set that the videos are of; a run that goes on says what has changed of it.
     """
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    run = _Segmenting(config, Path(out), choose_device(config.train.device), videos, actions)
+    run = _Segmenting(config, Path(out), choose_device(config.train.device), videos, actions, named)
     run.broken = dict(broken)
     run.train()
     return run.method.eval()
@@ -66,12 +69,20 @@ class _Segmenting(Run):
     method: Head
 
     def __init__(
-        self, config: SegmentConfig, folder: Path, device: torch.device, videos: FrameVideos, actions: int
+        self,
+        config: SegmentConfig,
+        folder: Path,
+        device: torch.device,
+        videos: FrameVideos,
+        actions: int,
+        named: Named | None,
     ) -> None:
         super().__init__(config, folder, device)
         self.config, self.videos = config, videos
         self.loader = _Order(len(videos), batch=config.optim.batch, seed=config.train.seed)
         open_folder(folder, config)
+        if named is not None:
+            self.note_videos(named, root=config.data.path)
         torch.manual_seed(config.train.seed)
         head = config.head.build(videos[0].features.shape[1], actions).to(device).train()
         if not self.equip(head, dict(head.named_parameters())):

@@ -1,7 +1,7 @@
 """What runs that start from an encoder share: its network, the clips it takes, and their test."""
 
 import contextlib
-import json
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -10,9 +10,10 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from stillmotion import distributed
+from stillmotion import distributed, files
 from stillmotion.config.base import ClipsConfig, StartedConfig
 from stillmotion.encoders import Encoder, Progress, full_text, load
+from stillmotion.encoders.load import read_text
 from stillmotion.errors import StillmotionError
 
 RESULTS = "results.json"
@@ -58,24 +59,40 @@ def start(config: StartedConfig, clips: ClipsConfig) -> Encoder:
     return encoder.shown(**{n: v for n, v in asked.items() if v and n not in encoder.origin.options})
 
 
+def place_of(encoder: str) -> Path | None:
+    """Where the encoder of this text lies; None of a recipe."""
+    named = read_text(encoder)
+    return Path(named.path) if named.kind != "recipe" else None
+
+
 def train_and_test(run: Tested, watch: Watch) -> Path:
     """Take a run to its end, test it, and write `results.json`, unless that was done before."""
     first, results = distributed.rank() == 0, run.folder / RESULTS
     if run.done < run.total and first:
         results.unlink(missing_ok=True)
     run.train()
-    if not results.exists():
+    if not distributed.on_first(lambda: _is_whole(results)):
         with watch("testing") if first else contextlib.nullcontext() as progress:
             found = run.test(progress)
-        if first:
-            results.write_text(json.dumps(found, indent=1))
-    distributed.barrier()
+        distributed.on_first(lambda: files.write_json(results, found))
     return run.folder
 
 
 def read_results(folder: str | Path) -> dict[str, Any]:
     """What a finished run measured."""
     try:
-        return json.loads((Path(folder) / RESULTS).read_text())
+        return files.read_json(Path(folder) / RESULTS, remedy="the same command again makes it anew")
     except OSError:
         raise StillmotionError(f"{folder} has no {RESULTS}; the same command again finishes the run") from None
+
+
+def _is_whole(results: Path) -> bool:
+    """Whether the results are there; torn ones are named, and are to be made anew."""
+    if not results.exists():
+        return False
+    try:
+        files.read_json(results, remedy="it is made anew")
+    except StillmotionError as error:
+        print(error, file=sys.stderr)
+        return False
+    return True

@@ -18,7 +18,7 @@ from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
 from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
 from stillmotion.methods.transfer import Transfer
 from stillmotion.nn.images import load_images
-from stillmotion.train.folder import open_folder
+from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import computing
 from stillmotion.train.run import Run, shared_loader
@@ -37,7 +37,8 @@ def transfer(config: TransferConfig, out: str | Path, *, cache: str | Path | Non
     config.data.check_given()
     if config.images.path:
         config = replace(config, images=replace(config.images, path=str(Path(config.images.path).resolve())))
-    with computing(config.train) as device:
+    spare_inputs(out, config.data.path, config.data.annotations, config.images.path)
+    with computing(config.train) as device, held(out):
         return _Transferring(config, Path(out), device, cache).train()
 
 
@@ -58,6 +59,7 @@ class _Transferring(Run):
         open_folder(folder, config)
         self.store = self._token_store(cache or folder / TOKENS) if config.keeps_tokens else None
         self.loader = self._pairs()
+        self.note_videos(self.videos, root=data.path)
         torch.manual_seed(config.train.seed)
         method = Transfer(images.width, config.method).to(device)
         self.equip(method, dict(method.projection.named_parameters()), betas=_BETAS)
@@ -65,6 +67,9 @@ class _Transferring(Run):
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         batch = next(batches)
         self.note_broken(batch, log)
+        pair = epoch % self.config.data.pairs if self.store is not None else 0
+        if self.store is None or not any(self.store.has(video, pair) for video in batch["index"].tolist()):
+            self.look_at(batch["clips"])
         first, second, back = self._tokens(batch, epoch)
         found = self.method(first, second, back, self.grid)
         self.optimizer.zero_grad()

@@ -1,18 +1,19 @@
 """A run folder's two files: weights anyone can load, and the state that a resumed run continues from.
 
-Both are written beside their place and then renamed, so that a kill at any moment leaves a whole file. Resuming reads
-only `state.pt`; nothing that is read here can execute code.
+Both are written beside their place and then renamed, so that a kill at any moment leaves a whole file; the weights come
+first, so that a state never speaks of weights that are not there. Resuming reads only `state.pt`; nothing that is read
+here can execute code.
 """
 
-import os
 import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
-from torch import nn
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
+from stillmotion import files
 from stillmotion.errors import StillmotionError
 
 WEIGHTS = "checkpoint.safetensors"
@@ -22,8 +23,26 @@ STATE = "state.pt"
 def save(folder: Path, module: nn.Module, state: dict[str, Any]) -> None:
     """Write both files; `state` is what `load_state` gives back, made of tensors, numbers, strings and containers."""
     tensors = {k: v.detach().cpu().contiguous() for k, v in module.state_dict().items()}
-    _replace(folder / STATE, lambda file: torch.save(state | {"module": tensors}, file))
-    _replace(folder / WEIGHTS, lambda file: save_file(tensors, file))
+    _save_weights(folder, tensors)
+    files.write(folder / STATE, lambda file: torch.save(state | {"module": tensors}, file))
+
+
+def mend(folder: Path, state: dict[str, Any]) -> str | None:
+    """Write the weights again where they are not those of the state; what was wrong with them, in words."""
+    file, tensors = folder / WEIGHTS, state["module"]
+    if not file.exists():
+        wrong = "missing"
+    else:
+        try:
+            found = load_file(file)
+        except Exception:  # in a damaged file, its reader stumbles over anything
+            wrong = "damaged"
+        else:
+            if found.keys() == tensors.keys() and all(_same(found[name], tensors[name]) for name in tensors):
+                return None
+            wrong = "not those of the last whole checkpoint"
+    _save_weights(folder, tensors)
+    return f"the weights of {file} were {wrong}, and are written again from {STATE} (step {state['step']})"
 
 
 def load_state(folder: Path) -> dict[str, Any] | None:
@@ -55,9 +74,12 @@ def set_random_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-def _replace(file: Path, write: Any) -> None:
-    partial = file.with_name(file.name + ".part")
-    write(partial)
-    with open(partial, "rb") as written:
-        os.fsync(written.fileno())
-    partial.replace(file)
+def _save_weights(folder: Path, tensors: dict[str, Tensor]) -> None:
+    files.write(folder / WEIGHTS, lambda file: save_file(tensors, file))
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors hold the same bits."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(a.flatten().view(torch.uint8), b.flatten().view(torch.uint8))

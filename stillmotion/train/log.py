@@ -12,6 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from stillmotion import files
+
 
 @contextlib.contextmanager
 def bar(description: str) -> Iterator[Callable[[int, int], None]]:
@@ -40,12 +42,12 @@ class RunLog:
         from torch.utils.tensorboard import SummaryWriter  # a second to import
 
         file = folder / "metrics.jsonl"
-        kept = [line for line in _lines(file) if json.loads(line)["step"] <= start]
-        partial = file.with_name(file.name + ".part")
-        partial.write_text("".join(kept))
-        partial.replace(file)
-        self._file = file.open("a", buffering=1)
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        kept = [json.dumps(row) + "\n" for row in _rows(file) if row["step"] <= start]
+        files.write_text(file, "".join(kept))
+        self._folder = folder
+        with files.writing(folder):
+            self._file = file.open("a", buffering=1)
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
         self._console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -71,8 +73,9 @@ class RunLog:
     ) -> None:
         if self.show:
             self._bar.stop()
-            self._file.close()
-            self._board.close()
+            for opened in (self._file, self._board):
+                with contextlib.suppress(OSError):  # on a full disk, which an error has told by now
+                    opened.close()
 
     def step(self, step: int, clips: int, values: dict[str, float] | None) -> None:
         """Advance to `step`, which took in `clips` clips; `values`, where given, are written down."""
@@ -85,9 +88,10 @@ class RunLog:
         if values is None:
             self._bar.update(self._task, completed=step, rate=rate)
             return
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        for name, value in values.items():
-            self._board.add_scalar(name, value, step)
+        with files.writing(self._folder):
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
         losses = "  ".join(f"{k[5:]} {v:.3f}" for k, v in values.items() if k.startswith("loss/"))
         self._bar.update(self._task, completed=step, rate=rate, losses=losses)
         if not self._console.is_terminal:
@@ -103,19 +107,22 @@ class RunLog:
 def read_metrics(folder: str | Path) -> dict[str, list[tuple[int, float]]]:
     """The curves of a run by name, as (step, value)."""
     curves: dict[str, list[tuple[int, float]]] = {}
-    for line in _lines(Path(folder) / "metrics.jsonl"):
-        row: dict[str, Any] = json.loads(line)
+    for row in _rows(Path(folder) / "metrics.jsonl"):
         step = row.pop("step")
         for name, value in row.items():
             curves.setdefault(name, []).append((step, value))
     return curves
 
 
-def _lines(file: Path) -> list[str]:
-    """The whole lines of a file that may end in a torn one, or not exist."""
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file that may end in a torn one, hold damaged ones, or not exist."""
     if not file.exists():
-        return []
-    return [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return
+    for line in file.read_text(errors="replace").splitlines(keepends=True):
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if line.endswith("\n") and isinstance(row, dict) and isinstance(row.get("step"), int):
+                yield row
 
 
 def _duration(seconds: float) -> str:

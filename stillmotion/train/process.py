@@ -19,6 +19,7 @@ from stillmotion.errors import Interrupted, StillmotionError
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME = 3.0  # seconds in which a rank hears of one Ctrl-C twice: from the terminal and from torchrun
 
+
 def choose_device(name: str) -> torch.device:
     """The device of this name; "auto" is this process's CUDA device where there is one, else the CPU."""
     if name == "auto":
@@ -73,7 +74,7 @@ class StopRequest:
 
     def __init__(self, device: torch.device) -> None:
         self.code = 128 + signal.SIGINT
-        self._asked = torch.zeros(len(_SIGNALS), device=device)
+        self._device = device
         self._since: float | None = None
 
     @property
@@ -83,24 +84,21 @@ class StopRequest:
 
     def note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        since, self._since = self._since, now if self._since is None else self._since
-        if since is None:
-            self._asked[_SIGNALS.index(signal.Signals(number))] = 1
-            self.code = 128 + number
-        elif number == signal.SIGINT and now - since > _SAME * ("TORCHELASTIC_RUN_ID" in os.environ):
+        if self._since is None:
+            self._since, self.code = now, 128 + number
+        elif number == signal.SIGINT and now - self._since > _SAME * ("TORCHELASTIC_RUN_ID" in os.environ):
             raise Interrupted("stopped at once; the same command goes on from the last checkpoint", 128 + number)
 
     def agreed(self) -> bool:
         """Whether any rank was asked; all of them learn it at the same step."""
-        asked = self._asked
-        if world() > 1:
-            asked = asked.clone()
-            average_([asked])
-        if not asked.any():
-            return False
-        if not self.asked:
+        if world() == 1:
+            return self.asked
+        own = [float(self.asked and self.code == 128 + number) for number in _SIGNALS]
+        asked = torch.tensor(own, device=self._device)
+        average_([asked])
+        if asked.any() and not self.asked:
             self.code = 128 + _SIGNALS[int(asked.argmax())]
-        return True
+        return bool(asked.any())
 
 
 @contextlib.contextmanager
@@ -133,7 +131,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
     try:
-        before = {number: signal.signal(number, handler) for number in _SIGNALS}
+        before = {number: signal.signal(number, handler) or signal.SIG_DFL for number in _SIGNALS}
     except ValueError:  # outside the main thread signals are somebody else's
         before = {}
     try:

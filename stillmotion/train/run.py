@@ -1,23 +1,24 @@
 """The one training loop, for whatever is trained: steps in any precision, checkpoints, signals, unreadable videos."""
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from stillmotion import distributed
+from stillmotion import distributed, files
 from stillmotion.config.base import RunConfig, TrainConfig
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
 from stillmotion.data.reading import cores
 from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
 from stillmotion.train import checkpoint
+from stillmotion.train.bounds import Bounds, Teaching, not_finite, total_norm
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import stop_signals
+from stillmotion.train.seen import Named, changes, digest
 
 _PATIENCE = 20  # steps in a row that fp16 may skip while its scale settles
 
@@ -48,6 +49,9 @@ class Run:
         self.counted = config.optim.batch
         self.done = self.skipped = 0
         self.broken: dict[str, str] = {}
+        self.bounds = Bounds()
+        self._seen: dict[str, Tensor] = {}
+        self._told: list[str] = []
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
         self.scaler.scale(torch.zeros((), device=device))  # makes its state
 
@@ -64,11 +68,18 @@ class Run:
         method: what a checkpoint holds. weights: of it, those that are moved. betas, depth: as for `build_optimizer`.
         """
         self.method, self.weights = method, weights
+        self.teaching = Teaching(self.total)
         self.optimizer = build_optimizer(dict(weights), self.optim, betas=betas, depth=depth)
         state = checkpoint.load_state(self.folder)
         if state is not None:
             self.resume(state)
+        self.bounds.begin(weights.values())
         return state is not None
+
+    def note_videos(self, videos: Named, *, root: str = "", labels: Sequence[str] = ()) -> None:
+        """Take note of what is trained on, for what a resumed run says of it; before `equip`, as for `digest`."""
+        if distributed.rank() == 0:
+            self._seen = digest(videos, root=root, labels=labels)
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         """Take a step from the next batches and return the numbers worth writing down."""
@@ -86,6 +97,8 @@ class Run:
         """Take the steps that are left and return the run folder."""
         log = RunLog(self.folder, total=self.total, start=self.done, show=distributed.rank() == 0)
         with log, stop_signals(self.device) as request:
+            for line in self._told:
+                log.say(line)
             if self.done:
                 log.say(f"resuming {self.folder} at step {self.done} of {self.total}")
             while self.done < self.total:
@@ -97,10 +110,13 @@ class Run:
                     written = last or self.done % self.settings.log_every == 0
                     log.step(self.done, self.counted, numbers if written else None)
                     stop = request.agreed()
+                    kept = True
                     if stop or last or self.done % self.settings.checkpoint_every == 0:
-                        self._save()
+                        kept = self._save(numbers["gradient_norm"], last=last)
                     if stop and not last:
-                        raise Interrupted(f"stopped at step {self.done} of {self.total}; the same command resumes it")
+                        saved = "" if kept else f" with a gradient out of bounds; {self.last_good()}"
+                        at = f"step {self.done} of {self.total}{saved}"
+                        raise Interrupted(f"stopped at {at}; the same command resumes it", request.code)
             self._tell_broken(log)
         return self.folder
 
@@ -117,29 +133,50 @@ class Run:
             distributed.average_([p.grad for p in self.weights.values() if p.grad is not None])
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.optim.clip or math.inf)
-        means = torch.stack([*values.values(), norm]).float()
+        blank = norm.new_tensor(float(self.teaching.blank))
+        means = torch.stack([*values.values(), norm, total_norm(self.weights.values()), blank]).float()
         distributed.average_([means])
-        numbers = dict(zip([*values, "gradient_norm"], means.tolist(), strict=True))
+        *found, size, blank_share = means.tolist()
+        numbers = dict(zip([*values, "gradient_norm"], found, strict=True))
         bad = [name for name, value in numbers.items() if not math.isfinite(value)]
         self.skipped = self.skipped + 1 if bad else 0
         if bad and not (self.scaler.is_enabled() and self.skipped <= _PATIENCE):
-            raise self._not_finite(bad, rate)
+            raise self._diverged(f"{', '.join(bad)} is not finite", self.done + 1)
+        if not bad:
+            self._look(numbers, size, blank=blank_share == 1)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.done += 1
         return numbers | {"lr": rate, "epoch": self.done / self.steps_per_epoch}
 
-    def _not_finite(self, bad: list[str], rate: float) -> NonFiniteError:
-        what = f"{', '.join(bad)} is not finite (learning rate {rate:.2g})"
+    def _look(self, numbers: Mapping[str, float], size: float, *, blank: bool) -> None:
+        """Raises where the run learns nothing, or has left its bounds. size: the norm of its weights."""
+        step, norm = self.done + 1, numbers["gradient_norm"]
+        losses = {name: value for name, value in numbers.items() if name.startswith("loss/")}
+        reason = self.teaching.wanting(step, losses, norm, blank=blank)
+        if reason:
+            raise StillmotionError(f"step {step}: {reason}")
+        self.bounds.note(norm)
+        if grown := self.bounds.grown(size):
+            raise self._diverged(grown, self.done)
+        if strayed := self.bounds.strayed(norm):
+            raise self._diverged(strayed, step)
+
+    def _diverged(self, what: str, step: int) -> NonFiniteError:
+        rate = learning_rate(self.optim, max(0, step - 1) / self.steps_per_epoch)
         precision = ", or use --train.precision fp32" if self.settings.precision != "fp32" else ""
-        advice = f"Lower --optim.lr or set --optim.clip 1{precision}"
-        return NonFiniteError(f"step {self.done + 1}: {what}; {self.last_good()}. {advice}")
+        advice = f"Lower --optim.lr or set --optim.clip 1{precision}; the same folder goes on from there"
+        return NonFiniteError(f"step {step}: {what} (learning rate {rate:.2g}); {self.last_good()}. {advice}")
 
     def last_good(self) -> str:
         """Where the weights are that a failed run falls back on, in words."""
         state = checkpoint.load_state(self.folder)
         where = f"{self.folder / checkpoint.WEIGHTS} of step {state['step']}" if state else "none was written yet"
         return f"last good checkpoint: {where}"
+
+    def look_at(self, clips: Tensor) -> None:
+        """See whether the clips (B, …, T, H, W) of a step show anything; those of its first steps must."""
+        self.teaching.look(clips, self.done + 1)
 
     def note_broken(self, batch: Batch, log: RunLog) -> None:
         """Name the unreadable videos of a batch, each once."""
@@ -152,7 +189,7 @@ class Run:
         """What goes on after a resume, beside the method and the generators."""
         return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
 
-    def resume(self, state: Mapping[str, Any]) -> None:
+    def resume(self, state: dict[str, Any]) -> None:
         """Go on from what a checkpoint holds."""
         if len(state["random"]) != distributed.world():
             raise StillmotionError(
@@ -165,20 +202,39 @@ class Run:
             self.scaler.load_state_dict(state["scaler"])
         self.done, self.broken = state["step"], dict(state["broken"])
         checkpoint.set_random_state(state["random"][distributed.rank()])
+        if "bounds" in state:  # older runs have none
+            self.bounds.resume(state["bounds"])
+        mended = distributed.on_first(lambda: checkpoint.mend(self.folder, state))
+        changed = changes(state["videos"], self._seen) if self._seen and state.get("videos") else None
+        self._told += [mended] if mended else []
+        if changed:
+            self._told.append(f"the videos are not those that {self.folder} was trained on: {changed}")
 
-    def _save(self) -> None:
+    def _save(self, norm: float, *, last: bool) -> bool:
+        """Write a checkpoint; whether it was, since none is where the gradient, of this norm, is out of bounds."""
+        if self.bounds.wild:
+            if last:
+                raise self._diverged(self.bounds.wildness(norm), self.done)
+            return False
         everyone = distributed.gather_objects((checkpoint.random_state(), self.broken))
         for _, broken in everyone:
             self.broken.update(broken)
-        if distributed.rank() == 0:
-            random = [generators for generators, _ in everyone]
-            state = self.state() | {"step": self.done, "broken": self.broken, "random": random}
-            checkpoint.save(self.folder, self.method, state)
-        distributed.barrier()
+        distributed.on_first(lambda: self._write([generators for generators, _ in everyone]))
+        return True
+
+    def _write(self, random: list[dict[str, Any]]) -> None:
+        """Both files of a checkpoint, if its weights are good."""
+        bad = not_finite(self.method.state_dict())
+        if bad:
+            raise self._diverged(f"{bad[0]} is not finite", self.done)
+        if grown := self.bounds.grown(float(total_norm(self.weights.values()))):
+            raise self._diverged(grown, self.done)
+        course = {"step": self.done, "total": self.total, "broken": self.broken, "random": random}
+        history = {"bounds": self.bounds.state(), "videos": self._seen}
+        checkpoint.save(self.folder, self.method, self.state() | course | history)
 
     def _tell_broken(self, log: RunLog) -> None:
-        if distributed.rank() == 0:
-            (self.folder / "broken.json").write_text(json.dumps(self.broken, indent=1))
+        distributed.on_first(lambda: files.write_json(self.folder / "broken.json", self.broken))
         if self.broken:
             log.say(f"{len(self.broken)} unreadable videos were skipped (broken.json says why):")
             for name in sorted(self.broken):

@@ -3,7 +3,7 @@ import shutil
 
 import numpy as np
 import pytest
-from debug_videos import write_classes
+from debug_videos import change_quietly, write_classes
 from safetensors.numpy import load_file, save_file
 
 from stillmotion.data.sets import FolderSet
@@ -56,6 +56,8 @@ def test_what_changes_the_features_is_computed_anew(run, folder):
     assert not reused(average=False)
     video = folder / "light" / "0.mp4"
     os.utime(video, (1, 1))
+    assert reused()
+    change_quietly(video)
     assert not reused()
     (folder / "light" / "1.mp4").rename(folder / "light" / "9.mp4")
     assert not reused()
@@ -92,14 +94,39 @@ def test_views_are_kept_where_they_are_not_averaged(run):
     np.testing.assert_allclose(views.features.static.mean(1), mean.features.static[:, 0], atol=1e-6)
 
 
-def test_a_damaged_file_is_written_anew_and_nothing_else_is_left(run):
-    videos = SyntheticSet(SyntheticConfig(videos=3))
-    cached_features(load(run), videos, clips=1)
+def flipped(file):
+    """Its bytes with one bit of the last number turned."""
+    content = file.read_bytes()
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "swapped"])
+def test_a_damaged_or_swapped_file_is_written_anew_and_told(run, damage):
+    videos, others = (SyntheticSet(SyntheticConfig(videos=3), seed=seed) for seed in (0, 1))
+    wanted = cached_features(load(run), videos, clips=1).features.whole
     (name,) = kept(run)
-    (run / "features" / name).write_bytes(b"torn")
-    assert not cached_features(load(run), videos, clips=1).reused
-    assert cached_features(load(run), videos, clips=1).reused
-    assert kept(run) == [name]
+    file = run / "features" / name
+    cached_features(load(run), others, clips=1)
+    (other,) = set(kept(run)) - {name}
+    made = {"torn": b"torn", "flipped": flipped(file), "swapped": (run / "features" / other).read_bytes()}
+    file.write_bytes(made[damage])
+    said = []
+    found = cached_features(load(run), videos, clips=1, say=said.append)
+    assert not found.reused
+    np.testing.assert_array_equal(found.features.whole, wanted)
+    assert said == [f"{file} is damaged or was swapped; it is computed anew"]
+    assert cached_features(load(run), videos, clips=1, say=said.append).reused
+    assert len(said) == 1
+    assert kept(run) == sorted([name, other])
+
+
+def test_files_have_the_mode_that_the_umask_leaves(run):
+    before = os.umask(0o027)
+    try:
+        cached_features(load(run), SyntheticSet(SyntheticConfig(videos=3)), clips=1)
+    finally:
+        os.umask(before)
+    assert (run / "features" / kept(run)[0]).stat().st_mode & 0o777 == 0o640
 
 
 def test_an_interrupted_embedding_leaves_no_file(run):

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from debug_videos import write_classes
+from debug_videos import change_quietly, write_classes
 from safetensors.numpy import load_file, save_file
 from tiny_models import save_model
 
@@ -125,6 +125,8 @@ def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
     assert computed(untrained=True)
     assert computed(f"{run}@frames=6")
     os.utime(folder.paths[0], (1, 1))
+    assert not computed()
+    change_quietly(folder.paths[0])
     assert computed()
     weights = load_file(run / "checkpoint.safetensors")
     name = next(n for n in weights if n.startswith("online.backbone.") and n.endswith("weight"))
@@ -147,9 +149,14 @@ def test_a_damaged_file_is_written_anew(run, tmp_path):
     features = FrameFeatures(load(run), tmp_path)
     features.compute(videos)
     before, file = features.read(videos, 0), next(features.folder.iterdir())
-    file.write_bytes(file.read_bytes()[:-7])
-    features.compute(videos)
-    np.testing.assert_array_equal(features.read(videos, 0), before)
+    for damaged in (file.read_bytes()[:-7], file.read_bytes()[:-7] + b"another"):
+        file.write_bytes(damaged)
+        with pytest.raises(VideoError, match="damaged"):
+            features.read(videos, 0)
+        said = []
+        features.compute(videos, say=said.append)
+        assert said == [f"{file} is damaged or was swapped; it is computed anew"]
+        np.testing.assert_array_equal(features.read(videos, 0), before)
 
 
 def test_worker_processes_change_nothing(run, folder, tmp_path):

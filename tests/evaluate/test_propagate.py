@@ -78,7 +78,7 @@ def test_a_joint_is_read_where_it_was_drawn():
 
 
 def test_davis_is_scored_as_its_tool_does(tmp_path):
-    root = write_davis(tmp_path)
+    root = write_davis(tmp_path / "davis")
     # A second sequence with one object, so that means over objects and over sequences differ.
     for file in (root / "Annotations" / "48p" / "second").iterdir():
         Image.fromarray((np.array(Image.open(file)) == 1).astype(np.uint8)).save(file)

@@ -1,0 +1,69 @@
+"""C12, C15: the edge of the command line: one line and an exit code that means something."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from commands import Command
+from debug_videos import write_classes
+
+from stillmotion.edge import one_line
+from stillmotion.errors import Interrupted, StillmotionError
+
+ENDS: dict[str, tuple[BaseException, int, str]] = {
+    "what a user can mend": (StillmotionError("no such thing"), 2, "no such thing"),
+    "a file that is not there": (FileNotFoundError(2, "No such file or directory", "a.mp4"), 2, "a.mp4: No such file"),
+    "memory": (MemoryError(), 2, "out of memory"),
+    "memory of a device": (RuntimeError("CUDA out of memory. Tried to allocate"), 2, "lower the batch"),
+    "memory of the CPU": (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2, "lower the batch"),
+    "a fault of ours": (KeyError("x"), 70, "KeyError: 'x'. This is a fault of stillmotion's: --debug shows where"),
+    "Ctrl-C": (KeyboardInterrupt(), 130, "stopped"),
+    "a run that saved itself": (Interrupted("stopped at step 3"), 130, "stopped at step 3"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_every_end_is_one_line_and_an_exit_code(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error, code, words = ENDS[end]
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as stop, one_line():
+            raise error
+        with pytest.raises(type(error)), one_line(debug=True):
+            raise error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stop.value.code == code
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"stillmotion: {words}") or words in said
+
+
+def test_sigterm_ends_a_verb_with_143_and_one_line(tmp_path: Path) -> None:
+    videos = write_classes(tmp_path / "videos", videos=40, frames=24, size=64)
+    command = Command("embed", "laptop", "--data", str(videos), "--clips", "20", "--out", str(tmp_path / "rows.npz"))
+    while not command.running:
+        pass
+    command.send(signal.SIGTERM)
+    assert command.wait() in (143, -signal.SIGTERM)  # the latter before the program has begun
+    assert "Traceback" not in command.words
+    assert not (tmp_path / "rows.npz").exists()
+
+
+def test_a_device_that_is_not_there_is_one_line() -> None:
+    said = Command("probe", "debug-simclr", "--device", "cuda").refuse()
+    assert "device 'cuda' cannot be used" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pretrain --data a --data.path b --out NEW", "--data.path and --data are the same option; give it once"),
+        ("pretrain --data synthetic --workers -5 --out NEW", "data.workers is -5; it must be at least -1"),
+        ("embed debug-simclr --data synthetic --workers -5 --out NEW", "workers -5"),
+        ("pretrain --recipe debug-simclr --data.frames 0 --out NEW", "data.frames is 0; it must be at least 1"),
+        ("pretrain --recipe debug-simclr --data.augment wek --out NEW", "no augmentation 'wek'; did you mean weak"),
+    ],
+)
+def test_bad_values_do_not_pass_in_silence(line: str, words: str, tmp_path: Path) -> None:
+    assert words in Command(*line.replace("NEW", str(tmp_path / "new")).split()).refuse()
+    assert not (tmp_path / "new").exists()
