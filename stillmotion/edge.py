@@ -31,7 +31,7 @@ def one_line(*, debug: bool = False) -> Iterator[None]:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except (KeyboardInterrupt, Interrupted) as stop:
+    except KeyboardInterrupt as stop:
         if debug:
             raise
         _say(str(stop) or "stopped")
@@ -67,6 +67,4 @@ def _say(words: str) -> None:
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    stop = Interrupted("stopped")
-    stop.code = 143  # type: ignore[attr-defined]
-    raise stop
+    raise Interrupted("stopped", 143)

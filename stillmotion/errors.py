@@ -10,7 +10,7 @@ class VideoError(StillmotionError):
 
 
 class NonFiniteError(StillmotionError):
-    """A NaN, an infinity or a number out of all bounds; the training loop adds the step and the last good checkpoint."""
+    """A NaN, an infinity or a number out of all bounds; the loop adds the step and the last good checkpoint."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -341,7 +341,9 @@ def _rate(file: Path) -> float:
     except (OSError, ValueError) as error:
         raise VideoError(f"{file}: {error}; write the frame rate as one number") from None
     if not (math.isfinite(rate) and _RATES[0] <= rate <= _RATES[1]):
-        raise VideoError(f"{file}: a rate of {rate} frames a second; write a number from {_RATES[0]:g} to {_RATES[1]:g}")
+        raise VideoError(
+            f"{file}: a rate of {rate} frames a second; write a number from {_RATES[0]:g} to {_RATES[1]:g}"
+        )
     return rate
 
 

@@ -139,6 +139,7 @@ def _serve(connection: Connection, do: Callable[[Any], Any]) -> None:
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the connection
         while True:
             job = connection.recv()
+            answer: tuple[Any, Exception | None]
             try:
                 answer = (do(job), None)
             except StillmotionError as error:
