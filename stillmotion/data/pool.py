@@ -100,7 +100,7 @@ class Decoders:
                 assert job is not None
                 yield job, _unpacked(result) if isinstance(result, Parcel) else result
             elif worker.is_stuck(waited, self._patience):
-                self._replace(worker, f"did not answer for {worker.waited:.0f} seconds")
+                self._replace(worker, f"did not answer for {int(worker.waited)} seconds")
 
     def _replace(self, worker: "_Decoder", how: str, job: "_Job | None" = None) -> None:
         """End a process, and give what it had to do to a new one. job: that it was at, if it has that no more."""
