@@ -23,6 +23,7 @@ _PATIENCE = 120.0
 _START = 120.0  # seconds that a process may take to begin with its first video, at least
 _AHEAD = 3  # batches for each process that are made or being made
 _LOOK = 0.5  # seconds between two looks at processes that are waited for
+_MANY = 6  # ends of processes, for each there may be, after which it is not the videos that end them
 _NOWHERE = -1
 
 
@@ -36,7 +37,7 @@ class Decoders:
     def __init__(self, maker: BatchMaker, processes: int) -> None:
         self._maker, self._processes = maker, processes
         self._workers: list[_Decoder] = []
-        self._patience = float(os.environ.get(PATIENCE, _PATIENCE))
+        self._patience = _patience()
         self._round = 0
         self._ends: Counter[int] = Counter()  # of processes, by the video that they were at
         self._in_a_row = 0
@@ -110,13 +111,11 @@ class Decoders:
         end([worker])
         self._in_a_row += 1
         where = f" at {self._maker.videos.name(video)}" if video != _NOWHERE else ""
-        if worker.videos == 0 or self._in_a_row > 4 + 2 * self._processes:
-            raise StillmotionError(
-                f"a decoding process {how}{where}, as those before it; look at the disk and the memory, "
-                "or take fewer (--workers)"
-                if worker.videos
-                else f"a decoding process {how} before it read a video; --workers 0 decodes in this one"
-            )
+        if worker.videos == 0:
+            raise StillmotionError(f"a decoding process {how} before it read a video; --workers 0 decodes in this one")
+        if self._in_a_row > _MANY * self._processes:
+            advice = "look at the disk and the memory, or take fewer (--workers)"
+            raise StillmotionError(f"a decoding process {how}{where}, as all those before it; {advice}")
         self._ends[video] += 1
         if video != _NOWHERE and self._ends[video] > 1:
             self._spoilt[video] = f"{self._maker.videos.name(video)}: each process that read it ended; the last {how}"
@@ -137,6 +136,14 @@ class Decoders:
     def _said(self) -> list[str]:
         said, self._notes = self._notes, []
         return said
+
+
+def _patience() -> float:
+    text = os.environ.get(PATIENCE, str(_PATIENCE))
+    try:
+        return float(text)
+    except ValueError:
+        raise StillmotionError(f"{PATIENCE} is {text!r}; it is a number of seconds, such as 120") from None
 
 
 def pinned(batch: Batch) -> Batch:

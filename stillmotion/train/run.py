@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from stillmotion import distributed, files
 from stillmotion.config.base import RunConfig, TrainConfig
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
-from stillmotion.data.notes import Notes
+from stillmotion.data.notes import Notes, say
 from stillmotion.data.reading import cores
 from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
@@ -189,8 +189,9 @@ class Run:
             if name not in self.broken:
                 self.broken[name] = reason
                 log.say(f"unreadable, skipped: {reason}")
+        tell = log.say if log.show else say  # a rank's videos and decoders are its own
         for line in self.notes.take(batch):
-            log.say(line)
+            tell(line)
 
     def _tell_short(self, log: RunLog) -> None:
         """Say how many videos are too short, at the end of an epoch that showed them."""

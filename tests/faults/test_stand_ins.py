@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,8 +25,8 @@ class Cut(ArrayVideo):
 class Half:
     """64 videos: those from 16 to 47 cannot be read, 3 is short, and 5 is cut off."""
 
-    labels: dict[str, np.ndarray] = {}
-    classes: dict[str, list[str]] = {}
+    labels: ClassVar[dict[str, np.ndarray]] = {}
+    classes: ClassVar[dict[str, list[str]]] = {}
 
     def __len__(self) -> int:
         return 64

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ from stillmotion.errors import StillmotionError
 class Waylaid:
     """Videos of noise; whoever opens the one numbered `at` gets the signal `by`, or sleeps where that is 0."""
 
-    labels: dict[str, np.ndarray] = {}
-    classes: dict[str, list[str]] = {}
+    labels: ClassVar[dict[str, np.ndarray]] = {}
+    classes: ClassVar[dict[str, list[str]]] = {}
 
     def __init__(self, *, at: int = -1, by: int = 0) -> None:
         self.at, self.by = at, by
