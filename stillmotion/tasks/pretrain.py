@@ -1,6 +1,7 @@
 """Pre-training: what a step of a method is, with any solver, precision and number of accumulated parts."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,21 @@ from stillmotion import distributed
 from stillmotion.config import Config
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.data.notes import say
 from stillmotion.data.paths import VideoSet
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
+from stillmotion.recipes import recipe
 from stillmotion.train.checkpoint import STATE
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import computing, synchronise_norms
 from stillmotion.train.run import Run, shared_loader
 from stillmotion.train.solve import solve
+
+_ANY_FOLDER = "laptop"  # the recipe for whatever videos there are, whose rate stands smaller batches
 
 
 def pretrain(config: Config, out: str | Path) -> Path:
@@ -40,10 +45,11 @@ class _Pretraining(Run):
     method: Method
 
     def __init__(self, config: Config, folder: Path, device: torch.device) -> None:
-        super().__init__(config, folder, device)
-        self.config = config
         data = config.data
         videos = data.open(drawn=data.synthetic, seed=config.train.seed)
+        config = _fitting(config, len(videos))
+        super().__init__(config, folder, device)
+        self.config = config
         self.loader = _loader(config, videos)
         self.counted = config.optim.batch * config.data.clips
         if self.steps_per_epoch == 0:
@@ -96,6 +102,18 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
     if not config.method.objective.shuffles:
         synchronise_norms(method, device)
     return method.to(device).train()
+
+
+def _fitting(config: Config, videos: int) -> Config:
+    """The configuration with a batch that so many videos make, where the batch is `laptop`'s and nobody's wish."""
+    parts = distributed.world() * config.train.accumulate
+    batch = videos - videos % parts
+    own = config.recipe == _ANY_FOLDER and config.optim.batch == recipe(_ANY_FOLDER).optim.batch
+    if not own or videos >= config.optim.batch or batch < 2 * config.train.accumulate:
+        return config
+    if distributed.rank() == 0:
+        say(f"{videos} videos are fewer than a batch of {config.optim.batch}: taking {batch} at a time (--optim.batch)")
+    return replace(config, optim=replace(config.optim, batch=batch))
 
 
 def _check_contrast(config: Config) -> None:
