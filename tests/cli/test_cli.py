@@ -187,7 +187,7 @@ def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run
     assert list(json.loads((run / "broken.json").read_text())) == [broken]
 
     probe = Command("probe", str(run), "--data", str(videos), "--clips", "2", "--untrained")
-    assert probe.succeed() == ""
+    assert all("are much shorter than a clip" in line for line in probe.succeed().splitlines())
     results = json.loads((run / "probe.json").read_text())
     assert set(results["accuracy"]) == {"trained", "untrained"}
     assert results["train_videos"] + results["test_videos"] == 10
