@@ -138,7 +138,7 @@ class _Static(_Copier):
         size = _size(frame, self.how.short_side)
         frame = next(resized(iter([frame]), *size))
         write_mp4(partial, repeat(frame, len(video)), size=size, fps=video.fps, gop=_STATIC_GOP)
-        return Written(*size, {**self.settings, "frame": number})
+        return Written(*size, {"frame": number})
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Dynamic(_Copier):
 
         write_mp4(partial, frames(), size=size, fps=video.fps, gop=_DYNAMIC_GOP)
         told = {"pixels_per_frame": round(float(np.mean(speeds)), 4), "fresh": round(float(np.mean(fresh[1:])), 4)}
-        return Written(*size, {**self.settings, **told})
+        return Written(*size, told)
 
 
 def _open_flow(settings: Controlled) -> Flow:

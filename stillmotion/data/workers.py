@@ -87,7 +87,7 @@ def in_processes(
             for idle in [worker for worker in workers if not worker.jobs]:
                 workers.remove(idle)
                 idle.end()
-            for ready in wait([worker.connection for worker in workers]):
+            for ready in wait([worker.connection for worker in workers]) if workers else ():  # of none, for ever
                 worker = next(worker for worker in workers if worker.connection is ready)
                 job, result = worker.take()
                 if isinstance(result, Died):
