@@ -7,10 +7,12 @@ Originals are never written to, a folder of copies has one writer, and only what
 import csv
 import io
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
@@ -214,13 +216,12 @@ def _check_settings(out: Path, copier: Copier, paths: Sequence[str], lines: Sequ
                 f"{file} is torn or damaged, and copies beside it were made otherwise than with {settings}; "
                 "choose another folder, or delete this one"
             )
-        # Every copy says that it was made this way: the file can be written anew.
+        print(f"stillmotion: {file} was torn; it is written anew, as each copy says how it was made", file=sys.stderr)
     elif (out / MANIFEST).exists():
         raise StillmotionError(f"{out} holds copies of another kind (it has no {file.name}); choose another folder")
     else:
-        there = next((out / path for path in paths if os.path.lexists(out / path)), None) or next(
-            find_videos(out), None
-        )
+        places = (out / path for path in paths if os.path.lexists(out / path))
+        there = next(chain(places, find_videos(out)), None)
         if there is not None:
             raise StillmotionError(f"{there} is there already, and no copy of stillmotion's; choose another folder")
     files.write_json(file, settings)

@@ -33,7 +33,7 @@ def write_mp4(
             stream: Any = container.add_stream(codec, rate=Fraction(fps).limit_denominator(65535))
             stream.height, stream.width = size
             stream.pix_fmt = "rgb24" if crf is None else "yuv420p"
-            # Rate control by macroblock tree gives other bytes once in some hundred runs; a copy made again is the same.
+            # Rate control by macroblock tree has other bytes once in some hundred runs; a copy made again is the same.
             quality = {"qp": "0"} if crf is None else {"crf": str(crf), "mbtree": "0"}
             # No B-frames, so that a frame needs only those before it; no in-loop filter and no CABAC: cheap to decode.
             stream.options = {**quality, "preset": "fast", "tune": "fastdecode", "bf": "0", "sc_threshold": "0"}
