@@ -115,7 +115,7 @@ def copy_lines(lines: Sequence[Copied], made: str, *, missing: Sequence[str] = (
     """What became of the videos, as lines for a terminal. made: what the copies are called. missing: were not there."""
     bad = [line.error for line in lines if line.error]
     parts = [f"{line.source}: {line.partly}" for line in lines if line.partly]
-    said = {"were left out": bad, "were copied as far as they can be read": parts, "are listed and not there": missing}
+    said = {"left out": bad, "copied as far as it can be read": parts, "listed and not there": missing}
     told = [f"{len(lines) - len(bad)} {made}"]
     for what, names in said.items():
         if names:

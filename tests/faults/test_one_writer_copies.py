@@ -139,7 +139,9 @@ def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Pat
     assert refused > 10
 
 
-@pytest.mark.parametrize("text", ["path,label\na.mp4,99999999999\n", "path,label\na.mp4,1\0\n", 'path,label\n"a.mp4\n,1\n'])
+@pytest.mark.parametrize(
+    "text", ["path,label\na.mp4,99999999999\n", "path,label\na.mp4,1\0\n", 'path,label\n"a.mp4\n,1\n']
+)
 def test_a_list_that_is_none_is_refused_in_one_line_or_names_what_is_not_there(text: str, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text(text)
     try:
