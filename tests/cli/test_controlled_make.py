@@ -21,7 +21,7 @@ def test_both_kinds_are_made_as_a_user_types_them(tmp_path: Path) -> None:
     }
     for kind, run in runs.items():
         run.succeed()
-        assert run.answer.startswith(f"4 {kind} videos in {tmp_path / kind}\n1 videos were left out:\n")
+        assert run.answer.startswith(f"4 {kind} videos in {tmp_path / kind}\n1 video left out:\n")
         assert "broken.mp4" in run.answer
         copy = Videos(tmp_path / kind).open()
         assert copy.classes["class"] == ["dark", "light"]  # type: ignore[attr-defined]

@@ -89,8 +89,8 @@ def test_copies_and_what_is_unfinished_are_no_input_unless_they_are_named(videos
     assert (tmp_path / "copies" / MARK).exists()
     assert [path.relative_to(tmp_path).parts[0] for path in find_videos(tmp_path)] == ["videos"] * 2
     assert len(FolderSet(tmp_path / "copies")) == 2
+    videos.rename(tmp_path / ".hidden")
     with pytest.raises(StillmotionError, match="copies is stillmotion's own: name it itself"):
-        (tmp_path / "videos").rename(tmp_path / ".hidden")
         FolderSet(tmp_path)
 
 
