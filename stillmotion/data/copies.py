@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -158,7 +158,7 @@ class _Job:
         )
 
 
-def _run(job: _Job, todo: list[tuple[int, str]], processes: int) -> Iterator[Copied]:
+def _run(job: _Job, todo: list[tuple[int, str]], processes: int) -> Generator[Copied, None, None]:
     if processes == 1:
         yield from map(job.run, todo)
         return

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -69,7 +69,7 @@ def how_it_ended(code: int | None) -> str:
 
 def in_processes(
     do: Callable[[Job], Result], jobs: Iterable[Job], processes: int
-) -> Iterator[tuple[Job, Result | Died]]:
+) -> Generator[tuple[Job, Result | Died], None, None]:
     """Do jobs in worker processes: each with its result, as they end.
 
     A process that dies is replaced, and its job has `Died` for a result. What a job raises is raised here.
