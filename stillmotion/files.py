@@ -135,9 +135,17 @@ def sweep(folder: str | Path) -> None:
     """Remove what killed writers of this machine left unfinished in a folder, though not below it."""
     for partial in Path(folder).glob(".*-*.part*"):
         pid = partial.name[1:].partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        if pid.isdigit() and not _lives(pid) and Path("/proc/self").exists():
             with contextlib.suppress(OSError):
                 remove(partial)
+
+
+def _lives(pid: str) -> bool:
+    """Whether a process works; a dead one stays in the table until its parent has heard of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (OSError, IndexError):
+        return False
 
 
 def spare(out: str | Path, inputs: Iterable[str | Path], *, option: str = "--out") -> None:

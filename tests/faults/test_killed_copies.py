@@ -40,7 +40,14 @@ def begun(verb: str, videos: Path, out: Path) -> Command:
 def working(out: Path) -> list[str]:
     """Processes whose unfinished files are there and that live."""
     pids = {file.name[1:].partition("-")[0] for file in out.rglob(".*-*.part*")}
-    return [pid for pid in pids if Path("/proc", pid).exists()]
+    return [pid for pid in pids if lives(pid)]
+
+
+def lives(pid: str) -> bool:
+    try:
+        return "\nState:\tZ" not in Path("/proc", pid, "status").read_text()  # dead, though not yet buried
+    except OSError:
+        return False
 
 
 def contents(out: Path) -> dict[str, bytes]:
@@ -60,7 +67,7 @@ def test_killed_in_the_midst_nobody_lives_on_and_the_same_command_ends_as_if_unb
     command.send(signal.SIGKILL)
     assert command.wait() == -signal.SIGKILL
     deadline = time.monotonic() + 5
-    while any(Path("/proc", pid).exists() for pid in workers) or working(out):
+    while any(map(lives, workers)) or working(out):
         assert time.monotonic() < deadline, "a process lives on"
         time.sleep(0.01)
     for place in (out, whole):
