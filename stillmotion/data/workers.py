@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -100,7 +100,7 @@ class Parcel(NamedTuple):
 
 def in_processes(
     do: Callable[[Job], Result], jobs: Iterable[Job], processes: int
-) -> Iterator[tuple[Job, Result | Died]]:
+) -> Generator[tuple[Job, Result | Died], None, None]:
     """Do jobs in worker processes: each with its result, as they end.
 
     A process that dies is replaced, and its job has `Died` for a result. What a job raises is raised here.
@@ -118,7 +118,7 @@ def in_processes(
             idle = [worker for worker in workers if not worker.jobs]
             workers = [worker for worker in workers if worker.jobs]
             end(idle)
-            for ready in wait([worker.connection for worker in workers]):
+            for ready in wait([worker.connection for worker in workers]) if workers else ():  # of none, for ever
                 worker = next(worker for worker in workers if worker.connection is ready)
                 job, result = worker.take()
                 if isinstance(result, Failed):
