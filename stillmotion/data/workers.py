@@ -178,7 +178,8 @@ def _serve(connection: Connection, do: Callable[[Any], Any]) -> None:
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the connection
         while True:
             job = connection.recv()
-            result, error = None, None
+            result: Any = None
+            error: Exception | None = None
             try:
                 result = do(job)
             except StillmotionError as failure:
