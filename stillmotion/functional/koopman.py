@@ -57,6 +57,8 @@ def split(
         raise StillmotionError(f"power {power} and nodes {nodes}: at least 1 and 2")
     x = _float64(frames)
     operator, mean, factor = _operator(x, ridge)
+    if weight == "project":
+        mean = mean + ridge * _left_over(factor, mean)
     if how == "slow":
         kept = _slow(operator, mean, radius, power)
     elif how == "riesz":
@@ -190,6 +192,16 @@ def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     half, mean = columns[..., :-1], columns[..., -1]
     operator = torch.linalg.solve_triangular(factor.mT, half, upper=True, left=False)
     return operator, mean, factor
+
+
+def _left_over(factor: Tensor, mean: Tensor) -> Tensor:
+    """What the ridge left of the mean frame, divided by ε, in the coordinates of `mean`: (LᵀL)⁻¹ mean.
+
+    A clip of equal frames is shortened by ε/(n + ε) in each projection. Where the halves sum to the mean frame, that
+    share would count as change; projected once more, it is the square of it.
+    """
+    weights = torch.linalg.solve_triangular(factor.mT, mean[..., None], upper=True)
+    return torch.linalg.solve_triangular(factor, weights, upper=False)[..., 0]
 
 
 def _slow(operator: Tensor, vector: Tensor, radius: float, power: int) -> Tensor:

@@ -109,7 +109,7 @@ class Attention(nn.Module):
         leaning = None
         if self.border == "replicate" and not self.strict:
             leaning = lean(time, self.heads, device=x.device).to(q.dtype)
-            leaning = leaning.repeat_interleave(space, 1).repeat_interleave(space, 2)
+            leaning = leaning.repeat_interleave(space, 1).repeat_interleave(space, 2)[None]
         with sdpa_kernel(SDPBackend.MATH) if self.second_order else nullcontext():
             attended = F.scaled_dot_product_attention(q, k, v, attn_mask=leaning)
         return self.proj(attended.transpose(1, 2).reshape(x.shape))
