@@ -124,7 +124,7 @@ def replicated(x: Tensor, before: int, after: int) -> Tensor:
         return x
     if x.shape[2] == 1:
         return x.expand(-1, -1, before + 1 + after, -1, -1)
-    # Parts of one split: their gradients are joined in one pass. F.pad's takes two to three times as long, slices' more.
+    # Parts of one split: their gradients are joined in one pass. F.pad takes up to twice as long, slices more.
     first, between, last = x.split((1, x.shape[2] - 2, 1), 2)
     return torch.cat((*[first] * (before + 1), between, *[last] * (after + 1)), 2)
 
