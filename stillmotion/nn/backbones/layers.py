@@ -29,7 +29,7 @@ def set_border(module: nn.Module, border: Border) -> None:
         raise StillmotionError(f"border is {border!r}; choose one of {', '.join(get_args(Border))}")
     for part in module.modules():
         if hasattr(type(part), "border"):
-            part.border = border
+            setattr(part, "border", border)  # noqa: B010
 
 
 @contextmanager
