@@ -16,7 +16,7 @@ from stillmotion.config.segment import FramesConfig, SegmentConfig
 from stillmotion.config.transfer import TransferConfig
 from stillmotion.data.videos import Located, Videos
 from stillmotion.errors import StillmotionError
-from stillmotion.methods.method import MethodConfig
+from stillmotion.methods.method import MethodConfig, ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.methods.simclr import SimCLRConfig
@@ -28,13 +28,15 @@ CONFIGS: dict[str, type[RunConfig]] = {
 }
 Kind = TypeVar("Kind")
 
-# Fields that older run folders lack: they were trained with what is now the default.
+# Fields that older run folders lack: they were trained with what is now the default, or with what `_BEFORE` says.
 _LATER = {
     (MethodConfig, "views"),
+    (ModelConfig, "keep_time"),
     (SimCLRConfig, "negatives"),
     (Videos, "fold"),
     *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay")),
 }
+_BEFORE: dict[type, dict[str, Any]] = {ModelConfig: {"border": "zeros"}}
 # Fields that had another name: of this class and its subclasses, from the old one to the present one.
 _RENAMED: dict[type, dict[str, str]] = {Located: {"kind": "layout"}, FramesConfig: {"split": "fold"}}
 
@@ -140,6 +142,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         }
         told = {"verb", "name"} - fields
         data = {renamed.get(name, name): value for name, value in data.items() if name not in told}
+        data = _BEFORE.get(kind, {}) | data
         given = set(data)
         if given - fields or fields - given - later:
             raise StillmotionError(

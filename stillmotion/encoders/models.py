@@ -31,8 +31,8 @@ def _original(named: Named, *, family: str) -> Encoder:
 
 
 def i3d_network() -> Backbone:
-    """I3D with the strides that its weights were trained with."""
-    return create_backbone("i3d", keep_time=False)
+    """I3D with the strides and the borders that its weights were trained with."""
+    return create_backbone("i3d", keep_time=False, border="zeros")
 
 
 def _i3d(named: Named) -> Encoder:

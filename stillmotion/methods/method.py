@@ -21,7 +21,7 @@ from stillmotion.functional import koopman
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.views import ViewsConfig
-from stillmotion.nn.backbones import backbone_names, create_backbone, strict_time
+from stillmotion.nn.backbones import Border, backbone_names, create_backbone, strict_time
 from stillmotion.nn.heads import MLP
 from stillmotion.nn.split import SplitConfig
 
@@ -33,6 +33,8 @@ class ModelConfig:
     Attributes:
         backbone: by its name.
         channels: of small_resnet3d's stages; empty takes its own.
+        keep_time: one feature per frame; False restores the backbone's original temporal strides.
+        border: beyond the first and last frame stand these again, or zeros as in the papers' networks.
         weights: a file to start the backbone from.
         width: M, channels of the embedding.
         layers: of the projection head.
@@ -42,6 +44,8 @@ class ModelConfig:
 
     backbone: Annotated[str, arg(help=f"one of {', '.join(backbone_names())}.")] = "slow_r50"
     channels: tuple[int, ...] = ()
+    keep_time: bool = True
+    border: Border = "replicate"
     weights: str | None = None
     width: int = 128
     layers: int = 3
@@ -92,7 +96,7 @@ class Network(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         options: dict[str, Any] = {"channels": config.channels} if config.channels else {}
-        self.backbone = create_backbone(config.backbone, **options)
+        self.backbone = create_backbone(config.backbone, keep_time=config.keep_time, border=config.border, **options)
         self.projector = MLP(
             self.backbone.width, config.width, hidden=config.hidden, layers=config.layers, norm=config.norm
         )

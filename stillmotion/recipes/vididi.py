@@ -90,7 +90,7 @@ _TABLES = {
 def vididi(name: str, schedule: Schedule = "full", *, data: str = "ucf101", backbone: str = "r3d_18") -> Config:
     """ViDiDi-SimCLR, -BYOL or -VIC (Tables 1, 2 and 6); the schedule "base" is its baseline."""
     variant, videos = METHODS[name], SETS[data]
-    model = replace(variant.model, backbone=backbone)
+    model = replace(variant.model, backbone=backbone, border="zeros")
     return Config(
         data=DataConfig(
             path=videos.path, layout=videos.layout, split="train", frames=8, stride=3, size=112, augment="vididi"

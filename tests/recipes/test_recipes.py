@@ -143,7 +143,7 @@ def test_objectives_and_heads_are_those_of_the_public_code() -> None:
     assert methods["swav"].objective == SwAVConfig(
         temperature=0.1, prototypes=1000, epsilon=0.05, iterations=3, frozen_epochs=1
     )
-    head = ModelConfig(backbone="slow_r50", layers=3, hidden=2048, width=128)
+    head = ModelConfig(backbone="slow_r50", border="zeros", layers=3, hidden=2048, width=128)
     assert methods["simclr"].model == methods["moco"].model == head
     assert methods["swav"].model == replace(head, norm=True)
     assert methods["byol"].model == replace(head, layers=2, hidden=4096, width=256, norm=True)
@@ -174,6 +174,13 @@ def test_bod_vcl_has_the_papers_constants() -> None:
         assert (prediction.orthogonality, prediction.hold_out, prediction.relative) == (1e-4, 0, False)
         assert (solver.how, solver.inner_steps) == ("aid-fd", 1)
         assert config.method.model.width == 128
+
+
+def test_recipes_of_the_papers_have_zeros_around_time_and_our_own_do_not() -> None:
+    borders = {name: recipe(name).method.model.border for name in recipe_names()}
+    ours = {name for name, border in borders.items() if border == "replicate"}
+    assert ours == {name for name in borders if name == "laptop" or name.startswith("demo-")}
+    assert all(recipe(name).method.model.keep_time for name in borders)
 
 
 def changed(name: str, base: str) -> list[str]:

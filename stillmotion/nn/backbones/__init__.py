@@ -9,13 +9,13 @@ from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones.base import Backbone
 from stillmotion.nn.backbones.c3d import c3d
 from stillmotion.nn.backbones.i3d import i3d
-from stillmotion.nn.backbones.layers import second_order, strict_time
+from stillmotion.nn.backbones.layers import Border, second_order, set_border, strict_time
 from stillmotion.nn.backbones.resnet3d import mc3_18, r2plus1d_18, r3d_18, small_resnet3d
 from stillmotion.nn.backbones.s3d import s3d, s3d_g
 from stillmotion.nn.backbones.slow import slow_r50
 from stillmotion.nn.backbones.vit import small_vit, vit_b
 
-__all__ = ["Backbone", "backbone_names", "create_backbone", "second_order", "strict_time"]
+__all__ = ["Backbone", "Border", "backbone_names", "create_backbone", "second_order", "strict_time"]
 
 _BUILDERS: dict[str, Callable[..., Backbone]] = {
     builder.__name__: builder
@@ -40,11 +40,13 @@ def backbone_names() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
-def create_backbone(name: str, *, keep_time: bool = True, **options: Any) -> Backbone:
+def create_backbone(name: str, *, keep_time: bool = True, border: Border = "replicate", **options: Any) -> Backbone:
     """A backbone with fresh weights.
 
     name: one of `backbone_names()`.
     keep_time: one feature per frame; False restores the network's original temporal strides.
+    border: what stands before the first frame and after the last. "replicate" repeats them, so that equal frames have
+        equal features; "zeros" is what public weights were trained with.
     options: what the named network takes besides, such as `channels` for "small_resnet3d".
     """
     if name not in _BUILDERS:
@@ -57,9 +59,11 @@ def create_backbone(name: str, *, keep_time: bool = True, **options: Any) -> Bac
         if option not in known:
             raise StillmotionError(
                 f"{name} has no option {option!r}{_suggestion(option, known)}; "
-                f"it takes {', '.join(['keep_time', *known])}"
+                f"it takes {', '.join(['keep_time', 'border', *known])}"
             )
-    return builder(keep_time=keep_time, **options)
+    backbone = builder(keep_time=keep_time, **options)
+    set_border(backbone, border)
+    return backbone
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones.base import Backbone
-from stillmotion.nn.backbones.layers import Conv3d, initialise_convolutions
+from stillmotion.nn.backbones.layers import Border, Conv3d, initialise_convolutions, replicated
 from stillmotion.nn.backbones.s3d import MIXED_3, MIXED_4, MIXED_5, Widths
 
 Triple = tuple[int, int, int]
@@ -122,7 +122,7 @@ class SameConv3d(Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:
         kernel = (1 if self.strict else self.kernel_size[0], *self.kernel_size[1:])
-        return super().forward(_padded(x, kernel, self.stride))
+        return super().forward(_padded(x, kernel, self.stride, border=self.border))
 
 
 class SamePool3d(nn.Module):
@@ -151,10 +151,16 @@ def _inceptions(inner: int, blocks: tuple[Widths, ...]) -> list[Inception]:
     return [Inception(width, widths) for width, widths in zip(inputs, blocks, strict=True)]
 
 
-def _padded(x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
-    """TensorFlow's "same": zeros on both sides, one more at the end where they are odd."""
-    pads: list[int] = []
-    for size, k, s in zip(reversed(x.shape[2:]), reversed(kernel), reversed(stride), strict=True):
-        total = max(k - (size % s or s), 0)
-        pads += [total // 2, total - total // 2]
+def _padded(x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], *, border: Border = "zeros") -> Tensor:
+    """TensorFlow's "same": zeros on both sides, one more at the end where they are odd; in time the chosen border."""
+    time, height, width = (_around(*of) for of in zip(x.shape[2:], kernel, stride, strict=True))
+    if border == "replicate":
+        x, time = replicated(x, *time), (0, 0)
+    pads = (*width, *height, *time)
     return F.pad(x, pads) if any(pads) else x
+
+
+def _around(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """How many places are added before and after `size` of them."""
+    total = max(kernel - (size % stride or stride), 0)
+    return total // 2, total - total // 2

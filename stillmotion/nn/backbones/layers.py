@@ -1,17 +1,35 @@
-"""The layers in which a network looks across time, each of which can be told not to.
+"""The layers in which a network looks across time, each of which can be told not to, and what they see beyond its ends.
 
 "Strict" is the ablation of BOD-VCL, Table 10: of every temporal kernel only the centre slice is used, and
 temporal pooling has kernel and stride 1, so that a 3D network is applied frame by frame. The switch acts
 inside `forward` and leaves parameters alone: it works under `torch.func.functional_call`, and the gradient
 of the unused slices is zero.
+
+Borders in time are replicated or zero. Zeros, which networks are usually trained with, make the features of the first
+and last frames differ from the others' whatever the video shows; where the first and last frame are repeated instead,
+equal frames have equal features. Max pooling needs nothing: its window holds the frame that would be repeated.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from stillmotion.errors import StillmotionError
+
+Border = Literal["replicate", "zeros"]
+
+
+def set_border(module: nn.Module, border: Border) -> None:
+    """Choose what the layers of `module` see before the first frame and after the last: these again, or zeros."""
+    if border not in get_args(Border):
+        raise StillmotionError(f"border is {border!r}; choose one of {', '.join(get_args(Border))}")
+    for part in module.modules():
+        if hasattr(type(part), "border"):
+            setattr(part, "border", border)  # noqa: B010
 
 
 @contextmanager
@@ -47,17 +65,21 @@ def _set(module: nn.Module, flag: str) -> Iterator[None]:
 
 
 class Conv3d(nn.Conv3d):
-    """A 3D convolution that uses only the centre slice of its kernel when strict."""
+    """A 3D convolution with either border in time and zeros around space; strict, it uses its kernel's centre slice."""
 
     strict: bool = False
+    border: Border = "zeros"
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.strict or self.kernel_size[0] == 1:
+        if self.kernel_size[0] == 1:
             return super().forward(x)
-        centre = self.weight[:, :, self.kernel_size[0] // 2].unsqueeze(2)
         assert not isinstance(self.padding, str)
-        padding = (0, *self.padding[1:])
-        return F.conv3d(x, centre, self.bias, self.stride, padding, self.dilation, self.groups)
+        weight, (time, height, width) = self.weight, self.padding
+        if self.strict:
+            weight, time = weight[:, :, self.kernel_size[0] // 2].unsqueeze(2), 0
+        elif self.border == "replicate":
+            x, time = replicated(x, time, time), 0
+        return F.conv3d(x, weight, self.bias, self.stride, (time, height, width), self.dilation, self.groups)
 
 
 class MaxPool3d(nn.Module):
@@ -94,6 +116,17 @@ class FeatureGate(nn.Module):
         mean = x.mean((3, 4), keepdim=True) if self.strict else x.mean((2, 3, 4), keepdim=True)
         gate = torch.sigmoid(self.fc(mean.movedim(1, -1))).movedim(-1, 1)
         return x * gate
+
+
+def replicated(x: Tensor, before: int, after: int) -> Tensor:
+    """x (B, C, T, H, W) with its first frame repeated so many times before it and its last one after it."""
+    if not before and not after:
+        return x
+    if x.shape[2] == 1:
+        return x.expand(-1, -1, before + 1 + after, -1, -1)
+    # Parts of one split: their gradients are joined in one pass. F.pad takes up to twice as long, slices more.
+    first, between, last = x.split((1, x.shape[2] - 2, 1), 2)
+    return torch.cat((*[first] * (before + 1), between, *[last] * (after + 1)), 2)
 
 
 def initialise_convolutions(module: nn.Module) -> None:

@@ -4,7 +4,8 @@ Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021 (arXiv:2010.11929
 al., "VideoMAE", NeurIPS 2022 (arXiv:2203.12602), whose parameter names these are. What differs: there is no
 classifier; the final norm acts on tokens, as in VideoMAE's pre-training (fine-tuned models norm the mean
 token); the sin-cos positions are generated for any frame size by sampling between those of the reference
-size, which are VideoMAE's, and for any number of frames. One feature per tubelet, so T' = T / tubelet
+size, which are VideoMAE's, and for any number of frames; with the border "replicate" time is not among them but a
+lean of the attention, so that a clip of equal frames has equal features. One feature per tubelet, so T' = T / tubelet
 whatever `keep_time` says.
 
 Shapes: B clips, T' tubelets of H'×W' = S patches, D channels; tokens travel as (B, T', H', W', D).
@@ -20,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.backbones.base import Backbone
+from stillmotion.nn.backbones.layers import Border
 
 
 class VideoTransformer(Backbone):
@@ -29,6 +31,8 @@ class VideoTransformer(Backbone):
     patch, tubelet: a token's side in pixels and length in frames.
     reference_size: frame size in pixels whose positions are whole numbers.
     """
+
+    border: Border = "zeros"
 
     def __init__(self, *, width: int, depth: int, heads: int, patch: int, tubelet: int, reference_size: int) -> None:
         super().__init__()
@@ -52,7 +56,8 @@ class VideoTransformer(Backbone):
 
     def _early(self, clip: Tensor) -> Tensor:
         h = self.patch_embed(clip)
-        grid = tuple(h.shape[1:4])
+        # Alike in all frames where attention is told of time: the first frame's.
+        grid = (h.shape[1] if self.border == "zeros" else 1, *h.shape[2:4])
         h = h + positions(grid, self.width, side=self.reference_side, device=h.device).to(h.dtype)
         for block in self.blocks[:-1]:
             h = block(h)
@@ -77,11 +82,13 @@ class PatchEmbed(nn.Module):
 class Attention(nn.Module):
     """Multi-head self-attention over all tokens of a clip; when strict, over those of the same tubelet time.
 
-    With `second_order` the attention is computed by plain operations, which can be differentiated twice.
+    With the border "replicate" each head leans in time (`lean`). With `second_order` the attention is computed by plain
+    operations, which can be differentiated twice.
     """
 
     strict: bool = False
     second_order: bool = False
+    border: Border = "zeros"
 
     def __init__(self, width: int, *, heads: int) -> None:
         super().__init__()
@@ -98,8 +105,13 @@ class Attention(nn.Module):
         bias = torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
         qkv = F.linear(tokens, self.qkv.weight, bias)
         q, k, v = qkv.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        time, space = x.shape[1], x.shape[2] * x.shape[3]
+        leaning = None
+        if self.border == "replicate" and not self.strict:
+            leaning = lean(time, self.heads, device=x.device).to(q.dtype)
+            leaning = leaning.repeat_interleave(space, 1).repeat_interleave(space, 2)[None]
         with sdpa_kernel(SDPBackend.MATH) if self.second_order else nullcontext():
-            attended = F.scaled_dot_product_attention(q, k, v)
+            attended = F.scaled_dot_product_attention(q, k, v, attn_mask=leaning)
         return self.proj(attended.transpose(1, 2).reshape(x.shape))
 
 
@@ -144,6 +156,21 @@ def positions(grid: tuple[int, ...], width: int, *, side: int, device: torch.dev
     frequency = torch.exp(channel * (-math.log(10000.0) / width))
     angle = number[..., None] * frequency
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)
+
+
+def lean(time: int, heads: int, *, device: torch.device | None = None) -> Tensor:
+    """What each head adds to its logits between tubelet times, (heads, T', T') from query to key; 0 for the same time.
+
+    It falls with the distance, by slopes of 1 to 1/256 from head to head; heads in turn fall four times as fast towards
+    the past and towards the future, so that time has a direction. The sum over key times of a head's weights on a place
+    is then the same for every query time of a clip of equal frames: its features are equal, which they would not be
+    with rotary positions, whose logits at other times depend on the place.
+    """
+    ahead = torch.arange(time, device=device) - torch.arange(time, device=device)[:, None]
+    head = torch.arange(heads, device=device)
+    slope = 2.0 ** (-8 * head / max(heads - 1, 1))
+    steep = torch.where(head % 2 == 0, -1, 1)[:, None, None] * ahead > 0
+    return -slope[:, None, None] * ahead.abs() * torch.where(steep, 4.0, 1.0)
 
 
 def vit_b(*, keep_time: bool = True) -> Backbone:
