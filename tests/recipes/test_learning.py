@@ -1,0 +1,40 @@
+"""Debug twins learn: every component's loss falls well below that of a batch in which nothing is told apart."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_run import trained
+
+from stillmotion.config import Config
+from stillmotion.recipes import recipe
+from stillmotion.recipes.bod_vcl import BASELINES
+from stillmotion.study.learning import Learned, learned, learning_table
+from stillmotion.train.health import ALIKE
+
+EPOCHS = 25  # of four steps
+
+
+def course(name: str) -> Config:
+    config = recipe(name)
+    return replace(
+        config,
+        optim=replace(config.optim, epochs=EPOCHS, warmup_epochs=2.0),
+        train=replace(config.train, log_every=5, checkpoint_every=1000, threads=1),
+    )
+
+
+@pytest.mark.parametrize("name", [f"debug-{split}{objective}" for objective in BASELINES for split in ("", "bod-")])
+def test_a_debug_twin_learns(name: str, tmp_path: Path) -> None:
+    components = learned(trained(course(name), tmp_path))
+    assert list(components) == (["static", "dynamic"] if "bod-" in name else ["whole"])
+    for component, found in components.items():
+        assert found.deviation > 2 * ALIKE, component
+        # Without negatives a loss falls where all clips become alike, too: it must fall below what that leaves.
+        least = found.deviation**2 if name.endswith("byol") else found.chance
+        assert found.loss < 0.8 * least, (component, found)
+
+
+def test_the_table_names_losses_and_their_chance() -> None:
+    table = learning_table({"debug-bod-simclr": {"static": Learned(1.5, 3.434, 0.9)}})
+    assert table.splitlines()[-1] == "| debug-bod-simclr | static | 1.50 | 3.43 | 0.90 |"
