@@ -1,5 +1,6 @@
 """Whether runs have learned: the loss of each component at the end, beside that of a batch that tells nothing apart."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +14,10 @@ _LAST = 10  # lines of a run's metrics that are averaged
 class Learned(NamedTuple):
     """A component at the end of a run.
 
-    loss: the mean over its last lines. chance: as in `Objective.chance`.
-    deviation: as in `train.health`. Two clips of different videos have a cosine of 1 - deviation² in the mean, so that
-        this square is what a prediction that says the same of all videos leaves of BYOL's loss.
+    loss: the mean over its last lines.
+    chance: the loss of a batch in which nothing is told apart; where the objective has none, as BYOL, whose loss is 0
+        where all clips are alike, the loss that the keys of other videos leave.
+    deviation: of its unit embeddings, as in `train.health`: 0 where all clips are alike.
     """
 
     loss: float
@@ -27,16 +29,22 @@ def learned(run: str | Path) -> dict[str, Learned]:
     """What became of each component of a pre-training run's embedding."""
     config, found = load_config(run), read_metrics(run)
     method = config.method
-    chance = method.objective.build(method.model.width).chance(
-        config.optim.batch // config.train.accumulate, config.data.clips
-    )
+    videos = config.optim.batch // config.train.accumulate
+    chance = method.objective.build(method.model.width).chance(videos, config.data.clips)
 
     def last(key: str) -> float:
         values = [value for _, value in found[key][-_LAST:]]
         return sum(values) / len(values)
 
     names = ("whole",) if method.split.how == "none" else ("static", "dynamic")
-    return {name: Learned(last(f"loss/{name}"), chance, last(f"health/{name}/deviation")) for name in names}
+    return {
+        name: Learned(
+            last(f"loss/{name}"),
+            last(f"health/{name}/stranger") if math.isnan(chance) and f"health/{name}/stranger" in found else chance,
+            last(f"health/{name}/deviation"),
+        )
+        for name in names
+    }
 
 
 def learning_table(runs: Mapping[str, Mapping[str, Learned]]) -> str:

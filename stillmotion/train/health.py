@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillmotion.distributed import gather_values, world
+from stillmotion.distributed import gather_values, rank, world
 from stillmotion.functional import koopman
 from stillmotion.methods.method import Method, frozen_statistics
 from stillmotion.train.precision import autocast
@@ -31,7 +31,8 @@ def health(
     For each component, `deviation` is that of its unit embeddings, 1 where they are spread evenly and 0 where all are
     alike; `rank` is how many directions they fill, exp of the entropy of their singular values; `norm` is their mean
     length; `gradient` is the norm of its loss's gradient by the frames (by the embeddings, where nothing is
-    split); `nearest/<target>` is how often the nearest clip of another video in the batch shares the label.
+    split); `nearest/<target>` is how often the nearest clip of another video in the batch shares the label. Where there
+    is a momentum encoder, `stranger` is the loss that is left where each video is given the keys of another.
     Of a split, `inside` is the share of eigenvalues within ξ of 1, and `still` is how long the dynamic halves are of
     clips that stand still at their middle frame, as a share of the moving clips'.
     """
@@ -48,14 +49,17 @@ def health(
         moving = found[: b * v].requires_grad_()
         components = method.components(moving)
         for name, z in components.items():
-            loss = method.objectives[name](z.unflatten(0, (b, v)), keys.get(name))
-            (slope,) = torch.autograd.grad(loss, moving, retain_graph=True)
             here, everyone = f"health/{name}", _all(z)
+            objective, pairs = method.objectives[name], z.unflatten(0, (b, v))
+            (slope,) = torch.autograd.grad(objective(pairs, keys.get(name)), moving, retain_graph=True)
             units = F.normalize(everyone, dim=-1)
             numbers[f"{here}/deviation"] = float(_deviation(units))
             numbers[f"{here}/rank"] = float(effective_rank(units))
             numbers[f"{here}/norm"] = float(everyone.norm(dim=-1).mean())
             numbers[f"{here}/gradient"] = float(_all(slope).norm()) / world()
+            if name in keys:
+                others = gather_values(keys[name]).roll(1, 0).chunk(world())[rank()]
+                numbers[f"{here}/stranger"] = float(_all(objective(pairs, others)[None]).mean())
             for target, shared in _nearest(units.unflatten(0, (-1, v)), labels or {}).items():
                 numbers[f"{here}/nearest/{target}"] = shared
         if not whole:

@@ -75,8 +75,8 @@ def test_momentum_is_the_configurations_where_there_is_a_momentum_encoder():
     assert all(objective.uses_target == (objective.momentum < 1) for objective in built.values())
 
 
-def test_debug_twins_keep_less_and_are_otherwise_the_same():
-    shrunk = {MoCoConfig: {"queue": 128}, BYOLConfig: {"hidden": 64}, SwAVConfig: {"prototypes": 32}}
+def test_debug_twins_keep_less_for_less_long_and_are_otherwise_the_same():
+    shrunk = {MoCoConfig: {"queue": 128, "momentum": 0.9}, BYOLConfig: {"hidden": 64}, SwAVConfig: {"prototypes": 32}}
     for name in OBJECTIVES:
         config = OBJECTIVES[name]()
         assert config.small() == replace(config, **shrunk.get(type(config), {}))
@@ -141,10 +141,3 @@ def test_chance_is_the_loss_of_clips_that_are_all_alike(v):
     moco = MoCoConfig(queue=8).build(6)
     moco.queue.fill_(1.0)
     assert moco(z, z).item() == pytest.approx(moco.chance(5, v), rel=1e-5)
-
-
-def test_chance_of_byol_is_a_prediction_at_right_angles():
-    objective = BYOLConfig(hidden=4).build(6)
-    objective.predictor = torch.nn.Identity()
-    z = torch.eye(6)[:4, None].expand(4, 2, 6)
-    assert objective(z, z.roll(1, 0)).item() == objective.chance(4, 2)

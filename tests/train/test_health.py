@@ -54,6 +54,15 @@ def test_halves_are_told_by_their_own_numbers():
     assert found["health/inside"] == pytest.approx(float(inside.double().mean()))
 
 
+def test_strangers_are_asked_for_the_keys_of_another_video():
+    method, clips = tiny_method("byol", norm=False).eval(), tiny_clips()
+    losses = method(clips)
+    z = method.components(method.embedded(clips.flatten(0, 1)).detach())["dynamic"].unflatten(0, (4, 2))
+    expected = method.objectives["dynamic"](z, losses.keys["dynamic"][[3, 0, 1, 2]])
+    assert health(method, clips)["health/dynamic/stranger"] == pytest.approx(expected.item(), rel=1e-5)
+    assert not any("stranger" in name for name in health(tiny_method("simclr"), clips))
+
+
 def test_clips_that_stand_still_have_all_of_their_own_dynamic_half():
     clips = tiny_clips(t=1).expand(-1, -1, -1, 5, -1, -1)
     found = health(tiny_method("simclr", norm=False).eval(), clips)
