@@ -8,13 +8,13 @@ from typing import NamedTuple
 from stillmotion.config import load_config
 from stillmotion.train.log import read_metrics
 
-_LAST = 10  # lines of a run's metrics that are averaged
+_LAST = 0.1  # of a run's steps, over which its numbers are averaged
 
 
 class Learned(NamedTuple):
     """A component at the end of a run.
 
-    loss: the mean over its last lines.
+    loss: the mean over the last tenth of its steps.
     chance: the loss of a batch in which nothing is told apart; where the objective has none, as BYOL, whose loss is 0
         where all clips are alike, the loss that the keys of other videos leave.
     deviation: of its unit embeddings, as in `train.health`: 0 where all clips are alike.
@@ -33,7 +33,8 @@ def learned(run: str | Path) -> dict[str, Learned]:
     chance = method.objective.build(method.model.width).chance(videos, config.data.clips)
 
     def last(key: str) -> float:
-        values = [value for _, value in found[key][-_LAST:]]
+        end = found[key][-1][0]
+        values = [value for step, value in found[key] if step > (1 - _LAST) * end]
         return sum(values) / len(values)
 
     names = ("whole",) if method.split.how == "none" else ("static", "dynamic")

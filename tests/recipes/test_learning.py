@@ -20,13 +20,14 @@ def course(name: str) -> Config:
     return replace(
         config,
         optim=replace(config.optim, epochs=EPOCHS, warmup_epochs=2.0),
-        train=replace(config.train, log_every=5, checkpoint_every=1000, threads=1),
+        train=replace(config.train, log_every=3, checkpoint_every=1000, threads=1),
     )
 
 
 @pytest.mark.parametrize("name", [f"debug-{split}{objective}" for objective in BASELINES for split in ("", "bod-")])
 def test_a_debug_twin_learns(name: str, tmp_path: Path) -> None:
     components = learned(trained(course(name), tmp_path))
+    print(learning_table({name: components}))
     assert list(components) == (["static", "dynamic"] if "bod-" in name else ["whole"])
     for component, found in components.items():
         assert found.deviation > 2 * ALIKE, component
