@@ -5,6 +5,7 @@ Shapes: b videos, v clips of each, T frames, M channels.
 """
 
 import contextlib
+import math
 from collections.abc import Mapping
 
 import torch
@@ -34,7 +35,7 @@ def health(
     split); `nearest/<target>` is how often the nearest clip of another video in the batch shares the label. Where there
     is a momentum encoder, `stranger` is the loss that is left where each video is given the keys of another.
     Of a split, `inside` is the share of eigenvalues within ξ of 1, and `still` is how long the dynamic halves are of
-    clips that stand still at their middle frame, as a share of the moving clips'.
+    clips that stand still at their middle frame, as a share of the moving clips'. What is not finite is left out.
     """
     b, v, t = clips.shape[0], clips.shape[1], clips.shape[3]
     split = method.config.split
@@ -46,6 +47,8 @@ def health(
     with frozen_statistics(method), _same_draws(clips.device):
         with torch.no_grad(), autocast(clips.device, precision):
             found, keys = method.embedded(inputs), method._keys(clips)
+        if not torch.isfinite(_all(found)).all():
+            return {}  # the step itself says so
         moving = found[: b * v].requires_grad_()
         components = method.components(moving)
         for name, z in components.items():
@@ -68,7 +71,7 @@ def health(
             held, moved = split(found[b * v :])[1], components["dynamic"].unflatten(0, (b, v))[:, 0]
             lengths = [_all(x).norm(dim=-1).mean() for x in (held, moved)]
             numbers["health/still"] = float(lengths[0] / lengths[1].clamp_min(1e-12))
-    return numbers
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 class Watch:
@@ -96,8 +99,10 @@ class Watch:
         return lines
 
     def _lasting(self, name: str, low: bool) -> bool:
-        self._low[name] = self._low.get(name, 0) + 1 if low else 0
-        return self._low[name] == _LOOKS
+        """Whether it is so for the first time that this number is low at so many looks in a row."""
+        count = self._low.get(name, 0)
+        self._low[name] = count if count == _LOOKS else count + 1 if low else 0
+        return count < self._low[name] == _LOOKS
 
 
 def effective_rank(units: Tensor) -> Tensor:

@@ -91,10 +91,9 @@ def test_two_ranks_see_what_one_sees_of_the_joined_batch():
 
 def test_a_collapse_that_lasts_is_told_once():
     watch, low = Watch(), {"health/static/deviation": 0.01, "health/still": 0.9}
-    assert [len(watch.notice(low)) for _ in range(5)] == [0, 0, 2, 0, 0]
-    assert watch.notice({"health/static/deviation": 0.9, "health/still": 0.9}) == []
-    told = [line for _ in range(3) for line in watch.notice(low)]
-    assert len(told) == 1
-    assert told[0].startswith(
-        "the static half has collapsed: clips differ by 0.010 of what they could; lower --optim.lr"
-    )
+    high = {"health/static/deviation": 0.9, "health/still": 0.1}
+    found = [watch.notice(numbers) for numbers in (low, low, high, low, low, low, low, high, low, low, low)]
+    assert [len(lines) for lines in found] == [0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0]
+    collapsed, still = found[5]
+    assert collapsed.startswith("the static half has collapsed: clips differ by 0.010 of what they could")
+    assert still.startswith("the dynamic half holds little motion: clips that stand still have 0.90 of it")
