@@ -76,7 +76,11 @@ def test_momentum_is_the_configurations_where_there_is_a_momentum_encoder():
 
 
 def test_debug_twins_keep_less_for_less_long_and_are_otherwise_the_same():
-    shrunk = {MoCoConfig: {"queue": 128, "momentum": 0.9}, BYOLConfig: {"hidden": 64}, SwAVConfig: {"prototypes": 32}}
+    shrunk = {
+        MoCoConfig: {"queue": 128, "momentum": 0.9},
+        BYOLConfig: {"hidden": 64, "momentum": 0.9},
+        SwAVConfig: {"prototypes": 32},
+    }
     for name in OBJECTIVES:
         config = OBJECTIVES[name]()
         assert config.small() == replace(config, **shrunk.get(type(config), {}))

@@ -12,15 +12,17 @@ from stillmotion.recipes.bod_vcl import BASELINES
 from stillmotion.study.learning import Learned, learned, learning_table
 from stillmotion.train.health import ALIKE
 
-EPOCHS = 25  # of four steps
+WHOLE = 10  # epochs of four steps
+SPLIT = {"simclr": 15, "moco": 25, "byol": 40, "swav": 40, "vicreg": 15}
 
 
 def course(name: str) -> Config:
     config = recipe(name)
+    epochs = SPLIT[config.method.objective.name] if "bod-" in name else WHOLE
     return replace(
         config,
-        optim=replace(config.optim, epochs=EPOCHS, warmup_epochs=2.0),
-        train=replace(config.train, log_every=3, checkpoint_every=1000, threads=1),
+        optim=replace(config.optim, epochs=epochs, warmup_epochs=2.0),
+        train=replace(config.train, log_every=max(1, epochs // 10), checkpoint_every=1000, threads=1),
     )
 
 
