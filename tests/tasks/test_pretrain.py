@@ -293,7 +293,7 @@ def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos:
     ours, theirs = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "two")
     assert ours.keys() == theirs.keys()
     for name, curve in ours.items():
-        assert theirs[name] == [(step, pytest.approx(value, rel=1e-4)) for step, value in curve]
+        assert theirs[name] == [(step, pytest.approx(value, rel=1e-3)) for step, value in curve]
     broken = [json.loads((tmp_path / run / "broken.json").read_text()) for run in ("one", "two")]
     assert broken[0] == broken[1]
     assert len(broken[0]) == len(BROKEN)
