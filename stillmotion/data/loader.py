@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from stillmotion.data.augment import Augment, CenterCrops
-from stillmotion.data.clips import random_clips, read_clips, uniform_clips
+from stillmotion.data.clips import at_rate, random_clips, read_clips, uniform_clips
 from stillmotion.data.paths import Broken, VideoSet
 from stillmotion.data.workers import process_context, start_worker
 from stillmotion.errors import StillmotionError, VideoError
@@ -23,7 +23,7 @@ Batch = dict[str, Any]
 class ClipDataset(Dataset[Batch]):
     """Random augmented clips: item (epoch, index) → clips (V, 3, T, S, S), index, broken.
 
-    videos: where they come from. frames (T), stride, clips (V): what is taken of each.
+    videos: where they come from. frames (T), stride, clips (V): what is taken of each. fps: as for `at_rate`.
     augment: frames uint8 (T, H, W, 3), rng → float (3, T, S, S).
     seed: with epoch and index it fixes everything that is drawn.
     strict: an unreadable video raises. Otherwise the next readable one stands in for it, and `broken` names it.
@@ -36,6 +36,7 @@ class ClipDataset(Dataset[Batch]):
     augment: Augment | Callable[[np.ndarray, np.random.Generator], torch.Tensor]
     seed: int = 0
     strict: bool = False
+    fps: float = 0.0
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -57,7 +58,7 @@ class ClipDataset(Dataset[Batch]):
 
     def item(self, index: int, rng: np.random.Generator) -> Batch:
         """What is drawn of a video, or VideoError."""
-        video = self.videos.video(index)
+        video = at_rate(self.videos.video(index), self.fps)
         views = read_clips(video, self.numbers(len(video), rng))
         return {"clips": torch.stack([self.augment(view, rng) for view in views])}
 
@@ -70,7 +71,7 @@ class ClipDataset(Dataset[Batch]):
 class EvalDataset(Dataset[Batch]):
     """Evenly spaced clips for evaluation: index → clips (K·crops, 3, T, S, S), index, broken.
 
-    clips (K): per video. crop: how a clip is cut and normalised.
+    clips (K): per video. crop: how a clip is cut and normalised. fps: as for `at_rate`.
     An unreadable video has clips None, which `eval_loader` leaves out of its batches.
     """
 
@@ -80,6 +81,7 @@ class EvalDataset(Dataset[Batch]):
     clips: int
     crop: CenterCrops
     strict: bool = False
+    fps: float = 0.0
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -94,7 +96,7 @@ class EvalDataset(Dataset[Batch]):
 
     def item(self, index: int) -> Batch:
         """What is taken of a video, or VideoError."""
-        video = self.videos.video(index)
+        video = at_rate(self.videos.video(index), self.fps)
         numbers = uniform_clips(len(video), frames=self.frames, stride=self.stride, clips=self.clips)
         return {"clips": torch.cat([self.crop(view) for view in read_clips(video, numbers)])}
 
