@@ -96,9 +96,7 @@ class Network(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         options: dict[str, Any] = {"channels": config.channels} if config.channels else {}
-        self.backbone = create_backbone(
-            config.backbone, keep_time=config.keep_time, border=config.border, **options
-        )
+        self.backbone = create_backbone(config.backbone, keep_time=config.keep_time, border=config.border, **options)
         self.projector = MLP(
             self.backbone.width, config.width, hidden=config.hidden, layers=config.layers, norm=config.norm
         )
