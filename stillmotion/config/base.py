@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from stillmotion.errors import StillmotionError
+from stillmotion.nn.intake import check_rate
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.options import Device, Workers
 
@@ -93,8 +94,7 @@ class ClipsConfig:
 
     def __post_init__(self) -> None:
         at_least(self, "data", 0, "frames", "stride", "size")
-        if self.fps is not None:
-            at_least(self, "data", 0, "fps")
+        check_rate(self.fps or 0, "data.fps")
         at_least(self, "data", -1, "workers")
 
     def asked(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import MethodConfig
+from stillmotion.nn.intake import check_rate
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.options import DataPath, Workers
 from stillmotion.registry import suggestion
@@ -44,7 +45,7 @@ class DataConfig(Videos):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, "data", 1, "clips", "frames", "stride", "size")
-        at_least(self, "data", 0, "fps")
+        check_rate(self.fps, "data.fps")
         at_least(self, "data", -1, "workers")
         if self.augment not in AUGMENTS:
             raise StillmotionError(f"there is no augmentation {self.augment!r}{suggestion(self.augment, AUGMENTS)}")

@@ -14,7 +14,14 @@ class Normalisation(NamedTuple):
 
 
 CLIPS = ("frames", "stride", "size", "fps")  # what of an intake can be asked for
+FASTEST = 1000  # frames a second
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def check_rate(fps: float, name: str = "fps") -> None:
+    """Raises where this is no rate that strides are counted at. name: what the error calls it."""
+    if not 0 <= fps <= FASTEST:
+        raise StillmotionError(f"{name} is {fps}; choose up to {FASTEST}, or 0, which counts a video's own frames")
 
 
 @dataclass(frozen=True)
@@ -34,8 +41,7 @@ class Intake:
         for name in ("frames", "stride", "size"):
             if getattr(self, name) < 1:
                 raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.fps < 0:
-            raise StillmotionError(f"fps is {self.fps}; it must be at least 0, which counts a video's own frames")
+        check_rate(self.fps)
 
     def changed(
         self,

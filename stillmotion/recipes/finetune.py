@@ -1,9 +1,9 @@
 """The papers' fine-tuning protocols by name, one for small sets and one that shows that it runs.
 
 `slowfast` and `slowfast-sync` are how SlowFast's contrastive models (BOD-VCL's Table 3) are tuned on UCF101 and HMDB51:
-those of MoCo, whose batch norm is each device's own, and those of SimCLR, BYOL and SwAV, whose is synchronised. `vididi`
-is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4), `ssv2-light` is SlowFast's
-schedule for Something-Something.
+those of MoCo, whose batch norm is each device's own, and those of SimCLR, BYOL and SwAV, with a synchronised one.
+`vididi` is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4), `ssv2-light` is
+SlowFast's schedule for Something-Something.
 `laptop` is for a small set of your own; `debug` learns the trajectory of synthetic videos. docs/finetune.md says what
 each paper leaves open.
 """
