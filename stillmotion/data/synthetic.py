@@ -179,8 +179,9 @@ class SyntheticVideo:
             offset[:] = math.cos(turn), math.sin(turn)
             turned = turned @ _rotation(turn) if kind == "rotating" else turned
         elif kind == "linear":
-            # To and fro at one speed, each way as long as a turn takes.
-            offset[:] = np.array([math.cos(self._course), math.sin(self._course)]) * _zigzag(turn / (4 * math.pi))
+            # To and fro, about as fast as the others go round: speed alone does not tell them apart.
+            offset[:] = math.cos(self._course), math.sin(self._course)
+            offset *= 1.25 * _zigzag(turn / (2 * math.pi))
         else:
             radius *= 1 + 0.45 * math.sin(turn)
         points = _SHAPES[self._values["shape"]] * [self._stretch, 1 / self._stretch]

@@ -159,7 +159,7 @@ class _Variant(NamedTuple):
 
 
 _FOUR = partial(clips, count=4)
-_NETWORKS = {
+_NETWORKS: dict[str, tuple[str, Change]] = {
     "s3d_g": ("S3D-G", partial(backbone, name="s3d_g")),
     "r3d_18": ("R3D-18", partial(backbone, name="r3d_18")),
     "r2plus1d_18": ("R(2+1)D-18", partial(backbone, name="r2plus1d_18")),
