@@ -42,7 +42,7 @@ def open_flow(name: str, *, weights: str | Path | None = None, device: str = "cp
     """
     if name in _PRESETS:
         if weights is not None:
-            raise StillmotionError(f"{name} takes no weights; choose raft-large or raft-small, or leave one of the two out")
+            raise StillmotionError(f"{name} takes no weights; choose raft-large or raft-small, or leave them out")
         return DIS(name)
     if name not in FLOWS:
         raise StillmotionError(f"flow is {name!r}; choose one of {', '.join(FLOWS)}")
