@@ -21,6 +21,7 @@ def confounding(out: Out, study: Study, seeds: int = 3, processes: int = cores()
     examples:
       stillmotion study confounding --out runs/confounding
       stillmotion study confounding --views windows --strength 1 --out runs/windows
+      stillmotion study confounding --semantics paper --out runs/section-5.5    the paper's two values of each
 
     Trains a two-stream network on synthetic videos in three settings, with one similarity of the summed streams and
     with one of each; follows gradient norms and the probes of four semantics; writes report.html and results.json.

@@ -104,7 +104,8 @@ def controlled_make(
 
     examples:
       stillmotion controlled make --data ~/ucf101 --version static --out ~/ucf101-static
-      stillmotion controlled make --data ~/ucf101 --version dynamic --out ~/ucf101-dynamic
+      stillmotion controlled make --data ~/ucf101 --version dynamic --out ~/ucf101-dynamic    flow by OpenCV's DIS
+      stillmotion controlled make --data ~/ucf101 --version dynamic --flow-weights raft_large.pth --out ~/ucf101-raft
 
     The copy has its original's classes, splits and frame numbers. Nothing is lost in storage, and moved noise takes
     about half the room of raw pixels: --short-side pays. The same command again goes on where it stopped.

@@ -1,9 +1,10 @@
 """What the configurations of all training verbs share."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from stillmotion.errors import StillmotionError
+from stillmotion.nn.intake import check_rate
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.options import Device, Workers
 
@@ -78,6 +79,7 @@ class ClipsConfig:
     Attributes:
         frames: of a clip; 0 takes the encoder's own. What stands behind the encoder's @ comes first.
         stride: from one frame of a clip to the next; 0 as above.
+        fps: frames a second that stride counts; 0 counts a video's own, None takes the encoder's.
         size: pixels a side of a training clip; 0 as above.
         workers: decoding processes; -1 is one per core.
         strict: stop at the first unreadable training video.
@@ -85,10 +87,17 @@ class ClipsConfig:
 
     frames: int = 0
     stride: int = 0
+    fps: float | None = None
     size: int = 0
     workers: Workers = -1
     strict: bool = False
 
     def __post_init__(self) -> None:
         at_least(self, "data", 0, "frames", "stride", "size")
+        check_rate(self.fps or 0, "data.fps")
         at_least(self, "data", -1, "workers")
+
+    def asked(self) -> dict[str, Any]:
+        """What is not left to the encoder, by name."""
+        counts = {name: getattr(self, name) for name in ("frames", "stride", "size") if getattr(self, name)}
+        return counts if self.fps is None else counts | {"fps": self.fps}

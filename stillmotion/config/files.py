@@ -8,12 +8,13 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stillmotion.config.base import RunConfig
+from stillmotion.config.base import ClipsConfig, RunConfig
 from stillmotion.config.detect import DetectConfig
-from stillmotion.config.finetune import FinetuneConfig
-from stillmotion.config.pretrain import Config
+from stillmotion.config.finetune import FinetuneConfig, LabelledConfig
+from stillmotion.config.pretrain import Config, DataConfig
 from stillmotion.config.segment import FramesConfig, SegmentConfig
 from stillmotion.config.transfer import TransferConfig
+from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Located, Videos
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import MethodConfig, ModelConfig
@@ -34,6 +35,10 @@ _LATER = {
     (ModelConfig, "keep_time"),
     (SimCLRConfig, "negatives"),
     (Videos, "fold"),
+    (DataConfig, "fps"),
+    (ClipsConfig, "fps"),
+    (LabelledConfig, "clips"),
+    (SyntheticConfig, "named"),
     *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay")),
 }
 _BEFORE: dict[type, dict[str, Any]] = {ModelConfig: {"border": "zeros"}, MethodConfig: {"balance": 0.0}}

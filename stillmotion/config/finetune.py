@@ -55,6 +55,7 @@ class LabelledConfig(ClipsConfig, Located):
         fold: which of a set's splits; None is its first. A set without a split is parted 70/30.
         per_class: training videos of each class, chosen by `seed`, to learn from few; 0 takes all.
         target: which label, where videos have several: color, shape, brightness or trajectory of synthetic ones.
+        clips: of each training video in an epoch, each at a place of its own.
         augment: how training clips vary.
         test_clips: K, clips of each test video, evenly spaced; its scores are the mean of their softmax.
         test_crops: of each test clip: 1, the centre, or 3 along the longer edge.
@@ -66,6 +67,7 @@ class LabelledConfig(ClipsConfig, Located):
     fold: Fold = None
     per_class: int = 0
     target: str = ""
+    clips: int = 1
     augment: CropConfig = field(default_factory=CropConfig)
     test_clips: int = 10
     test_crops: Literal[1, 3] = 1
@@ -76,7 +78,7 @@ class LabelledConfig(ClipsConfig, Located):
     def __post_init__(self) -> None:
         ClipsConfig.__post_init__(self)
         Located.__post_init__(self)
-        at_least(self, "data", 1, "test_clips")
+        at_least(self, "data", 1, "clips", "test_clips")
         at_least(self, "data", 0, "per_class", "seed")
 
     def halves(self) -> Halves:

@@ -9,6 +9,7 @@ from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import MethodConfig
+from stillmotion.nn.intake import check_rate
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.options import DataPath, Workers
 from stillmotion.registry import suggestion
@@ -22,6 +23,7 @@ class DataConfig(Videos):
         clips: ϱ, random clips of each video.
         frames: L, frames of a clip.
         stride: δ, from one frame of a clip to the next.
+        fps: frames a second that stride counts, so that clips of all videos last as long; 0 counts a video's own.
         size: pixels a side.
         augment: a preset: slowfast, vididi, weak, synthetic or none.
         workers: decoding processes; -1 is one per core.
@@ -33,6 +35,7 @@ class DataConfig(Videos):
     clips: int = 2
     frames: int = 8
     stride: int = 8
+    fps: float = 0.0
     size: int = 224
     augment: str = "slowfast"
     workers: Workers = -1
@@ -42,6 +45,7 @@ class DataConfig(Videos):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, "data", 1, "clips", "frames", "stride", "size")
+        check_rate(self.fps, "data.fps")
         at_least(self, "data", -1, "workers")
         if self.augment not in AUGMENTS:
             raise StillmotionError(f"there is no augmentation {self.augment!r}{suggestion(self.augment, AUGMENTS)}")

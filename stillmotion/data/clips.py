@@ -1,6 +1,6 @@
 """Which frames make a clip, and reading several clips of a video at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -32,6 +32,32 @@ def in_time(video: Video, steps: np.ndarray) -> np.ndarray:
     """
     paced = getattr(video, "paced", None)
     return steps if paced is None else paced[steps]
+
+
+class Excerpt:
+    """Some frames of a video, in the order of their numbers.
+
+    fps: at which they are counted; None is the video's own rate.
+    """
+
+    def __init__(self, video: Video, numbers: np.ndarray, fps: float | None = None) -> None:
+        self._video, self._numbers = video, numbers
+        self.fps = video.fps if fps is None else fps
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def frames(self, indices: Sequence[int]) -> np.ndarray:
+        return self._video.frames(self._numbers[np.asarray(indices)].tolist())
+
+
+def at_rate(video: Video, fps: float) -> Video:
+    """The video as if it had so many frames a second: each is the nearest of its own; 0 leaves it as it is."""
+    if fps in (0, video.fps):
+        return video
+    length = max(1, round(len(video) * fps / video.fps))
+    steps = np.floor(np.arange(length) * (video.fps / fps) + 0.5).astype(np.int64)
+    return Excerpt(video, in_time(video, np.minimum(steps, len(video) - 1)), fps)
 
 
 def read_clips(video: Video, steps: np.ndarray) -> np.ndarray:

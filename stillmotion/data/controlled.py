@@ -44,7 +44,7 @@ class Controlled:
     Attributes:
         version: static is one frame repeated; dynamic is noise moved by the video's optical flow.
         warp: accumulate moves each frame on to the next; first-frame moves the first frame by each flow.
-        flow: how motion is estimated.
+        flow: how motion is estimated; None is RAFT (large), as in the paper, where its weights are given, and DIS else.
         flow_weights: RAFT's checkpoint, with torchvision's parameter names.
         at: where in the video the static frame lies, from 0 to 1.
         short_side: shorter edge in pixels, before anything else; videos are never enlarged.
@@ -54,7 +54,7 @@ class Controlled:
 
     version: Version
     warp: Warp = "accumulate"
-    flow: FlowName = "dis-medium"
+    flow: FlowName | None = None
     flow_weights: str | None = None
     at: float = 0.5
     short_side: int | None = None
@@ -70,6 +70,11 @@ class Controlled:
             raise StillmotionError(f"at is {self.at}; it must lie between 0, the first frame, and 1, the last")
         if self.short_side is not None and self.short_side < 1:
             raise StillmotionError(f"short_side is {self.short_side}; it must be at least 1")
+
+    @property
+    def flow_name(self) -> FlowName:
+        """The flow that is taken."""
+        return self.flow or ("dis-medium" if self.flow_weights is None else "raft-large")
 
 
 def make_controlled(
@@ -153,7 +158,7 @@ class _Dynamic(_Copier):
         return {
             "kind": "dynamic",
             "warp": how.warp,
-            "flow": how.flow,
+            "flow": how.flow_name,
             "digest": self.digest,
             "seed": how.seed,
             "short_side": how.short_side,
@@ -185,7 +190,7 @@ class _Dynamic(_Copier):
 
 
 def _open_flow(settings: Controlled) -> Flow:
-    return open_flow(settings.flow, weights=settings.flow_weights, device=settings.device)
+    return open_flow(settings.flow_name, weights=settings.flow_weights, device=settings.device)
 
 
 def _random(seed: int, name: str) -> np.random.Generator:

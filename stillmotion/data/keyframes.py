@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stillmotion.data.augment import Augment, normalise
-from stillmotion.data.clips import read_clips
+from stillmotion.data.clips import at_rate, read_clips
 from stillmotion.data.draws import Draw, shrunk
 from stillmotion.data.loader import Batch, ClipDataset, EvalDataset
 from stillmotion.data.paths import VideoSet
@@ -145,7 +145,7 @@ class KeyFrameClips(ClipDataset):
     short_side: tuple[int, int] = (256, 320)
 
     def item(self, index: int, rng: np.random.Generator) -> Batch:
-        clip = _clip(self.videos, index, self.frames, self.stride)
+        clip = _clip(self, index)
         height, width = clip.shape[1:3]
         size = self.augment.size
         side = min(height, width) * size / rng.uniform(*self.short_side)
@@ -174,7 +174,7 @@ class KeyFrameTests(EvalDataset):
     step: int = 1
 
     def item(self, index: int) -> Batch:
-        clip = _clip(self.videos, index, self.frames, self.stride)
+        clip = _clip(self, index)
         sides = shrunk(clip.shape[1], clip.shape[2], self.crop.short_side)
         height, width = (max(1, round(side / self.step)) * self.step for side in sides)
         how = cv2.INTER_AREA if clip.shape[1] >= 2 * height else cv2.INTER_LINEAR
@@ -183,9 +183,11 @@ class KeyFrameTests(EvalDataset):
         return {"clips": normalise(frames, self.crop.mean, self.crop.std)[None], "boxes": boxes.float()}
 
 
-def _clip(videos: ActionSet, index: int, frames: int, stride: int) -> np.ndarray:
-    video = videos.video(index)
-    return read_clips(video, centred(videos.place(index, video), len(video), frames=frames, stride=stride))[0]
+def _clip(dataset: KeyFrameClips | KeyFrameTests, index: int) -> np.ndarray:
+    video = dataset.videos.video(index)
+    timed = at_rate(video, dataset.fps)
+    place = round(dataset.videos.place(index, video) * timed.fps / video.fps)
+    return read_clips(timed, centred(place, len(timed), frames=dataset.frames, stride=dataset.stride))[0]
 
 
 def stacked(batch: Batch, device: torch.device) -> tuple[Tensor, list[Tensor]]:

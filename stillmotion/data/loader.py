@@ -8,7 +8,7 @@ import torch
 
 from stillmotion.data.augment import Augment, CenterCrops
 from stillmotion.data.batches import Batch, BatchMaker, Items, Key
-from stillmotion.data.clips import is_short, random_clips, read_clips, uniform_clips
+from stillmotion.data.clips import at_rate, is_short, random_clips, read_clips, uniform_clips
 from stillmotion.data.notes import say as to_stderr
 from stillmotion.data.notes import told
 from stillmotion.data.paths import Broken, VideoSet
@@ -26,7 +26,7 @@ def _nothing() -> None:
 class ClipDataset:
     """Random augmented clips: item (epoch, index) → clips (V, 3, T, S, S), index, broken, short.
 
-    videos: where they come from. frames (T), stride, clips (V): what is taken of each.
+    videos: where they come from. frames (T), stride, clips (V): what is taken of each. fps: as for `at_rate`.
     augment: frames uint8 (T, H, W, 3), rng → float (3, T, S, S).
     seed: with epoch and index it fixes everything that is drawn.
     strict: an unreadable video raises. Otherwise one by chance stands in for it, and `broken` names it.
@@ -39,6 +39,7 @@ class ClipDataset:
     augment: Augment | Callable[[np.ndarray, np.random.Generator], torch.Tensor]
     seed: int = 0
     strict: bool = False
+    fps: float = 0.0
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -65,7 +66,7 @@ class ClipDataset:
 
     def item(self, index: int, rng: np.random.Generator) -> Batch:
         """What is drawn of a video, or VideoError."""
-        video = self.videos.video(index)
+        video = at_rate(self.videos.video(index), self.fps)
         views = read_clips(video, self.numbers(len(video), rng))
         short = is_short(len(video), frames=self.frames, stride=self.stride)
         return {"clips": torch.stack([self.augment(view, rng) for view in views]), "short": short}
@@ -79,7 +80,7 @@ class ClipDataset:
 class EvalDataset:
     """Evenly spaced clips for evaluation: index → clips (K·crops, 3, T, S, S), index, broken, short.
 
-    clips (K): per video. crop: how a clip is cut and normalised.
+    clips (K): per video. crop: how a clip is cut and normalised. fps: as for `at_rate`.
     An unreadable video has clips None, which `eval_loader` leaves out of its batches.
     """
 
@@ -89,6 +90,7 @@ class EvalDataset:
     clips: int
     crop: CenterCrops
     strict: bool = False
+    fps: float = 0.0
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -103,7 +105,7 @@ class EvalDataset:
 
     def item(self, index: int) -> Batch:
         """What is taken of a video, or VideoError."""
-        video = self.videos.video(index)
+        video = at_rate(self.videos.video(index), self.fps)
         numbers = uniform_clips(len(video), frames=self.frames, stride=self.stride, clips=self.clips)
         short = is_short(len(video), frames=self.frames, stride=self.stride)
         return {"clips": torch.cat([self.crop(view) for view in read_clips(video, numbers)]), "short": short}

@@ -1,10 +1,8 @@
 """Videos of a few evenly spaced frames, played forward and backward."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from stillmotion.data.clips import in_time
+from stillmotion.data.clips import Excerpt, in_time
 from stillmotion.data.paths import Unlabelled, VideoSet
 from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
@@ -34,20 +32,6 @@ class Played(Unlabelled):
     def name(self, i: int) -> str:
         number, backward = divmod(i, 2) if self.both else (i, 0)
         return self.videos.name(number) + (" reversed" if backward else "")
-
-
-class Excerpt:
-    """Some frames of a video, in the order of their numbers."""
-
-    def __init__(self, video: Video, numbers: np.ndarray) -> None:
-        self._video, self._numbers = video, numbers
-        self.fps = video.fps
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def frames(self, indices: Sequence[int]) -> np.ndarray:
-        return self._video.frames(self._numbers[np.asarray(indices)].tolist())
 
 
 def spread(length: int, frames: int) -> np.ndarray:

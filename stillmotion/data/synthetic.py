@@ -5,6 +5,7 @@
     brightness  how the background's light changes   simple dynamic
     trajectory  how the foreground moves       complex dynamic
 
+`CLASSES` holds what videos take by default, the first of each; `MORE` what can be asked for by name.
 Everything else (exact hue, size, foreground colour, start, speed, amplitude, noise) varies from video to video and is
 no label. Videos are drawn when they are asked for, and only the frames that are asked for.
 """
@@ -27,6 +28,8 @@ CLASSES = {
     "trajectory": ["horizontal", "vertical", "circling", "zooming"],
 }
 FACTORS = tuple(CLASSES)
+# The paper's other values: a pentagon; turning about a point beside it; going straight on, in any direction.
+MORE = {"shape": ["pentagon"], "trajectory": ["rotating", "linear"]}
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class SyntheticConfig:
         length: frames of a video.
         size: pixels a side.
         values: how many values each factor takes, 2 to 4: color, shape, brightness, trajectory.
+        named: the values of a factor by name, in place of its first ones, such as shape=pentagon,circle.
         confound: pairs leader=follower; the follower takes the leader's value (modulo its own number of values).
         strength: how often it does so, 0 to 1; else it is drawn freely.
         shape_scale: the foreground's radius as a share of the frame's side.
@@ -52,6 +56,24 @@ class SyntheticConfig:
     strength: float = 0.95
     shape_scale: float = 0.27
     noise: float = 6.0
+    named: tuple[str, ...] = ()
+
+
+def classes_of(config: SyntheticConfig) -> dict[str, list[str]]:
+    """The values that each factor takes."""
+    for factor, count in zip(FACTORS, config.values, strict=True):
+        if not 2 <= count <= len(CLASSES[factor]):
+            raise StillmotionError(f"{factor} has {count} values; choose 2 to {len(CLASSES[factor])}")
+    found = {factor: CLASSES[factor][:count] for factor, count in zip(FACTORS, config.values, strict=True)}
+    for text in config.named:
+        factor, _, names = text.partition("=")
+        if factor not in FACTORS:
+            raise StillmotionError(f"cannot name values by {text!r}; write one of {', '.join(FACTORS)}, = and names")
+        known, asked = [*CLASSES[factor], *MORE.get(factor, [])], names.split(",")
+        if len(set(asked)) < max(2, len(asked)) or not set(asked) <= set(known):
+            raise StillmotionError(f"{factor} cannot be {names!r}; name two or more of {', '.join(known)}")
+        found[factor] = asked
+    return found
 
 
 class SyntheticSet:
@@ -61,14 +83,11 @@ class SyntheticSet:
         for name in ("videos", "length", "size"):
             if getattr(config, name) < 1:
                 raise StillmotionError(f"synthetic {name} is {getattr(config, name)}; it must be at least 1")
-        for factor, count in zip(FACTORS, config.values, strict=True):
-            if not 2 <= count <= len(CLASSES[factor]):
-                raise StillmotionError(f"{factor} has {count} values; choose 2 to {len(CLASSES[factor])}")
         if not 0 <= config.strength <= 1:
             raise StillmotionError(f"confounding strength is {config.strength}; it lies between 0 and 1")
         self.config = config
         self.seed = seed
-        self.classes = {f: CLASSES[f][:n] for f, n in zip(FACTORS, config.values, strict=True)}
+        self.classes = classes_of(config)
         rng = np.random.default_rng((seed, 1))
         self.labels = {f: rng.integers(len(c), size=config.videos) for f, c in self.classes.items()}
         for pair in config.confound:
@@ -86,18 +105,18 @@ class SyntheticSet:
         return f"synthetic-{self.seed}-{i}"
 
     def video(self, i: int) -> "SyntheticVideo":
-        values = {f: int(self.labels[f][i]) for f in FACTORS}
+        values = {f: self.classes[f][self.labels[f][i]] for f in FACTORS}
         return SyntheticVideo(self.config, values, np.random.default_rng((self.seed, 2, i)))
 
 
 class SyntheticVideo:
-    """One drawn video: its factor values are given, the rest is drawn from `rng` once."""
+    """One drawn video: its factors' values are given by name, the rest is drawn from `rng` once."""
 
     fps = 8.0
 
-    def __init__(self, config: SyntheticConfig, values: dict[str, int], rng: np.random.Generator) -> None:
+    def __init__(self, config: SyntheticConfig, values: dict[str, str], rng: np.random.Generator) -> None:
         self._config, self._values = config, values
-        hue = (values["color"] * 0.25 + rng.uniform(-0.05, 0.05)) % 1.0
+        hue = (CLASSES["color"].index(values["color"]) * 0.25 + rng.uniform(-0.05, 0.05)) % 1.0
         self._background = _rgb(hue, rng.uniform(0.6, 0.9), 1.0)
         self._foreground = np.full(3, 225.0) + rng.uniform(-5, 5, 3)
         self._radius = config.size * config.shape_scale * rng.uniform(0.8, 1.2)
@@ -110,6 +129,7 @@ class SyntheticVideo:
         self._centre = config.size * (0.5 + rng.uniform(-0.12, 0.12, 2))
         self._sense = rng.choice([-1.0, 1.0])
         self._grain = int(rng.integers(_GRAINS))
+        self._course = rng.uniform(0, 2 * math.pi)
 
     def __len__(self) -> int:
         return self._config.length
@@ -140,7 +160,7 @@ class SyntheticVideo:
 
     def _light(self, t: int) -> float:
         """The background's light at time t: a trend over the whole video, or a rhythm."""
-        kind = CLASSES["brightness"][self._values["brightness"]]
+        kind = self._values["brightness"]
         if kind in ("brightening", "darkening"):
             course = 2 * t / max(self._config.length - 1, 1) - 1
             return self._level + self._depth * (course if kind == "brightening" else -course)
@@ -149,23 +169,33 @@ class SyntheticVideo:
 
     def _outline(self, t: int) -> np.ndarray:
         turn = 2 * math.pi * t / self._period * self._sense + self._phase
-        offset, radius = np.zeros(2), self._radius
-        kind = CLASSES["trajectory"][self._values["trajectory"]]
+        offset, radius, turned = np.zeros(2), self._radius, self._turned
+        kind = self._values["trajectory"]
         if kind == "horizontal":
             offset[0] = math.sin(turn)
         elif kind == "vertical":
             offset[1] = math.sin(turn)
-        elif kind == "circling":
+        elif kind in ("circling", "rotating"):
             offset[:] = math.cos(turn), math.sin(turn)
+            turned = turned @ _rotation(turn) if kind == "rotating" else turned
+        elif kind == "linear":
+            # To and fro, about as fast as the others go round: speed alone does not tell them apart.
+            offset[:] = math.cos(self._course), math.sin(self._course)
+            offset *= 1.25 * _zigzag(turn / (2 * math.pi))
         else:
             radius *= 1 + 0.45 * math.sin(turn)
-        points = _SHAPES[CLASSES["shape"][self._values["shape"]]] * [self._stretch, 1 / self._stretch]
-        return radius * points @ self._turned + self._centre + offset * self._reach
+        points = _SHAPES[self._values["shape"]] * [self._stretch, 1 / self._stretch]
+        return radius * points @ turned + self._centre + offset * self._reach
 
 
 def _rotation(angle: float) -> np.ndarray:
     sin, cos = math.sin(angle), math.cos(angle)
     return np.array([[cos, sin], [-sin, cos]])
+
+
+def _zigzag(turns: float) -> float:
+    """From -1 to 1 and back in a turn, each way at one speed."""
+    return 4 * abs(turns % 1 - 0.5) - 1
 
 
 def _polygon(corners: int, *, inner: float = 1.0) -> np.ndarray:
@@ -180,6 +210,7 @@ _SHAPES = {
     "triangle": _polygon(3) * 1.25,
     "square": _polygon(4) * 1.15,
     "star": _polygon(8, inner=0.4) * 1.3,
+    "pentagon": _polygon(5) * 1.1,
 }
 
 

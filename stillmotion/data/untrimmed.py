@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from stillmotion.data.paths import Unlabelled, VideoSet
-from stillmotion.data.synthetic import CLASSES, FACTORS, SyntheticConfig, SyntheticVideo
+from stillmotion.data.synthetic import SyntheticConfig, SyntheticVideo, classes_of
 from stillmotion.errors import StillmotionError
 
 _MOTION = "trajectory"
@@ -64,7 +64,8 @@ class DrawnUntrimmed(Unlabelled):
 
     def __init__(self, config: UntrimmedConfig, *, train: bool, seed: int = 0) -> None:
         self.config, self.seed, self.train = config, seed, train
-        self.actions = CLASSES[_MOTION][: config.look.values[FACTORS.index(_MOTION)]]
+        self._values = classes_of(config.look)
+        self.actions = self._values[_MOTION]
         half, count = ("train", config.videos) if train else ("test", config.test)
         self.names = [f"untrimmed-{seed}-{half}-{i}" for i in range(count)]
 
@@ -85,29 +86,29 @@ class DrawnUntrimmed(Unlabelled):
 
     def video(self, i: int) -> "DrawnVideo":
         rng = self._rng(i, _LOOK)
-        counts = zip(FACTORS, self.config.look.values, strict=True)
-        values = {factor: int(rng.integers(count)) for factor, count in counts}
-        return DrawnVideo(self.config.look, values, self.frame_labels(i), seed=int(rng.integers(2**32)))
+        values = {factor: names[rng.integers(len(names))] for factor, names in self._values.items()}
+        actions = np.array(self.actions)[self.frame_labels(i)]
+        return DrawnVideo(self.config.look, values, actions, seed=int(rng.integers(2**32)))
 
     def _rng(self, i: int, purpose: int) -> np.random.Generator:
         return np.random.default_rng((self.seed, purpose, int(self.train), i))
 
 
 class DrawnVideo:
-    """A drawn video of labelled motions, of one colour, shape, place and rhythm, which `seed` and `values` fix."""
+    """A drawn video of motions by name, of one colour, shape, place and rhythm, which `seed` and `values` fix."""
 
     fps = SyntheticVideo.fps
 
-    def __init__(self, look: SyntheticConfig, values: dict[str, int], labels: np.ndarray, *, seed: int) -> None:
-        long = SyntheticConfig(**{**vars(look), "length": len(labels)})
-        self._labels = labels
+    def __init__(self, look: SyntheticConfig, values: dict[str, str], actions: np.ndarray, *, seed: int) -> None:
+        long = SyntheticConfig(**{**vars(look), "length": len(actions)})
+        self._actions = actions
         self._drawn = {
             action: SyntheticVideo(long, values | {_MOTION: action}, np.random.default_rng(seed))
-            for action in np.unique(labels).tolist()
+            for action in np.unique(actions).tolist()
         }
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self._actions)
 
     def frames(self, indices: Sequence[int]) -> np.ndarray:
         """The frames with these numbers, uint8 RGB (n, size, size, 3)."""
@@ -115,7 +116,7 @@ class DrawnVideo:
         size = next(iter(self._drawn.values()))._config.size
         shown = np.empty((len(numbers), size, size, 3), np.uint8)
         for action, video in self._drawn.items():
-            of_it = np.flatnonzero(self._labels[numbers] == action)
+            of_it = np.flatnonzero(self._actions[numbers] == action)
             if len(of_it):
                 shown[of_it] = video.frames(numbers[of_it].tolist())
         return shown

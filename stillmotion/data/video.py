@@ -224,12 +224,14 @@ def _index(path: str, modified: int, size: int) -> _Index:
         shown = [(time, key) for time, key, discard, _ in packets if not discard]
         context = stream.codec_context
         believable = (timed or not context.has_b_frames) and context.name not in _HIDDEN_FRAMES
-        fps = float(rate) if rate else FOLDER_FPS
+        fps, unit = float(rate) if rate else FOLDER_FPS, stream.time_base
         times = np.array(sorted(time for time, _ in shown if time is not None), dtype=np.int64)
         promised = _promised(container, stream, fps, int(times[0]) if len(times) else 0, len(shown))
     if believable and len(times) == len(shown) > 0 and (np.diff(times) > 0).all():
         keys = np.searchsorted(times, sorted(time for time, key in shown if key)).astype(np.int32)
         paced = _paced(times) if timed else None
+        if paced is not None:  # the rate of its even steps, which a container's own may be far from
+            fps = float((len(times) - 1) / (int(times[-1] - times[0]) * unit))
         return _Index(len(times), fps, _compact(times), keys, paced, _missed(promised, len(times)))
     with _opened(path) as (container, stream):
         length = sum(1 for _ in container.decode(stream))

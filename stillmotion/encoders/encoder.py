@@ -113,10 +113,17 @@ class Encoder(nn.Module):
             raise VideoError(found.broken[0][1])
         return Vectors(*(getattr(found, part).mean(1) for part in Vectors._fields))
 
-    def shown(self, *, frames: int | None = None, stride: int | None = None, size: int | None = None) -> Self:
+    def shown(
+        self,
+        *,
+        frames: int | None = None,
+        stride: int | None = None,
+        size: int | None = None,
+        fps: float | None = None,
+    ) -> Self:
         """The same network, shown other clips where a number is given."""
         changed = copy.copy(self)
-        changed.intake = self.intake.changed(frames=frames, stride=stride, size=size)
+        changed.intake = self.intake.changed(frames=frames, stride=stride, size=size, fps=fps)
         return changed
 
     def untrained(self) -> "Encoder":

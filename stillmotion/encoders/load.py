@@ -12,13 +12,15 @@ from stillmotion.encoders.kinds import EncoderKind, Named
 from stillmotion.encoders.models import MODELS
 from stillmotion.encoders.runs import RUNS
 from stillmotion.errors import StillmotionError
+from stillmotion.nn.intake import CLIPS
 from stillmotion.registry import Registry
 from stillmotion.train.process import choose_device
 
 ENCODERS: Registry[EncoderKind] = Registry("kind of encoder", "encoders", RUNS | MODELS)
 """Asked in this order whether a text is one of theirs."""
 
-_NUMBERS = ("frames", "stride", "size", "layer")
+_NUMBERS = (*CLIPS, "layer")
+_MAY_BE_NONE = ("fps", "layer")
 _POOLS = ("class", "patches")
 
 
@@ -28,13 +30,13 @@ def load(text: str | Path, *, device: str | None = None) -> Encoder:
     text: a run folder of any training verb; a recipe's name, which gives its network as yet untrained; a folder that
         transformers wrote, of a model of videos, or of images, whose frames are embedded one by one; an original
         checkpoint as dino:<file>, ibot:<file> or mocov3:<file>; or i3d:<file.safetensors>. Behind an @ stand options:
-        frames, stride and size of clips, layer (a transformer's block, a network's stage) and, of transformers,
-        pool (class or patches).
+        frames, stride, fps (that stride counts) and size of clips, layer (a transformer's block, a network's stage)
+        and, of transformers, pool (class or patches).
     device: "auto" is CUDA where there is one; None is the CPU.
     """
     named = read_text(text)
     encoder = ENCODERS[named.kind].load(named)
-    clips = {name: named.options[name] for name in ("frames", "stride", "size") if name in named.options}
+    clips = {name: named.options[name] for name in CLIPS if name in named.options}
     return encoder.shown(**clips).to(choose_device(device or "cpu")).eval()
 
 
@@ -68,7 +70,7 @@ def _parted(text: str) -> tuple[str, Mapping[str, Any]]:
     options: dict[str, Any] = {}
     for part in tail.split(","):
         key, _, value = part.partition("=")
-        if key in _NUMBERS and value.isdigit() and (int(value) > 0 or key == "layer"):
+        if key in _NUMBERS and value.isdigit() and (int(value) > 0 or key in _MAY_BE_NONE):
             options[key] = int(value)
         elif key == "pool" and value in _POOLS:
             options[key] = value

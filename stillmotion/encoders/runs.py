@@ -21,7 +21,7 @@ from stillmotion.nn.backbones import Backbone
 from stillmotion.nn.detector import dilate_last_stage
 from stillmotion.nn.foreign import I3D_INTAKE
 from stillmotion.nn.images import TokensBackbone
-from stillmotion.nn.intake import Intake, Normalisation
+from stillmotion.nn.intake import CLIPS, Intake, Normalisation
 from stillmotion.nn.weights import load_weights
 from stillmotion.recipes import recipe, recipe_names
 from stillmotion.train.checkpoint import WEIGHTS
@@ -33,7 +33,7 @@ READY = "features"  # in place of an encoder of `segment`: the features that lie
 def note_network(folder: Path, encoder: Encoder) -> None:
     """Write down what a run folder needs to be an encoder itself, should the one it started from be gone."""
     intake = encoder.intake
-    clips = {name: getattr(intake, name) for name in ("frames", "stride", "size")}
+    clips = {name: getattr(intake, name) for name in CLIPS}
     told = network_of(encoder) | {"intake": clips | intake.normalisation._asdict()}
     write_json(folder / NETWORK, told)
 
@@ -75,7 +75,7 @@ def _ours(backbone: Backbone, config: Config, named: Named, folder: Path | None 
 def intake_of(config: Config) -> Intake:
     """The clips that a pre-training run is shown."""
     data, preset = config.data, AUGMENTS[config.data.augment]
-    return Intake(data.frames, data.stride, data.size, Normalisation(preset.mean, preset.std))
+    return Intake(data.frames, data.stride, data.size, Normalisation(preset.mean, preset.std), data.fps)
 
 
 def _transferred(named: Named) -> Encoder:
@@ -98,8 +98,7 @@ def _detecting(named: Named) -> Encoder:
     network = _read_network(folder) if noted else network_of(named.load(config.encoder))
     encoder = _tuned(named, folder, network, dilate=config.head.dilate)
     if "intake" not in network:
-        asked = {name: getattr(config.data, name) or None for name in ("frames", "stride", "size")}
-        encoder = encoder.shown(**asked)
+        encoder = encoder.shown(**config.data.asked())
     return encoder
 
 
@@ -143,7 +142,7 @@ def _rebuilt(network: Mapping[str, Any], named: Named) -> Encoder:
     else:  # a model from elsewhere is built by its own files
         encoder = named.load(_with_options(network["encoder"], layer))
     clips = network.get("intake") or (network.get("config") or {}).get("data", {})
-    return encoder.shown(**{name: clips.get(name) for name in ("frames", "stride", "size")})
+    return encoder.shown(**{name: clips.get(name) for name in CLIPS})
 
 
 def _with_options(text: str, options: Mapping[str, Any]) -> str:
@@ -171,6 +170,7 @@ def _read_network(folder: Path) -> dict[str, Any]:
         all(isinstance(said.get(name), str) for name in ("kind", "encoder")),
         isinstance(said.get("config"), dict | None),
         isinstance(clips, dict) and all(type(clips.get(name)) is int for name in ("frames", "stride", "size")),
+        isinstance(clips, dict) and type(clips.get("fps", 0.0)) in (int, float),  # it came later
     )
     if not all(good):
         raise StillmotionError(f"{file} does not tell the network that the run began with; {remedy}")

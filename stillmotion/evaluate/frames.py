@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from stillmotion.data.clips import at_rate
 from stillmotion.data.loader import Batch, Broken, EvalDataset, eval_loader
 from stillmotion.data.paths import VideoSet
 from stillmotion.encoders import Encoder, Progress
@@ -123,7 +124,8 @@ class FrameFeatures:
             parts += [_Piece(i, a, min(a + batch, count), a + batch >= count) for a in range(0, count, batch)]
         intake = self.encoder.intake
         crop = centre_crops(intake)
-        return _Pieces(videos, intake.frames, intake.stride, 1, crop, hop=self.hop, parts=tuple(parts)), broken
+        clips = (intake.frames, intake.stride, 1, crop)
+        return _Pieces(videos, *clips, fps=intake.fps, hop=self.hop, parts=tuple(parts)), broken
 
     def _embed(self, clips: torch.Tensor) -> np.ndarray:
         with torch.inference_mode():
@@ -166,9 +168,11 @@ class _Pieces(EvalDataset):
         piece = self.parts[index]
         try:
             video = self.videos.video(piece.video)
-            numbers = centred(np.arange(piece.start, piece.stop) * self.hop, self.frames, self.stride, len(video))
+            timed = at_rate(video, self.fps)
+            centres = np.arange(piece.start, piece.stop) * self.hop * (timed.fps / video.fps)
+            numbers = centred(centres.round().astype(np.int64), self.frames, self.stride, len(timed))
             wanted, places = np.unique(numbers, return_inverse=True)
-            pixels = self.crop(video.frames(wanted.tolist()))[0]  # of a frame that many clips share, once
+            pixels = self.crop(timed.frames(wanted.tolist()))[0]  # of a frame that many clips share, once
         except VideoError as error:
             return {"clips": None, "index": index, "broken": [(self.videos.name(piece.video), str(error))]}
         clips = pixels[:, torch.from_numpy(places.reshape(numbers.shape))].transpose(0, 1)

@@ -99,7 +99,7 @@ def _order(
     broken: dict[str, str] = {}
     for name, network in networks.items():
         played = Played(asked.videos, frames=network.intake.frames, both=asked.both)
-        found = extract(network.shown(stride=1), played, keep_frames=True, reading=reading, progress=progress)
+        found = extract(network.shown(stride=1, fps=0), played, keep_frames=True, reading=reading, progress=progress)
         broken |= dict(found.broken)
         tasks = [task for task in (t.readable(found.index) for t in asked.tasks) if task is not None]
         if not tasks:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillmotion.data.clips import read_clips, uniform_clips
+from stillmotion.data.clips import at_rate, read_clips, uniform_clips
 from stillmotion.data.paths import Broken, VideoSet
 from stillmotion.data.video import Video
 from stillmotion.encoders import Encoder, extract
@@ -35,7 +35,8 @@ _AT_ONCE = 16
 class Inside:
     """What was found in a video's middle clip.
 
-    numbers (T,): its frames in the video. modes, alike (T', T'): of its per-frame features.
+    numbers (T,): its frames in the video, counted at the encoder's rate.
+    modes, alike (T', T'): of its per-frame features.
     agreement: the cosine between each part of its embedding and the reference.
     heat: by kind and by part, (T, H, W); Grad-CAM is at least 0, tubes are signed.
     """
@@ -61,6 +62,7 @@ def look_inside(
     reference: what similarity is to; None is the first clip of the same video.
     tubes: saliency tubes too.
     """
+    video = at_rate(video, encoder.intake.fps)
     numbers = middle_clip(len(video), encoder.intake, name=name, second=reference is None)
     clips = _prepared(video, numbers, encoder.intake)
     if reference is None:
@@ -101,6 +103,7 @@ def middle_clip(length: int, intake: Intake, *, name: str, second: bool) -> np.n
 
 def reference_of_video(encoder: Encoder, video: Video, *, name: str) -> dict[Part, Tensor]:
     """The directions of the middle clip of another video."""
+    video = at_rate(video, encoder.intake.fps)
     numbers = middle_clip(len(video), encoder.intake, name=name, second=False)
     return directions(_embedding(encoder, _prepared(video, numbers, encoder.intake)))
 

@@ -33,7 +33,7 @@ def semantic_examples(config: SyntheticConfig, classes: Mapping[str, Sequence[st
             axes.spines[:].set_visible(False)
             if value >= len(classes[factor]):
                 continue
-            values = dict.fromkeys(FACTORS, 0) | {factor: value}
+            values = {f: names[0] for f, names in classes.items()} | {factor: classes[factor][value]}
             strip = SyntheticVideo(config, values, np.random.default_rng(5)).frames(times)
             axes.imshow(np.concatenate(list(strip), axis=1), interpolation="nearest")
             axes.set_ylabel(classes[factor][value], rotation=0, ha="right", va="center", fontsize=8, color=INK)

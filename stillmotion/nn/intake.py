@@ -13,28 +13,49 @@ class Normalisation(NamedTuple):
     std: tuple[float, float, float]
 
 
+CLIPS = ("frames", "stride", "size", "fps")  # what of an intake can be asked for
+FASTEST = 1000  # frames a second
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def check_rate(fps: float, name: str = "fps") -> None:
+    """Raises where this is no rate that strides are counted at. name: what the error calls it."""
+    if not 0 <= fps <= FASTEST:
+        raise StillmotionError(f"{name} is {fps}; choose up to {FASTEST}, or 0, which counts a video's own frames")
 
 
 @dataclass(frozen=True)
 class Intake:
-    """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation."""
+    """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation.
+
+    fps: frames a second that stride counts, whatever a video's own; 0 counts these.
+    """
 
     frames: int
     stride: int
     size: int
     normalisation: Normalisation
+    fps: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("frames", "stride", "size"):
             if getattr(self, name) < 1:
                 raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        check_rate(self.fps)
 
-    def changed(self, *, frames: int | None = None, stride: int | None = None, size: int | None = None) -> "Intake":
+    def changed(
+        self,
+        *,
+        frames: int | None = None,
+        stride: int | None = None,
+        size: int | None = None,
+        fps: float | None = None,
+    ) -> "Intake":
         """The same with other clips, where they are given."""
         return Intake(
             self.frames if frames is None else frames,
             self.stride if stride is None else stride,
             self.size if size is None else size,
             self.normalisation,
+            self.fps if fps is None else fps,
         )

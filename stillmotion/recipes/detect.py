@@ -18,7 +18,7 @@ _AVA = ActionsConfig(path="ava", frames=8, size=224, short_side=(256, 320), test
 def slowfast() -> DetectConfig:
     """32 epochs of SGD, the rate ÷ 10 at 16, 24 and 28; clips of 8 at stride 8, 224 pixels, tested at 256."""
     return DetectConfig(
-        data=replace(_AVA, stride=8),
+        data=replace(_AVA, stride=8, fps=30),
         optim=replace(
             SGD,
             lr=0.3,
@@ -34,7 +34,7 @@ def slowfast() -> DetectConfig:
 def vididi() -> DetectConfig:
     """20 epochs of AdamW, the rate halved after the fifth; clips of 8 at interval 4."""
     return DetectConfig(
-        data=replace(_AVA, stride=4),
+        data=replace(_AVA, stride=4, fps=0.0),
         optim=replace(
             ADAMW, lr=0.01, weight_decay=0.01, batch=64, epochs=20, warmup_epochs=0.0, milestones=(5,), gamma=0.5
         ),

@@ -36,6 +36,7 @@ def debug(config: Config) -> Config:
             size=32,
             frames=8,
             stride=2,
+            fps=0.0,
             augment="synthetic",
             workers=0,
             synthetic=SyntheticConfig(videos=64),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stillmotion.data.clips import at_rate
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.video import Video
 from stillmotion.data.videos import Videos
@@ -78,7 +79,7 @@ def _shown(
     for done, index in enumerate(chosen):
         name = found.name(index)
         try:
-            opened = found.video(index)
+            opened = at_rate(found.video(index), encoder.intake.fps)
             inside = look_inside(encoder, opened, name=name, reference=reference, tubes=tubes)
             entry = {"name": name} | _numbers(inside)
             place = folder if len(chosen) == 1 else made(folder / _unused(name, used))

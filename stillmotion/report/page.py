@@ -77,10 +77,11 @@ def run_report(run: str | Path) -> Path:
 def training_blocks(config: Config) -> list[Block]:
     """A run's composition in words, and its main settings."""
     data, model, optim = config.data, config.method.model, config.optim
+    rate = f" of {data.fps:g} a second" if data.fps else ""
     settings = [
         ["recipe", config.recipe or "none"],
         ["videos", data.path],
-        ["clips", f"{data.clips} of a video, {data.frames} frames at stride {data.stride}, {data.size} px"],
+        ["clips", f"{data.clips} of a video, {data.frames} frames at stride {data.stride}{rate}, {data.size} px"],
         ["augmentation", data.augment],
         ["derivative views", config.method.views.schedule],
         ["backbone", " ".join([model.backbone, "–".join(map(str, model.channels))]).strip()],

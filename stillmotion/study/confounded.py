@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stillmotion.data.synthetic import FACTORS, SyntheticConfig, SyntheticSet
+from stillmotion.data.synthetic import FACTORS, SyntheticConfig, SyntheticSet, classes_of
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.linear import linear_probe
 from stillmotion.functional.contrast import simclr_loss
@@ -26,6 +26,14 @@ _PROBE_SEED = 1_000_003  # of the probe's videos: none was trained on
 _SETTLING = 32  # batches that an untrained network is shown, so that its batch norm has statistics
 
 Views = Literal["redrawn", "windows"]
+Semantics = Literal["ours", "paper"]
+# What §5.5 names; its Figure 5 shows one video of each.
+_PAPER = (
+    "color=blue,green",
+    "shape=pentagon,circle",
+    "brightness=brightening,darkening",
+    "trajectory=rotating,linear",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,8 @@ class Study:
     Attributes:
         views: what makes a positive pair: redrawn, two videos that share all four semantics and nothing else; windows,
             two windows of one video.
+        semantics: paper takes the two values of each that the paper names: blue or green, pentagon or circle,
+            brightening or darkening, rotating or linear; ours takes `values`.
         values: how many values each semantic takes: color, shape, brightness, trajectory.
         strength: how often the confounded pair goes together, 0 to 1.
         shape_scale: the foreground's radius as a share of the frame's side.
@@ -51,6 +61,7 @@ class Study:
     """
 
     views: Views = "redrawn"
+    semantics: Semantics = "ours"
     values: tuple[int, int, int, int] = (4, 4, 4, 4)
     strength: float = 1.0
     shape_scale: float = 0.35
@@ -66,7 +77,7 @@ class Study:
     probes: int = 6
 
     def __post_init__(self) -> None:
-        SyntheticSet(SyntheticConfig(videos=1, values=self.values, strength=self.strength))
+        SyntheticSet(self.drawn(videos=1))
         for name in ("videos", "width", "embedding", "steps", "probes"):
             if getattr(self, name) < 1:
                 raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -78,6 +89,22 @@ class Study:
             raise StillmotionError(f"probe_videos is {self.probe_videos}; a probe needs at least 16")
         if self.lr <= 0 or self.temperature <= 0:
             raise StillmotionError(f"lr {self.lr} and temperature {self.temperature} must be above 0")
+
+    def drawn(self, *, videos: int, confound: tuple[str, ...] = ()) -> SyntheticConfig:
+        """So many videos, of which these pairs are confounded."""
+        return SyntheticConfig(
+            videos=videos,
+            values=self.values,
+            named=_PAPER if self.semantics == "paper" else (),
+            confound=confound,
+            strength=self.strength,
+            shape_scale=self.shape_scale,
+        )
+
+    @property
+    def classes(self) -> dict[str, list[str]]:
+        """The values of each semantic."""
+        return classes_of(self.drawn(videos=1))
 
 
 def train(
@@ -190,14 +217,7 @@ def _streams(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
 
 def training_clips(study: Study, setting: str, seed: int) -> Clips:
     """The clips that runs of this setting and seed train on."""
-    config = SyntheticConfig(
-        videos=study.videos,
-        values=study.values,
-        confound=SETTINGS[setting],
-        strength=study.strength,
-        shape_scale=study.shape_scale,
-    )
-    videos = SyntheticSet(config, seed=seed)
+    videos = SyntheticSet(study.drawn(videos=study.videos, confound=SETTINGS[setting]), seed=seed)
     first = draw_clips(videos, frames=study.frames, seed=seed)
     if study.views == "redrawn":
         return first
@@ -209,5 +229,5 @@ def training_clips(study: Study, setting: str, seed: int) -> Clips:
 @lru_cache(maxsize=1)
 def probed_clips(study: Study) -> Clips:
     """Unconfounded clips to probe on, the same for all runs."""
-    config = SyntheticConfig(videos=study.probe_videos * 3 // 2, values=study.values, shape_scale=study.shape_scale)
+    config = study.drawn(videos=study.probe_videos * 3 // 2)
     return draw_clips(SyntheticSet(config, seed=_PROBE_SEED), frames=study.frames, seed=_PROBE_SEED)

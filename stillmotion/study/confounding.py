@@ -15,7 +15,6 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from stillmotion.data.synthetic import FACTORS
 from stillmotion.data.workers import process_context, start_worker
 from stillmotion.errors import StillmotionError
 from stillmotion.files import made, writing
@@ -54,7 +53,8 @@ def confounding(
     results = {
         "study": _plain(study),
         "settings": {name: list(pairs) for name, pairs in SETTINGS.items()},
-        "chance": {f: 1 / n for f, n in zip(FACTORS, study.values, strict=True)},
+        "classes": study.classes,
+        "chance": {f: 1 / len(names) for f, names in study.classes.items()},
         "runs": runs,
         "predictions": predictions(runs),
         "core_seconds": round(sum(run["seconds"] for run in runs), 1),
@@ -146,7 +146,7 @@ def _open(folder: Path, study: Study) -> None:
     """Make the folder, or check that the study in it is this one."""
     runs, file = made(folder / "runs"), folder / "study.json"
     if file.exists():
-        there = json.loads(file.read_text())
+        there = _plain(Study()) | json.loads(file.read_text())  # what came later is as it was by default
         wanted = {name: value for name, value in _plain(study).items() if there.get(name) != value}
         other = [f"{name} {there.get(name)} instead of {value}" for name, value in wanted.items()]
         if other and any(runs.iterdir()):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from stillmotion.data.synthetic import CLASSES, FACTORS, SyntheticConfig
+from stillmotion.data.synthetic import FACTORS, SyntheticConfig
 from stillmotion.explain.study import accuracy_curves, gradient_curves, semantic_examples
 from stillmotion.report.blocks import Block, Code, Section, Table, Text, figures
 from stillmotion.report.page import write_page
@@ -35,8 +35,7 @@ def confounding_report(folder: str | Path, results: Mapping[str, Any]) -> Path:
     """Write `report.html` into the folder from the results of `study.confounding.confounding`."""
     study, runs = results["study"], list(results["runs"])
     confounded = [name for name, pairs in results["settings"].items() if pairs]
-    classes = {f: CLASSES[f][:n] for f, n in zip(FACTORS, study["values"], strict=True)}
-    examples = semantic_examples(SyntheticConfig(shape_scale=study["shape_scale"]), classes)
+    examples = semantic_examples(SyntheticConfig(shape_scale=study["shape_scale"]), results["classes"])
     seeds = len({run["seed"] for run in runs})
     panels = _panels(runs, confounded)
     free = {"Figure 7: unified loss": _accuracies(runs, "none", "unified", title="unified loss")}
@@ -203,7 +202,7 @@ def _method(study: Mapping[str, Any], results: Mapping[str, Any]) -> list[Block]
         Text(_TRIED),
         Table(["condition", "value"], rows),
         Text(f"The runs took {results['core_seconds']:.0f} s of one core. To measure them again:"),
-        Code("stillmotion study confounding --seeds 3 --out runs/confounding"),
+        Code(f"stillmotion study confounding --semantics {study['semantics']} --seeds 3 --out runs/confounding"),
     ]
 
 

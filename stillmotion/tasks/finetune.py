@@ -17,6 +17,7 @@ from stillmotion import distributed, files
 from stillmotion.config.finetune import FinetuneConfig, LabelledConfig
 from stillmotion.data.labelled import Labelled, open_labelled
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.data.subset import Subset
 from stillmotion.encoders import Progress
 from stillmotion.encoders.runs import note_network
 from stillmotion.errors import StillmotionError
@@ -80,14 +81,14 @@ class _Finetuning(Run):
         super().__init__(config, folder, device)
         self.config = config
         self.videos = _labelled(config.data)
-        self.labels = torch.from_numpy(self.videos.train_labels)
+        self.labels = torch.from_numpy(np.tile(self.videos.train_labels, config.data.clips))  # of an epoch's items
         began = start(config, config.data)
         self.intake = began.intake
         self.loader = self._clips()
         open_folder(folder, config)
         distributed.on_first(lambda: note_network(folder, began))
-        classes = self.videos.classes
-        self.note_videos(self.videos.train, root=config.data.path, labels=[classes[i] for i in self.labels.tolist()])
+        names = [self.videos.classes[i] for i in self.videos.train_labels]
+        self.note_videos(self.videos.train, root=config.data.path, labels=names)
         torch.manual_seed(config.train.seed)
         method = Classifier(began.backbone, len(self.videos.classes))
         synchronise_norms(method, device)
@@ -171,10 +172,12 @@ class _Finetuning(Run):
 
     def _clips(self) -> ClipLoader:
         config, data, intake = self.config, self.config.data, self.intake
+        train = self.videos.train
         dataset = ClipDataset(
-            self.videos.train,
+            Subset(train.videos, np.tile(train.chosen, data.clips)),
             frames=intake.frames,
             stride=intake.stride,
+            fps=intake.fps,
             clips=1,
             augment=data.augment.augment(intake.size, intake.normalisation),
             seed=config.train.seed,

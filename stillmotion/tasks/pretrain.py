@@ -155,6 +155,7 @@ def _loader(config: Config, videos: VideoSet) -> ClipLoader:
         videos,
         frames=data.frames + config.method.views.extra,
         stride=data.stride,
+        fps=data.fps,
         clips=data.clips,
         augment=augment(data.augment, size=data.size),
         seed=config.train.seed,

@@ -55,8 +55,7 @@ def start(config: StartedConfig, clips: ClipsConfig) -> Encoder:
     if config.untrained or encoder.origin.kind == "recipe":
         torch.manual_seed(config.train.seed)
         encoder = encoder.renewed()
-    asked = {"frames": clips.frames, "stride": clips.stride, "size": clips.size}
-    return encoder.shown(**{n: v for n, v in asked.items() if v and n not in encoder.origin.options})
+    return encoder.shown(**{n: v for n, v in clips.asked().items() if n not in encoder.origin.options})
 
 
 def place_of(encoder: str) -> Path | None:

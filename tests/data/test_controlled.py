@@ -193,6 +193,15 @@ def test_raft_moves_noise_by_what_it_finds(tmp_path: Path) -> None:
     assert line.made["digest"]
 
 
+def test_flow_is_rafts_where_its_weights_are_given_and_dis_elsewhere(tmp_path: Path) -> None:
+    assert Controlled("dynamic").flow_name == "dis-medium"
+    assert Controlled("dynamic", flow_weights="raft.pth").flow_name == "raft-large"
+    assert Controlled("dynamic", flow="raft-small", flow_weights="raft.pth").flow_name == "raft-small"
+    settings = Controlled("dynamic", flow="dis-fast", flow_weights="raft.pth")
+    with pytest.raises(StillmotionError, match="dis-fast takes no weights"):
+        make_controlled(MemorySet({}), tmp_path / "out", settings)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -52,6 +52,13 @@ def clips(**options):
     return KeyFrameClips(Painted(), **settings | options)
 
 
+def test_the_key_frame_stays_in_the_middle_at_another_rate():
+    half = clips(fps=15).item(1, np.random.default_rng(0))["clips"][0, 2]  # videos have 30 frames a second
+    usual = clips(stride=4, fps=0).item(1, np.random.default_rng(0))["clips"][0, 2]
+    assert [round(float(frame.max()) * 255) for frame in usual] == [0, 1, 5, 9]
+    assert [round(float(frame.max()) * 255) for frame in half] == [0, 0, 4, 8]  # place 2 of 15 is frame 4 of 30
+
+
 def test_a_clip_has_the_key_frame_in_its_middle_and_repeats_the_ends():
     assert centred(50, 100, frames=8, stride=4)[0].tolist() == [34, 38, 42, 46, 50, 54, 58, 62]
     assert centred(2, 9, frames=6, stride=2)[0].tolist() == [0, 0, 0, 2, 4, 6]

@@ -3,6 +3,7 @@
 import colorsys
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 
@@ -117,9 +118,66 @@ def test_every_value_of_every_factor_is_drawn_and_something_always_moves() -> No
     assert all((frames[0] != frames[-1]).any() for frames in videos)
 
 
+def test_values_that_are_named_are_drawn_as_those_that_are_counted() -> None:
+    every = tuple(f"{factor}={','.join(names)}" for factor, names in CLASSES.items())
+    counted = SyntheticSet(replace(PLAIN, values=(4, 4, 4, 4)))
+    named, turned = (SyntheticSet(replace(PLAIN, named=names)) for names in (every, ("color=violet,blue,green,red",)))
+    assert named.classes == counted.classes == CLASSES
+    assert turned.classes["color"] == CLASSES["color"][::-1]
+    for i in range(16):
+        assert np.array_equal(named.video(i).frames(range(12)), counted.video(i).frames(range(12)))
+
+
+def outlines(named: str, **options: float) -> list[np.ndarray]:
+    """Masks (32, 128, 128) of large videos whose first value is named."""
+    config = SyntheticConfig(videos=24, size=128, named=(named,), **options)  # type: ignore[arg-type]
+    drawn, factor = SyntheticSet(config), named.split("=")[0]
+    return [drawn.video(i).masks(range(32)) for i in range(24) if drawn.labels[factor][i] == 0]
+
+
+def places(masks: np.ndarray) -> np.ndarray:
+    """The centre (T, 2) of what is seen of the foreground."""
+    return np.stack([np.argwhere(mask).mean(0) for mask in masks])
+
+
+def test_a_pentagon_has_five_corners() -> None:
+    for masks in outlines("shape=pentagon,circle"):
+        whole = [m for m in masks if not (m[0].any() or m[-1].any() or m[:, 0].any() or m[:, -1].any())]
+        for mask in whole[:4]:
+            (contour,), _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+            assert len(cv2.approxPolyDP(contour, 0.04 * cv2.arcLength(contour, True), True)) == 5
+
+
+def test_what_is_linear_goes_to_and_fro_on_a_line_of_any_direction() -> None:
+    courses = []
+    for masks in outlines("trajectory=linear,rotating"):
+        seen = places(masks)
+        _, lengths, directions = np.linalg.svd(seen - seen.mean(0), full_matrices=False)
+        assert lengths[1] < 0.2 * lengths[0]  # not nothing, where the foreground is cut off at the border
+        courses.append(np.arctan2(*directions[0]) % np.pi)
+    assert np.histogram(courses, 3, (0, np.pi))[0].all()
+
+
+def test_what_rotates_turns_about_a_point_beside_it_and_what_circles_does_not_turn() -> None:
+    turned = {}
+    for kind in ("rotating", "circling"):
+        slants = []
+        for masks in outlines(f"trajectory={kind},linear", shape_scale=0.08):
+            assert np.ptp(places(masks), 0).min() > 30
+            spreads = [np.cov(np.argwhere(mask).T) for mask in masks]
+            slants.append(np.ptp([spread[0, 1] / spread.trace() for spread in spreads]))
+        turned[kind] = slants
+    assert np.median(turned["rotating"]) > 0.2
+    assert max(turned["circling"]) < 0.1
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"named": ("speed=fast,slow",)}, "cannot name values by 'speed=fast,slow'; write one of color, shape"),
+        ({"named": ("shape=pentagon",)}, "shape cannot be 'pentagon'; name two or more of circle, .*, pentagon"),
+        ({"named": ("shape=circle,circle",)}, "shape cannot be 'circle,circle'"),
+        ({"named": ("color=blue,pink",)}, "color cannot be 'blue,pink'"),
         ({"values": (4, 4, 5, 4)}, "brightness has 5 values; choose 2 to 4"),
         ({"values": (1, 4, 2, 4)}, "color has 1 values; choose 2 to 4"),
         ({"strength": 1.5}, "strength is 1.5; it lies between 0 and 1"),

@@ -36,6 +36,13 @@ def without_verb(config: dict) -> dict:
     return config | {"data": data}
 
 
+def without_rate(tree):
+    """What was written before strides were counted at a rate and drawn values had names."""
+    if not isinstance(tree, dict):
+        return tree
+    return {name: without_rate(value) for name, value in tree.items() if name not in ("fps", "named")}
+
+
 def embedded(run: Path, video: Path) -> np.ndarray:
     return np.concatenate(load(run).embed([video], clips=2))
 
@@ -112,6 +119,16 @@ def test_a_network_from_elsewhere_once_stood_within_another(texts, video, tmp_pa
     save_file(older | {"backbone.scale": ones, "backbone.shift": 0 * ones}, run / "checkpoint.safetensors")
     assert load(run).intake == shown
     np.testing.assert_array_equal(embedded(run, video), wanted)
+
+
+@pytest.mark.parametrize("kind", ["pretrain", "finetune", "detect"])
+def test_frames_were_once_counted_whatever_their_rate(texts, copied, video, kind):
+    run = copied(kind)
+    rewritten(run / "config.json", without_rate)
+    if (run / "encoder.json").exists():
+        rewritten(run / "encoder.json", without_rate)
+    assert load(run).intake.fps == 0
+    np.testing.assert_array_equal(embedded(run, video), embedded(texts[kind], video))
 
 
 def test_a_detection_run_once_kept_no_network(texts, copied, video):

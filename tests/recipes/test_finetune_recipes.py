@@ -18,6 +18,13 @@ def test_slowfast_trains_200_epochs_under_a_cosine():
     assert (config.data.test_clips, config.data.test_crops, config.data.test_full) == (10, 3, True)
 
 
+def test_after_synchronised_norms_slowfast_has_twice_the_rate_no_decay_and_more_dropout():
+    config, other = FINETUNE.named("slowfast-sync"), FINETUNE.named("slowfast")
+    assert (config.optim.lr, config.optim.weight_decay, config.head.dropout) == (0.01, 0.0, 0.8)
+    assert config.data == other.data
+    assert config.data.fps == 30
+
+
 def test_vididi_divides_by_ten_at_60_and_80():
     config = FINETUNE.named("vididi")
     assert (config.data.frames, config.optim.batch, config.data.test_clips) == (16, 128, 10)
@@ -28,7 +35,15 @@ def test_severe_is_adam_with_three_steps():
     config = FINETUNE.named("severe")
     assert (config.optim.name, config.optim.weight_decay, config.optim.batch) == ("adamw", 0.0, 32)
     assert (config.data.frames, config.data.size, config.data.test_clips) == (32, 112, 10)
+    assert (config.data.stride, config.data.fps) == (1, 16)
+    assert (config.data.clips, config.optim.epochs) == (10, 16)
     assert rates(config, 0, 6, 10, 14) == [1e-4, 3e-5, 9e-6, 2.7e-6]
+
+
+def test_severe_sees_two_clips_of_something_something_in_each_of_22_epochs():
+    config = FINETUNE.named("severe-ssv2")
+    assert (config.data.path, config.data.clips, config.optim.epochs) == ("ssv2", 2, 22)
+    assert rates(config, 0, 12, 17, 20) == [1e-4, 3e-5, 9e-6, 2.7e-6]
 
 
 def test_something_something_is_never_mirrored():

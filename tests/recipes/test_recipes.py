@@ -96,31 +96,35 @@ def test_a_debug_twin_is_the_same_point_of_the_grid(name: str) -> None:
     assert twin.data.path == "synthetic"
 
 
-def test_rows_are_trained_as_the_public_code_trains_them() -> None:
+def test_rows_have_the_clips_and_the_schedule_of_their_tables() -> None:
     for name in K400:
-        config, other = recipe(name), name.endswith(NETWORKS)
+        config, other, vit = recipe(name), name.endswith(NETWORKS), name.endswith("vit_b")
         assert (config.data.layout, config.data.split) == ("auto", "train")
         assert config.data.clips == (4 if "rho4" in name else 2), name
         long = "16x4" in name or other
         assert (config.data.frames, config.data.stride) == ((16, 4) if long else (8, 8)), name
-        assert config.data.size == (112 if other and "vit" not in name else 224), name
+        assert config.data.fps == 30  # Kinetics'
+        assert config.data.size == (112 if other and not vit else 224), name
         assert config.data.augment == "slowfast"
-        assert config.optim.epochs == (800 if "vit" in name else 200), name
-        assert (config.optim.warmup_epochs, config.optim.warmup_lr, config.optim.lr_batch) == (35, 1e-3, 64)
+        assert (config.optim.epochs, config.optim.batch) == (800 if vit else 200, 64), name
+        warmup = (config.optim.warmup_epochs, config.optim.warmup_lr, config.optim.lr_batch)
+        assert warmup == ((40, 0.0, 256) if vit else (35, 1e-3, 64))
         assert config.optim.clip == 0
         assert config.method.model.backbone == (name.split("-")[-1] if other else "slow_r50")
 
 
-def test_rates_decay_and_lars_are_those_of_each_method() -> None:
-    expected = {"simclr": (1.2, 1e-6), "byol": (0.6, 1e-6), "swav": (0.6, 1e-6), "moco": (0.1, 1e-4)}
+def test_every_row_but_vit_b_has_lars_at_its_methods_rate() -> None:
+    rates = {"simclr": 1.2, "byol": 0.6, "swav": 0.6, "moco": 0.6}
     for prefix in ("", "bod-", "pred-", "single-"):
-        for method, (lr, decay) in expected.items():
-            optim = recipe(f"k400-{prefix}{method}").optim
-            assert (optim.lr, optim.weight_decay) == (lr, decay)
-            assert optim.name == ("sgd" if method == "moco" else "lars")
+        for method, lr in rates.items():
+            assert recipe(f"k400-{prefix}{method}").optim.lr == lr
     for name in K400:
-        if "byol-rho4" in name:
-            assert recipe(name).optim.lr == 1.2
+        optim = recipe(name).optim
+        if name.endswith("vit_b"):
+            assert (optim.name, optim.lr, optim.weight_decay) == ("adamw", 1.5e-4, 0.1)
+        else:
+            assert (optim.name, optim.weight_decay) == ("lars", 1e-6), name
+            assert optim.lr == 1.2 or "byol-rho4" not in name
 
 
 def test_optimisers_have_nesterov_momentum_and_spare_vectors() -> None:
@@ -131,11 +135,16 @@ def test_optimisers_have_nesterov_momentum_and_spare_vectors() -> None:
         assert all(group["momentum"] == 0.9 and group["nesterov"] for group in (matrices, vectors))
         assert vectors["weight_decay"] == 0
         assert matrices["weight_decay"] == recipe(f"k400-{name}").optim.weight_decay
-        if isinstance(optimizer, LARS):
-            assert (matrices["trust"], matrices["adapt"], vectors["adapt"]) == (1e-3, True, False)
+        assert isinstance(optimizer, LARS)
+        assert (matrices["trust"], matrices["adapt"], vectors["adapt"]) == (1e-3, True, False)
 
 
-def test_objectives_and_heads_are_those_of_the_public_code() -> None:
+def test_every_embedding_has_128_channels_but_where_m_is_varied() -> None:
+    for name in K400:
+        assert recipe(name).method.model.width == int((re.findall(r"-width(\d+)$", name) or [128])[0]), name
+
+
+def test_objectives_and_heads_are_those_of_the_paper_and_its_predecessor() -> None:
     methods = {name: recipe(f"k400-{name}").method for name in METHODS}
     assert methods["simclr"].objective == SimCLRConfig(temperature=0.1)
     assert methods["moco"].objective == MoCoConfig(temperature=0.1, queue=65536, momentum=0.994)
@@ -143,10 +152,10 @@ def test_objectives_and_heads_are_those_of_the_public_code() -> None:
     assert methods["swav"].objective == SwAVConfig(
         temperature=0.1, prototypes=1000, epsilon=0.05, iterations=3, frozen_epochs=1
     )
-    head = ModelConfig(backbone="slow_r50", border="zeros", layers=3, hidden=2048, width=128)
+    head = ModelConfig(backbone="slow_r50", layers=3, hidden=2048, width=128, border="zeros")
     assert methods["simclr"].model == methods["moco"].model == head
     assert methods["swav"].model == replace(head, norm=True)
-    assert methods["byol"].model == replace(head, layers=2, hidden=4096, width=256, norm=True)
+    assert methods["byol"].model == replace(head, layers=2, hidden=4096, norm=True)
 
 
 def test_the_augmentation_is_that_of_the_public_code() -> None:

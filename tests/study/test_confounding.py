@@ -86,6 +86,28 @@ def test_impossible_conditions_are_named(option, words):
         Study(**option)
 
 
+def test_the_papers_semantics_have_the_two_values_that_it_names(tmp_path):
+    study = Study(**(vars(TINY) | {"semantics": "paper", "values": (4, 4, 4, 4)}))
+    assert study.classes == {
+        "color": ["blue", "green"],
+        "shape": ["pentagon", "circle"],
+        "brightness": ["brightening", "darkening"],
+        "trajectory": ["rotating", "linear"],
+    }
+    clips = training_clips(study, "color=trajectory", 0)
+    assert all(set(y.tolist()) == {0, 1} for y in clips.labels.values())
+    assert (clips.labels["color"] == clips.labels["trajectory"]).all()
+
+
+def test_a_study_from_before_semantics_could_be_chosen_goes_on(study, tmp_path):
+    out, results = study
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    there = json.loads((copy / "study.json").read_text())
+    assert there.pop("semantics") == "ours"
+    (copy / "study.json").write_text(json.dumps(there))
+    assert confounding(copy, TINY, seeds=1)["runs"] == results["runs"]
+
+
 def labelled(*rows):
     names = ("color", "shape", "brightness", "trajectory")
     labels = dict(zip(names, np.array(rows).T, strict=True))

@@ -1,10 +1,18 @@
 from self_contained import assert_self_contained
 
+from stillmotion.data.synthetic import CLASSES
 from stillmotion.study.confounding_page import confounding_report
 from stillmotion.study.predictions import predictions
 
 SEMANTICS = ("color", "shape", "brightness", "trajectory")
-STUDY = {"views": "redrawn", "values": [2, 2, 2, 2], "strength": 0.95, "shape_scale": 0.35, "steps": 20}
+STUDY = {
+    "views": "redrawn",
+    "semantics": "ours",
+    "values": [2, 2, 2, 2],
+    "strength": 0.95,
+    "shape_scale": 0.35,
+    "steps": 20,
+}
 
 
 def run(setting, loss, seed):
@@ -32,6 +40,7 @@ def test_the_page_has_the_papers_figures_and_a_verdict_for_each_prediction(tmp_p
     results = {
         "study": STUDY,
         "settings": settings,
+        "classes": {f: names[:2] for f, names in CLASSES.items()},
         "chance": dict.fromkeys(SEMANTICS, 0.5),
         "runs": runs,
         "predictions": found,

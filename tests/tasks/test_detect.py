@@ -62,7 +62,7 @@ def test_a_run_notes_its_network_and_the_clips_it_takes(run):
     assert from_json(noted["config"]) == recipe("debug-simclr")
     preset = AUGMENTS[recipe("debug-simclr").data.augment]
     colours = {"mean": list(preset.mean), "std": list(preset.std)}
-    assert noted["intake"] == {"frames": 4, "stride": 1, "size": 16} | colours
+    assert noted["intake"] == {"frames": 4, "stride": 1, "size": 16, "fps": 0} | colours
 
 
 def test_a_run_is_an_encoder_of_its_weights_and_clips(run):

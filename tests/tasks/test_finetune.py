@@ -158,7 +158,27 @@ def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
     assert from_json(noted["config"]) == recipe("debug-bod-simclr")
     preset = AUGMENTS[recipe("debug-bod-simclr").data.augment]
     colours = {"mean": list(preset.mean), "std": list(preset.std)}
-    assert noted["intake"] == {"frames": 4, "stride": 1, "size": 16} | colours
+    assert noted["intake"] == {"frames": 4, "stride": 1, "size": 16, "fps": 0} | colours
+
+
+def test_a_run_counts_strides_at_the_rate_that_it_is_asked_for(tmp_path):
+    timed = tuned(small(epochs=1, data={"fps": 16}), tmp_path / "timed")
+    again = tuned(replace(small(epochs=1), encoder=str(timed)), tmp_path / "again")
+    counted = tuned(replace(small(epochs=1, data={"fps": 0}), encoder=str(timed)), tmp_path / "counted")
+    assert [load(run).intake.fps for run in (timed, again, counted)] == [16, 16, 0]
+    assert load(f"{timed}@fps=4").intake.fps == 4
+
+
+def test_several_clips_of_a_video_are_as_many_steps_more_and_each_has_its_label(tmp_path):
+    run = _Finetuning(small(data={"clips": 3}), tmp_path / "run", torch.device("cpu"))
+    assert run.steps_per_epoch == 3 * 16 // 4
+    seen = np.concatenate([batch["index"] for batch in run.loader.epoch(0)])
+    assert sorted(seen) == list(range(3 * 16))
+    assert np.array_equal(run.labels[seen], run.videos.train_labels[seen % 16])
+    first, second = (run.loader.epoch(0) for _ in range(2))
+    clips = {int(i): clip for batch in first for i, clip in zip(batch["index"], batch["clips"], strict=True)}
+    assert not all(torch.equal(clips[i], clips[i + 16]) for i in range(16))
+    assert all(torch.equal(clips[int(i)], clip) for b in second for i, clip in zip(b["index"], b["clips"], strict=True))
 
 
 def test_a_longer_run_is_tested_again(tmp_path):
