@@ -41,7 +41,7 @@ def stop() -> None:
 
 
 def gather(x: Tensor) -> Tensor:
-    """All ranks' x joined along the first axis in rank order, with gradient to every rank; equal shapes."""
+    """All ranks' x joined along the first axis in rank order, with gradients of any order to every rank; equal shapes."""
     if world() == 1:
         return x
     return _Gather.apply(x)
@@ -66,9 +66,21 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        total = grads[0].clone(memory_format=torch.contiguous_format)
+        return _Sum.apply(grads[0]).chunk(world())[rank()]
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over ranks. Its gradient is the sum of what all ranks ask of it: itself, however often it is taken."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
-        return total.chunk(world())[rank()]
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return _Sum.apply(grads[0])
 
 
 @torch.no_grad()

@@ -84,7 +84,7 @@ class _Detecting(Run):
         self.note_videos(self.videos, root=config.data.path)
         torch.manual_seed(config.train.seed)
         method = Detector(began.backbone, len(self.videos.actions), config.head)
-        synchronise_norms(method, device)
+        synchronise_norms(method)
         method.to(device).train()
         self.equip(method, method.trainable(), depth=method.depth)
 

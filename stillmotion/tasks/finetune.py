@@ -90,7 +90,7 @@ class _Finetuning(Run):
         self.note_videos(self.videos.train, root=config.data.path, labels=[classes[i] for i in self.labels.tolist()])
         torch.manual_seed(config.train.seed)
         method = Classifier(began.backbone, len(self.videos.classes))
-        synchronise_norms(method, device)
+        synchronise_norms(method)
         method.to(device).train()
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         weights = {name: p for name, p in method.named_parameters() if p.requires_grad}

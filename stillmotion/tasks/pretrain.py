@@ -94,7 +94,7 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
         if distributed.rank() == 0:
             print(report)
     if not config.method.objective.shuffles:
-        synchronise_norms(method, device)
+        synchronise_norms(method)
     return method.to(device).train()
 
 
