@@ -41,7 +41,7 @@ def stop() -> None:
 
 
 def gather(x: Tensor) -> Tensor:
-    """All ranks' x joined along the first axis in rank order, with gradients of any order to every rank; equal shapes."""
+    """All ranks' x joined along the first axis in rank order; equal shapes. Gradients of any order reach every rank."""
     if world() == 1:
         return x
     return _Gather.apply(x)

@@ -12,8 +12,8 @@ class JointBatchNorm(_BatchNorm):
     """Batch norm of inputs (B, C, …) of which every rank holds a share, of any size but none.
 
     In training, the statistics are those of the joined batch, in float32 at least; gradients, and gradients of
-    gradients, pass through them to every rank. In evaluation, and on one process, it is torch's own. State, momentum and
-    running statistics are those of torch's batch norms.
+    gradients, pass through them to every rank. In evaluation, and on one process, it is torch's own. State, momentum
+    and running statistics are those of torch's batch norms.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:

@@ -1,8 +1,8 @@
 """Action detection: an encoder and a head on boxes, trained end to end on key frames, and tested.
 
 What is drawn for a key frame (its crop, its dropout) is a function of (seed, epoch, key frame). The loss is the mean
-over all boxes of all ranks, however they are shared out. Batch norm is over all ranks on CUDA and each rank's own
-elsewhere, as in pre-training.
+over all boxes of all ranks, however they are shared out. Batch norm is over all ranks, as in
+pre-training.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Fine-tuning: an encoder and a new head, trained end to end on labels, and tested.
 
 What is drawn for a video (its clip, its dropout, its share in mixup) is a function of (seed, epoch, video). Batch norm
-is over all ranks on CUDA and each rank's own elsewhere, as in pre-training.
+is over all ranks, as in pre-training.
 """
 
 from collections.abc import Iterator, Sequence

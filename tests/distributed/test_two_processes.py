@@ -1,7 +1,7 @@
 """Two gloo processes, each with half of a batch, against one with the whole of it; batch norms train.
 
-Those of the two are joint for every objective. MoCo's are not when it is trained (it shuffles keys over ranks so that
-each rank's statistics can be its own), and then two processes are not one by design; what it does so is asked of its keys.
+Those of the two are joint for every objective. MoCo's are not when it is trained: it shuffles keys over ranks, whose
+statistics stay their own, and two processes are then not one by design; its keys are asked for by themselves.
 """
 
 import copy
