@@ -20,6 +20,7 @@ from stillmotion.methods.method import MethodConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
 
 FILE = "config.json"
@@ -32,6 +33,7 @@ Kind = TypeVar("Kind")
 _LATER = {
     (MethodConfig, "views"),
     (SimCLRConfig, "negatives"),
+    (SolverConfig, "curvature"),
     (Videos, "fold"),
     *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay")),
 }

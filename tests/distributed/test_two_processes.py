@@ -11,14 +11,18 @@ import torch
 import two_processes
 from tiny import OBJECTIVES, loss_of, tiny_clips, tiny_method
 
+from stillmotion.config import Config
 from stillmotion.distributed import average_, broadcast_, gather, gather_objects, gather_values, rank, world
 from stillmotion.nn.norms import join_norms
 from stillmotion.optim.bilevel import SolverConfig, hypergradient
+from stillmotion.train.solve import solve
 
 SOLVERS = {
     "plain": SolverConfig("plain"),
     "single-level": SolverConfig("single-level"),
     "first-order": SolverConfig("first-order", inner_lr=0.01),
+    "exact-late": SolverConfig("exact-late", inner_steps=2),
+    "exact-head": SolverConfig("exact-head"),
     "aid-fd": SolverConfig("aid-fd", inner_lr=0.01, inner_steps=2),
     "aid-fd, central": SolverConfig("aid-fd", inner_lr=0.01, central=True),
     "aid-cg": SolverConfig("aid-cg", inner_lr=0.01, terms=2),
@@ -55,9 +59,7 @@ def gradients(of):
     found = {}
     for case, (objective, how, v, solver) in CASES.items():
         method, clips, config = trained(objective, how), share(joined(v), of), SOLVERS[solver]
-        outer = "both" if config.how == "single-level" else "outer"
-        inner, outer = loss_of(method, clips, "inner"), loss_of(method, clips, outer)
-        found[case] = hypergradient(inner, outer, dict(method.trainable()), config)
+        found[case] = solve(method, clips, Config(method=method.config, solver=config))[1]
     return found
 
 
