@@ -6,6 +6,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+
+# Before there is a group: its functions keep the one that there is when it is first imported (which torch does by
+# itself, later) as their default, and the threads of a group that is never freed may abort the process at its end.
+import torch.distributed.nn.functional
 from torch import Tensor
 
 from stillmotion.errors import StillmotionError

@@ -45,15 +45,17 @@ def solve(method: Method, clips: Tensor, config: Config, *, scale: float = 1.0) 
         lambda weights: run(weights, outer_level),
         dict(method.trainable()),
         config.solver,
-        early=_early(method, clips, config) if config.solver.how in CHOSEN else None,
+        early=shared(method, clips, config),
         precision=PRECISIONS[config.train.precision],
         scale=scale,
     )
     return found, gradient
 
 
-def _early(method: Method, clips: Tensor, config: Config) -> Early:
-    """All stages of the online backbone but the last, which both levels share."""
+def shared(method: Method, clips: Tensor, config: Config) -> Early | None:
+    """What both levels of the solver share: the online backbone, all of it but its last stage, or nothing."""
+    if config.solver.how not in CHOSEN:
+        return None
     if config.method.prediction.strict:
         raise StillmotionError(
             f"{config.solver.how} runs the backbone once for both levels, and strict prediction has its own; choose "
@@ -62,13 +64,13 @@ def _early(method: Method, clips: Tensor, config: Config) -> Early:
     backbone = method.online.backbone
     last = len(backbone.stages) - 1
     inside = {name: name.removeprefix(_BACKBONE) for name in method.trainable() if name.startswith(_BACKBONE)}
-    all_of_it = config.solver.how == "exact-head"
-    names = {name: own for name, own in inside.items() if all_of_it or backbone.stage_of(own) < last}
+    whole = config.solver.how == "exact-head"
+    names = {name: own for name, own in inside.items() if whole or backbone.stage_of(own) < last}
 
     def run(weights: Weights) -> Tensor:
         replaced = {f"backbone.{own}": weights[name] for name, own in names.items()}
         with autocast(clips.device, config.train.precision):
-            return functional_call(_Begun(backbone, all_of_it), replaced, (clips.flatten(0, 1),))
+            return functional_call(_Begun(backbone, whole=whole), replaced, (clips.flatten(0, 1),))
 
     return Early(frozenset(names), run)
 
@@ -76,7 +78,7 @@ def _early(method: Method, clips: Tensor, config: Config) -> Early:
 class _Begun(nn.Module):
     """A backbone up to its seam or its end, as a module, which is what `functional_call` calls."""
 
-    def __init__(self, backbone: Backbone, whole: bool) -> None:
+    def __init__(self, backbone: Backbone, *, whole: bool) -> None:
         super().__init__()
         self.backbone, self.whole = backbone, whole
 
