@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,7 @@ VARIANTS: dict[str, tuple[str, int]] = {  # solver, and clips that the inner lev
 TWICE = ("itd-rmad", "aid-cg")
 LIMITS = {"exact-head": 1.5, "exact-head, one clip": 1.5, "first order": 2.2, "aid-fd": 3.2}
 PROBED = ("V-SimCLR", "split, no inner level", "first order, one clip", "exact-head, one clip", "exact-late, one clip")
+LEVELS = ("itd-rmad", "exact-late", "exact-head")  # of which the inner level moves different weights
 COMPARED = ("first-order", "exact-head", "exact-late", "aid-fd", "aid-cg")
 SHARE = 0.1  # of what curvature allows
 
@@ -108,10 +110,10 @@ def told(config: Config) -> None:
     clips = next(_loader(config, videos).epoch(0))["clips"]
     weights = dict(method.trainable())
 
-    def inner(here: Weights, seam: str = "seam") -> Tensor:
+    def loss(here: Weights, level: str, seam: str = "seam") -> Tensor:
         own = {k: w for k, w in here.items() if k != SEAM}
         with second_order(method.online.backbone):
-            found = functional_call(method, own, (clips,), {"level": "inner", seam: here.get(SEAM)})
+            found = functional_call(method, own, (clips,), {"level": level, seam: here.get(SEAM)})
         return sum(found.parts.values(), torch.zeros(()))
 
     def gradient_of(how: str, rate: float) -> Weights:
@@ -121,32 +123,43 @@ def told(config: Config) -> None:
         """H v, as the solver makes it: what it takes off an outer loss whose gradient is v."""
         own = _with(config, how, 1.0)
         found = hypergradient(
-            partial(inner, seam="features" if how == "exact-head" else "seam"),
+            partial(loss, level="inner", seam="features" if how == "exact-head" else "seam"),
             lambda here: sum(((v[k] * w).sum() for k, w in here.items() if k != SEAM), torch.zeros(())),
             weights,
             own.solver,
             early=shared(method, clips, own),
         )
-        kept = {k: v[k] if k in _late(method, how) else torch.zeros_like(v[k]) for k in v}
+        kept = masked(v, how)
         return {k: kept[k] - found[k] for k in v}
 
-    zero = {k: torch.zeros_like(w) for k, w in weights.items()}
+    def masked(v: Weights, how: str) -> Weights:
+        late = _late(method, how)
+        return {k: t if k in late else torch.zeros_like(t) for k, t in v.items()}
+
+    def turned(how: str, rate: float) -> float:
+        """How much an inner step of this size changes the outer gradient, relative to it."""
+        there = {k: w.detach() - rate * masked(p, how)[k] for k, w in weights.items()}
+        return _error(_gradient(partial(loss, level="outer"), there), outer)
+
     outer = gradient_of("plain", 1.0)
-    p = {k: g.detach() for k, g in zip(weights, _grads(inner, weights), strict=True)}
-    bent = product("itd-rmad", p)
-    rate = SHARE * float(_norm(p) / _norm(bent))
-    whole, exact, first = product("itd-rmad", outer), gradient_of("itd-rmad", rate), gradient_of("first-order", rate)
-    at_tenth = gradient_of("first-order", 0.1)
-    print(f"γ {rate:.2g}; the inner step turns the outer gradient by {_error(first, outer):.3f}, ", end="")
-    print(f"at γ = 0.1 by {_error(at_tenth, outer):.3f}; γ‖Hg‖/‖g‖ = {rate * float(_norm(whole) / _norm(outer)):.3f}")
+    p = _gradient(partial(loss, level="inner"), weights)
+    rates = {how: SHARE * float(_norm(masked(p, how)) / _norm(masked(product(how, p), how))) for how in LEVELS}
+    rate = rates["itd-rmad"]
+    whole, exact = product("itd-rmad", outer), gradient_of("itd-rmad", rate)
+    print(
+        f"γ‖Hg‖/‖g‖ = {rate * float(_norm(whole) / _norm(outer)):.3f}; an inner step turns the outer gradient by",
+        end=" ",
+    )
+    print(f"{turned('itd-rmad', 0.1):.3f} at γ = 0.1,", end=" ")
+    print(", ".join(f"{turned(how, r):.3f} at {r:.2g} ({how})" for how, r in rates.items()))
     print(f"{'':<24}{'own':>8}{'whole':>8}{'error':>8}{'cosine':>8}")
     for how in COMPARED:
-        gradient = gradient_of(how, rate)
         cells = f"{'':>8}{'':>8}"
         if how not in ("first-order", "aid-cg"):
             found = product(how, outer)
-            late = {k: outer[k] if k in _late(method, how) else zero[k] for k in outer}
-            cells = f"{_cosine(found, product('itd-rmad', late)):>8.3f}{_cosine(found, whole):>8.3f}"
+            own = product("itd-rmad", masked(outer, how))
+            cells = f"{_cosine(found, own):>8.3f}{_cosine(found, whole):>8.3f}"
+        gradient = gradient_of(how, rate)
         print(f"{how:<24}{cells}{_error(gradient, exact):>8.3f}{_cosine(gradient, exact):>8.4f}", flush=True)
 
 
@@ -168,9 +181,10 @@ def _late(method: Method, how: str) -> set[str]:
     }
 
 
-def _grads(loss, weights: Weights) -> tuple[Tensor, ...]:
+def _gradient(loss: Callable[[Weights], Tensor], weights: Weights) -> Weights:
     leaves = {k: w.detach().requires_grad_() for k, w in weights.items()}
-    return torch.autograd.grad(loss(leaves), list(leaves.values()), materialize_grads=True)
+    found = torch.autograd.grad(loss(leaves), list(leaves.values()), materialize_grads=True)
+    return dict(zip(weights, found, strict=True))
 
 
 def _norm(a: Weights) -> Tensor:

@@ -8,6 +8,7 @@ With g = ∇outer(θ*) and H the Hessian of the inner loss, the solvers return
     first-order   g
     itd-rmad      Π_k (I - γH(θ_k)) g, by reverse differentiation through the inner steps: exact
     exact-late    the same where the inner level moves the late weights only, with γ chosen by curvature: exact, too
+    exact-head    likewise, the late weights being the projector's
     aid-fd        the same product at θ with H v by a finite difference of ∇inner: first order plus one pass
     aid-cg        (I + γ·steps·H(θ))⁻¹ g by conjugate gradients: θ* as the proximal point of θ
     aid-nmn       the same inverse by a truncated Neumann series
@@ -44,19 +45,19 @@ class SolverConfig:
     """How the two levels are combined.
 
     Attributes:
-        how: plain and single-level have no inner level; exact-late has one for the projector and the backbone's last
-            stage, with exact products; aid-fd is the paper's choice.
+        how: plain and single-level have no inner level; that of exact-head moves the projector and that of exact-late
+            the backbone's last stage, too, with exact products; aid-fd is the paper's choice.
         inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
-        inner_lr: γ, the size of those steps; for exact-late, the most that γ can be.
-        curvature: exact-late's γ is at most this share of ‖p‖/‖Hp‖, p being the inner gradient, so that the inner step
-            turns the outer gradient a little and not round; inf leaves γ at inner_lr.
+        inner_lr: γ, the size of those steps; for exact-head and exact-late, the most that γ can be.
+        curvature: their γ is at most this share of ‖p‖/‖Hp‖, p being the inner gradient, so that the inner step turns
+            the outer gradient a little and not round; inf leaves γ at inner_lr.
         central: aid-fd takes a central difference: one more pass, an error of second order in its step.
         difference: aid-fd's step as a share of the weights' norm. Not small, because the gradient of a ReLU network
             jumps: at 3e-4 the jumps drown H v, and above 3e-2 its curvature is passed over.
         terms: iterations of aid-cg, or terms of aid-nmn's series.
     """
 
-    how: How = "exact-late"
+    how: How = "exact-head"
     inner_steps: int = 1
     inner_lr: float = 0.1
     curvature: float = 0.1
@@ -100,8 +101,8 @@ def hypergradient(
     inner, outer: from weights to this rank's mean loss. `outer` is called exactly once, and `inner` only where there
         is an inner level.
     weights: by name; those that a loss does not use get a zero gradient.
-    early: of exact-late; without it all weights are late. With it `inner` and `outer` get, in place of its weights,
-        what it has made under the name `SEAM`.
+    early: of exact-late and exact-head; without it all weights are late. With it `inner` and `outer` get, in place of
+        its weights, what it has made under the name `SEAM`.
     precision: the dtype that autocast computes the losses in, if any; no finite difference is taken below its rounding.
     scale: losses are multiplied by it before, and gradients divided by it after each backward pass, against
         underflow in float16. Where it makes a gradient overflow, that gradient is returned at once, so that the
@@ -183,7 +184,7 @@ def _with_zeros(gradient: Weights, weights: Weights) -> Weights:
 
 
 def _rate(config: SolverConfig, local: Weights, point: Weights, step: Weights) -> float | Tensor:
-    """γ: `inner_lr`, or for exact-late less where the inner loss bends along its own gradient."""
+    """γ: `inner_lr`, or less where it is chosen and the inner loss bends along its own gradient."""
     if config.how not in CHOSEN or math.isinf(config.curvature):
         return config.inner_lr
     bend = _norm(_hessian_product(local, point, step)).clamp_min(torch.finfo(torch.float32).tiny)
