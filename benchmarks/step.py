@@ -19,7 +19,6 @@ level of all weights and clips, at one γ: a tenth of what curvature allows.
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import tempfile
@@ -164,7 +163,7 @@ def told(config: Config) -> None:
 
 
 def _with(config: Config, how: str, rate: float) -> Config:
-    return replace(config, solver=replace(config.solver, how=how, inner_lr=rate, curvature=math.inf))
+    return replace(config, solver=replace(config.solver, how=how, inner_lr=rate, curvature=0.0))
 
 
 def _late(method: Method, how: str) -> set[str]:

@@ -20,7 +20,6 @@ Weights are passed as a dictionary and never written to, so there is nothing to 
 gradient and each Hessian product is averaged as soon as it is made, so all ranks hold the same θ*.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -50,7 +49,7 @@ class SolverConfig:
         inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
         inner_lr: γ, the size of those steps; for exact-head and exact-late, the most that γ can be.
         curvature: their γ is at most this share of ‖p‖/‖Hp‖, p being the inner gradient, so that the inner step turns
-            the outer gradient a little and not round; inf leaves γ at inner_lr.
+            the outer gradient a little and not round; 0 leaves γ at inner_lr.
         central: aid-fd takes a central difference: one more pass, an error of second order in its step.
         difference: aid-fd's step as a share of the weights' norm. Not small, because the gradient of a ReLU network
             jumps: at 3e-4 the jumps drown H v, and above 3e-2 its curvature is passed over.
@@ -70,8 +69,8 @@ class SolverConfig:
             raise StillmotionError(f"solver is {self.how!r}; choose one of {', '.join(get_args(How))}")
         if not self.difference > 0:
             raise StillmotionError(f"difference is {self.difference}; it must be positive (0.01 is a good start)")
-        if not self.curvature > 0:
-            raise StillmotionError(f"curvature is {self.curvature}; it must be positive (0.1 is a good start)")
+        if self.curvature < 0:
+            raise StillmotionError(f"curvature is {self.curvature}; it must be positive, or 0 for γ = inner_lr")
         if self.inner_steps < 1 or self.terms < 1:
             raise StillmotionError(
                 f"inner_steps {self.inner_steps} and terms {self.terms} must be at least 1 (--solver.how plain has no "
@@ -185,7 +184,7 @@ def _with_zeros(gradient: Weights, weights: Weights) -> Weights:
 
 def _rate(config: SolverConfig, local: Weights, point: Weights, step: Weights) -> float | Tensor:
     """γ: `inner_lr`, or less where it is chosen and the inner loss bends along its own gradient."""
-    if config.how not in CHOSEN or math.isinf(config.curvature):
+    if config.how not in CHOSEN or config.curvature == 0:
         return config.inner_lr
     bend = _norm(_hessian_product(local, point, step)).clamp_min(torch.finfo(torch.float32).tiny)
     return (config.curvature * _norm(step) / bend).clamp_max(config.inner_lr)
