@@ -48,8 +48,8 @@ class SolverConfig:
             the backbone's last stage, too, with exact products; aid-fd is the paper's choice.
         inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
         inner_lr: γ, the size of those steps; for exact-head and exact-late, the most that γ can be.
-        curvature: their γ is at most this share of ‖p‖/‖Hp‖, p being the inner gradient, so that the inner step turns
-            the outer gradient a little and not round; 0 leaves γ at inner_lr.
+        curvature: γ of exact-head and exact-late is at most this share of ‖p‖/‖Hp‖, p being the inner gradient and H
+            its derivative, so that an inner step turns the outer gradient a little and not round; 0 sets no such limit.
         central: aid-fd takes a central difference: one more pass, an error of second order in its step.
         difference: aid-fd's step as a share of the weights' norm. Not small, because the gradient of a ReLU network
             jumps: at 3e-4 the jumps drown H v, and above 3e-2 its curvature is passed over.
@@ -115,6 +115,7 @@ def hypergradient(
     unroll = config.how in ("itd-rmad", *CHOSEN)
     # Where each inner step was taken, this rank's inner gradient there, and the step's size.
     path: list[tuple[Weights, Weights, float | Tensor]] = []
+    rate: float | Tensor = config.inner_lr
     start, here, first_step = weights, weights, None
     if early is not None:
         seam = early.run(weights)
@@ -123,7 +124,7 @@ def hypergradient(
     for _ in range(config.inner_steps):
         moved = {k: w for k, w in here.items() if k != SEAM}
         local = _gradient(inner(here), moved, scale, create_graph=unroll)
-        step, rate = _averaged(local), config.inner_lr
+        step = _averaged(local)
         if scale != 1 and not _finite(step):
             return _with_zeros(step, weights)
         if unroll:

@@ -5,6 +5,9 @@ statistics stay their own, and two processes are then not one by design; its key
 """
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -221,6 +224,22 @@ def test_averages_and_broadcasts_are_the_same_on_all_ranks(ranks):
         assert all(torch.equal(a, b) for a, b in zip(found["averaged"], [mean, mean[0].double(), mean.T], strict=True))
         assert torch.equal(found["broadcast"], torch.arange(6.0).reshape(2, 3))
         assert torch.equal(found["expanded"], torch.full((2, 3), 1.5))
+
+
+def test_the_threads_of_a_group_end_with_it_and_not_with_the_interpreter(tmp_path):
+    code = f"""
+import os
+from stillmotion import distributed
+import torch.distributed
+torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/meeting", rank=0, world_size=1)
+import torch._dynamo  # what torch itself imports at an optimiser's first step
+before = len(os.listdir("/proc/self/task"))
+distributed.stop()
+print(before > 1, len(os.listdir("/proc/self/task")))
+"""
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=one_thread, check=True)
+    assert done.stdout.split() == ["True", "1"]
 
 
 def test_on_one_process_every_function_is_the_identity():

@@ -146,9 +146,9 @@ def test_joining_keeps_names_weights_and_mode_and_on_one_process_the_function():
     x = torch.randn(2, 3, 2, 4, 4)
     before, expected = module.state_dict(keep_vars=True), module(x)
     join_norms(module)
-    assert [type(part) for part in module[1]] == [JointBatchNorm, nn.ReLU, JointBatchNorm]
+    assert [type(part) for part in module[1].children()] == [JointBatchNorm, nn.ReLU, JointBatchNorm]
     after = module.state_dict(keep_vars=True)
     assert list(after) == list(before)
     assert all(after[name] is value for name, value in before.items())
-    assert [part.training for part in module[1]] == [False, True, True]
+    assert [part.training for part in module[1].children()] == [False, True, True]
     assert torch.equal(module(x), expected)
