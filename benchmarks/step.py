@@ -5,7 +5,7 @@
     python benchmarks/step.py --slow     cosines on Slow-R50 at 64 pixels, too
     python benchmarks/step.py --probe    also train the demo with each solver, 3 seeds, and probe it (minutes each)
 
-Limits: exact-head, the default, ≤ 1.5×; first order ≤ 2.2×, aid-fd ≤ 3.2×; their peak memory ≤ 1.1×. Every variant
+Limits: exact-head, the default, ≤ 1.5×; first order ≤ 2.2×, aid-fd ≤ 3.2×; memory of these two ≤ 1.1×. Every variant
 runs in processes of its own, interleaved (--rounds 0 leaves this out); time is the least CPU second of a step on one
 thread. Memory is the most bytes that a step has live in torch's allocator, without the weights (what
 torch.cuda.max_memory_allocated counts on a GPU): the resident set also holds what malloc keeps for reuse, and differs
