@@ -6,6 +6,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+
+# Before there is a group: its functions keep the one that there is when it is first imported (which torch does by
+# itself, later) as their default, and the threads of a group that is never freed may abort the process at its end.
+import torch.distributed.nn.functional
 from torch import Tensor
 
 from stillmotion.errors import StillmotionError
@@ -41,7 +45,7 @@ def stop() -> None:
 
 
 def gather(x: Tensor) -> Tensor:
-    """All ranks' x joined along the first axis in rank order, with gradient to every rank; equal shapes."""
+    """All ranks' x joined along the first axis in rank order; equal shapes. Gradients of any order reach every rank."""
     if world() == 1:
         return x
     return _Gather.apply(x)
@@ -66,9 +70,21 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        total = grads[0].clone(memory_format=torch.contiguous_format)
+        return _Sum.apply(grads[0]).chunk(world())[rank()]
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over ranks. Its gradient is the sum of what all ranks ask of it: itself, however often it is taken."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
-        return total.chunk(world())[rank()]
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return _Sum.apply(grads[0])
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ from stillmotion.methods.method import MethodConfig, ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
 
 FILE = "config.json"
@@ -34,6 +35,7 @@ _LATER = {
     (MethodConfig, "views"),
     (ModelConfig, "keep_time"),
     (SimCLRConfig, "negatives"),
+    (SolverConfig, "curvature"),
     (Videos, "fold"),
     (DataConfig, "fps"),
     (ClipsConfig, "fps"),

@@ -138,8 +138,19 @@ class Method(nn.Module):
         if any(o.uses_target for o in self.objectives.values()):
             self.target = copy.deepcopy(self.online).requires_grad_(False)
 
-    def forward(self, clips: Tensor, *, level: Literal["outer", "inner", "both"] = "outer") -> Losses:
-        """The losses of a level; "both" is the single-level sum, with one pass through the backbone."""
+    def forward(
+        self,
+        clips: Tensor,
+        *,
+        level: Literal["outer", "inner", "both"] = "outer",
+        seam: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Losses:
+        """The losses of a level; "both" is the single-level sum, with one pass through the backbone.
+
+        seam: what the online backbone's `early` made of all clips, where that is at hand; then its last stage is run.
+        features: what all of it made of them; then it is not run.
+        """
         if clips.ndim != 6:
             raise StillmotionError(
                 f"clips have shape {tuple(clips.shape)}; expected (videos, clips, channels, frames, height, width)"
@@ -147,9 +158,9 @@ class Method(nn.Module):
         strict = self.config.prediction.strict
         parts: dict[str, Tensor] = {}
         keys: dict[str, Tensor] = {}
-        features = None
         if level != "inner":
-            features = self.online.backbone(clips.flatten(0, 1))
+            if features is None:
+                features = self._features(clips, seam)
             embeddings = self._components(self.online, features, clips.shape[1])
             keys = self._keys(clips)
             for name, z in embeddings.items():
@@ -159,9 +170,9 @@ class Method(nn.Module):
             with frozen_statistics(self.online):
                 if features is None or strict:
                     with strict_time(self.online.backbone) if strict else contextlib.nullcontext():
-                        features = self.online.backbone(clips[:, :seen].flatten(0, 1))
+                        features = self._features(clips, seam, seen)
                 else:
-                    features = features.unflatten(0, clips.shape[:2])[:, :seen].flatten(0, 1)
+                    features = _first(features, clips.shape, seen)
                 frames = self._frames(self.online, features)
             p = self.config.prediction
             loss = koopman.prediction_loss(
@@ -174,6 +185,13 @@ class Method(nn.Module):
             parts["prediction"] = loss.prediction
             parts["orthogonality"] = p.orthogonality * loss.orthogonality
         return Losses(parts, keys)
+
+    def _features(self, clips: Tensor, seam: Tensor | None, seen: int | None = None) -> Tensor:
+        """The online network's features (b·seen, T, D) of the first clips of each video."""
+        backbone = self.online.backbone
+        if seam is None:
+            return backbone(clips[:, :seen].flatten(0, 1))
+        return backbone.late(_first(seam, clips.shape, seen))
 
     def _frames(self, network: Network, features: Tensor) -> Tensor:
         frames = network.project(features)
@@ -250,6 +268,11 @@ class Method(nn.Module):
 
     def _objective(self, component: str) -> Objective:
         return cast(Objective, self.objectives[component])
+
+
+def _first(x: Tensor, shape: torch.Size, seen: int | None) -> Tensor:
+    """Of x (b·v, …), the rows of each video's first clips. shape: of the clips."""
+    return x.unflatten(0, shape[:2])[:, :seen].flatten(0, 1)
 
 
 @contextlib.contextmanager

@@ -7,9 +7,14 @@ With g = ∇outer(θ*) and H the Hessian of the inner loss, the solvers return
     single-level  ∇outer(θ) likewise: there the caller's outer loss holds the inner one, from one pass (Table 8)
     first-order   g
     itd-rmad      Π_k (I - γH(θ_k)) g, by reverse differentiation through the inner steps: exact
+    exact-late    the same where the inner level moves the late weights only, with γ chosen by curvature: exact, too
+    exact-head    likewise, the late weights being the projector's
     aid-fd        the same product at θ with H v by a finite difference of ∇inner: first order plus one pass
     aid-cg        (I + γ·steps·H(θ))⁻¹ g by conjugate gradients: θ* as the proximal point of θ
     aid-nmn       the same inverse by a truncated Neumann series
+
+Late are the weights behind a seam, up to which both levels share one pass. With h what that pass makes of the early
+weights, θ* depends on h also through ∇inner; so what goes back into the shared pass is ∂outer/∂h - γ(∂²inner/∂h∂θ) g.
 
 Weights are passed as a dictionary and never written to, so there is nothing to put back. On several ranks each
 gradient and each Hessian product is averaged as soon as it is made, so all ranks hold the same θ*.
@@ -17,7 +22,7 @@ gradient and each Hessian product is averaged as soon as it is made, so all rank
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -27,7 +32,11 @@ from stillmotion.errors import StillmotionError
 
 Weights = dict[str, Tensor]
 Loss = Callable[[Weights], Tensor]
-How = Literal["plain", "single-level", "first-order", "aid-fd", "aid-cg", "aid-nmn", "itd-rmad"]
+How = Literal[
+    "plain", "single-level", "first-order", "exact-late", "exact-head", "aid-fd", "aid-cg", "aid-nmn", "itd-rmad"
+]
+CHOSEN: tuple[How, ...] = ("exact-late", "exact-head")  # with an inner level of late weights, and γ by curvature
+SEAM = "seam"  # stands among the weights for what the early ones have made
 
 
 @dataclass(frozen=True)
@@ -35,18 +44,22 @@ class SolverConfig:
     """How the two levels are combined.
 
     Attributes:
-        how: plain and single-level have no inner level; aid-fd is the paper's choice.
+        how: plain and single-level have no inner level; that of exact-head moves the projector and that of exact-late
+            the backbone's last stage, too, with exact products; aid-fd is the paper's choice.
         inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
-        inner_lr: γ, the size of those steps.
+        inner_lr: γ, the size of those steps; for exact-head and exact-late, the most that γ can be.
+        curvature: γ of exact-head and exact-late is at most this share of ‖p‖/‖Hp‖, p being the inner gradient and H
+            its derivative, so that an inner step turns the outer gradient a little and not round; 0 sets no such limit.
         central: aid-fd takes a central difference: one more pass, an error of second order in its step.
         difference: aid-fd's step as a share of the weights' norm. Not small, because the gradient of a ReLU network
             jumps: at 3e-4 the jumps drown H v, and above 3e-2 its curvature is passed over.
         terms: iterations of aid-cg, or terms of aid-nmn's series.
     """
 
-    how: How = "aid-fd"
+    how: How = "exact-head"
     inner_steps: int = 1
     inner_lr: float = 0.1
+    curvature: float = 0.1
     central: bool = False
     difference: float = 0.01
     terms: int = 5
@@ -56,11 +69,20 @@ class SolverConfig:
             raise StillmotionError(f"solver is {self.how!r}; choose one of {', '.join(get_args(How))}")
         if not self.difference > 0:
             raise StillmotionError(f"difference is {self.difference}; it must be positive (0.01 is a good start)")
+        if self.curvature < 0:
+            raise StillmotionError(f"curvature is {self.curvature}; it must be positive, or 0 for γ = inner_lr")
         if self.inner_steps < 1 or self.terms < 1:
             raise StillmotionError(
                 f"inner_steps {self.inner_steps} and terms {self.terms} must be at least 1 (--solver.how plain has no "
                 "inner level)"
             )
+
+
+class Early(NamedTuple):
+    """The part of a network before the seam: its weights' names, and from all weights to what it makes of the batch."""
+
+    names: frozenset[str]
+    run: Callable[[Weights], Tensor]
 
 
 def hypergradient(
@@ -69,6 +91,7 @@ def hypergradient(
     weights: Weights,
     config: SolverConfig,
     *,
+    early: Early | None = None,
     precision: torch.dtype | None = None,
     scale: float = 1.0,
 ) -> Weights:
@@ -77,37 +100,52 @@ def hypergradient(
     inner, outer: from weights to this rank's mean loss. `outer` is called exactly once, and `inner` only where there
         is an inner level.
     weights: by name; those that a loss does not use get a zero gradient.
+    early: of exact-late and exact-head; without it all weights are late. With it `inner` and `outer` get, in place of
+        its weights, what it has made under the name `SEAM`.
     precision: the dtype that autocast computes the losses in, if any; no finite difference is taken below its rounding.
     scale: losses are multiplied by it before, and gradients divided by it after each backward pass, against
         underflow in float16. Where it makes a gradient overflow, that gradient is returned at once, so that the
         caller lowers the scale.
     """
     weights = _leaves(weights)
+    early = early if config.how in CHOSEN else None
     if config.how in ("plain", "single-level"):
         return _averaged(_gradient(outer(weights), weights, scale))
 
-    unroll = config.how == "itd-rmad"
-    path: list[tuple[Weights, Weights]] = []  # where each inner step was taken, and this rank's inner gradient there
+    unroll = config.how in ("itd-rmad", *CHOSEN)
+    # Where each inner step was taken, this rank's inner gradient there, and the step's size.
+    path: list[tuple[Weights, Weights, float | Tensor]] = []
+    rate: float | Tensor = config.inner_lr
     start, here, first_step = weights, weights, None
+    if early is not None:
+        seam = early.run(weights)
+        seam = seam.to(torch.promote_types(seam.dtype, torch.float32))  # its gradient must not underflow
+        here = _leaves({k: w for k, w in weights.items() if k not in early.names} | {SEAM: seam})
     for _ in range(config.inner_steps):
-        local = _gradient(inner(here), here, scale, create_graph=unroll)
-        if unroll:
-            path.append((here, local))
+        moved = {k: w for k, w in here.items() if k != SEAM}
+        local = _gradient(inner(here), moved, scale, create_graph=unroll)
         step = _averaged(local)
         if scale != 1 and not _finite(step):
-            return step
+            return _with_zeros(step, weights)
+        if unroll:
+            rate = _rate(config, local, moved, step)
+            path.append((here, local, rate))
         if config.how == "aid-fd" and first_step is None:
             first_step = step
-        here = _leaves(_subtract(here, step, config.inner_lr))
-        del local, step  # copies of the weights, which the outer pass need not hold
+        here = _leaves(here | _subtract(moved, step, rate))
+        del moved, local, step  # copies of the weights, which the outer pass need not hold
     gradient = _averaged(_gradient(outer(here), here, scale))
     del here
     if scale != 1 and not _finite(gradient):
-        return gradient
+        return _with_zeros(gradient, weights)
 
-    if config.how == "itd-rmad":
-        for point, local in reversed(path):
-            gradient = _subtract(gradient, _hessian_product(local, point, gradient), config.inner_lr)
+    if unroll:
+        for point, local, rate in reversed(path):
+            gradient = _subtract(gradient, _hessian_product(local, point, gradient), rate)
+        if early is not None:
+            before = {k: w for k, w in weights.items() if k in early.names}
+            gradient |= _averaged(_gradient((seam * gradient.pop(SEAM)).sum(), before, scale))
+            gradient = {k: gradient[k] for k in weights}
     elif config.how == "aid-fd":
         dtype = precision or next(iter(start.values())).dtype
         share = max(config.difference, torch.finfo(dtype).eps)
@@ -141,11 +179,23 @@ def _gradient(loss: Tensor, weights: Weights, scale: float, *, create_graph: boo
     return {k: g / scale if scale != 1 else g for k, g in zip(weights, grads, strict=True)}
 
 
+def _with_zeros(gradient: Weights, weights: Weights) -> Weights:
+    return {k: gradient[k] if k in gradient else torch.zeros_like(w) for k, w in weights.items()}
+
+
+def _rate(config: SolverConfig, local: Weights, point: Weights, step: Weights) -> float | Tensor:
+    """γ: `inner_lr`, or less where it is chosen and the inner loss bends along its own gradient."""
+    if config.how not in CHOSEN or config.curvature == 0:
+        return config.inner_lr
+    bend = _norm(_hessian_product(local, point, step)).clamp_min(torch.finfo(torch.float32).tiny)
+    return (config.curvature * _norm(step) / bend).clamp_max(config.inner_lr)
+
+
 def _averaged(gradient: Weights) -> Weights:
-    """The mean over ranks, detached; tensors that a graph hangs on are left as they are."""
+    """The mean over ranks, detached, but at the seam each rank's own; tensors that a graph hangs on are left alone."""
     # A stride of 0 is an expanded tensor, which cannot be written to.
     mean = {k: g.detach().clone() if g.requires_grad or 0 in g.stride() else g for k, g in gradient.items()}
-    average_(mean.values())
+    average_(g for k, g in mean.items() if k != SEAM)
     return mean
 
 

@@ -1,8 +1,8 @@
 """Action detection: an encoder and a head on boxes, trained end to end on key frames, and tested.
 
 What is drawn for a key frame (its crop, its dropout) is a function of (seed, epoch, key frame). The loss is the mean
-over all boxes of all ranks, however they are shared out. Batch norm is over all ranks on CUDA and each rank's own
-elsewhere, as in pre-training.
+over all boxes of all ranks, however they are shared out. Batch norm is over all ranks, as in
+pre-training.
 """
 
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ class _Detecting(Run):
         self.note_videos(self.videos, root=config.data.path)
         torch.manual_seed(config.train.seed)
         method = Detector(began.backbone, len(self.videos.actions), config.head)
-        synchronise_norms(method, device)
+        synchronise_norms(method)
         method.to(device).train()
         self.equip(method, method.trainable(), depth=method.depth)
 

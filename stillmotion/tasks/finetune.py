@@ -1,7 +1,7 @@
 """Fine-tuning: an encoder and a new head, trained end to end on labels, and tested.
 
 What is drawn for a video (its clip, its dropout, its share in mixup) is a function of (seed, epoch, video). Batch norm
-is over all ranks on CUDA and each rank's own elsewhere, as in pre-training.
+is over all ranks, as in pre-training.
 """
 
 from collections.abc import Iterator, Sequence
@@ -91,7 +91,7 @@ class _Finetuning(Run):
         self.note_videos(self.videos.train, root=config.data.path, labels=names)
         torch.manual_seed(config.train.seed)
         method = Classifier(began.backbone, len(self.videos.classes))
-        synchronise_norms(method, device)
+        synchronise_norms(method)
         method.to(device).train()
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         weights = {name: p for name, p in method.named_parameters() if p.requires_grad}

@@ -122,7 +122,7 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
                     "there, as public ones are, give --method.model.border zeros"
                 )
     if not config.method.objective.shuffles:
-        synchronise_norms(method, device)
+        synchronise_norms(method)
     return method.to(device).train()
 
 

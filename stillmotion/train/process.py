@@ -15,6 +15,7 @@ from stillmotion import distributed
 from stillmotion.config import TrainConfig
 from stillmotion.distributed import average_, world
 from stillmotion.errors import Interrupted, StillmotionError
+from stillmotion.nn.norms import join_norms
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME = 3.0  # seconds in which a rank hears of one Ctrl-C twice: from the terminal and from torchrun
@@ -61,10 +62,10 @@ def computing(train: TrainConfig) -> Iterator[torch.device]:
             distributed.stop()
 
 
-def synchronise_norms(module: nn.Module, device: torch.device) -> None:
-    """Let batch norms see the batch of all ranks, where the device can."""
-    if world() > 1 and device.type == "cuda":
-        nn.SyncBatchNorm.convert_sync_batchnorm(module)
+def synchronise_norms(module: nn.Module) -> None:
+    """Let batch norms see the batch of all ranks, where there are several."""
+    if world() > 1:
+        join_norms(module)
 
 
 class StopRequest:

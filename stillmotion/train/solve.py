@@ -3,16 +3,18 @@
 import contextlib
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from stillmotion.config import Config
+from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Losses, Method
-from stillmotion.nn.backbones import second_order
-from stillmotion.optim.bilevel import Weights, hypergradient
+from stillmotion.nn.backbones import Backbone, second_order
+from stillmotion.optim.bilevel import CHOSEN, SEAM, Early, Weights, hypergradient
 from stillmotion.train.precision import PRECISIONS, autocast
 
-_TWICE = ("itd-rmad", "aid-cg", "aid-nmn")  # solvers that differentiate twice
+_TWICE = (*CHOSEN, "itd-rmad", "aid-cg", "aid-nmn")  # solvers that differentiate twice
+_BACKBONE = "online.backbone."
 
 
 def solve(method: Method, clips: Tensor, config: Config, *, scale: float = 1.0) -> tuple[Losses, Weights]:
@@ -25,21 +27,60 @@ def solve(method: Method, clips: Tensor, config: Config, *, scale: float = 1.0) 
     found = Losses({}, {})
 
     def run(weights: Weights, level: str) -> Tensor:
-        with autocast(clips.device, config.train.precision):
-            losses: Losses = functional_call(method, weights, (clips,), {"level": level})
+        options = {"level": level, "features" if config.solver.how == "exact-head" else "seam": weights.get(SEAM)}
+        weights = {name: w for name, w in weights.items() if name != SEAM}
+        twice = level == "inner" and config.solver.how in _TWICE
+        with (
+            autocast(clips.device, config.train.precision),
+            second_order(method.online.backbone) if twice else contextlib.nullcontext(),
+        ):
+            losses: Losses = functional_call(method, weights, (clips,), options)
         found.keys.update(losses.keys)
         for name, value in losses.parts.items():
             found.parts.setdefault(name, value.detach())
         return torch.stack([value.float() for value in losses.parts.values()]).sum()
 
-    twice = config.solver.how in _TWICE
-    with second_order(method.online.backbone) if twice else contextlib.nullcontext():
-        gradient = hypergradient(
-            lambda weights: run(weights, "inner"),
-            lambda weights: run(weights, outer_level),
-            dict(method.trainable()),
-            config.solver,
-            precision=PRECISIONS[config.train.precision],
-            scale=scale,
-        )
+    gradient = hypergradient(
+        lambda weights: run(weights, "inner"),
+        lambda weights: run(weights, outer_level),
+        dict(method.trainable()),
+        config.solver,
+        early=shared(method, clips, config),
+        precision=PRECISIONS[config.train.precision],
+        scale=scale,
+    )
     return found, gradient
+
+
+def shared(method: Method, clips: Tensor, config: Config) -> Early | None:
+    """What both levels of the solver share: the online backbone, all of it but its last stage, or nothing."""
+    if config.solver.how not in CHOSEN:
+        return None
+    if config.method.prediction.strict:
+        raise StillmotionError(
+            f"{config.solver.how} runs the backbone once for both levels, and strict prediction has its own; choose "
+            "--solver.how itd-rmad, or first-order"
+        )
+    backbone = method.online.backbone
+    last = len(backbone.stages) - 1
+    inside = {name: name.removeprefix(_BACKBONE) for name in method.trainable() if name.startswith(_BACKBONE)}
+    whole = config.solver.how == "exact-head"
+    names = {name: own for name, own in inside.items() if whole or backbone.stage_of(own) < last}
+
+    def run(weights: Weights) -> Tensor:
+        replaced = {f"backbone.{own}": weights[name] for name, own in names.items()}
+        with autocast(clips.device, config.train.precision):
+            return functional_call(_Begun(backbone, whole=whole), replaced, (clips.flatten(0, 1),))
+
+    return Early(frozenset(names), run)
+
+
+class _Begun(nn.Module):
+    """A backbone up to its seam or its end, as a module, which is what `functional_call` calls."""
+
+    def __init__(self, backbone: Backbone, *, whole: bool) -> None:
+        super().__init__()
+        self.backbone, self.whole = backbone, whole
+
+    def forward(self, clip: Tensor) -> Tensor:
+        return self.backbone(clip) if self.whole else self.backbone.early(clip)

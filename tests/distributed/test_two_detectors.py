@@ -1,7 +1,4 @@
-"""Two gloo processes, each with half of a batch of key frames, against one with the whole of it.
-
-Batch norms are in evaluation mode: a batch's statistics are each rank's own.
-"""
+"""Two gloo processes, each with half of a batch of key frames, against one with the whole of it; batch norms train."""
 
 import tempfile
 from pathlib import Path
@@ -19,7 +16,6 @@ def after_two_steps(rank, folder):
     """Weights, losses and test scores after two steps, with dropout."""
     config = small(head={"dropout": 0.5}, lr=1e-3, train={"seed": 3})
     run = _Detecting(config, Path(folder), torch.device("cpu"))
-    run.method.eval()
     batches = run.loader.epoch(0)
     numbers, counts = [], []
     for _ in range(2):

@@ -10,7 +10,7 @@ from tiny import OBJECTIVES, loss_of, tiny_clips, tiny_method
 from torch.func import functional_call
 
 from stillmotion.errors import StillmotionError
-from stillmotion.optim.bilevel import How, SolverConfig, hypergradient
+from stillmotion.optim.bilevel import CHOSEN, SEAM, Early, How, SolverConfig, hypergradient
 
 HOWS = get_args(How)
 BILEVEL = tuple(how for how in HOWS if how not in ("plain", "single-level"))
@@ -74,9 +74,9 @@ def gradient_of(loss, weights):
     return vector(dict(zip(weights, grads, strict=True)))
 
 
-def solve(how, *, inner=quadratic, outer=outer_loss, weights=None, precision=None, scale=1.0, **options):
-    config = SolverConfig(how, inner_lr=RATE, **options)
-    return hypergradient(inner, outer, weights or start(), config, precision=precision, scale=scale)
+def solve(how, *, inner=quadratic, outer=outer_loss, weights=None, early=None, precision=None, scale=1.0, **options):
+    config = SolverConfig(how, **{"inner_lr": RATE, "curvature": 0.0, **options})
+    return hypergradient(inner, outer, weights or start(), config, early=early, precision=precision, scale=scale)
 
 
 @pytest.mark.parametrize("how", BILEVEL)
@@ -91,6 +91,8 @@ def test_on_a_quadratic_each_solver_has_its_closed_form(how, inner_steps):
     expected = {
         "first-order": g,
         "itd-rmad": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
+        "exact-late": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
+        "exact-head": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
         "aid-fd": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
         "aid-cg": torch.linalg.solve(proximal, g),
         "aid-nmn": sum(torch.linalg.matrix_power(eye - proximal, k) for k in range(5)) @ g,
@@ -134,6 +136,52 @@ def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(how, i
     torch.testing.assert_close(visited[0], expected, atol=1e-12, rtol=1e-12)
 
 
+def seamed(weights):
+    """What the early weight "a" makes of a batch of three."""
+    return (weights["a"] * torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)).sin() + weights["a"].roll(1)
+
+
+def behind(loss):
+    """The loss of the seam and the late weights, as a function of all weights where the seam is not given."""
+
+    def run(weights):
+        seam = weights[SEAM] if SEAM in weights else seamed(weights)
+        return loss({"a": seam, "b": weights["b"]})
+
+    return run
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("how", CHOSEN)
+@steps
+def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(how, inner_steps, scale):
+    weights = leaves(start())
+    here = {**weights}
+    for _ in range(inner_steps):
+        (step,) = torch.autograd.grad(behind(wavy)(here), [here["b"]], create_graph=True)
+        here["b"] = here["b"] - RATE * step
+    grads = torch.autograd.grad(behind(outer_loss)(here), list(weights.values()), allow_unused=True)
+    expected = vector(dict(zip(weights, grads, strict=True)))
+    runs = []
+    early = Early(frozenset({"a"}), lambda w: runs.append(1) or seamed(w))
+    found = solve(how, inner=behind(wavy), outer=behind(outer_loss), early=early, inner_steps=inner_steps, scale=scale)
+    assert list(found) == list(weights)
+    assert len(runs) == 1
+    torch.testing.assert_close(vector(found), expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("how", CHOSEN)
+@pytest.mark.parametrize(("curvature", "most"), [(0.3, 1.0), (0.3, 0.05), (1e-3, 1.0)])
+def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(how, curvature, most):
+    h, x = hessian(), vector(start())
+    p = h @ x - 1
+    rate = min(most, curvature * float(p.norm() / (h @ p).norm()))
+    end = x - rate * p
+    g = gradient_of(outer_loss, {"a": end[:3], "b": end[3:].reshape(2, 2)})
+    found = solve(how, curvature=curvature, inner_lr=most)
+    torch.testing.assert_close(vector(found), g - rate * (h @ g), atol=1e-10, rtol=1e-10)
+
+
 @pytest.mark.parametrize(("central", "order"), [(False, 1), (True, 2)])
 def test_the_error_of_finite_differences_falls_with_the_step_to_its_order(central, order):
     exact = vector(solve("itd-rmad", inner=wavy))
@@ -158,6 +206,8 @@ def test_no_finite_difference_is_taken_below_the_rounding_of_the_precision():
         ({"how": "single-level"}, 0),
         ({"how": "first-order"}, 3),
         ({"how": "itd-rmad"}, 3),
+        ({"how": "exact-late"}, 3),
+        ({"how": "exact-head"}, 3),
         ({"how": "aid-fd"}, 6),
         ({"how": "aid-fd", "central": True}, 9),
         ({"how": "aid-cg"}, 4),
@@ -217,6 +267,7 @@ def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(how
         ({"inner_steps": 0}, "inner_steps 0"),
         ({"terms": 0}, "terms 0"),
         ({"difference": 0.0}, "difference is 0.0; it must be positive"),
+        ({"curvature": -0.1}, "curvature is -0.1; it must be positive, or 0"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -226,7 +277,7 @@ def test_wrong_options_are_named(options, message):
 
 def solve_method(method, clips, how, **options):
     outer = "both" if how == "single-level" else "outer"
-    config = SolverConfig(how, **{"inner_lr": RATE, **options})
+    config = SolverConfig(how, **{"inner_lr": RATE, "curvature": 0.0, **options})
     return hypergradient(
         loss_of(method, clips, "inner"), loss_of(method, clips, outer), dict(method.trainable()), config
     )
@@ -308,7 +359,7 @@ def test_solvers_work_under_autocast(how):
 
         return cast
 
-    config = SolverConfig(how, inner_lr=RATE)
+    config = SolverConfig(how, inner_lr=RATE, curvature=0.0)
     outer = "both" if how == "single-level" else "outer"
     found = hypergradient(run("inner"), run(outer), dict(method.trainable()), config, precision=torch.bfloat16)
     size = sum(g.square().sum() for g in exact.values()).sqrt()

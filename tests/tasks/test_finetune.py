@@ -87,7 +87,7 @@ def gradients(rank, config, folder):
     return {name: p.grad.clone() for name, p in run.weights.items()}
 
 
-MIXED = replace(small(head={"dropout": 0.3, "smoothing": 0.1, "mixup": 0.4}), encoder=TRANSFORMER)
+MIXED = small(head={"dropout": 0.3, "smoothing": 0.1, "mixup": 0.4})
 TESTED = small(epochs=1, data={"synthetic": replace(small().data.synthetic, videos=9)})
 
 

@@ -88,7 +88,7 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
 
 
 def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(tmp_path: Path) -> None:
-    """With a transformer and no batch norm, whose statistics are each process's own."""
+    """With a transformer and no batch norm, in which differences of rounding grow little."""
     network = "--method.model.backbone small_vit --method.model.hidden 16 --method.model.no-norm"
     size = "--method.model.channels --data.size 16 --data.frames 4 --data.synthetic.videos 16"
     rates = "--optim.name sgd --optim.lr 0.5 --optim.batch 8 --optim.epochs 4"

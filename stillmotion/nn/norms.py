@@ -1,0 +1,85 @@
+"""Batch norm over the batch of all ranks, made of operations that can be differentiated any number of times."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from stillmotion.distributed import gather, world
+from stillmotion.errors import StillmotionError
+
+
+class JointBatchNorm(_BatchNorm):
+    """Batch norm of inputs (B, C, …) of which every rank holds a share, of any size but none.
+
+    In training, the statistics are those of the joined batch, in float32 at least; gradients, and gradients of
+    gradients, pass through them to every rank. In evaluation, and on one process, it is torch's own. State, momentum
+    and running statistics are those of torch's batch norms.
+    """
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise ValueError(f"inputs have shape {tuple(input.shape)}; expected (batch, channels, …)")
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or world() == 1:
+            return super().forward(input)
+        self._check_input_dim(input)
+        if not input.numel():
+            raise StillmotionError(
+                f"a process has an empty share, {tuple(input.shape)}, of a batch that is normalised jointly; "
+                "choose a batch that all can share (--optim.batch)"
+            )
+        x = input.to(torch.promote_types(input.dtype, torch.float32))
+        mean, variance, count = joint_statistics(x)
+        self._track(mean.detach(), variance.detach(), count)
+        scale = (variance + self.eps).rsqrt()
+        if self.weight is not None:
+            scale = scale * self.weight
+        shift = -mean * scale
+        if self.bias is not None:
+            shift = shift + self.bias
+        return torch.addcmul(_across(shift, x), x, _across(scale, x)).to(input.dtype)
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        if not self.track_running_stats or self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked += 1
+        share = 1 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
+        unbiased = variance * (count / (count - 1))
+        for running, now in ((self.running_mean, mean), (self.running_var, unbiased)):
+            running.copy_((1 - share) * running + share * now)
+
+
+def joint_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean (C) and biased variance (C) of the shares (B, C, …) of all ranks, and how many values each is of."""
+    variance, mean = torch.var_mean(x, [d for d in range(x.ndim) if d != 1], correction=0)
+    own = torch.cat([mean, variance, mean.new_tensor([x.numel() // x.shape[1]])])
+    means, variances, counts = gather(own.unsqueeze(0)).split([len(mean), len(mean), 1], dim=1)
+    count = counts.sum()
+    shares = counts / count
+    mean = (shares * means).sum(0)
+    return mean, (shares * (variances + (means - mean).square())).sum(0), count
+
+
+def join_norms(module: nn.Module) -> None:
+    """Make the batch norms within `module` joint ones, with the same weights and statistics under the same names."""
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, _BatchNorm):
+                setattr(parent, name, _joint(child))
+
+
+def _joint(norm: _BatchNorm) -> JointBatchNorm:
+    joint = JointBatchNorm(norm.num_features, eps=norm.eps, momentum=norm.momentum, affine=False)
+    joint.affine, joint.track_running_stats = norm.affine, norm.track_running_stats
+    joint.weight, joint.bias = norm.weight, norm.bias
+    joint.running_mean, joint.running_var = norm.running_mean, norm.running_var
+    joint.num_batches_tracked = norm.num_batches_tracked
+    return joint.train(norm.training)
+
+
+def _across(values: Tensor, x: Tensor) -> Tensor:
+    """(C) shaped to be spread over x (B, C, …)."""
+    return values.view(-1, *[1] * (x.ndim - 2))
