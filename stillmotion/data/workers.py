@@ -28,7 +28,7 @@ def process_context() -> Any:
     """The multiprocessing context to start workers in."""
     # Plain fork hangs once OpenCV or CUDA has run in the parent; a fork server is clean, and imports only once.
     context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
-    context.set_forkserver_preload(["stillmotion.data.loader"])
+    context.set_forkserver_preload(["stillmotion.data.server", "stillmotion.data.loader"])
     if sys.platform != "win32":
         _start_server()
     return context

@@ -39,7 +39,7 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten videos in two classes, and a file that is none."""
-    root = write_classes(tmp_path_factory.mktemp("videos") / "mine", videos=5, frames=12, size=32)
+    root = write_classes(tmp_path_factory.mktemp("videos") / "mine", videos=5, frames=16, size=32)
     (root / "dark" / "broken.mp4").write_bytes(b"no video")
     return root
 
@@ -187,7 +187,7 @@ def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run
     assert list(json.loads((run / "broken.json").read_text())) == [broken]
 
     probe = Command("probe", str(run), "--data", str(videos), "--clips", "2", "--untrained")
-    assert all("are much shorter than a clip" in line for line in probe.succeed().splitlines())
+    assert probe.succeed() == ""
     results = json.loads((run / "probe.json").read_text())
     assert set(results["accuracy"]) == {"trained", "untrained"}
     assert results["train_videos"] + results["test_videos"] == 10
