@@ -77,8 +77,8 @@ class ViewsConfig:
     """Which derivatives in time the encoder is shown, and which half of its embedding is asked for on which.
 
     Attributes:
-        schedule: base shows frames as they are; full is ViDiDi, and the others are the ablations of its Table 6, but for
-            either: a batch shows frames or first derivatives, as likely.
+        schedule: base shows frames as they are; either shows a batch's frames or first derivatives, as likely; full is
+            ViDiDi, and the others are the ablations of its Table 6.
         route: all asks for both halves on every view; shown asks for the static one on frames only; apart also for the
             dynamic one on derivatives only.
         colour: of derivatives; turned gives each a random hue, and grey takes it away.
@@ -91,8 +91,8 @@ class ViewsConfig:
     def __post_init__(self) -> None:
         if self.schedule == "base" and (self.route, self.colour) != ("all", "kept"):
             raise StillmotionError(
-                f"views.route is {self.route} and views.colour {self.colour}, but no view is a derivative: choose another "
-                "--method.views.schedule, such as either"
+                f"views.route is {self.route} and views.colour {self.colour}, but no view is a derivative: leave them "
+                "out, or choose a schedule that has some (--method.views.schedule either)"
             )
 
     @property

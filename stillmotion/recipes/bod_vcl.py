@@ -57,7 +57,9 @@ def plain(name: str) -> Config:
     baseline = BASELINES[name]
     return Config(
         data=DataConfig(path="kinetics400", split="train"),
-        method=MethodConfig(model=replace(baseline.model, border="zeros"), split=WHOLE, objective=baseline.objective),
+        method=MethodConfig(
+            model=replace(baseline.model, border="zeros"), split=WHOLE, objective=baseline.objective
+        ),
         solver=SolverConfig(how="plain"),
         optim=baseline.optim,
     )
