@@ -22,6 +22,7 @@ from stillmotion.errors import NonFiniteError, StillmotionError
 How = Literal["slow", "riesz", "eig"]
 Weight = Literal["project", "advance"]
 
+LEAST_FRAMES = 3  # two transitions: one to fit, one to tell it from
 _SMALLEST = 1e-60  # floor of a clip's mean square, so that a clip of zeros has weights and a gradient
 _FLATTEST = 1e-6  # and its floor relative to all frames, so that a clip of zeros but for its last frame has them too
 
@@ -57,6 +58,8 @@ def split(
         raise StillmotionError(f"power {power} and nodes {nodes}: at least 1 and 2")
     x = _float64(frames)
     operator, mean, factor = _operator(x, ridge)
+    if weight == "project":
+        mean = mean + ridge * _left_over(factor, mean)
     if how == "slow":
         kept = _slow(operator, mean, radius, power)
     elif how == "riesz":
@@ -158,9 +161,11 @@ def spectrum(frames: Tensor, *, ridge: float = 1e-8) -> Tensor:
 def _check_options(frames: Tensor, ridge: float) -> None:
     if frames.ndim != 3 or 0 in frames.shape:
         raise StillmotionError(f"frames have shape {tuple(frames.shape)}; expected (clips, frames, channels)")
-    if frames.shape[1] < 3:
+    if frames.shape[1] < LEAST_FRAMES:
+        steps = "1 time step" if frames.shape[1] == 1 else f"{frames.shape[1]} time steps"
         raise StillmotionError(
-            f"clip has {frames.shape[1]} frames; a Koopman operator needs at least 3 (raise --data.frames)"
+            f"clip has {steps}; a Koopman operator needs at least {LEAST_FRAMES} "
+            "(raise --data.frames, or keep one step a frame by --method.model.keep-time)"
         )
     if not ridge > 0:
         raise StillmotionError(f"ridge is {ridge}; it must be positive (1e-8 is close to none)")
@@ -190,6 +195,16 @@ def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     half, mean = columns[..., :-1], columns[..., -1]
     operator = torch.linalg.solve_triangular(factor.mT, half, upper=True, left=False)
     return operator, mean, factor
+
+
+def _left_over(factor: Tensor, mean: Tensor) -> Tensor:
+    """What the ridge left of the mean frame, divided by ε, in the coordinates of `mean`: (LᵀL)⁻¹ mean.
+
+    A clip of equal frames is shortened by ε/(n + ε) in each projection. Where the halves sum to the mean frame, that
+    share would count as change; projected once more, it is the square of it.
+    """
+    weights = torch.linalg.solve_triangular(factor.mT, mean[..., None], upper=True)
+    return torch.linalg.solve_triangular(factor, weights, upper=False)[..., 0]
 
 
 def _slow(operator: Tensor, vector: Tensor, radius: float, power: int) -> Tensor:

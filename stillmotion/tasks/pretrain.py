@@ -94,6 +94,11 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
             method.target.load_state_dict(method.online.state_dict())
         if distributed.rank() == 0:
             print(report)
+            if config.method.model.border == "replicate":
+                print(
+                    "a clip's first and last frame are repeated beyond it: for weights that were trained with zeros "
+                    "there, as public ones are, give --method.model.border zeros"
+                )
     if not config.method.objective.shuffles:
         synchronise_norms(method, device)
     return method.to(device).train()
