@@ -14,7 +14,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.probe import RESULTS, accuracy_text
 from stillmotion.evaluate.told import readable
 from stillmotion.explain.bars import accuracy_bars
-from stillmotion.explain.curves import loss_curves
+from stillmotion.explain.curves import health_curves, loss_curves
 from stillmotion.files import made, read_json, write_text
 from stillmotion.methods.views import ViewsConfig
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
@@ -24,6 +24,12 @@ from stillmotion.report.views import View, look, neighbour_blocks, similarity_bl
 
 _LOOKED_AT = 64
 _QUERIES = 4
+_HEALTH = (
+    "What a batch says of each component. deviation: of unit embeddings, 1 where they are spread evenly and 0 where "
+    "all clips are alike; rank: how many directions they fill; norm: their mean length; gradient: of the component's "
+    "loss, by the frames; nearest: how often the nearest clip of another video in the batch shares the label; inside: "
+    "the share of eigenvalues that count as static; still: what is left of the dynamic half where clips stand still."
+)
 _BARS = "Top-1 accuracy by the part of the embedding; both is static ⊕ dynamic. The untrained bar is of both, too."
 # What is said of halves that are not asked for on every view.
 _ROUTES = {
@@ -53,6 +59,7 @@ def run_report(run: str | Path) -> Path:
     sections = [
         Section("What was trained", training_blocks(config)),
         Section("Losses", curve_blocks({config.recipe or folder.name: folder})),
+        *_health(folder),
         Section("Linear probes", _probe_blocks(folder)),
     ]
     name = config.recipe or folder.name
@@ -122,6 +129,12 @@ def curve_blocks(runs: dict[str, Path]) -> list[Block]:
     if not drawn:
         return [Text("No step was logged yet.")]
     return [figures(drawn, caption="Every part of the loss over the steps: as logged (thin) and smoothed.")]
+
+
+def _health(folder: Path) -> list[Section]:
+    """The course of what tells a collapse; none of runs that did not log it."""
+    drawn = health_curves(folder)
+    return [Section("Health", [figures(drawn, caption=_HEALTH)])] if drawn else []
 
 
 def broken_blocks(results: Mapping[str, Any]) -> list[Block]:
