@@ -87,7 +87,7 @@ def demo(name: str, *, split: bool) -> Config:
         method=MethodConfig(
             model=ModelConfig(
                 backbone="small_resnet3d",
-                channels=(8, 16, 32, 64),
+                channels=(12, 24, 48, 96),
                 width=256 if name == "vicreg" else 64,
                 hidden=128,
                 layers=2,
@@ -103,7 +103,7 @@ def demo(name: str, *, split: bool) -> Config:
             lr=2e-3 if name in ("swav", "vicreg") else 8e-3,
             weight_decay=1e-4,
             batch=48,
-            epochs=12,
+            epochs=10,
         ),
         train=TrainConfig(threads=1),
     )
