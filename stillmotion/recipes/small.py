@@ -112,5 +112,5 @@ def demo(name: str, *, split: bool) -> Config:
 def ours() -> Config:
     """The demo's V-SimCLR with halves, each of which is asked only where it is shown, and no inner level."""
     config = demo("simclr", split=True)
-    views = ViewsConfig("either", route="shown", colour="turned")
+    views = ViewsConfig("turns", route="shown", colour="turned")
     return replace(config, method=replace(config.method, views=views), solver=SolverConfig(how="plain"))
