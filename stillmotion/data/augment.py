@@ -181,7 +181,7 @@ AUGMENTS: dict[str, Augment] = {
     ),
     "weak": Augment(112, area=(0.5, 1.0), flip=0, jitter=(0.2, 0.2, 0.2, 0.05), gray=0, blur_p=0),
     # Crops, mirrored or not, and a light jitter of colours: what the demo's videos are seen in.
-    "natural": Augment(32, area=(0.8, 1.0), jitter=(0.2, 0.2, 0.2, 0.05), gray=0, blur_p=0),
+    "natural": Augment(32, area=(0.6, 1.0), jitter=(0.2, 0.2, 0.2, 0.05), gray=0, blur_p=0),
     # Drawn videos bring their own nuisances: what is left is a small shift.
     "synthetic": Augment(32, area=(0.9, 1.0), ratio=(1.0, 1.0), flip=0, jitter_p=0, gray=0, blur_p=0),
     # The centre square, resized.

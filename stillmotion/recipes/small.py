@@ -87,7 +87,7 @@ def demo(name: str, *, split: bool) -> Config:
         method=MethodConfig(
             model=ModelConfig(
                 backbone="small_resnet3d",
-                channels=(12, 24, 48, 96),
+                channels=(8, 16, 32, 64),
                 width=256 if name == "vicreg" else 64,
                 hidden=128,
                 layers=2,
@@ -110,7 +110,8 @@ def demo(name: str, *, split: bool) -> Config:
 
 
 def ours() -> Config:
-    """The demo's V-SimCLR with halves, each of which is asked only where it is shown, and no inner level."""
+    """The demo's V-SimCLR with halves, each of which is asked only where it is shown; no inner level, nothing eased."""
     config = demo("simclr", split=True)
     views = ViewsConfig("turns", route="shown", colour="turned")
-    return replace(config, method=replace(config.method, views=views), solver=SolverConfig(how="plain"))
+    method = replace(config.method, views=views, balance=0.0)
+    return replace(config, method=method, solver=SolverConfig(how="plain"))
