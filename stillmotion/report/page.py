@@ -34,8 +34,8 @@ _BARS = "Top-1 accuracy by the part of the embedding; both is static ⊕ dynamic
 # What is said of halves that are not asked for on every view.
 _ROUTES = {
     "all": "",
-    "shown": ", the static one on frames only",
-    "apart": ", the static one on frames and the dynamic one on their derivatives",
+    "shown": "; the dynamic one is asked for on frames and on their derivatives, the static one on frames only",
+    "apart": "; the static one is asked for on frames, the dynamic one on their derivatives",
 }
 
 
@@ -109,6 +109,7 @@ def composition(config: Config) -> str:
     what = f"The objective is {config.method.objective.title}"
     if split.how == "none":
         what += " on the whole embedding"
+        what += " of frames and of their derivatives" * (config.method.views.schedule != "base")
     else:
         what += (
             f", once on the static and once on the dynamic half of each clip: per-frame embeddings are split by a "
