@@ -109,12 +109,16 @@ def _summary(
 
 
 def _against(plain: list[dict[str, float]], found: list[dict[str, float]], factors: list[str]) -> str:
-    """Which factors are read better and which worse, in words."""
+    """Which factors are read better and which worse, and in how many seeds, in words."""
     change = {f: _mean(found, f) - _mean(plain, f) for f in factors}
     told = []
     for verb, sign in (("wins", 1), ("loses", -1)):
         moved = sorted((f for f in factors if sign * change[f] > _EVEN), key=lambda f: -sign * change[f])
-        cells = [f"{f} ({_mean(plain, f):.2f} → {_mean(found, f):.2f})" for f in moved]
+        times = [sum(sign * (b[f] - a[f]) > 0 for a, b in zip(plain, found, strict=True)) for f in moved]
+        cells = [
+            f"{f} ({_mean(plain, f):.2f} → {_mean(found, f):.2f}, {n} of {_count(len(found), 'seed')})"
+            for f, n in zip(moved, times, strict=True)
+        ]
         told.append(f"{verb} {_listed(cells) if cells else 'nothing'}")
     return " and ".join(told)
 
