@@ -37,7 +37,7 @@ class MoCoConfig(ObjectiveConfig):
         return MoCo(width, self)
 
     def small(self) -> Self:
-        return replace(self, queue=128)
+        return replace(self, queue=128, momentum=0.9)  # whose keys follow within a hundred steps
 
 
 class MoCo(Objective):

@@ -28,7 +28,7 @@ class Objective(nn.Module):
         """Take note of this step's keys."""
 
     def chance(self, videos: int, views: int) -> float:
-        """The loss of a batch in which nothing is told apart; nan where that is not known."""
+        """The loss of a batch in which nothing is told apart; nan where that depends on more than its size."""
         return math.nan
 
     def frozen(self, epoch: int) -> tuple[str, ...]:
@@ -55,5 +55,5 @@ class ObjectiveConfig:
         raise NotImplementedError
 
     def small(self) -> Self:
-        """The same with its state shrunk, for a debug twin."""
+        """The same with its state shrunk, and kept for less long, for a debug twin."""
         return self

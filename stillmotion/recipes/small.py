@@ -42,7 +42,8 @@ def debug(config: Config) -> Config:
             synthetic=SyntheticConfig(videos=64),
         ),
         method=replace(config.method, model=small, objective=config.method.objective.small()),
-        optim=replace(config.optim, batch=16, epochs=2, warmup_epochs=1.0),
+        # At the row's rate as it is: scaled to its small batch, the twin would learn nothing in seconds.
+        optim=replace(config.optim, batch=16, lr_batch=0, epochs=2, warmup_epochs=1.0),
         train=TrainConfig(checkpoint_every=4, log_every=1),
     )
 

@@ -5,13 +5,14 @@ Shapes: b videos, v clips of each, T frames, M channels.
 """
 
 import contextlib
+import math
 from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillmotion.distributed import gather_values, world
+from stillmotion.distributed import gather_values, rank, world
 from stillmotion.functional import koopman
 from stillmotion.methods.method import Method, frozen_statistics
 from stillmotion.train.precision import autocast
@@ -31,9 +32,10 @@ def health(
     For each component, `deviation` is that of its unit embeddings, 1 where they are spread evenly and 0 where all are
     alike; `rank` is how many directions they fill, exp of the entropy of their singular values; `norm` is their mean
     length; `gradient` is the norm of its loss's gradient by the frames (by the embeddings, where nothing is
-    split); `nearest/<target>` is how often the nearest clip of another video in the batch shares the label.
+    split); `nearest/<target>` is how often the nearest clip of another video in the batch shares the label. Where there
+    is a momentum encoder, `stranger` is the loss that is left where each video is given the keys of another.
     Of a split, `inside` is the share of eigenvalues within ξ of 1, and `still` is how long the dynamic halves are of
-    clips that stand still at their middle frame, as a share of the moving clips'.
+    clips that stand still at their middle frame, as a share of the moving clips'. What is not finite is left out.
     """
     b, v, t = clips.shape[0], clips.shape[1], clips.shape[3]
     split = method.config.split
@@ -45,17 +47,22 @@ def health(
     with frozen_statistics(method), _same_draws(clips.device):
         with torch.no_grad(), autocast(clips.device, precision):
             found, keys = method.embedded(inputs), method._keys(clips)
+        if not torch.isfinite(_all(found)).all():
+            return {}  # the step itself says so
         moving = found[: b * v].requires_grad_()
         components = method.components(moving)
         for name, z in components.items():
-            loss = method.objectives[name](z.unflatten(0, (b, v)), keys.get(name))
-            (slope,) = torch.autograd.grad(loss, moving, retain_graph=True)
             here, everyone = f"health/{name}", _all(z)
+            objective, pairs = method.objectives[name], z.unflatten(0, (b, v))
+            (slope,) = torch.autograd.grad(objective(pairs, keys.get(name)), moving, retain_graph=True)
             units = F.normalize(everyone, dim=-1)
             numbers[f"{here}/deviation"] = float(_deviation(units))
             numbers[f"{here}/rank"] = float(effective_rank(units))
             numbers[f"{here}/norm"] = float(everyone.norm(dim=-1).mean())
             numbers[f"{here}/gradient"] = float(_all(slope).norm()) / world()
+            if name in keys:
+                others = gather_values(keys[name]).roll(1, 0).chunk(world())[rank()]
+                numbers[f"{here}/stranger"] = float(_all(objective(pairs, others)[None]).mean())
             for target, shared in _nearest(units.unflatten(0, (-1, v)), labels or {}).items():
                 numbers[f"{here}/nearest/{target}"] = shared
         if not whole:
@@ -64,7 +71,7 @@ def health(
             held, moved = split(found[b * v :])[1], components["dynamic"].unflatten(0, (b, v))[:, 0]
             lengths = [_all(x).norm(dim=-1).mean() for x in (held, moved)]
             numbers["health/still"] = float(lengths[0] / lengths[1].clamp_min(1e-12))
-    return numbers
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 class Watch:
@@ -92,8 +99,10 @@ class Watch:
         return lines
 
     def _lasting(self, name: str, low: bool) -> bool:
-        self._low[name] = self._low.get(name, 0) + 1 if low else 0
-        return self._low[name] == _LOOKS
+        """Whether it is so for the first time that this number is low at so many looks in a row."""
+        count = self._low.get(name, 0)
+        self._low[name] = count if count == _LOOKS else count + 1 if low else 0
+        return count < self._low[name] == _LOOKS
 
 
 def effective_rank(units: Tensor) -> Tensor:

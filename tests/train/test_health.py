@@ -54,6 +54,15 @@ def test_halves_are_told_by_their_own_numbers():
     assert found["health/inside"] == pytest.approx(float(inside.double().mean()))
 
 
+def test_strangers_are_asked_for_the_keys_of_another_video():
+    method, clips = tiny_method("byol", norm=False).eval(), tiny_clips()
+    losses = method(clips)
+    z = method.components(method.embedded(clips.flatten(0, 1)).detach())["dynamic"].unflatten(0, (4, 2))
+    expected = method.objectives["dynamic"](z, losses.keys["dynamic"][[3, 0, 1, 2]])
+    assert health(method, clips)["health/dynamic/stranger"] == pytest.approx(expected.item(), rel=1e-5)
+    assert not any("stranger" in name for name in health(tiny_method("simclr"), clips))
+
+
 def test_clips_that_stand_still_have_all_of_their_own_dynamic_half():
     clips = tiny_clips(t=1).expand(-1, -1, -1, 5, -1, -1)
     found = health(tiny_method("simclr", norm=False).eval(), clips)
@@ -82,10 +91,9 @@ def test_two_ranks_see_what_one_sees_of_the_joined_batch():
 
 def test_a_collapse_that_lasts_is_told_once():
     watch, low = Watch(), {"health/static/deviation": 0.01, "health/still": 0.9}
-    assert [len(watch.notice(low)) for _ in range(5)] == [0, 0, 2, 0, 0]
-    assert watch.notice({"health/static/deviation": 0.9, "health/still": 0.9}) == []
-    told = [line for _ in range(3) for line in watch.notice(low)]
-    assert len(told) == 1
-    assert told[0].startswith(
-        "the static half has collapsed: clips differ by 0.010 of what they could; lower --optim.lr"
-    )
+    high = {"health/static/deviation": 0.9, "health/still": 0.1}
+    found = [watch.notice(numbers) for numbers in (low, low, high, low, low, low, low, high, low, low, low)]
+    assert [len(lines) for lines in found] == [0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0]
+    collapsed, still = found[5]
+    assert collapsed.startswith("the static half has collapsed: clips differ by 0.010 of what they could")
+    assert still.startswith("the dynamic half holds little motion: clips that stand still have 0.90 of it")
