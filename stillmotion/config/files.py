@@ -21,6 +21,7 @@ from stillmotion.methods.method import MethodConfig, ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.methods.views import ViewsConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
 
@@ -36,6 +37,8 @@ _LATER = {
     (ModelConfig, "keep_time"),
     (SimCLRConfig, "negatives"),
     (SolverConfig, "curvature"),
+    (ViewsConfig, "route"),
+    (ViewsConfig, "colour"),
     (Videos, "fold"),
     (DataConfig, "fps"),
     (ClipsConfig, "fps"),

@@ -25,7 +25,7 @@ class DataConfig(Videos):
         stride: δ, from one frame of a clip to the next.
         fps: frames a second that stride counts, so that clips of all videos last as long; 0 counts a video's own.
         size: pixels a side.
-        augment: a preset: slowfast, vididi, weak, synthetic or none.
+        augment: a preset: slowfast, vididi, weak, natural, synthetic or none.
         workers: decoding processes; -1 is one per core.
         strict: stop at the first unreadable video.
         synthetic: the drawn videos that the path "synthetic" stands for.

@@ -96,6 +96,13 @@ class MethodConfig:
     objective: ObjectiveConfig = field(default_factory=SimCLRConfig)
     balance: float = 0.5
 
+    def __post_init__(self) -> None:
+        if self.split.how == "none" and self.views.route != "all":
+            raise StillmotionError(
+                f"views.route is {self.views.route}, but the embedding is whole and has no halves; split it "
+                "(--method.split.how slow) or ask for all (--method.views.route all)"
+            )
+
 
 class Network(nn.Module):
     """Backbone and projection head: what the momentum encoder is a copy of."""
@@ -143,11 +150,13 @@ class Method(nn.Module):
         clips: Tensor,
         *,
         level: Literal["outer", "inner", "both"] = "outer",
+        asked: Iterable[str] = ("static", "dynamic"),
         seam: Tensor | None = None,
         features: Tensor | None = None,
     ) -> Losses:
         """The losses of a level; "both" is the single-level sum, with one pass through the backbone.
 
+        asked: the halves that these clips show; an embedding that is whole is always asked for.
         seam: what the online backbone's `early` made of all clips, where that is at hand; then its last stage is run.
         features: what all of it made of them; then it is not run.
         """
@@ -161,9 +170,12 @@ class Method(nn.Module):
         if level != "inner":
             if features is None:
                 features = self._features(clips, seam)
+            wanted = {"whole", *asked}
             embeddings = self._components(self.online, features, clips.shape[1])
-            keys = self._keys(clips)
+            keys = {name: z for name, z in self._keys(clips).items() if name in wanted}
             for name, z in embeddings.items():
+                if name not in wanted:
+                    continue
                 parts[name] = self.objectives[name](z, keys.get(name))
         if level != "outer":
             seen = self.config.prediction.clips or clips.shape[1]

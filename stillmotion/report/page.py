@@ -16,6 +16,7 @@ from stillmotion.evaluate.told import readable
 from stillmotion.explain.bars import accuracy_bars
 from stillmotion.explain.curves import health_curves, loss_curves
 from stillmotion.files import made, read_json, write_text
+from stillmotion.methods.views import ViewsConfig
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.inside import RESULTS as INSIDE
 from stillmotion.report.inside import inside_sections
@@ -30,6 +31,12 @@ _HEALTH = (
     "the share of eigenvalues that count as static; still: what is left of the dynamic half where clips stand still."
 )
 _BARS = "Top-1 accuracy by the part of the embedding; both is static ⊕ dynamic. The untrained bar is of both, too."
+# What is said of halves that are not asked for on every view.
+_ROUTES = {
+    "all": "",
+    "shown": "; the dynamic one is asked for on frames and on their derivatives, the static one on frames only",
+    "apart": "; the static one is asked for on frames, the dynamic one on their derivatives",
+}
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Path:
@@ -83,7 +90,7 @@ def training_blocks(config: Config) -> list[Block]:
         ["videos", data.path],
         ["clips", f"{data.clips} of a video, {data.frames} frames at stride {data.stride}{rate}, {data.size} px"],
         ["augmentation", data.augment],
-        ["derivative views", config.method.views.schedule],
+        ["derivative views", _derivatives(config.method.views)],
         ["backbone", " ".join([model.backbone, "–".join(map(str, model.channels))]).strip()],
         ["projection head", f"{model.layers} layers to {model.width} channels"],
         ["optimiser", f"{optim.name}, rate {optim.lr * optim.scale:g}, batch {optim.batch}, {optim.epochs} epochs"],
@@ -92,17 +99,24 @@ def training_blocks(config: Config) -> list[Block]:
     return [Text(composition(config)), Table(["setting", "value"], settings)]
 
 
+def _derivatives(views: ViewsConfig) -> str:
+    told = [views.schedule, f"route {views.route}", f"colour {views.colour}"]
+    return told[0] if views.schedule == "base" else ", ".join(told)
+
+
 def composition(config: Config) -> str:
     """Which point of the grid a run is, in a sentence."""
     split, solver = config.method.split, config.solver
     what = f"The objective is {config.method.objective.title}"
     if split.how == "none":
         what += " on the whole embedding"
+        what += " of frames and of their derivatives" * (config.method.views.schedule != "base")
     else:
         what += (
             f", once on the static and once on the dynamic half of each clip: per-frame embeddings are split by a "
             f"Koopman operator ({split.how}, radius {split.radius:g}, {split.weight})"
         )
+        what += _ROUTES[config.method.views.route]
     if solver.how == "plain":
         return what + "; there is no inner level."
     if solver.how == "single-level":

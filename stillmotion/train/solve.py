@@ -1,6 +1,7 @@
 """One batch: the losses by name, and the gradient that the configured solver makes of them."""
 
 import contextlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +18,25 @@ _TWICE = (*CHOSEN, "itd-rmad", "aid-cg", "aid-nmn")  # solvers that differentiat
 _BACKBONE = "online.backbone."
 
 
-def solve(method: Method, clips: Tensor, config: Config, *, scale: float = 1.0) -> tuple[Losses, Weights]:
+def solve(
+    method: Method,
+    clips: Tensor,
+    config: Config,
+    *,
+    asked: Iterable[str] = ("static", "dynamic"),
+    scale: float = 1.0,
+) -> tuple[Losses, Weights]:
     """The losses of clips (b, v, 3, T, H, W), detached, and the gradient by weight name, averaged over ranks.
 
     The inner level's losses are those before its first step, the outer level's those after its last.
-    scale: of the losses during backward passes, against underflow in float16.
+    asked: the halves that the clips show. scale: of the losses during backward passes, against underflow in float16.
     """
     outer_level = "both" if config.solver.how == "single-level" else "outer"
     found = Losses({}, {})
 
     def run(weights: Weights, level: str) -> Tensor:
-        options = {"level": level, "features" if config.solver.how == "exact-head" else "seam": weights.get(SEAM)}
+        known = "features" if config.solver.how == "exact-head" else "seam"
+        options = {"level": level, "asked": asked, known: weights.get(SEAM)}
         weights = {name: w for name, w in weights.items() if name != SEAM}
         twice = level == "inner" and config.solver.how in _TWICE
         with (
