@@ -71,7 +71,7 @@ def made(folder: str | Path, *, option: str = "--out", mark: bool = False) -> Pa
     place = Path(folder)
     with writing(place, option=option):
         place.mkdir(parents=True, exist_ok=True)
-        if mark:
+        if mark and not (place / MARK).exists():
             (place / MARK).touch()
     return place
 

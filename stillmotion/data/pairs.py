@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import math
+import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,7 @@ import torch
 from stillmotion.data.augment import Augment
 from stillmotion.data.loader import Batch, ClipDataset
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.files import made, write_text, writing
 
 
 def pair_augment(size: int, *, area: tuple[float, float], mean: Any, std: Any) -> Augment:
@@ -62,51 +66,67 @@ class TokenStore:
 
     folder: may serve many runs; a file is named by the hash of what it holds.
     about: whatever the tokens depend on, as JSON. Processes of one machine may write different places at a time.
+    What was damaged since it was written, as its checksum tells, is not there.
     """
 
     def __init__(self, folder: str | Path, shape: tuple[int, int, int, int, int], about: Mapping[str, Any]) -> None:
         described = json.dumps({"shape": shape, **about}, sort_keys=True, default=str)
         name = hashlib.sha256(described.encode()).hexdigest()[:16]
-        self.file = Path(folder) / f"tokens-{name}.f16"
+        self.file = made(folder, option="--cache") / f"tokens-{name}.f16"
         self.shape = shape
-        try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            for path, size in ((self.file, 2 * int(np.prod(shape))), (self._done_file, shape[0] * shape[1])):
-                with open(path, "ab") as opened:  # sparse: what is not written takes no room
-                    if path.stat().st_size < size:
-                        opened.truncate(size)
-            self.file.with_suffix(".json").write_text(described)
-        except OSError as error:
-            raise StillmotionError(
-                f"cannot keep tokens in {folder} ({error.strerror}); choose another --cache"
-            ) from None
+        write_text(self.file.with_suffix(".json"), described, option="--cache")
         self._open()
 
     def has(self, video: int, pair: int) -> bool:
-        return bool(self._done[video, pair])
+        return self.read(video, pair) is not None
 
-    def read(self, video: int, pair: int) -> torch.Tensor:
-        """(views, N, D) in single precision."""
-        return torch.from_numpy(np.array(self._tokens[video, pair])).float()
+    def read(self, video: int, pair: int) -> torch.Tensor | None:
+        """(views, N, D) in single precision; None where nothing whole was kept."""
+        place = video * self.shape[1] + pair
+        content, check = os.pread(self._tokens, self._size, place * self._size), os.pread(self._checks, 4, 4 * place)
+        if check != _checksum(content):
+            return None
+        half = np.frombuffer(content, np.float16).reshape(self.shape[2:])
+        return torch.from_numpy(half.astype(np.float32))
 
     def write(self, video: int, pair: int, tokens: torch.Tensor) -> torch.Tensor:
         """Keep tokens and return what `read` will give for them."""
         half = tokens.detach().cpu().half()
-        self._tokens[video, pair] = half.numpy()
-        self._done[video, pair] = 1  # after the tokens: a kill in between leaves them to be made again
+        content, place = half.numpy().tobytes(), video * self.shape[1] + pair
+        with writing(self.file, option="--cache"):
+            _put(self._tokens, content, place * self._size)
+            # After the tokens: a kill in between leaves them to be made again.
+            _put(self._checks, _checksum(content), 4 * place)
         return half.float()
 
-    @property
-    def _done_file(self) -> Path:
-        return self.file.with_suffix(".done")
-
     def _open(self) -> None:
-        self._tokens = np.memmap(self.file, np.float16, "r+", shape=self.shape)
-        self._done = np.memmap(self._done_file, np.uint8, "r+", shape=self.shape[:2])
+        self._size = 2 * math.prod(self.shape[2:])
+        with writing(self.file, option="--cache"):
+            # Where nothing is written, the files take no room.
+            self._tokens, self._checks = (
+                os.open(file, os.O_RDWR | os.O_CREAT, 0o666) for file in (self.file, self.file.with_suffix(".crc"))
+            )
+
+    def __del__(self) -> None:
+        for opened in ("_tokens", "_checks"):
+            if opened in self.__dict__:
+                os.close(self.__dict__[opened])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"file": self.file, "shape": self.shape}  # a worker maps the file itself
+        return {"file": self.file, "shape": self.shape}  # a worker opens the files itself
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
         self._open()
+
+
+def _checksum(content: bytes) -> bytes:
+    return (zlib.crc32(content) or 1).to_bytes(4, "little")  # 0 is where nothing was written
+
+
+def _put(file: int, content: bytes, place: int) -> None:
+    """Write all of it; a disk that fills up is an OSError, where a file mapped into memory would end the process."""
+    left = memoryview(content)
+    while left:
+        done = os.pwrite(file, left, place)
+        left, place = left[done:], place + done

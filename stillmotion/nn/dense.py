@@ -78,8 +78,7 @@ def frame_maps(maps: Maps) -> Maps:
 
 def check_layer(backbone: Backbone, layer: int | None) -> None:
     """Raises where a backbone has no such stage."""
-    stages = len(backbone.stages)
-    if layer is not None and not 1 <= layer <= stages:
+    if layer is not None and not 1 <= layer <= (stages := len(backbone.stages)):
         raise StillmotionError(f"layer is {layer}; this network has {stages} stages: choose 1 to {stages}")
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from stillmotion.config.transfer import TransferConfig
 from stillmotion.data.loader import Batch, ClipLoader
 from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
+from stillmotion.files import fingerprint
 from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
 from stillmotion.methods.transfer import Transfer
 from stillmotion.nn.images import load_images
@@ -103,8 +104,9 @@ class _Transferring(Run):
         """Tokens (2 + F, N, D) of a pair and of its first frame under all its fixed windows."""
         assert self.store is not None
         pair = epoch % self.config.data.pairs
-        if self.store.has(video, pair):
-            return self.store.read(video, pair)
+        kept = self.store.read(video, pair)
+        if kept is not None:
+            return kept
         # One pair at a time: what is kept must not depend on the batch it came in.
         frames = frames.to(self.device)
         parts = [self.images.tokens(frames)]
@@ -154,9 +156,9 @@ class _Transferring(Run):
         views = 2 + (0 if places.crop == "none" else places.fixed or 1)
         shape = (len(self.videos), data.pairs, views, self.grid[0] * self.grid[1], self.images.width)
         about = {
-            "images": asdict(self.config.images) | {"weights": list(_stamps(self.config.images.path))},
+            "images": asdict(self.config.images) | {"content": _content(self.config.images.path)},
             "normalisation": self.images.normalisation,
-            "videos": [self.videos.name(i) for i in range(len(self.videos))],
+            "videos": [(name, _content(name)) for name in map(self.videos.name, range(len(self.videos)))],
             "pairs": {name: getattr(data, name) for name in ("gap", "size", "area", "seed")},
             "synthetic": asdict(data.synthetic) if data.path == "synthetic" else None,
             "positions": {} if places.crop == "none" else {"crop": places.crop, "ratio": places.ratio},
@@ -164,12 +166,6 @@ class _Transferring(Run):
         return TokenStore(folder, shape, about)
 
 
-def _stamps(path: str) -> Iterator[tuple[str, int, int]]:
-    """Name, size and time of each file of a model, by which tokens of another model are told apart."""
-    if not path:
-        return
-    place = Path(path)
-    for file in sorted(place.iterdir()) if place.is_dir() else [place]:
-        if file.is_file():
-            stat = file.stat()
-            yield file.name, stat.st_size, stat.st_mtime_ns
+def _content(path: str) -> str | None:
+    """What tells the content of a file, or of a folder of frames or of a model; None of what is drawn."""
+    return fingerprint(path) if path and Path(path).exists() else None

@@ -143,8 +143,8 @@ def test_a_worker_whose_parent_is_gone_saves_and_ends(tmp_path):
 
 
 def test_a_run_that_fails_is_one_line_with_the_reason(tmp_path):
-    run = Run(tmp_path / "run", small("data.augment=nosuch"), PROBE)
-    with pytest.raises(StillmotionError, match=r"run .*/run failed: .*nosuch.*log.txt"):
+    run = Run(tmp_path / "run", small("data.path=nowhere"), PROBE)
+    with pytest.raises(StillmotionError, match=r"run .*/run failed: .*nowhere.*log.txt"):
         train_and_probe({"only": run}, processes=1, told=str)
 
 

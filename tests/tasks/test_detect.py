@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from ava_layout import write_ava
+from exploding import explode
 from safetensors.torch import load_file
 from small_detection import detected, small
 from small_run import stopping
@@ -81,9 +82,9 @@ def test_a_stopped_run_resumes_bit_for_bit(run, tmp_path, stop):
 
 
 def test_a_finished_run_is_left_as_it_is(run):
-    before = {file.name: file.stat().st_mtime_ns for file in run.iterdir() if file.name != "metrics.jsonl"}
+    before = {file.name: file.stat().st_mtime_ns for file in run.iterdir()}
     detected(small(), run)
-    written = {"config.json", "encoder.json", "broken.json", "tensorboard"}
+    written = {"config.json", "encoder.json", "broken.json", "metrics.jsonl", "tensorboard", ".lock"}
     after = {file.name: file.stat().st_mtime_ns for file in run.iterdir()}
     assert all(after[name] == time for name, time in before.items() if name not in written)
 
@@ -132,9 +133,10 @@ def test_without_predicted_boxes_the_test_is_on_annotated_ones_and_says_so(tmp_p
     assert results["test_boxes"] == results["train_boxes"] == "annotated boxes"
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_weights(tmp_path):
-    with pytest.raises(NonFiniteError, match=r"not finite.*last good checkpoint.*of step 1"):
-        detected(small(lr=float("inf"), clip=0.0), tmp_path / "run")
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_weights(tmp_path, monkeypatch):
+    explode(monkeypatch, after=1)
+    with pytest.raises(NonFiniteError, match=r"step 2: .*not finite.*last good checkpoint.*of step 1"):
+        detected(small(clip=0.0), tmp_path / "run")
 
 
 def test_layer_decay_slows_the_early_stages(tmp_path):

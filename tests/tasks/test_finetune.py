@@ -9,6 +9,7 @@ import torch
 import two_processes
 from debug_run import debug_run
 from debug_videos import write_classes
+from exploding import explode
 from safetensors.torch import load_file
 from small_finetuning import small, tuned
 from small_run import one_core, stopping
@@ -221,9 +222,10 @@ def test_folds_are_trained_one_by_one_and_averaged(tmp_path):
     assert results["folds"] == {"1": each[0], "2": each[1]}
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_part(tmp_path):
-    with pytest.raises(NonFiniteError, match=r"step 2: loss/class.* not finite.*last good checkpoint.*of step 1"):
-        tuned(small(lr=float("inf")), tmp_path / "run")
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_part(tmp_path, monkeypatch):
+    explode(monkeypatch, after=1)
+    with pytest.raises(NonFiniteError, match=r"step 2: backbone.* not finite.*last good checkpoint.*of step 1"):
+        tuned(small(), tmp_path / "run")
 
 
 def test_another_run_in_the_folder_is_not_overwritten(tmp_path):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from debug_videos import write_classes
+from exploding import explode
 from safetensors.torch import load_file, save_file
 from small_run import one_core, small, trained
 from torch import Tensor
@@ -133,10 +134,12 @@ def test_fp16_halves_its_scale_at_each_overflow_and_trains_on(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr"])
-def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(name: str, tmp_path: Path) -> None:
-    config = small(name, SGD | {"optim.lr": 1e30, "optim.epochs": 8})
+def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explode(monkeypatch, after=5)
     with pytest.raises(NonFiniteError) as caught:
-        trained(config, tmp_path)
+        trained(small(name, SGD | {"optim.epochs": 8}), tmp_path)
     words = str(caught.value)
     state = checkpoint.load_state(tmp_path)
     assert state is not None

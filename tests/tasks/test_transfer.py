@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from exploding import explode
 from safetensors.torch import load_file
 from small_run import one_core, stopping
 
@@ -105,10 +106,10 @@ def test_every_crop_trains_on_tables_and_on_rotary_coordinates(tmp_path, crop, f
     assert all(torch.isfinite(tensor).all() for tensor in weights(run).values())
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_weights(tmp_path):
-    config = small(lr=float("inf"), warmup_epochs=0)
-    with pytest.raises(NonFiniteError, match=r"not finite.*last good checkpoint.*of step 1"):
-        trained(config, tmp_path / "run")
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_weights(tmp_path, monkeypatch):
+    explode(monkeypatch, after=1)
+    with pytest.raises(NonFiniteError, match=r"step 2: .*not finite.*last good checkpoint.*of step 1"):
+        trained(small(), tmp_path / "run")
 
 
 def test_another_run_in_the_folder_is_not_overwritten(tmp_path):

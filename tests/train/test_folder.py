@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from stillmotion.config import Config, load_config
 from stillmotion.errors import StillmotionError
@@ -18,7 +19,7 @@ CONFIG = recipe("debug-bod-simclr")
 def with_state(folder: Path, config: Config = CONFIG) -> Path:
     """A folder whose run has come to a checkpoint."""
     open_folder(folder, config)
-    (folder / STATE).touch()
+    torch.save({"step": 1, "total": 100}, folder / STATE)
     return folder
 
 
@@ -38,8 +39,8 @@ def test_the_same_run_goes_on_with_other_workers_threads_and_intervals(tmp_path:
 
 def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(tmp_path: Path) -> None:
     folder = with_state(tmp_path)
-    other = replace(CONFIG, optim=replace(CONFIG.optim, lr=0.5), train=replace(CONFIG.train, seed=3))
-    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 0.5; train.seed: 0 ≠ 3\).*--out"):
+    other = replace(CONFIG, optim=replace(CONFIG.optim, lr=5.0), train=replace(CONFIG.train, seed=3))
+    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 5.0; train.seed: 0 ≠ 3\).*--out"):
         open_folder(folder, other)
     assert load_config(folder) == CONFIG
 
@@ -55,8 +56,8 @@ def test_a_run_may_grow_longer_which_is_said_but_not_shorter(
     assert load_config(folder) == longer
     with pytest.raises(StillmotionError, match=rf"another run \(optim.epochs: {longer.optim.epochs} ≠ "):
         open_folder(folder, CONFIG)
-    other = replace(longer, optim=replace(longer.optim, epochs=99, lr=0.5))
-    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 0.5\)"):
+    other = replace(longer, optim=replace(longer.optim, epochs=99, lr=5.0))
+    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 5.0\)"):
         open_folder(folder, other)
     assert load_config(folder) == longer
     assert capsys.readouterr().out == ""

@@ -1,0 +1,93 @@
+"""C6: what is kept is told by content, and checked on reading."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from debug_videos import change_quietly, write_classes
+from small_run import one_core
+
+from stillmotion.data.pairs import TokenStore
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.index import open_index
+from stillmotion.files import fingerprint
+from stillmotion.methods.transfer import PositionsConfig
+from stillmotion.recipes.transfer import TRANSFER
+from stillmotion.tasks.transfer import transfer
+
+SHAPE = (3, 2, 2, 4, 5)
+
+
+def test_tokens_of_replaced_videos_are_computed_anew(tmp_path: Path) -> None:
+    videos = write_classes(tmp_path / "videos", videos=3)
+    small = TRANSFER.named("debug-dinov2")
+    config = replace(
+        small,
+        data=replace(small.data, path=str(videos), size=24, pairs=1),
+        method=replace(small.method, positions=PositionsConfig(fixed=1)),
+        optim=replace(small.optim, batch=2, epochs=1),
+    )
+
+    def stores(name: str) -> int:
+        with one_core():
+            transfer(config, tmp_path / name, cache=tmp_path / "tokens")
+        return len(list((tmp_path / "tokens").glob("*.f16")))
+
+    assert [stores("first"), stores("again")] == [1, 1]
+    change_quietly(videos / "dark" / "0.mp4")
+    assert stores("changed") == 2
+
+
+def test_damaged_tokens_are_not_there(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path, SHAPE, {})
+    tokens = store.write(1, 0, torch.randn(SHAPE[2:]))
+    assert torch.equal(TokenStore(tmp_path, SHAPE, {}).read(1, 0), tokens)  # type: ignore[arg-type]
+    with store.file.open("r+b") as opened:
+        opened.seek(2 * 2 * 2 * 4 * 5 + 3)
+        opened.write(b"\x55\x55")
+    assert not store.has(1, 0)
+    assert store.read(1, 0) is None
+
+
+def test_a_disk_that_fills_up_is_one_line_and_its_tokens_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = TokenStore(tmp_path, SHAPE, {})
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(StillmotionError, match=r"cannot write to .*: No space .* free\); choose another --cache"):
+            store.write(0, 0, torch.randn(SHAPE[2:]))
+    assert not store.has(0, 0)
+
+
+@pytest.mark.parametrize("damage", ["torn", "swapped"])
+def test_an_index_that_is_damaged_or_swapped_is_made_again_and_told(damage: str, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    others = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
+    wanted = open_index(tmp_path / "a.faiss", rows)(rows[:3], 5)
+    open_index(tmp_path / "b.faiss", others)
+    content = (tmp_path / "a.faiss").read_bytes()[:-9] if damage == "torn" else (tmp_path / "b.faiss").read_bytes()
+    (tmp_path / "a.faiss").write_bytes(content)
+    said: list[str] = []
+    found = open_index(tmp_path / "a.faiss", rows, say=said.append)(rows[:3], 5)
+    np.testing.assert_array_equal(found[1], wanted[1])
+    assert said == [f"{tmp_path / 'a.faiss'} is damaged or was swapped; it is made again"]
+
+
+def test_one_byte_in_the_ends_or_in_a_sampled_block_changes_a_fingerprint(tmp_path: Path) -> None:
+    file, content = tmp_path / "large", bytearray(os.urandom(1 << 20))
+    seen = set()
+    for place in (None, 0, 65535, 65536, len(content) - 1):
+        changed = bytearray(content)
+        if place is not None:
+            changed[place] ^= 1
+        file.write_bytes(changed)
+        seen.add(fingerprint(file))
+    assert len(seen) == 5
