@@ -9,15 +9,16 @@ from stillmotion.options import Device
 from stillmotion.train.log import bar
 
 
-def demo(out: str = "runs/demo", seeds: int = 3, processes: int = cores()) -> None:
-    """Watch a model learn on this machine, in minutes, what plain contrastive learning misses.
+def demo(out: str = "runs/demo", seeds: int = 5, processes: int = cores()) -> None:
+    """Watch four methods learn on this machine, in minutes, and see what each wins and loses.
 
     examples:
       stillmotion demo
-      stillmotion demo --out runs/demo --seeds 5
+      stillmotion demo --out runs/demo --seeds 1
 
-    Pre-trains V-SimCLR and V-SimCLR + BOD-VCL on synthetic videos whose colour tells their motion, probes every
-    factor, and writes report.html and results.json. The same command again goes on where it stopped.
+    Pre-trains V-SimCLR, V-SimCLR + BOD-VCL, ViDiDi-SimCLR and this library's own method on synthetic videos whose
+    colour tells their motion, probes every factor, and writes report.html and results.json. The same command again goes
+    on where it stopped.
 
     Args:
         out: the folder to write to.

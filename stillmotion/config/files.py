@@ -20,6 +20,7 @@ from stillmotion.methods.method import MethodConfig, ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.methods.views import ViewsConfig
 from stillmotion.optim.optimizers import OptimConfig
 
 FILE = "config.json"
@@ -33,6 +34,8 @@ _LATER = {
     (MethodConfig, "views"),
     (ModelConfig, "keep_time"),
     (SimCLRConfig, "negatives"),
+    (ViewsConfig, "route"),
+    (ViewsConfig, "colour"),
     (Videos, "fold"),
     *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay")),
 }

@@ -23,7 +23,7 @@ class DataConfig(Videos):
         frames: L, frames of a clip.
         stride: δ, from one frame of a clip to the next.
         size: pixels a side.
-        augment: a preset: slowfast, vididi, weak, synthetic or none.
+        augment: a preset: slowfast, vididi, weak, natural, synthetic or none.
         workers: decoding processes; -1 is one per core.
         strict: stop at the first unreadable video.
         synthetic: the drawn videos that the path "synthetic" stands for.

@@ -180,6 +180,8 @@ AUGMENTS: dict[str, Augment] = {
         std=IMAGENET_STD,
     ),
     "weak": Augment(112, area=(0.5, 1.0), flip=0, jitter=(0.2, 0.2, 0.2, 0.05), gray=0, blur_p=0),
+    # Crops, mirrored or not, and a light jitter of colours: what the demo's videos are seen in.
+    "natural": Augment(32, area=(0.6, 1.0), jitter=(0.2, 0.2, 0.2, 0.05), gray=0, blur_p=0),
     # Drawn videos bring their own nuisances: what is left is a small shift.
     "synthetic": Augment(32, area=(0.9, 1.0), ratio=(1.0, 1.0), flip=0, jitter_p=0, gray=0, blur_p=0),
     # The centre square, resized.

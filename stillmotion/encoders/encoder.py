@@ -19,6 +19,7 @@ from stillmotion.data.paths import PathSet
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.encoders.features import extract
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.functional.koopman import LEAST_FRAMES
 from stillmotion.methods.method import Network
 from stillmotion.nn.backbones import Backbone
 from stillmotion.nn.dense import check_layer, stage_map
@@ -30,7 +31,10 @@ _PAPERS = Intake(8, 8, 224, Normalisation((0.45, 0.45, 0.45), (0.225, 0.225, 0.2
 
 
 class Vectors(NamedTuple):
-    """What videos show and how they move: one row (n, D) each, as float32 arrays."""
+    """What videos show and how they move: one row (n, D) each, as float32 arrays.
+
+    Halves of clips of fewer than three time steps are (n, 0).
+    """
 
     whole: np.ndarray
     static: np.ndarray
@@ -89,6 +93,9 @@ class Encoder(nn.Module):
     def parts(self, frames: Tensor) -> Embedding:
         """The embedding of what the backbone says of each frame, (b, T', D)."""
         frames = frames.float()
+        if frames.shape[1] < LEAST_FRAMES:
+            none = frames.new_empty(len(frames), 0)
+            return Embedding(frames.mean(1), none, none, frames)
         static, dynamic = self.split(F.normalize(frames, dim=-1) if self.split.normalize else frames)
         return Embedding(frames.mean(1), static, dynamic, frames)
 

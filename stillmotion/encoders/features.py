@@ -15,6 +15,7 @@ from stillmotion.data.loader import Broken, EvalDataset, eval_loader
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.reading import Reading
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.functional.koopman import LEAST_FRAMES
 from stillmotion.nn.intake import Intake
 from stillmotion.nn.split import Embedding
 from stillmotion.options import Kind
@@ -30,7 +31,8 @@ _SMALLEST_WITH_MARGIN = 112
 class Features:
     """What an encoder says about the readable ones of some videos.
 
-    index (N,): their numbers in the set. whole, static, dynamic: (N, V, D), one for each view.
+    index (N,): their numbers in the set. whole, static, dynamic: (N, V, D), one for each view; the halves of clips of
+        fewer than three time steps are (N, V, 0).
     frames (N, T, D): of each video's first view, where they were asked for.
     broken: name and reason of each video that could not be read.
     """
@@ -49,8 +51,18 @@ class Features:
         """
         if kind not in KINDS:
             raise StillmotionError(f"there are no {kind!r} features; choose one of {', '.join(KINDS)}")
+        if kind not in self.kinds:
+            raise StillmotionError(
+                f"there is no {kind} embedding: the encoder makes fewer than {LEAST_FRAMES} time steps of a clip; "
+                "ask for whole, or show it more frames"
+            )
         views = np.concatenate([_unit(self.static), _unit(self.dynamic)], -1) if kind == "both" else getattr(self, kind)
         return views.mean(1) if average else views
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds that there are: whole alone where clips are too short to be split."""
+        return KINDS if self.static.shape[-1] else ("whole",)
 
     def averaged(self) -> "Features":
         """The mean over each video's views, as its one view."""

@@ -31,7 +31,8 @@ def embed(
     """Write the embeddings of videos, each the mean over its clips, with their paths and labels.
 
     out: a .parquet file, whose columns whole, static and dynamic are fixed-size lists of float32, or an .npz file with
-        arrays of the same names; path, and label where known, stand beside them.
+        arrays of the same names; path, and label where known, stand beside them. Clips that are too short for halves
+        have whole alone.
     clips, crops: views of a video. say: told how many videos were embedded and which could not be read.
     """
     file = Path(out)
@@ -42,12 +43,13 @@ def embed(
     spare_file(file, read_by(videos, videos=opened, encoders=[encoder]))
     found = extract(encoder, opened, clips=clips, crops=crops, average=True, reading=reading, progress=progress)
     columns = {"path": _texts(opened.name(int(i)) for i in found.index)} | _labels(opened, found.index)
-    vectors = {part: getattr(found, part)[:, 0] for part in Vectors._fields}
+    vectors = {part: getattr(found, part)[:, 0] for part in Vectors._fields if part in found.kinds}
     about = {"run": encoder.origin.text, "data": videos.path, "clips": clips, "crops": crops}
     put = _write_parquet if file.suffix == ".parquet" else _write_npz
     write(file, lambda partial: put(partial, columns, vectors, about))
     width = found.whole.shape[-1]
-    say(f"{len(found.index)} videos embedded in {file}: whole, static and dynamic, {width} channels each")
+    what = "whole, static and dynamic" if len(vectors) > 1 else "whole alone, since its clips are too short for halves"
+    say(f"{len(found.index)} videos embedded in {file}: {what}, {width} channels each")
     for line in skipped(dict(found.broken)):
         say(line)
     return file

@@ -54,7 +54,7 @@ def probe(
 
     encoder: into the folder of its run, `probe.json` is written.
     halves: labelled videos; "synthetic" ones are drawn as the encoder's run draws them and asked for all four factors.
-    kinds: of features; "both" is static ⊕ dynamic.
+    kinds: of features; "both" is static ⊕ dynamic. Of clips that are too short for halves, whole is asked alone.
     """
     probing = probing or Probing()
     if encoder.folder is not None:
@@ -83,6 +83,7 @@ def probe(
             for half in (train, test)
         )
         broken |= dict(train_x.broken + test_x.broken)
+        asked = [of for of in kinds if of in train_x.kinds] or kinds
         train_y = {target: y[train_x.index] for target, y in train.labels.items()}
         test_y = {target: y[test_x.index] for target, y in test.labels.items()}
         accuracies[name] = {
@@ -96,7 +97,7 @@ def probe(
                 )._asdict()
                 for target in train.labels
             }
-            for of in kinds
+            for of in asked
         }
     results = {
         "run": encoder.origin.text,

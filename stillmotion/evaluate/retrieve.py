@@ -156,7 +156,8 @@ def retrieve(
             check_index(index_file(index, kind), read_by(halves, encoders=encoders))
     each = libraries(encoders, halves, clips=clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, encoder, parted, library in each:
-        asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index, say=say) for k in kinds}
+        there = [kind for kind in kinds if kind in library.features.kinds] or kinds
+        asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index, say=say) for k in there}
         turns = rounds(library, parted, protocol=protocol, among=among)
         found = {
             "run": encoder.origin.text,

@@ -69,6 +69,7 @@ def look_inside(
     features = last_map(encoder, clips[0])
     found = encoder.parts(features.mean((2, 3)).T[None])
     frames = found.frames.cpu().double().numpy()
+    of_clip = modes(frames[0], ridge=encoder.split.ridge)  # which raises where the clip is too short for halves
     small: dict[Kind, dict[Part, Tensor]] = {
         "grad-cam": {part: grad_cam_of_map(encoder, features, target) for part, target in targets.items()}
     }
@@ -76,7 +77,7 @@ def look_inside(
         small["tubes"] = {part: tube_of_map(features, direction) for part, direction in reference.items()}
     return Inside(
         numbers=numbers[0],
-        modes=modes(frames[0], ridge=encoder.split.ridge),
+        modes=of_clip,
         alike=temporal_similarity(frames),
         agreement={part: float(target(found)) for part, target in targets.items()},
         heat={

@@ -22,6 +22,7 @@ from stillmotion.errors import NonFiniteError, StillmotionError
 How = Literal["slow", "riesz", "eig"]
 Weight = Literal["project", "advance"]
 
+LEAST_FRAMES = 3  # two transitions: one to fit, one to tell it from
 _SMALLEST = 1e-60  # floor of a clip's mean square, so that a clip of zeros has weights and a gradient
 _FLATTEST = 1e-6  # and its floor relative to all frames, so that a clip of zeros but for its last frame has them too
 
@@ -160,9 +161,11 @@ def spectrum(frames: Tensor, *, ridge: float = 1e-8) -> Tensor:
 def _check_options(frames: Tensor, ridge: float) -> None:
     if frames.ndim != 3 or 0 in frames.shape:
         raise StillmotionError(f"frames have shape {tuple(frames.shape)}; expected (clips, frames, channels)")
-    if frames.shape[1] < 3:
+    if frames.shape[1] < LEAST_FRAMES:
+        steps = "1 time step" if frames.shape[1] == 1 else f"{frames.shape[1]} time steps"
         raise StillmotionError(
-            f"clip has {frames.shape[1]} frames; a Koopman operator needs at least 3 (raise --data.frames)"
+            f"clip has {steps}; a Koopman operator needs at least {LEAST_FRAMES} "
+            "(raise --data.frames, or keep one step a frame by --method.model.keep-time)"
         )
     if not ridge > 0:
         raise StillmotionError(f"ridge is {ridge}; it must be positive (1e-8 is close to none)")

@@ -89,6 +89,13 @@ class MethodConfig:
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     objective: ObjectiveConfig = field(default_factory=SimCLRConfig)
 
+    def __post_init__(self) -> None:
+        if self.split.how == "none" and self.views.route != "all":
+            raise StillmotionError(
+                f"views.route is {self.views.route}, but the embedding is whole and has no halves; split it "
+                "(--method.split.how slow) or ask for all (--method.views.route all)"
+            )
+
 
 class Network(nn.Module):
     """Backbone and projection head: what the momentum encoder is a copy of."""
@@ -96,9 +103,7 @@ class Network(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         options: dict[str, Any] = {"channels": config.channels} if config.channels else {}
-        self.backbone = create_backbone(
-            config.backbone, keep_time=config.keep_time, border=config.border, **options
-        )
+        self.backbone = create_backbone(config.backbone, keep_time=config.keep_time, border=config.border, **options)
         self.projector = MLP(
             self.backbone.width, config.width, hidden=config.hidden, layers=config.layers, norm=config.norm
         )
@@ -133,8 +138,17 @@ class Method(nn.Module):
         if any(o.uses_target for o in self.objectives.values()):
             self.target = copy.deepcopy(self.online).requires_grad_(False)
 
-    def forward(self, clips: Tensor, *, level: Literal["outer", "inner", "both"] = "outer") -> Losses:
-        """The losses of a level; "both" is the single-level sum, with one pass through the backbone."""
+    def forward(
+        self,
+        clips: Tensor,
+        *,
+        level: Literal["outer", "inner", "both"] = "outer",
+        asked: Iterable[str] = ("static", "dynamic"),
+    ) -> Losses:
+        """The losses of a level; "both" is the single-level sum, with one pass through the backbone.
+
+        asked: the halves that these clips show; an embedding that is whole is always asked for.
+        """
         if clips.ndim != 6:
             raise StillmotionError(
                 f"clips have shape {tuple(clips.shape)}; expected (videos, clips, channels, frames, height, width)"
@@ -145,9 +159,12 @@ class Method(nn.Module):
         features = None
         if level != "inner":
             features = self.online.backbone(clips.flatten(0, 1))
+            wanted = {"whole", *asked}
             embeddings = self._components(self.online, features, clips.shape[1])
-            keys = self._keys(clips)
+            keys = {name: z for name, z in self._keys(clips).items() if name in wanted}
             for name, z in embeddings.items():
+                if name not in wanted:
+                    continue
                 parts[name] = self.objectives[name](z, keys.get(name))
         if level != "outer":
             seen = self.config.prediction.clips or clips.shape[1]

@@ -38,7 +38,10 @@ class SplitConfig:
 
 
 class Embedding(NamedTuple):
-    """What a clip shows and how it moves: whole, static, dynamic (b, D) and frames (b, T, D)."""
+    """What a clip shows and how it moves: whole, static, dynamic (b, D) and frames (b, T, D).
+
+    Of fewer than three time steps there are no halves: static and dynamic are then (b, 0).
+    """
 
     whole: Tensor
     static: Tensor

@@ -13,7 +13,7 @@ from stillmotion.recipes.bod_vcl import BASELINES, BOD_VCL
 from stillmotion.recipes.detect import DETECT
 from stillmotion.recipes.finetune import FINETUNE
 from stillmotion.recipes.segment import SEGMENT
-from stillmotion.recipes.small import DEMO_VIDEOS, debug, demo, laptop
+from stillmotion.recipes.small import DEMO_VIDEOS, debug, demo, laptop, ours
 from stillmotion.recipes.table import Recipe, Recipes
 from stillmotion.recipes.transfer import TRANSFER
 from stillmotion.recipes.vididi import VIDIDI, VIDIDI_DEBUG, VIDIDI_DEMO
@@ -28,6 +28,7 @@ PRETRAIN: Recipes[Config] = Recipes(
             for name, b in BASELINES.items()
         },
         **VIDIDI_DEMO,
+        "demo-ours": Recipe(ours, f"V-SimCLR on halves that are asked where views show them{DEMO_VIDEOS}"),
         **BOD_VCL,
         **{name.replace("k400-", "debug-"): row.twin(name, debug) for name, row in BOD_VCL.items()},
         **VIDIDI,

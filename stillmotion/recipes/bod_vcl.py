@@ -1,8 +1,9 @@
 """The rows of BOD-VCL's tables at the paper's scale: Kinetics-400, 8 frames at stride 8, 224 px, 200 epochs.
 
 Rates, heads and augmentation are those of the public contrastive code the rows were made with; split, weight, radius,
-ν and inner steps are the paper's; borders in time are zeros, as in the networks it trained. What the paper leaves open, and what these recipes take: the inner rate γ (0.1) and
-the ridge of the pseudo-inverse (1e-3, without which its prediction loss is zero: docs/method.md).
+ν and inner steps are the paper's; borders in time are zeros, as in its networks. What the paper leaves open, and what
+these recipes take: the inner rate γ (0.1) and the ridge of the pseudo-inverse (1e-3, without which its prediction loss
+is zero: docs/method.md).
 """
 
 from collections.abc import Callable
@@ -57,9 +58,7 @@ def plain(name: str) -> Config:
     baseline = BASELINES[name]
     return Config(
         data=DataConfig(path="kinetics400", split="train"),
-        method=MethodConfig(
-            model=replace(baseline.model, border="zeros"), split=WHOLE, objective=baseline.objective
-        ),
+        method=MethodConfig(model=replace(baseline.model, border="zeros"), split=WHOLE, objective=baseline.objective),
         solver=SolverConfig(how="plain"),
         optim=baseline.optim,
     )

@@ -11,6 +11,7 @@ from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
+from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.split import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.recipes.rates import SMALL_ADAMW
@@ -79,14 +80,14 @@ def demo(name: str, *, split: bool) -> Config:
             frames=8,
             stride=2,
             size=32,
-            augment="synthetic",
+            augment="natural",
             workers=0,
             synthetic=SyntheticConfig(videos=1024, confound=("color=trajectory",)),
         ),
         method=MethodConfig(
             model=ModelConfig(
                 backbone="small_resnet3d",
-                channels=(12, 24, 48, 96),
+                channels=(8, 16, 32, 64),
                 width=256 if name == "vicreg" else 64,
                 hidden=128,
                 layers=2,
@@ -106,3 +107,10 @@ def demo(name: str, *, split: bool) -> Config:
         ),
         train=TrainConfig(threads=1),
     )
+
+
+def ours() -> Config:
+    """The demo's V-SimCLR with halves, each of which is asked only where it is shown, and no inner level."""
+    config = demo("simclr", split=True)
+    views = ViewsConfig("either", route="shown", colour="turned")
+    return replace(config, method=replace(config.method, views=views), solver=SolverConfig(how="plain"))

@@ -18,9 +18,9 @@ from stillmotion.explain.spectrum import (
     temporal_similarity,
 )
 from stillmotion.nn.split import SplitConfig
+from stillmotion.options import Kind
 from stillmotion.report.blocks import Block, Neighbours, Table, Text, Thumbnail, figures
 
-_HALVES = ("static", "dynamic")
 _NEAREST = 4
 
 
@@ -46,6 +46,9 @@ def look(run: str | Path, videos: VideoSet) -> View:
 
 def spectrum_blocks(views: Mapping[str, View]) -> list[Block]:
     """Eigenvalues in the complex plane, one figure for each named view."""
+    views = {name: view for name, view in views.items() if "static" in view.features.kinds}
+    if not views:
+        return [Text("Clips of fewer than three time steps have no Koopman operator.")]
     colour = colours(list(views))
     drawn = {}
     for name, view in views.items():
@@ -82,7 +85,7 @@ def neighbour_blocks(view: View, queries: Sequence[int]) -> list[Block]:
 
     queries: places among the videos that could be read.
     """
-    halves = {half: view.features.vector(half) for half in _HALVES}  # type: ignore[arg-type]
+    halves = {half: view.features.vector(half) for half in _halves(view)}
     k = min(_NEAREST, len(view.features.index) - 1)
     if k < 1:
         return [Text("Neighbours need at least two videos that can be read.")]
@@ -96,7 +99,7 @@ def neighbour_blocks(view: View, queries: Sequence[int]) -> list[Block]:
         return pictures[place]
 
     return [
-        Neighbours(picture(q), {f"nearest by {h}": [picture(int(n)) for n in found[h][i]] for h in _HALVES})
+        Neighbours(picture(q), {f"nearest by {h}": [picture(int(n)) for n in found[h][i]] for h in halves})
         for i, q in enumerate(queries)
     ]
 
@@ -107,13 +110,18 @@ def agreement_table(views: Mapping[str, View], chance: Mapping[str, float]) -> T
     rows = [
         [f"{name}, {half}", *(f"{found[t]:.2f}" for t in targets)]
         for name, view in views.items()
-        for half in _HALVES
-        for found in [agreement(view.features.vector(half), view.labels, k=_NEAREST)]  # type: ignore[arg-type]
+        for half in _halves(view)
+        for found in [agreement(view.features.vector(half), view.labels, k=_NEAREST)]
     ]
     rows.append(["chance", *(f"{chance[t]:.2f}" for t in targets)])
     count = len(next(iter(views.values())).features.index)
     told = f"How many of a video's {_NEAREST} nearest share its value, over all {count} videos."
     return Table(["nearest by", *targets], rows, told)
+
+
+def _halves(view: View) -> tuple[Kind, ...]:
+    """By what neighbours are looked for: the whole where clips are too short for halves."""
+    return ("static", "dynamic") if "static" in view.features.kinds else ("whole",)
 
 
 def caption(videos: VideoSet, index: int) -> str:

@@ -29,7 +29,14 @@ from stillmotion.study.statistics import ranged
 SHOWN_SEED = 1_000_003  # of the videos on the page: none was trained or probed on
 _POOL = 240
 _SAMPLES = 8
-_LONG = {"simclr": "V-SimCLR", "simclr+bod": "V-SimCLR + BOD-VCL", "untrained": "untrained"}
+_LONG = {
+    "simclr": "V-SimCLR",
+    "simclr+bod": "V-SimCLR + BOD-VCL",
+    "vididi": "ViDiDi-SimCLR",
+    "ours": "routed halves (ours)",
+}
+_EVEN = 0.03  # means that lie closer are called even
+_FEATURES = {"whole": "features averaged over frames", "both": "static ⊕ dynamic features"}
 
 
 def demo_report(folder: str | Path, results: Mapping[str, Any], runs: Mapping[str, str | Path]) -> Path:
@@ -53,7 +60,7 @@ def demo_report(folder: str | Path, results: Mapping[str, Any], runs: Mapping[st
     for name, view in views.items():
         neighbours += [Text(f"{name}:"), *neighbour_blocks(view, queries)]
     sections = [
-        Section("What this shows", _summary(accuracies, factors, config.data.synthetic)),
+        Section("What this shows", _summary(accuracies, factors, config.data.synthetic, results.get("feature", ""))),
         Section("The videos", [_samples(videos)]),
         Section(
             "What a linear classifier reads off the frozen features",
@@ -67,7 +74,7 @@ def demo_report(folder: str | Path, results: Mapping[str, Any], runs: Mapping[st
         Section("Your own videos", _onward()),
     ]
     _picture(Path(folder) / "demo.png", videos, accuracies, factors, chance)
-    return write_page(Path(folder) / "report.html", "What plain contrastive learning misses", sections)
+    return write_page(Path(folder) / "report.html", "What four methods learn of the same videos", sections)
 
 
 def _by_seed(found: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -78,28 +85,49 @@ def _mean(seeds: list[dict[str, float]], factor: str) -> float:
     return float(np.mean([seed[factor] for seed in seeds]))
 
 
-def _summary(accuracies: dict[str, list[dict[str, float]]], factors: list[str], data: SyntheticConfig) -> list[Block]:
-    """Three sentences, their numbers taken from the results."""
+def _summary(
+    accuracies: dict[str, list[dict[str, float]]], factors: list[str], data: SyntheticConfig, kind: str
+) -> list[Block]:
+    """What each method wins and loses, its numbers taken from the results."""
     tied = " and ".join(pair.replace("=", " with ") for pair in data.confound)
     setting = f"in which {tied} go together {data.strength:.0%} of the time" if tied else "with four free factors"
-    first = f"Two networks learned without labels from the same small synthetic videos, {setting}."
-    plain, bod = (accuracies.get(_LONG[name]) for name in ("simclr", "simclr+bod"))
-    if not plain or not bod:
-        return [Text(first)]
-    gains = {f: _mean(bod, f) - _mean(plain, f) for f in factors}
-    most, least = max(gains, key=lambda f: gains[f]), min(gains, key=lambda f: gains[f])
-    second = (
-        f"A linear classifier reads {most} off the features of {_LONG['simclr']} with an accuracy of "
-        f"{_mean(plain, most):.2f}, and off those of {_LONG['simclr+bod']}, which contrasts what stays and what "
-        f"changes apart, with {_mean(bod, most):.2f}, where the videos are free of the confounding."
+    plain, untrained = accuracies.get(_LONG["simclr"]), accuracies.get("untrained")
+    trained = [name for name in accuracies if name != "untrained"]
+    first = (
+        f"{len(trained)} methods learned without labels from the same small synthetic videos, {setting}. What a linear "
+        f"classifier then reads off frozen {_FEATURES.get(kind, 'features')}, on videos that are free of the tie, is "
+        f"compared with {_LONG['simclr']}, as means over {len(accuracies[trained[0]])} seeds:"
     )
-    fallen = f"{least} falls most, from {_mean(plain, least):.2f} to {_mean(bod, least):.2f}"
-    third = (
-        f"No factor is read worse; all numbers are means over {len(bod)} seeds."
-        if gains[least] >= 0
-        else f"Of the factors that are read worse, {fallen}; all numbers are means over {len(bod)} seeds."
-    )
-    return [Text(" ".join([first, second, third]))]
+    blocks: list[Block] = [Text(first)]
+    for name in trained:
+        told = [] if plain is None or name == _LONG["simclr"] else [_against(plain, accuracies[name], factors)]
+        if untrained:
+            told += _below(untrained, accuracies[name], factors)
+        if told:
+            blocks.append(Text(f"{name} {'; it '.join(told)}."))
+    return blocks
+
+
+def _against(plain: list[dict[str, float]], found: list[dict[str, float]], factors: list[str]) -> str:
+    """Which factors are read better and which worse, in words."""
+    change = {f: _mean(found, f) - _mean(plain, f) for f in factors}
+    told = []
+    for verb, sign in (("wins", 1), ("loses", -1)):
+        moved = sorted((f for f in factors if sign * change[f] > _EVEN), key=lambda f: -sign * change[f])
+        cells = [f"{f} ({_mean(plain, f):.2f} → {_mean(found, f):.2f})" for f in moved]
+        told.append(f"{verb} {_listed(cells) if cells else 'nothing'}")
+    return " and ".join(told)
+
+
+def _below(untrained: list[dict[str, float]], found: list[dict[str, float]], factors: list[str]) -> list[str]:
+    """The factors that are read worse than off an untrained network, in words, if there are any."""
+    fallen = [f for f in factors if _mean(found, f) < _mean(untrained, f) - _EVEN]
+    cells = [f"{f} ({_mean(found, f):.2f}, {_mean(untrained, f):.2f})" for f in fallen]
+    return [f"ends below the untrained network on {_listed(cells)}"] if cells else []
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + words[-1:])
 
 
 def _samples(videos: SyntheticSet) -> Thumbnails:

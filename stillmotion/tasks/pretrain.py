@@ -65,11 +65,12 @@ class _Pretraining(Run):
         self.note_broken(batch, log)
         self.look_at(batch["clips"])
         epoch, step = divmod(self.done, self.steps_per_epoch)
-        views = self.config.method.views
-        orders = views.orders(seed=self.config.train.seed, epoch=epoch, step=step)
-        clips = views(batch["clips"].to(self.device, non_blocking=True), orders)
+        views, seed, clips = self.config.method.views, self.config.train.seed, batch["clips"]
+        orders = views.orders(seed=seed, epoch=epoch, step=step)
+        colours = views.colours(seed=seed, epoch=epoch, index=batch["index"], clips=clips.shape[1])
+        shown = views(clips.to(self.device, non_blocking=True), orders, colours)
         try:
-            return solve(self.method, clips, self.config, scale=self.scaler.get_scale())
+            return solve(self.method, shown, self.config, asked=views.asked(orders), scale=self.scaler.get_scale())
         except NonFiniteError as error:
             raise NonFiniteError(f"step {self.done + 1}: {error}; {self.last_good()}") from None
 
@@ -93,6 +94,11 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
             method.target.load_state_dict(method.online.state_dict())
         if distributed.rank() == 0:
             print(report)
+            if config.method.model.border == "replicate":
+                print(
+                    "a clip's first and last frame are repeated beyond it: for weights that were trained with zeros "
+                    "there, as public ones are, give --method.model.border zeros"
+                )
     if not config.method.objective.shuffles:
         synchronise_norms(method, device)
     return method.to(device).train()

@@ -1,6 +1,7 @@
 """One batch: the losses by name, and the gradient that the configured solver makes of them."""
 
 import contextlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -15,18 +16,25 @@ from stillmotion.train.precision import PRECISIONS, autocast
 _TWICE = ("itd-rmad", "aid-cg", "aid-nmn")  # solvers that differentiate twice
 
 
-def solve(method: Method, clips: Tensor, config: Config, *, scale: float = 1.0) -> tuple[Losses, Weights]:
+def solve(
+    method: Method,
+    clips: Tensor,
+    config: Config,
+    *,
+    asked: Iterable[str] = ("static", "dynamic"),
+    scale: float = 1.0,
+) -> tuple[Losses, Weights]:
     """The losses of clips (b, v, 3, T, H, W), detached, and the gradient by weight name, averaged over ranks.
 
     The inner level's losses are those before its first step, the outer level's those after its last.
-    scale: of the losses during backward passes, against underflow in float16.
+    asked: the halves that the clips show. scale: of the losses during backward passes, against underflow in float16.
     """
     outer_level = "both" if config.solver.how == "single-level" else "outer"
     found = Losses({}, {})
 
     def run(weights: Weights, level: str) -> Tensor:
         with autocast(clips.device, config.train.precision):
-            losses: Losses = functional_call(method, weights, (clips,), {"level": level})
+            losses: Losses = functional_call(method, weights, (clips,), {"level": level, "asked": asked})
         found.keys.update(losses.keys)
         for name, value in losses.parts.items():
             found.parts.setdefault(name, value.detach())

@@ -281,7 +281,7 @@ def test_wrong_options_are_named(options, message):
 
 def test_wrong_frames_are_named():
     for function in (koopman.split, koopman.prediction_loss, koopman.spectrum):
-        with pytest.raises(StillmotionError, match=r"clip has 2 frames; .* at least 3"):
+        with pytest.raises(StillmotionError, match=r"clip has 2 time steps; .* at least 3"):
             function(torch.ones(1, 2, 4))
         for shape in ((3, 4), (0, 5, 4), (1, 5, 0)):
             with pytest.raises(StillmotionError, match=r"expected \(clips, frames, channels\)"):

@@ -63,8 +63,15 @@ def test_every_row_of_table_6_shows_what_it_says(schedule):
         assert all(abs(n / STEPS - 1 / len(expected)) < 0.125 for n in counts.values())
 
 
-def test_table_6_is_complete():
-    assert set(TABLE_6) == set(get_args(Schedule))
+def test_table_6_is_complete_and_either_is_our_own():
+    assert set(get_args(Schedule)) - set(TABLE_6) == {"either"}
+
+
+def test_either_shows_frames_or_first_derivatives_as_likely_in_every_epoch():
+    for epoch in range(4):
+        counts = Counter(drawn("either", epoch))
+        assert set(counts) == {(0, 0), (1, 1)}
+        assert abs(counts[0, 0] / STEPS - 0.5) < 0.125
 
 
 def test_orders_depend_on_seed_epoch_and_step_alone_and_on_each():

@@ -1,8 +1,10 @@
 import numpy as np
+import pytest
 import torch
+from torch import nn
 
 from stillmotion.nn.backbones import create_backbone, second_order
-from stillmotion.nn.backbones.vit import positions
+from stillmotion.nn.backbones.vit import lean, positions
 
 
 def videomae_table(count: int, width: int) -> torch.Tensor:
@@ -29,10 +31,31 @@ def test_any_frame_size_and_clip_length_works():
         assert backbone(torch.randn(1, 3, frames, height, width)).shape == (1, frames // 2, 96)
 
 
-def test_position_makes_equal_patches_of_different_times_differ():
+def test_with_zeros_positions_make_equal_patches_of_different_times_differ():
     torch.manual_seed(0)
-    features = create_backbone("small_vit").eval()(torch.ones(1, 3, 4, 32, 32))
+    features = create_backbone("small_vit", border="zeros").eval()(torch.ones(1, 3, 4, 32, 32))
     assert not torch.allclose(features[:, 0], features[:, 1])
+
+
+def test_heads_lean_to_both_sides_and_by_less_from_head_to_head():
+    leaning = lean(5, 4)
+    assert (leaning.diagonal(dim1=1, dim2=2) == 0).all()
+    assert (leaning.flatten(1).amin(1).diff() > 0).all()
+    for head, steep in enumerate((-1, 1, -1, 1)):
+        past, future = leaning[head, 2, 1], leaning[head, 2, 3]
+        assert (past == 4 * future) if steep < 0 else (future == 4 * past)
+
+
+@pytest.mark.parametrize("border", ["replicate", "zeros"])
+def test_time_has_a_direction(border):
+    torch.manual_seed(0)
+    backbone = create_backbone("small_vit", border=border).eval()
+    for part in backbone.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.2)
+    clip = torch.randn(1, 3, 8, 32, 32)
+    there, back = backbone(clip), backbone(clip.unflatten(2, (4, 2)).flip(2).flatten(2, 3))
+    assert not torch.allclose(there, back.flip(1), atol=1e-2)
 
 
 def test_plain_attention_gives_what_fused_attention_gives():

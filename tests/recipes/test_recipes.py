@@ -143,7 +143,7 @@ def test_objectives_and_heads_are_those_of_the_public_code() -> None:
     assert methods["swav"].objective == SwAVConfig(
         temperature=0.1, prototypes=1000, epsilon=0.05, iterations=3, frozen_epochs=1
     )
-    head = ModelConfig(backbone="slow_r50", layers=3, hidden=2048, width=128)
+    head = ModelConfig(backbone="slow_r50", border="zeros", layers=3, hidden=2048, width=128)
     assert methods["simclr"].model == methods["moco"].model == head
     assert methods["swav"].model == replace(head, norm=True)
     assert methods["byol"].model == replace(head, layers=2, hidden=4096, width=256, norm=True)

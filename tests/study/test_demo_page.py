@@ -37,9 +37,10 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
     ]
     for title in wanted:
         assert f"<h2>{title}" in html
-    # The summary's numbers are the results': brightness gains most, color falls.
-    assert "reads brightness off the features of V-SimCLR with an accuracy of 0.55" in html
-    assert "color falls most, from 0.95 to 0.90" in html
+    # The summary's numbers are the results', the largest change first.
+    won = "brightness (0.55 → 0.95), trajectory (0.60 → 0.80) and shape (0.50 → 0.60)"
+    assert f"V-SimCLR + BOD-VCL wins {won} and loses color (0.95 → 0.90)." in html
+    assert "V-SimCLR ends below the untrained network on brightness (0.55, 0.80)." in html
     assert "0.550 (0.50–0.60)" in html
     for name in ("V-SimCLR", "V-SimCLR + BOD-VCL"):
         assert f'aria-label="eigenvalues of {name}"' in html

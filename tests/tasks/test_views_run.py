@@ -18,6 +18,7 @@ from stillmotion.tasks import pretrain as module
 from stillmotion.train.log import read_metrics
 
 EIGHT = {"optim.epochs": 8}
+ROUTED = {"method.views": ViewsConfig("either", route="shown", colour="turned")}
 
 
 @pytest.fixture
@@ -26,8 +27,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Orders, int, int]]:
     shown: list[tuple[Orders, int, int]] = []
     show = ViewsConfig.__call__
 
-    def noted(self: ViewsConfig, clips: Tensor, orders: Orders) -> Tensor:
-        views = show(self, clips, orders)
+    def noted(self: ViewsConfig, clips: Tensor, orders: Orders, colours: Tensor | None = None) -> Tensor:
+        views = show(self, clips, orders, colours)
         shown.append((orders, clips.shape[3], views.shape[3]))
         return views
 
@@ -59,11 +60,18 @@ def test_the_parts_of_an_accumulated_batch_show_the_same(tmp_path: Path, seen: l
     assert [orders for orders, *_ in seen] == [orders for orders in scheduled(config) for _ in range(2)]
 
 
-@pytest.mark.parametrize("name", ["debug-vididi-byol", "debug-vididi-bod-simclr"])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("debug-vididi-byol", {}), ("debug-vididi-bod-simclr", {}), ("debug-vididi-bod-simclr", ROUTED)],
+)
 def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
-    name: str, tmp_path: Path, seen: list[tuple[Orders, int, int]], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    changes: dict[str, Any],
+    tmp_path: Path,
+    seen: list[tuple[Orders, int, int]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = small(name, {"optim.epochs": 4})
+    config = small(name, changes | {"optim.epochs": 4})
     whole = trained(config, tmp_path / "whole")
     expected, solve = list(seen), module.solve
     seen.clear()
@@ -87,18 +95,40 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
     assert read_metrics(whole) == read_metrics(again)
 
 
-def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(tmp_path: Path) -> None:
+def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Path) -> None:
+    config = small("debug-vididi-bod-simclr", ROUTED | {"solver.how": "plain"} | EIGHT)
+    curves = read_metrics(trained(config, tmp_path))
+    frames = [step for step, orders in enumerate(scheduled(config), 1) if orders == (0, 0)]
+    assert [step for step, _ in curves["loss/static"]] == frames
+    assert [step for step, _ in curves["loss/dynamic"]] == list(range(1, 17))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "routed"),
+    [
+        ("debug-vididi-simclr", ""),
+        (
+            "debug-vididi-bod-simclr",
+            "--method.views.schedule either --method.views.route shown --method.views.colour turned --optim.lr 0.002",
+        ),
+    ],
+    ids=["whole", "routed"],
+)
+def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(
+    recipe: str, routed: str, tmp_path: Path
+) -> None:
     """With a transformer and no batch norm, whose statistics are each process's own."""
     network = "--method.model.backbone small_vit --method.model.hidden 16 --method.model.no-norm"
-    size = "--method.model.channels --data.size 16 --data.frames 4 --data.synthetic.videos 16"
+    size = "--method.model.channels --data.size 16 --data.frames 8 --data.synthetic.videos 16"
     rates = "--optim.name sgd --optim.lr 0.5 --optim.batch 8 --optim.epochs 4"
-    options = f"{size} {network} {rates} --train.threads 1 --out {tmp_path / 'two'}".split()
-    for rank in two_ranks("pretrain", "--recipe", "debug-vididi-simclr", *options):
+    options = f"{size} {network} {rates} {routed} --train.threads 1 --out {tmp_path / 'two'}".split()
+    for rank in two_ranks("pretrain", "--recipe", recipe, *options):
         rank.succeed()
     trained(load_config(tmp_path / "two"), tmp_path / "one")
     one, two = (load_file(tmp_path / run / "checkpoint.safetensors") for run in ("one", "two"))
     torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
-    ours, theirs = (read_metrics(tmp_path / run)["loss/whole"] for run in ("one", "two"))
+    half = "loss/dynamic" if routed else "loss/whole"
+    ours, theirs = (read_metrics(tmp_path / run)[half] for run in ("one", "two"))
     assert theirs == [(step, pytest.approx(value, rel=1e-4)) for step, value in ours]
 
 

@@ -4,8 +4,8 @@ Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021 (arXiv:2010.11929
 al., "VideoMAE", NeurIPS 2022 (arXiv:2203.12602), whose parameter names these are. What differs: there is no
 classifier; the final norm acts on tokens, as in VideoMAE's pre-training (fine-tuned models norm the mean
 token); the sin-cos positions are generated for any frame size by sampling between those of the reference
-size, which are VideoMAE's, and for any number of frames; and with the border "replicate" time is no position but a
-lean of the attention, without which a clip of equal frames would have features that differ. One feature per tubelet, so T' = T / tubelet
+size, which are VideoMAE's, and for any number of frames; with the border "replicate" time is not among them but a
+lean of the attention, so that a clip of equal frames has equal features. One feature per tubelet, so T' = T / tubelet
 whatever `keep_time` says.
 
 Shapes: B clips, T' tubelets of H'×W' = S patches, D channels; tokens travel as (B, T', H', W', D).
