@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from stillmotion.config.base import RunConfig
 from stillmotion.config.detect import DetectConfig
 from stillmotion.config.finetune import FinetuneConfig
-from stillmotion.config.pretrain import Config
+from stillmotion.config.pretrain import Config, DataConfig
 from stillmotion.config.segment import FramesConfig, SegmentConfig
 from stillmotion.config.transfer import TransferConfig
 from stillmotion.data.videos import Located, Videos
@@ -32,7 +32,8 @@ Kind = TypeVar("Kind")
 # Fields that older run folders lack: they were trained with what is now the default, or with what `_BEFORE` says.
 _LATER = {
     (MethodConfig, "views"),
-    (ModelConfig, "keep_time"),
+    *((ModelConfig, name) for name in ("keep_time", "cells", "images")),
+    (DataConfig, "kept"),
     (SimCLRConfig, "negatives"),
     (ViewsConfig, "route"),
     (ViewsConfig, "colour"),

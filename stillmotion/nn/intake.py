@@ -18,17 +18,22 @@ IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class Intake:
-    """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation."""
+    """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation.
+
+    stride: 0 spreads a clip's frames over the whole video.
+    entire: frames are resized to a square whatever their shape, where otherwise their middle is cut out.
+    """
 
     frames: int
     stride: int
     size: int
     normalisation: Normalisation
+    entire: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("frames", "stride", "size"):
-            if getattr(self, name) < 1:
-                raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name, least in (("frames", 1), ("stride", 0), ("size", 1)):
+            if getattr(self, name) < least:
+                raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least {least}")
 
     def changed(self, *, frames: int | None = None, stride: int | None = None, size: int | None = None) -> "Intake":
         """The same with other clips, where they are given."""
@@ -37,4 +42,5 @@ class Intake:
             self.stride if stride is None else stride,
             self.size if size is None else size,
             self.normalisation,
+            self.entire,
         )
