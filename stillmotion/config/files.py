@@ -21,6 +21,7 @@ from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.views import ViewsConfig
+from stillmotion.nn.split import SplitConfig
 from stillmotion.optim.optimizers import OptimConfig
 
 FILE = "config.json"
@@ -35,6 +36,7 @@ _LATER = {
     *((ModelConfig, name) for name in ("keep_time", "cells", "images")),
     (DataConfig, "kept"),
     (SimCLRConfig, "negatives"),
+    (SplitConfig, "delays"),
     (ViewsConfig, "route"),
     (ViewsConfig, "colour"),
     (Videos, "fold"),

@@ -17,6 +17,8 @@ from stillmotion.data.pairs import TokenStore
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.subset import Subset
 from stillmotion.errors import VideoError
+_LEAST = 7 / 8
+
 
 @dataclass(frozen=True)
 class GridAugment:
@@ -34,7 +36,7 @@ class GridAugment:
         top, left = (int(rng.integers(0, side - part + 1)) for side, part in zip(sides, (rows, columns), strict=True))
         part = clip[:, top : top + rows, left : left + columns]
         part = part[:, :, ::-1] if rng.random() < self.flip else part
-        return torch.from_numpy(np.ascontiguousarray(part.transpose(3, 0, 1, 2)))
+        return torch.from_numpy(np.ascontiguousarray(part)).permute(3, 0, 1, 2).float()
 
 
 @dataclass(frozen=True)
@@ -49,21 +51,23 @@ class TokenClips(ClipDataset):
     missing: dict[int, str] = field(default_factory=dict)
 
     def item(self, index: int, rng: np.random.Generator) -> Batch:
-        kept = self.store.read(index, 0)
+        kept = self.store.read_half(index, 0)
         if kept is None:
             raise VideoError(self.missing.get(index, f"the tokens of {self.videos.name(index)} are gone"))
         side = math.isqrt(kept.shape[1])
-        grid = kept.unflatten(1, (side, side)).numpy()
+        grid = kept.reshape(len(kept), side, side, -1)
         clips = [grid[draw_times(len(grid), self.frames, rng)] for _ in range(self.clips)]
         return {"clips": torch.stack([self.augment(clip, rng) for clip in clips])}
 
 
 def draw_times(kept: int, frames: int, rng: np.random.Generator) -> np.ndarray:
-    """Which of the kept frames a clip takes: from a random start, at a random speed that is at least their own."""
-    fastest = (kept - 1) / max(frames - 1, 1)
-    speed = rng.uniform(min(1.0, fastest), fastest)
-    start = rng.uniform(0, kept - 1 - speed * (frames - 1))
-    return np.round(start + speed * np.arange(frames)).clip(0, kept - 1).astype(np.int64)
+    """Which of the kept frames a clip takes: evenly spaced ones of a random part that is at least 7/8 of them.
+
+    Clips of a video so begin at other times and are faster or slower, and still show the same course of things.
+    """
+    span = (kept - 1) * rng.uniform(_LEAST, 1)
+    start = rng.uniform(0, kept - 1 - span)
+    return np.round(np.linspace(start, start + span, frames)).astype(np.int64)
 
 
 def keep_tokens(

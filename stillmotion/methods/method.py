@@ -145,7 +145,8 @@ class Method(nn.Module):
         self.config = config
         self.online = Network(config.model)
         parts = ("whole",) if config.split.how == "none" else ("static", "dynamic")
-        self.objectives = nn.ModuleDict({p: config.objective.build(config.model.width) for p in parts})
+        width = config.model.width if parts == ("whole",) else config.split.width(config.model.width)
+        self.objectives = nn.ModuleDict({p: config.objective.build(width) for p in parts})
         self.target: Network | None = None
         if any(o.uses_target for o in self.objectives.values()):
             self.target = copy.deepcopy(self.online).requires_grad_(False)

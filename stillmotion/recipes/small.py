@@ -119,21 +119,22 @@ def ours() -> Config:
     return replace(config, method=replace(config.method, views=views), solver=SolverConfig(how="plain"))
 
 
-def tokens(*, split: bool = False, views: ViewsConfig | None = None, inner: bool = False) -> Config:
+def tokens(*, split: SplitConfig | None = None, views: ViewsConfig | None = None, inner: bool = False) -> Config:
     """SimCLR by a small 3D CNN on the tokens of a frozen DINOv2-S, whose path the run is to be given."""
     return Config(
-        data=DataConfig(path="", frames=16, stride=0, size=126, kept=32),
+        data=DataConfig(path="", frames=16, stride=0, size=126, kept=32, workers=0),
         method=MethodConfig(
             views=views or ViewsConfig(),
             model=ModelConfig(
                 backbone="tokens_cnn",
-                channels=(32, 64, 64),
+                channels=(16, 32),
+                cells=3,
                 images=ImagesConfig(family="dinov2", arch="s14", layer=11),
                 width=64,
                 hidden=128,
                 layers=2,
             ),
-            split=SplitConfig() if split else SplitConfig(how="none"),
+            split=split or SplitConfig(how="none"),
             prediction=PredictionConfig(clips=1),
         ),
         solver=SolverConfig(how="first-order", inner_lr=0.003) if inner else SolverConfig(how="plain"),
@@ -145,12 +146,13 @@ def tokens(*, split: bool = False, views: ViewsConfig | None = None, inner: bool
 def debug_tokens(config: Config) -> Config:
     """The same composition on drawn videos and a tiny made-up transformer."""
     images = ImagesConfig(family="dinov2", arch="tiny", layer=1)
-    model = replace(config.method.model, channels=(8, 16), hidden=32, images=images)
+    model = replace(config.method.model, channels=(8, 16), cells=2, hidden=32, images=images)
+    split = replace(config.method.split, delays=min(config.method.split.delays, 2))
     drawn = SyntheticConfig(videos=64)
     return replace(
         config,
         data=replace(config.data, path="synthetic", size=32, frames=8, kept=12, workers=0, synthetic=drawn),
-        method=replace(config.method, model=model),
+        method=replace(config.method, model=model, split=split),
         optim=replace(config.optim, batch=16, epochs=2, warmup_epochs=1.0),
         train=TrainConfig(checkpoint_every=4, log_every=1),
     )
@@ -158,10 +160,10 @@ def debug_tokens(config: Config) -> Config:
 
 TOKENS: dict[str, Recipe[Config]] = {
     "tokens-simclr": Recipe(partial(tokens), "V-SimCLR on frozen tokens, for a folder of your own videos"),
-    "tokens-bod": Recipe(partial(tokens, split=True, inner=True), "V-SimCLR + BOD-VCL on frozen tokens"),
+    "tokens-bod": Recipe(partial(tokens, split=SplitConfig(), inner=True), "V-SimCLR + BOD-VCL on frozen tokens"),
     "tokens-vididi": Recipe(partial(tokens, views=ViewsConfig("full")), "ViDiDi-SimCLR on frozen tokens"),
     "tokens-ours": Recipe(
-        partial(tokens, split=True, views=ViewsConfig("either", route="shown")),
+        partial(tokens, split=SplitConfig(delays=8), views=ViewsConfig("either", route="shown")),
         "V-SimCLR on halves that are asked where views show them, on frozen tokens",
     ),
 }

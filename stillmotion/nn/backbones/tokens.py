@@ -23,10 +23,10 @@ if TYPE_CHECKING:  # which builds on backbones itself
 class TokensCNN(Backbone):
     """Clips (B, 3, T, H, W), or their tokens (B, E, T, h, w), to features (B, T', D).
 
-    images: the frozen transformer. channels: width of each stage: tokens are mixed by the first, and the others look
-        around in time and space, whose second halves height and width.
+    images: the frozen transformer. channels: width of each stage: the first mixes each token's own, and the others look
+        around in time and space.
     cells: c; features are means over the c×c parts of a frame, side by side, so that they tell what is where.
-    keep_time: temporal stride 1; False strides time as space.
+    keep_time: temporal stride 1; False halves time in the second stage.
     """
 
     def __init__(self, images: "ImageTokens", channels: Sequence[int], *, cells: int, keep_time: bool) -> None:
@@ -35,12 +35,12 @@ class TokensCNN(Backbone):
         inputs = (images.width, *channels[:-1])
         stages = []
         for index, (inner, outer) in enumerate(zip(inputs, channels, strict=True)):
-            side = 2 if index == 1 else 1
+            time = 1 if keep_time or index != 1 else 2
             stages.append(
                 nn.Sequential(
                     Conv3d(inner, outer, 1, bias=False)
                     if index == 0
-                    else Conv3d(inner, outer, 3, stride=(1 if keep_time else side, side, side), padding=1, bias=False),
+                    else Conv3d(inner, outer, 3, stride=(time, 1, 1), padding=1, bias=False),
                     nn.BatchNorm3d(outer),
                     nn.ReLU(inplace=True),
                 )
@@ -104,7 +104,7 @@ def tokens_cnn(
     *,
     keep_time: bool = True,
     images: "ImagesConfig | None" = None,
-    channels: Sequence[int] = (32, 64, 64),
+    channels: Sequence[int] = (16, 32),
     cells: int = 1,
 ) -> Backbone:
     """A 3D CNN on frozen tokens; images: None makes a tiny transformer up. Other arguments as in `TokensCNN`."""
