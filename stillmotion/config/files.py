@@ -34,7 +34,7 @@ Kind = TypeVar("Kind")
 _LATER = {
     (MethodConfig, "views"),
     *((ModelConfig, name) for name in ("keep_time", "cells", "images")),
-    (DataConfig, "kept"),
+    *((DataConfig, name) for name in ("kept", "share")),
     (SimCLRConfig, "negatives"),
     (SplitConfig, "delays"),
     (ViewsConfig, "route"),

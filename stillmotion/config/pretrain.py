@@ -25,6 +25,7 @@ class DataConfig(Videos):
         size: pixels a side.
         kept: of tokens_cnn: evenly spaced frames of each video, whose tokens are computed once; clips are drawn from
             them.
+        share: of tokens_cnn: rows and columns of the kept tokens that a clip shows, at a random place, of all.
         augment: a preset: slowfast, vididi, weak, natural, synthetic or none.
         workers: decoding processes; -1 is one per core.
         strict: stop at the first unreadable video.
@@ -37,6 +38,7 @@ class DataConfig(Videos):
     stride: int = 8
     size: int = 224
     kept: int = 0
+    share: float = 1.0
     augment: str = "slowfast"
     workers: Workers = -1
     strict: bool = False
@@ -47,6 +49,8 @@ class DataConfig(Videos):
         at_least(self, "data", 1, "clips", "frames", "size")
         at_least(self, "data", 0, "stride", "kept")
         at_least(self, "data", -1, "workers")
+        if not 0 < self.share <= 1:
+            raise StillmotionError(f"data.share is {self.share}; it lies above 0 and at most at 1")
         if self.augment not in AUGMENTS:
             raise StillmotionError(f"there is no augmentation {self.augment!r}{suggestion(self.augment, AUGMENTS)}")
 

@@ -27,7 +27,7 @@ class GridAugment:
     share: of rows and of columns that it has. flip: probability of left for right.
     """
 
-    share: float = 8 / 9
+    share: float = 1.0
     flip: float = 0.5
 
     def __call__(self, clip: np.ndarray, rng: np.random.Generator) -> Tensor:

@@ -127,8 +127,8 @@ def tokens(*, split: SplitConfig | None = None, views: ViewsConfig | None = None
             views=views or ViewsConfig(),
             model=ModelConfig(
                 backbone="tokens_cnn",
-                channels=(16, 32),
-                cells=3,
+                channels=(16, 16),
+                cells=5,
                 images=ImagesConfig(family="dinov2", arch="s14", layer=11),
                 width=64,
                 hidden=128,
@@ -138,7 +138,7 @@ def tokens(*, split: SplitConfig | None = None, views: ViewsConfig | None = None
             prediction=PredictionConfig(clips=1),
         ),
         solver=SolverConfig(how="first-order", inner_lr=0.003) if inner else SolverConfig(how="plain"),
-        optim=replace(SMALL_ADAMW, lr=2e-3, weight_decay=1e-4, batch=32, epochs=100, warmup_epochs=6),
+        optim=replace(SMALL_ADAMW, lr=2e-3, weight_decay=1e-4, batch=32, epochs=20, warmup_epochs=4),
         train=TrainConfig(checkpoint_every=100, threads=1),
     )
 

@@ -73,7 +73,7 @@ def training_blocks(config: Config) -> list[Block]:
     settings = [
         ["recipe", config.recipe or "none"],
         ["videos", data.path],
-        ["clips", f"{data.clips} of a video, {data.frames} frames at stride {data.stride}, {data.size} px"],
+        ["clips", f"{data.clips} of a video, {data.frames} frames {_spacing(data.stride)}, {data.size} px"],
         ["augmentation", data.augment],
         ["derivative views", config.method.views.schedule],
         ["backbone", " ".join([model.backbone, "–".join(map(str, model.channels))]).strip()],
@@ -82,6 +82,14 @@ def training_blocks(config: Config) -> list[Block]:
         ["seed", str(config.train.seed)],
     ]
     return [Text(composition(config)), Table(["setting", "value"], settings)]
+
+
+def _spacing(stride: int) -> str:
+    return f"at stride {stride}" if stride else "over all of it"
+
+
+def _windows(delays: int) -> str:
+    return f", in windows of {delays} frames" if delays > 1 else ""
 
 
 def composition(config: Config) -> str:
@@ -93,7 +101,7 @@ def composition(config: Config) -> str:
     else:
         what += (
             f", once on the static and once on the dynamic half of each clip: per-frame embeddings are split by a "
-            f"Koopman operator ({split.how}, radius {split.radius:g}, {split.weight})"
+            f"Koopman operator ({split.how}, radius {split.radius:g}, {split.weight}{_windows(split.delays)})"
         )
     if solver.how == "plain":
         return what + "; there is no inner level."

@@ -57,7 +57,7 @@ def token_clips(config: Config, videos: VideoSet, backbone: TokensCNN, folder: s
         frames=data.frames + config.method.views.extra,
         stride=data.stride,
         clips=data.clips,
-        augment=GridAugment(),
+        augment=GridAugment(data.share),
         seed=seed,
         strict=data.strict,
         store=TokenStore(folder, shape, about),

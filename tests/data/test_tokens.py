@@ -82,7 +82,7 @@ def test_times_go_from_the_first_frame_to_the_last_and_never_back():
 def test_a_part_of_the_grid_is_the_same_for_all_frames():
     grid = np.arange(3 * 9 * 9).reshape(3, 9, 9, 1).astype(np.float32)
     rng = np.random.default_rng(0)
-    parts = [GridAugment()(grid, rng) for _ in range(50)]
+    parts = [GridAugment(8 / 9)(grid, rng) for _ in range(50)]
     assert {tuple(part.shape) for part in parts} == {(1, 3, 8, 8)}
     assert len({float(part[0, 0, 0, 0]) for part in parts}) == 8  # four corners, each plain and mirrored
     assert all(torch.equal(part[:, 1] - part[:, 0], torch.full((1, 8, 8), 81.0)) for part in parts)

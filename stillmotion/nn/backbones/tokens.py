@@ -47,6 +47,7 @@ class TokensCNN(Backbone):
             )
         self.layers = nn.ModuleList(stages)
         self.cells = cells
+        self.map_width = channels[-1]
         self.width = channels[-1] * cells**2
         self.stages = tuple((f"layers.{index}",) for index in range(len(channels)))
         self.least_size = self.size_step = images.patch
@@ -73,11 +74,12 @@ class TokensCNN(Backbone):
         return h
 
     def _last(self, h: Tensor) -> Tensor:
-        h = self.layers[-1](h)
-        if self.cells == 1:
-            return h
-        parts = F.adaptive_avg_pool3d(h, (h.shape[2], self.cells, self.cells))
-        return parts.movedim(2, -1).flatten(1, 3)[..., None, None]
+        return self.layers[-1](h)
+
+    def late(self, h: Tensor) -> Tensor:
+        found = self._last(h)
+        cells = F.adaptive_avg_pool3d(found, (found.shape[2], self.cells, self.cells))
+        return cells.movedim(2, 1).flatten(2)
 
     def _check(self, clip: Tensor) -> None:
         if clip.ndim != 5 or clip.shape[1] != self.images.width:
