@@ -68,11 +68,11 @@ class Config(RunConfig):
         data, needed = self.data, self.data.frames + self.method.views.extra
         if self.method.model.of_tokens and (data.kept < needed or data.stride):
             raise StillmotionError(
-                f"data.kept is {data.kept} and data.stride {data.stride}; tokens_cnn draws clips of {needed} frames from "
-                f"kept ones, which are spread over the video: give --data.kept {2 * data.frames} --data.stride 0"
+                f"data.kept is {data.kept} and data.stride {data.stride}; tokens_cnn draws clips of {needed} frames "
+                f"from kept ones, which are spread over the video: give --data.kept {2 * data.frames} --data.stride 0"
             )
         if data.kept and not self.method.model.of_tokens:
             raise StillmotionError(
-                f"data.kept is {data.kept}, but {self.method.model.backbone} is shown no tokens: leave it out, or choose "
-                "--method.model.backbone tokens_cnn"
+                f"data.kept is {data.kept}, but {self.method.model.backbone} is shown no tokens: leave it out, or "
+                "choose --method.model.backbone tokens_cnn"
             )

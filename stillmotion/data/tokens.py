@@ -17,6 +17,7 @@ from stillmotion.data.pairs import TokenStore
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.subset import Subset
 from stillmotion.errors import VideoError
+
 _LEAST = 7 / 8
 
 

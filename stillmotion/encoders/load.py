@@ -68,7 +68,7 @@ def _parted(text: str) -> tuple[str, Mapping[str, Any]]:
     options: dict[str, Any] = {}
     for part in tail.split(","):
         key, _, value = part.partition("=")
-        if key in _NUMBERS and value.isdigit() and (int(value) > 0 or key == "layer"):
+        if key in _NUMBERS and value.isdigit() and (int(value) > 0 or key in ("layer", "stride")):
             options[key] = int(value)
         elif key == "pool" and value in _POOLS:
             options[key] = value

@@ -69,7 +69,11 @@ def _ours(backbone: Backbone, config: Config, named: Named, folder: Path | None 
         named.text, named.kind, named.options, folder, config, lambda: Network(config.method.model).backbone
     )
     return Encoder(
-        backbone, config.method.split, intake=intake_of(config, backbone), layer=named.options.get("layer"), origin=origin
+        backbone,
+        config.method.split,
+        intake=intake_of(config, backbone),
+        layer=named.options.get("layer"),
+        origin=origin,
     )
 
 

@@ -53,8 +53,8 @@ class SplitConfig:
         if self.delays > 1:
             if frames.shape[1] < self.least_frames:
                 raise StillmotionError(
-                    f"clip has {frames.shape[1]} time steps; {self.delays} side by side leave too few for halves: raise "
-                    "--data.frames or lower --method.split.delays"
+                    f"clip has {frames.shape[1]} time steps; {self.delays} side by side leave too few for halves: "
+                    "raise --data.frames or lower --method.split.delays"
                 )
             frames = frames.unfold(1, self.delays, 1).flatten(2)
         return koopman.split(

@@ -53,7 +53,9 @@ class _Pretraining(Run):
         method = _method(config, device, fresh=not (folder / STATE).exists())
         backbone = method.online.backbone
         of_tokens = isinstance(backbone, TokensCNN)
-        dataset = token_clips(config, videos, backbone, cache or folder / TOKENS) if of_tokens else _clips(config, videos)
+        dataset = (
+            token_clips(config, videos, backbone, cache or folder / TOKENS) if of_tokens else _clips(config, videos)
+        )
         self.loader = shared_loader(dataset, config.optim, config.train, workers=data.workers)
         self.counted = config.optim.batch * config.data.clips
         if self.steps_per_epoch == 0:

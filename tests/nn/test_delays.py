@@ -48,9 +48,9 @@ def test_windows_tell_a_motion_from_its_reverse_where_single_frames_do_not():
 
 def test_clips_that_are_too_short_are_named():
     assert SplitConfig(delays=4).least_frames == 6
-    with pytest.raises(StillmotionError, match="clip has 5 time steps; 4 side by side .*--method.split.delays"):
+    with pytest.raises(StillmotionError, match=r"clip has 5 time steps; 4 side by side .*--method.split.delays"):
         SplitConfig(delays=4)(frames(steps=5))
-    with pytest.raises(StillmotionError, match="split.delays is 0"):
+    with pytest.raises(StillmotionError, match=r"split.delays is 0"):
         SplitConfig(delays=0)
 
 

@@ -110,5 +110,5 @@ def test_options_out_of_range_are_refused(options, message):
 def test_clips_of_neither_colours_nor_tokens_are_refused():
     with pytest.raises(StillmotionError, match="three colour channels"):
         backbone()(torch.randn(1, 5, 4, 4, 4))
-    with pytest.raises(StillmotionError, match="tokens are torch.int64"):
+    with pytest.raises(StillmotionError, match=r"tokens are torch.int64"):
         backbone()(torch.zeros(1, 32, 4, 4, 4, dtype=torch.long))

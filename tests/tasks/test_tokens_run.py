@@ -69,7 +69,9 @@ def test_two_processes_keep_the_tokens_of_one(tmp_path):
     for command in two_ranks(*words, str(tmp_path / "two")):
         command.succeed()
     config = replace(load_config(tmp_path / "two"), recipe="debug-tokens-simclr")
-    one, two = (sorted((folder / "tokens").iterdir()) for folder in (trained(config, tmp_path / "one"), tmp_path / "two"))
+    one, two = (
+        sorted((folder / "tokens").iterdir()) for folder in (trained(config, tmp_path / "one"), tmp_path / "two")
+    )
     assert [file.name for file in one] == [file.name for file in two]
     assert all(left.read_bytes() == right.read_bytes() for left, right in zip(one, two, strict=True))
 
@@ -106,10 +108,10 @@ def test_the_image_model_is_noted_so_that_it_is_found_from_any_folder(tmp_path, 
 
 
 def test_what_a_run_on_tokens_lacks_is_named(tmp_path):
-    with pytest.raises(StillmotionError, match="no image model given; add --method.model.images.path"):
+    with pytest.raises(StillmotionError, match=r"no image model given; add --method.model.images.path"):
         pretrain(replace(small_tokens(), recipe="tokens-ours"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(StillmotionError, match=r"data.kept is 5 and data.stride 0; .* 6 frames .*--data.kept 8"):
         small_tokens(changes={"data.kept": 5})
-    with pytest.raises(StillmotionError, match="data.kept is 7, but small_resnet3d is shown no tokens"):
+    with pytest.raises(StillmotionError, match=r"data.kept is 7, but small_resnet3d is shown no tokens"):
         small("debug-simclr", {"data.kept": 7})

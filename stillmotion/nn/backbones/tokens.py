@@ -1,4 +1,4 @@
-"""A small 3D CNN on the patch tokens of a frozen image transformer, which says what is seen; the CNN learns what happens.
+"""A small 3D CNN on the tokens of a frozen image transformer: this one says what is seen, that one what happens.
 
 The transformer is read from its own files and stays as it is: it has no gradient, and its weights are no part of the
 backbone's. Tokens that were computed once can be given in place of clips, by which training takes minutes.
@@ -83,8 +83,8 @@ class TokensCNN(Backbone):
 
     def _check(self, clip: Tensor) -> None:
         if clip.ndim != 5 or clip.shape[1] != self.images.width:
-            return super()._check(clip)
-        if not clip.is_floating_point():
+            super()._check(clip)
+        elif not clip.is_floating_point():
             raise StillmotionError(f"tokens are {clip.dtype}; a backbone needs floats, as `tokens` gives them")
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
