@@ -138,7 +138,7 @@ def tokens(*, split: SplitConfig | None = None, views: ViewsConfig | None = None
             prediction=PredictionConfig(clips=1),
         ),
         solver=SolverConfig(how="first-order", inner_lr=0.003) if inner else SolverConfig(how="plain"),
-        optim=replace(SMALL_ADAMW, lr=2e-3, weight_decay=1e-4, batch=32, epochs=20, warmup_epochs=4),
+        optim=replace(SMALL_ADAMW, lr=2e-3, weight_decay=1e-4, batch=32, epochs=12, warmup_epochs=2),
         train=TrainConfig(checkpoint_every=100, threads=1),
     )
 
