@@ -164,6 +164,6 @@ TOKENS: dict[str, Recipe[Config]] = {
     "tokens-vididi": Recipe(partial(tokens, views=ViewsConfig("full")), "ViDiDi-SimCLR on frozen tokens"),
     "tokens-ours": Recipe(
         partial(tokens, split=SplitConfig(delays=8), views=ViewsConfig("either", route="shown")),
-        "V-SimCLR on halves that are asked where views show them, on frozen tokens",
+        "V-SimCLR on halves asked where views show them, on frozen tokens",
     ),
 }

@@ -84,7 +84,8 @@ def test_a_run_is_an_encoder_of_pixels(run, tmp_path):
     folder = write_classes(tmp_path / "set", videos=3)
     videos = sorted(folder.rglob("*.mp4"))
     vectors = encoder.embed(videos, clips=2)
-    assert vectors.dynamic.shape == (len(videos), 8)
+    assert vectors.whole.shape == (len(videos), 8 * 2**2)  # four cells
+    assert vectors.dynamic.shape == (len(videos), 2 * 8 * 2**2)  # of windows of two frames
     assert np.isfinite(vectors.dynamic).all()
     found = retrieve([encoder], Halves(str(folder)), Retrieval(clips=1))
     assert set(next(iter(found.values()))["scores"]) == {"whole", "static", "dynamic", "both"}
