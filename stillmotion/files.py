@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import itertools
 import json
@@ -25,15 +26,19 @@ def write(file: str | Path, do: Callable[[Path], object], *, option: str = "--ou
     """Have `do` write a file under another name, and give it its own when it is whole and on the disk.
 
     What cannot be written is one error with the file, the reason and the free space; what was there before stays.
-    option: by which another place is chosen.
+    `do` may make a folder instead, which takes the place of whatever was there; its files are left to the system to
+    bring to the disk. option: by which another place is chosen.
     """
     place = Path(file)
     partial = place.with_name(f".{os.getpid()}-{next(_NUMBERS)}.part{place.suffix[:16]}")  # short, for long names
     try:
         do(partial)
-        with open(partial, "rb+") as written:
-            os.fsync(written.fileno())
-        os.chmod(partial, 0o666 & ~_umask())
+        if partial.is_dir():
+            remove(place)
+        else:
+            with open(partial, "rb+") as written:
+                os.fsync(written.fileno())
+            os.chmod(partial, 0o666 & ~_umask())
         os.replace(partial, place)
     except StillmotionError:
         raise
@@ -45,7 +50,15 @@ def write(file: str | Path, do: Callable[[Path], object], *, option: str = "--ou
         ) from None
     finally:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            remove(partial)
+
+
+def remove(path: str | Path) -> None:
+    """Remove a file, a link, or a folder with what is in it, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        Path(path).unlink(missing_ok=True)
 
 
 def write_text(file: str | Path, text: str, *, option: str = "--out") -> None:
@@ -109,35 +122,51 @@ def locked(folder: str | Path, *, option: str = "--out") -> Iterator[None]:
                 f"{place} is being written by {who}; wait for it, or choose another {option}"
             ) from None
         handle.truncate(0)
-        handle.write(f"process {os.getpid()} on {socket.gethostname()}")
-        handle.flush()
-        _sweep(place)
+        with writing(place / LOCK, option=option):  # past the buffer, which would be written once more on closing
+            os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
+        sweep(place)
         try:
             yield
         finally:
             handle.truncate(0)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what a killed writer of this machine left unfinished."""
-    for partial in folder.glob(".*-*.part*"):
+def sweep(folder: str | Path) -> None:
+    """Remove what killed writers of this machine left unfinished in a folder, though not below it."""
+    for partial in Path(folder).glob(".*-*.part*"):
         pid = partial.name[1:].partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        if pid.isdigit() and not _lives(pid) and Path("/proc/self").exists():
             with contextlib.suppress(OSError):
-                shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+                remove(partial)
+
+
+def _lives(pid: str) -> bool:
+    """Whether a process works; a dead one stays in the table until its parent has heard of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (OSError, IndexError):
+        return False
 
 
 def spare(out: str | Path, inputs: Iterable[str | Path], *, option: str = "--out") -> None:
     """Raises where an output is, or lies within, or holds, something that is read; links are followed."""
-    place = Path(out).resolve()
+    place = _real(out)
+    real = functools.cache(_real)  # of folders, in which there may be many files
     for given in inputs:
-        source = Path(given).resolve()
-        if place == source or (place.is_dir() and source.is_file() and source.is_relative_to(place)):
-            raise StillmotionError(f"{out} would write over {given}, which is read; choose another {option}")
-        if source.is_dir() and place.is_relative_to(source):
-            raise StillmotionError(f"{out} lies in {given}, which is read; choose another {option}")
-        if source.is_dir() and source.is_relative_to(place):
-            raise StillmotionError(f"{out} holds {given}, which is read; choose another {option}")
+        path = Path(given)
+        own = real(path.parent) / path.name if path.name != ".." else _real(path)
+        for source in {own, _real(path)} if os.path.islink(path) else {own}:  # a link is an input as well
+            if not (source.is_relative_to(place) or place.is_relative_to(source)):
+                continue
+            if place == source or (place.is_dir() and os.path.lexists(source) and not source.is_dir()):
+                raise StillmotionError(f"{out} would write over {given}, which is read; choose another {option}")
+            if source.is_dir():
+                how = "lies in" if place.is_relative_to(source) else "holds"
+                raise StillmotionError(f"{out} {how} {given}, which is read; choose another {option}")
+
+
+def _real(path: str | Path) -> Path:
+    return Path(os.path.realpath(path))  # which, unlike Path.resolve, goes round in no loop of links
 
 
 def fingerprint(file: str | Path) -> str:

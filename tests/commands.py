@@ -45,13 +45,17 @@ class Command:
         return self._read("1")
 
     @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process.is_alive()
 
     def send(self, number: signal.Signals) -> None:
-        assert self._process.pid is not None
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, number)
+            os.kill(self.pid, number)
 
     def _read(self, stream: str) -> str:
         file = self._streams / stream
@@ -112,6 +116,7 @@ def stop_and_resume(run: Path, *arguments: str) -> None:
 
 def _run(arguments: tuple[str, ...], environment: dict[str, str], streams: Path) -> None:
     os.environ |= environment
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # a fork server of decoders has it blocked
     for number in (1, 2):
         os.dup2(os.open(streams / str(number), os.O_WRONLY | os.O_CREAT), number)
     sys.argv = ["stillmotion", *arguments]

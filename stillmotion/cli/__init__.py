@@ -13,6 +13,7 @@ from typing import Any
 
 from stillmotion.edge import one_line
 from stillmotion.errors import StillmotionError
+from stillmotion.parent import end_with_parent, is_rank
 from stillmotion.registry import Registry, suggestion
 
 # Verbs by the functions that do them, which are imported when they are asked for.
@@ -51,6 +52,8 @@ VERBS: Registry[str | Callable[..., Any]] = Registry(
 def main() -> None:
     """The command line; what a user can mend is one line on stderr and exit code 2."""
     debug = "--debug" in sys.argv
+    if is_rank():
+        end_with_parent()  # before what takes long to import: the agent may be killed meanwhile
     with one_line(debug=debug):
         _run([a for a in sys.argv[1:] if a != "--debug"])
 

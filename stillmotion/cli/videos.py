@@ -8,6 +8,7 @@ from stillmotion.data.prepare import Prepare
 from stillmotion.data.reading import Reading, cores
 from stillmotion.data.videos import Located, Videos
 from stillmotion.evaluate.options import Searching
+from stillmotion.files import spare
 from stillmotion.options import Device
 from stillmotion.train.log import bar
 
@@ -81,17 +82,19 @@ def prepare(out: str, videos: Videos, settings: Prepare, processes: int = cores(
     Every frame is kept, so that training draws the same clips. The same command again goes on where it stopped.
 
     Args:
-        out: the folder for the copy.
+        out: the folder for the copy, apart from the originals.
         processes: that encode in parallel.
         strict: stop at the first unreadable video.
     """
     from stillmotion.data.copies import copy_lines
     from stillmotion.data.prepare import prepare
 
+    spare(out, videos.places())
+    found = videos.open()
     with bar("encoding") as progress:
         told = lambda line, *counts: progress(*counts)  # noqa: E731
-        lines = prepare(videos.open(), out, settings, processes=processes, strict=strict, progress=told)
-    print("\n".join(copy_lines(lines, f"videos prepared in {out}")))
+        lines = prepare(found, out, settings, processes=processes, strict=strict, progress=told)
+    print("\n".join(copy_lines(lines, f"videos prepared in {out}", missing=getattr(found, "missing", ()))))
 
 
 def controlled_make(
@@ -107,7 +110,7 @@ def controlled_make(
     about half the room of raw pixels: --short-side pays. The same command again goes on where it stopped.
 
     Args:
-        out: the folder for the copy.
+        out: the folder for the copy, apart from the originals.
         processes: that work in parallel.
         strict: stop at the first video that is unreadable or too short.
     """
@@ -115,11 +118,13 @@ def controlled_make(
     from stillmotion.data.copies import copy_lines
     from stillmotion.data.whole import open_whole
 
+    spare(out, videos.places())
     whole = open_whole(videos)
     with bar(f"making the {settings.version} set") as progress:
         told = lambda line, *counts: progress(*counts)  # noqa: E731
         lines = make_controlled(whole, out, settings, processes=processes, strict=strict, progress=told)
-    print("\n".join(copy_lines(lines, f"{settings.version} videos in {out}")))
+    missing = getattr(whole, "missing", ())
+    print("\n".join(copy_lines(lines, f"{settings.version} videos in {out}", missing=missing)))
 
 
 def data_check(

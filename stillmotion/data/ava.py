@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from stillmotion.data.keyframes import NO_ACTION, TRUTH, BoxRows, Key, KeyFrames, with_persons
-from stillmotion.data.paths import Unlabelled
+from stillmotion.data.paths import Unlabelled, walk
 from stillmotion.data.video import VIDEO_SUFFIXES, Video, open_video
 from stillmotion.errors import StillmotionError, VideoError
 
@@ -148,7 +148,7 @@ def read_stamps(file: Path) -> set[Key]:
 def read_label_map(file: Path) -> dict[int, str]:
     """The actions that are evaluated: names by number, ascending."""
     found = {}
-    for item in re.findall(r"\{(.*?)\}", file.read_text(), re.DOTALL):
+    for item in re.findall(r"\{(.*?)\}", file.read_text(encoding="utf-8", errors="replace"), re.DOTALL):
         name, number = re.search(r'name:\s*"([^"]*)"', item), re.search(r"\bid:\s*(\d+)|label_id:\s*(\d+)", item)
         if name and number:
             found[int(number[1] or number[2])] = name[1]
@@ -159,25 +159,20 @@ def read_label_map(file: Path) -> dict[int, str]:
 
 def _rows(file: Path) -> Iterator[tuple[int, list[str]]]:
     try:
-        with file.open(newline="", encoding="utf-8-sig") as lines:
+        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
             yield from ((number, row) for number, row in enumerate(csv.reader(lines), 1) if row)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise StillmotionError(f"{file}: cannot be read as a list of boxes ({error})") from None
 
 
 def _find_videos(root: Path, wanted: set[str]) -> dict[str, Path]:
     """Video files and folders of frames by id; folders of frames are not walked through."""
     found: dict[str, Path] = {}
-    folders = [root]
-    for folder in folders:
-        for entry in sorted(folder.iterdir()):
-            if entry.is_dir():
-                if entry.name in wanted:
-                    found.setdefault(entry.name, entry)
-                elif not entry.name.startswith("."):
-                    folders.append(entry)
-            elif entry.suffix.lower() in VIDEO_SUFFIXES and entry.stem in wanted:
-                found.setdefault(entry.stem, entry)
+    for folder, folders, files in walk(root):
+        videos = [name for name in files if Path(name).suffix.lower() in VIDEO_SUFFIXES and Path(name).stem in wanted]
+        for name in sorted([*videos, *wanted.intersection(folders)]):
+            found.setdefault(name if name in wanted else Path(name).stem, folder / name)
+        folders[:] = [name for name in folders if name not in wanted]
     return found
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from stillmotion.data.dense import read_joints, read_mask
 from stillmotion.data.layouts import existing
 from stillmotion.data.public import PUBLIC, checkable, find_lists
 from stillmotion.data.video import open_video
-from stillmotion.data.workers import process_context, start_worker
+from stillmotion.data.workers import Died, in_processes
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.files import write_text
 from stillmotion.registry import suggestion
 
-_AT_ONCE = 16  # videos that a worker is given at a time
 _SHOWN = 20
 
 
@@ -49,10 +49,7 @@ class Checked:
     def write(self, file: str | Path) -> None:
         """Write the names of all that is missing or unreadable, one a line."""
         names = [*self.absent, *self.missing, *(name for name, _ in self.unreadable)]
-        try:
-            Path(file).write_text("".join(f"{name}\n" for name in names))
-        except OSError as error:
-            raise StillmotionError(f"cannot write {file} ({error.strerror}); choose another --list") from None
+        write_text(file, "".join(f"{name}\n" for name in names), option="--list")
 
 
 def check(
@@ -81,12 +78,12 @@ def check(
     missing = [item.name for item in items if item.path is None and item.group not in gone]
     there = [item for item in items if item.path is not None]
     missing += [str(item.beside) for item in there if item.beside is not None and not item.beside.exists()]
-    unreadable = []
-    for number, (item, fault) in enumerate(zip(there, _faults(there, workers), strict=True)):
-        if fault:
-            unreadable.append((item.name, fault))
+    faults = {}
+    for number, (item, fault) in enumerate(_faults(there, workers)):
+        faults[item] = fault
         if progress is not None:
             progress(number + 1, len(there))
+    unreadable = [(item.name, faults[item]) for item in there if faults[item]]
     classes = sorted(name for name in groups if name)
     return Checked(layout, str(root), len(items), len(there), classes, absent, missing, unreadable, found.notes)
 
@@ -135,15 +132,14 @@ def _contents(layout: str, root: str | Path, annotations: str | Path | None) -> 
     return found
 
 
-def _faults(items: Sequence[Item], workers: int) -> Iterator[str]:
+def _faults(items: Sequence[Item], workers: int) -> Iterator[tuple[Item, str]]:
+    """What is wrong with each, as it is read."""
     if workers == 1:
-        yield from map(_fault, items)
+        yield from ((item, _fault(item)) for item in items)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=process_context(), initializer=start_worker)
-    try:
-        yield from pool.map(_fault, items, chunksize=_AT_ONCE)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with closing(in_processes(_fault, items, workers)) as results:
+        for item, fault in results:
+            yield item, f"{item.name}: {fault}" if isinstance(fault, Died) else fault
 
 
 def _fault(item: Item) -> str:

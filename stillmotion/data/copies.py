@@ -1,46 +1,35 @@
 """Copies of a data set, video by video: in parallel, resumable, with a manifest and the original's labels.
 
 A copy keeps relative paths, so that it opens as the original does. What is written for a video is up to a `Copier`.
+Originals are never written to, a folder of copies has one writer, and only what is whole is counted.
 """
 
 import csv
-import json
-import shutil
+import io
+import os
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
-import av
-
-from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet
-from stillmotion.data.video import Video
-from stillmotion.data.workers import process_context, start_worker
+from stillmotion import files
+from stillmotion.data.manifest import MANIFEST, Copied, read_manifest, size_of, write_manifest
+from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet, find_videos
+from stillmotion.data.targets import check_inside, target_paths
+from stillmotion.data.video import Video, partly_read
+from stillmotion.data.workers import Died, in_processes
 from stillmotion.errors import StillmotionError, VideoError
 
-MANIFEST = "manifest.jsonl"
-
-
-@dataclass(frozen=True)
-class Copied:
-    """A line of the manifest: what became of one video, and how. `error` is empty where it went well."""
-
-    source: str
-    path: str
-    frames: int = 0
-    fps: float = 0.0
-    width: int = 0
-    height: int = 0
-    seconds: float = 0.0
-    error: str = ""
-    made: dict[str, Any] = field(default_factory=dict)
+LABELS = "labels.csv"
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a copier says of a copy it wrote. made: whatever else the manifest should tell."""
+    """What a copier says of a copy it wrote. made: what the manifest should tell beside the copier's settings."""
 
     height: int
     width: int
@@ -64,7 +53,10 @@ class Copier(Protocol):
     def record(self) -> str: ...
 
     def write(self, video: Video, name: str, partial: Path) -> Written:
-        """Writes the copy to the path `partial`. name: the copy's path in the set, which no other video has."""
+        """Writes the copy to the path `partial`; an OSError is the disk's, and a VideoError the video's.
+
+        name: the copy's path in the set, which no other video has.
+        """
         ...
 
 
@@ -82,45 +74,53 @@ def copy_set(
     processes: that copy in parallel.
     progress: called after each video with its line, the number done and the number there are.
     strict: the first unreadable video raises; otherwise it is named in the manifest and left out.
+    An `out` that is, lies in or holds a video of the set is an error, before anything is written.
     """
     if processes < 1:
         raise StillmotionError(f"processes is {processes}; it must be at least 1")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StillmotionError(f"{out}: cannot be made a folder ({error.strerror}); choose another") from None
-    _check_settings(out, copier)
-    paths = _target_paths(data, copier.suffix)
-    lines = {line.path: line for line in _read_manifest(out) if not line.error and (out / line.path).exists()}
-    _write_manifest(out, lines.values())
-    todo = [(index, path) for index, path in enumerate(paths) if path not in lines]
-    done = len(paths) - len(todo)
-    with (out / MANIFEST).open("a", buffering=1) as manifest:
-        for line in _run(_Job(data, out, copier), todo, processes):
-            if line.error and strict:
-                raise VideoError(line.error)
-            manifest.write(json.dumps(asdict(line)) + "\n")
-            lines[line.path] = line
-            done += 1
-            if progress is not None:
-                progress(line, done, len(paths))
-    _write_labels(data, out, paths, lines)
-    return [lines[path] for path in paths]
+    sources = [data.name(index) for index in range(len(data))]
+    own = (MANIFEST, LABELS, copier.record, files.LOCK, files.MARK)
+    paths = target_paths(data, copier.suffix, reserved=own)
+    files.spare(out, sources)
+    check_inside(out, paths)
+    with files.locked(out):
+        lines = {line.path: line for line in read_manifest(out)}
+        _check_settings(out, copier, paths, list(lines.values()))
+        files.made(out, mark=True)
+        write_manifest(out, lines.values())
+        todo = [(i, path) for i, path in enumerate(paths) if path not in lines or not _is_of(lines[path], sources[i])]
+        done = len(paths) - len(todo)
+        for folder in {(out / path).parent for _, path in todo}:
+            files.sweep(folder)
+        with (
+            files.writing(out / MANIFEST),
+            (out / MANIFEST).open("a", buffering=1) as manifest,
+            closing(_run(_Job(data, out, copier), todo, processes)) as made,
+        ):
+            for line in made:
+                if line.error and strict:
+                    raise VideoError(line.error)
+                manifest.write(line.text())
+                lines[line.path] = line
+                done += 1
+                if progress is not None:
+                    progress(line, done, len(paths))
+        found = [lines.pop(path) for path in paths]
+        write_manifest(out, [*found, *lines.values()])
+        _write_labels(data, out, found)
+    return found
 
 
-def copy_lines(lines: Sequence[Copied], made: str) -> list[str]:
-    """What became of the videos, as lines for a terminal. made: what the copies are called."""
-    bad = [line for line in lines if line.error]
-    left = [f"{len(bad)} videos were left out:", *(f"  {line.source}: {line.error}" for line in bad)] if bad else []
-    return [f"{len(lines) - len(bad)} {made}", *left]
-
-
-def remove(path: Path) -> None:
-    """Removes a file or a folder, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def copy_lines(lines: Sequence[Copied], made: str, *, missing: Sequence[str] = ()) -> list[str]:
+    """What became of the videos, as lines for a terminal. made: what the copies are called. missing: were not there."""
+    bad = [line.error for line in lines if line.error]
+    parts = [f"{line.source}: {line.partly}" for line in lines if line.partly]
+    said = {"left out": bad, "copied as far as it can be read": parts, "listed and not there": missing}
+    told = [f"{len(lines) - len(bad)} {made}"]
+    for what, names in said.items():
+        if names:
+            told += [f"{len(names)} {'video' if len(names) == 1 else 'videos'} {what}:", *(f"  {n}" for n in names)]
+    return told
 
 
 @dataclass(frozen=True)
@@ -129,122 +129,99 @@ class _Job:
     out: Path
     copier: Copier
 
-    def partial(self, path: str) -> Path:
-        """Where a copy is written before it is whole."""
-        return (self.out / path).with_name(f".{PurePath(path).name}.part")
-
-    def run(self, index: int, path: str) -> Copied:
+    def run(self, todo: tuple[int, str]) -> Copied:
         """Copies one video: written beside its place under another name, then moved there whole."""
         started = time.monotonic()
-        target, partial = self.out / path, self.partial(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source = self.data.name(index)
+        index, path = todo
+        source, target = self.data.name(index), self.out / path
+        written: list[Written] = []
         try:
-            remove(partial)
             video = self.data.video(index)
-            written = self.copier.write(video, path, partial)
-            remove(target)
-            partial.rename(target)
+            files.made(target.parent)
+            files.write(target, lambda partial: written.append(self.copier.write(video, path, partial)))
         except VideoError as error:
-            return Copied(source, path, error=str(error))
-        except (av.FFmpegError, OSError) as error:
-            raise StillmotionError(f"{target}: cannot be written ({error})") from None
-        finally:
-            remove(partial)
-        seconds = round(time.monotonic() - started, 3)
-        size = (written.width, written.height)
-        return Copied(source, path, len(video), video.fps, *size, seconds, made=written.made)
+            return _failed(source, path, str(error))
+        except MemoryError:
+            return _failed(source, path, "too large for this machine's memory")
+        (one,) = written
+        return Copied(
+            source,
+            path,
+            frames=len(video),
+            fps=float(video.fps),
+            width=one.width,
+            height=one.height,
+            seconds=round(time.monotonic() - started, 3),
+            partly=partly_read(video),
+            size=size_of(target),
+            made={**self.copier.settings, **one.made},
+        )
 
 
-def _run(job: _Job, todo: list[tuple[int, str]], processes: int) -> Iterator[Copied]:
+def _run(job: _Job, todo: list[tuple[int, str]], processes: int) -> Generator[Copied, None, None]:
     if processes == 1:
-        for index, path in todo:
-            yield job.run(index, path)
+        yield from map(job.run, todo)
         return
-    pool = ProcessPoolExecutor(processes, mp_context=process_context(), initializer=start_worker)
     try:
-        waiting: set[Future[Copied]] = set()
-        for index, path in todo:
-            waiting.add(pool.submit(job.run, index, path))
-            # A bounded queue, so that an interrupt is heard soon.
-            while len(waiting) >= 2 * processes:
-                finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in finished)
-        for future in waiting:
-            yield future.result()
+        with closing(in_processes(job.run, todo, processes)) as results:
+            for (index, path), line in results:
+                yield _failed(job.data.name(index), path, str(line)) if isinstance(line, Died) else line
     finally:
-        pool.shutdown(cancel_futures=True)
-        for _, path in todo:  # what a worker that was ended in the midst of a copy left behind
-            remove(job.partial(path))
+        for folder in {(job.out / path).parent for _, path in todo}:
+            files.sweep(folder)  # what a worker that was ended in the midst of a copy left behind
 
 
-def _target_paths(data: VideoSet, suffix: str) -> list[str]:
-    """Where each video goes, relative to the copy's root: as in the original's, with another suffix; unique."""
-    root = getattr(data, "root", None)
-    paths: list[str] = []
-    taken: set[str] = set()
-    for index in range(len(data)):
-        name = PurePath(data.name(index))
-        if root is not None and name.is_relative_to(root):
-            name = name.relative_to(root)
-        elif name.is_absolute() or ".." in name.parts:
-            name = PurePath(name.name)
-        path = str(name.with_suffix(suffix))
-        # Two sources that differ only in their suffix keep it.
-        if path in taken:
-            path = f"{name}{suffix}" if f"{name}{suffix}" not in taken else f"{name.with_suffix('')}_{index}{suffix}"
-        taken.add(path)
-        paths.append(path)
-    return paths
+def _failed(source: str, path: str, reason: str) -> Copied:
+    return Copied(source, path, error=reason if source in reason else f"{source}: {reason}")
 
 
-def _write_labels(data: VideoSet, out: Path, paths: list[str], lines: dict[str, Copied]) -> None:
+def _is_of(line: Copied, source: str) -> bool:
+    """Whether a copy is that of a source, wherever this has moved to, and not of one that had the place before."""
+    return PurePath(line.source).name == PurePath(source).name
+
+
+def _write_labels(data: VideoSet, out: Path, lines: Sequence[Copied]) -> None:
     """labels.csv of what could be copied: class and label, and whatever other columns the original's list had."""
     labels, classes = data.labels.get(TARGET), data.classes.get(TARGET, ())
-    rows = getattr(data, "rows", None) or [{} for _ in paths]
+    rows = getattr(data, "rows", None) or [{} for _ in lines]
     others = [name for name in rows[0] if name not in ("path", "class", "label")] if rows else []
-    partial = out / ".labels.csv.part"
-    with partial.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["path", *(["class", "label"] if labels is not None else []), *others])
-        for index, path in enumerate(paths):
-            if lines[path].error:
-                continue
-            target = []
-            if labels is not None:
-                label = int(labels[index])
-                target = ["", ""] if label == UNKNOWN else [classes[label], str(label)]
-            table.writerow([path, *target, *(rows[index].get(name, "") for name in others)])
-    partial.replace(out / "labels.csv")
+    text = io.StringIO(newline="")
+    table = csv.writer(text)
+    table.writerow(["path", *(["class", "label"] if labels is not None else []), *others])
+    for index, line in enumerate(lines):
+        if line.error:
+            continue
+        target = []
+        if labels is not None:
+            label = int(labels[index])
+            target = ["", ""] if label == UNKNOWN else [classes[label], str(label)]
+        table.writerow([line.path, *target, *(rows[index].get(name, "") for name in others)])
+    files.write_text(out / LABELS, text.getvalue())
 
 
-def _check_settings(out: Path, copier: Copier) -> None:
-    """A folder holds copies of one kind: those already there must have been made the same way."""
+def _check_settings(out: Path, copier: Copier, paths: Sequence[str], lines: Sequence[Copied]) -> None:
+    """A folder holds copies of one kind, and nothing else: those already there must have been made the same way."""
     settings, file = copier.settings, out / copier.record
     if file.exists():
-        before = json.loads(file.read_text())
-        if before != settings:
+        try:
+            before = files.read_json(file, remedy="")
+        except StillmotionError:
+            before = None
+        if before == settings:
+            return
+        if isinstance(before, dict):
             raise StillmotionError(f"{out} holds copies made with {before}, not {settings}; choose another folder")
+        if any(line.made.get(name) != value for line in lines for name, value in settings.items()):
+            raise StillmotionError(
+                f"{file} is torn or damaged, and copies beside it were made otherwise than with {settings}; "
+                "choose another folder, or delete this one"
+            )
+        print(f"stillmotion: {file} was torn; it is written anew, as each copy says how it was made", file=sys.stderr)
     elif (out / MANIFEST).exists():
         raise StillmotionError(f"{out} holds copies of another kind (it has no {file.name}); choose another folder")
     else:
-        file.write_text(json.dumps(settings) + "\n")
-
-
-def _read_manifest(out: Path) -> list[Copied]:
-    file = out / MANIFEST
-    if not file.exists():
-        return []
-    lines = []
-    for text in file.read_text().splitlines():
-        try:
-            lines.append(Copied(**json.loads(text)))
-        except (json.JSONDecodeError, TypeError):
-            continue  # a line cut short by a kill: its video is made again
-    return lines
-
-
-def _write_manifest(out: Path, lines: Iterable[Copied]) -> None:
-    partial = out / f".{MANIFEST}.part"
-    partial.write_text("".join(json.dumps(asdict(line)) + "\n" for line in lines))
-    partial.replace(out / MANIFEST)
+        places = (out / path for path in paths if os.path.lexists(out / path))
+        there = next(chain(places, find_videos(out)), None)
+        if there is not None:
+            raise StillmotionError(f"{there} is there already, and no copy of stillmotion's; choose another folder")
+    files.write_json(file, settings)

@@ -235,4 +235,5 @@ def _folder(path: Path, remedy: str = "") -> Path:
 
 
 def _lines(file: Path) -> list[str]:
-    return [line.strip() for line in file.read_text().splitlines() if line.strip()]
+    text = file.read_text(encoding="utf-8", errors="surrogateescape")
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""Frames into an mp4 that is cheap to decode: no B-frames, no in-loop filter, key frames at even distances."""
+"""Frames into files that are cheap to decode: mp4 without B-frames or in-loop filter, key frames even; or JPEG."""
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from stillmotion.data.video import FileVideo, Video
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError, VideoError
 
 # H.264 in RGB with quantiser 0 gives back every bit. Noise moved by flow takes a quarter to nine tenths of its raw size
 # and 0.5 ms a frame of 170×128 to decode; FFV1, which looks at one frame at a time, takes 1.2 times its size and 3 ms.
@@ -24,22 +24,39 @@ def write_mp4(
     """Writes RGB frames of a size (height, width) as H.264.
 
     gop: frames between two key frames. crf: the quality of 4:2:0 colour, for even sizes; None loses nothing.
+    What the disk refuses is an OSError, and what the encoder does a VideoError.
     """
     codec = _LOSSLESS if crf is None else _LOSSY
-    with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
-        stream: Any = container.add_stream(codec, rate=Fraction(fps).limit_denominator(65535))
-        stream.height, stream.width = size
-        stream.pix_fmt = "rgb24" if crf is None else "yuv420p"
-        quality = {"qp": "0"} if crf is None else {"crf": str(crf)}
-        # No B-frames, so that a frame needs only those before it; no in-loop filter and no CABAC: cheap to decode.
-        stream.options = {**quality, "preset": "fast", "tune": "fastdecode", "bf": "0", "sc_threshold": "0"}
-        stream.codec_context.gop_size = gop
-        stream.codec_context.thread_count = 1
-        for number, image in enumerate(frames):
-            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            frame.pts = number
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+    try:
+        # The protocol is said, so that no name is taken for an address, such as http:….
+        with av.open(f"file:{path}", "w", format="mp4", options={"movflags": "+faststart"}) as container:
+            stream: Any = container.add_stream(codec, rate=Fraction(fps).limit_denominator(65535))
+            stream.height, stream.width = size
+            stream.pix_fmt = "rgb24" if crf is None else "yuv420p"
+            # Rate control by macroblock tree has other bytes once in some hundred runs; a copy made again is the same.
+            quality = {"qp": "0"} if crf is None else {"crf": str(crf), "mbtree": "0"}
+            # No B-frames, so that a frame needs only those before it; no in-loop filter and no CABAC: cheap to decode.
+            stream.options = {**quality, "preset": "fast", "tune": "fastdecode", "bf": "0", "sc_threshold": "0"}
+            stream.codec_context.gop_size = gop
+            stream.codec_context.thread_count = 1
+            for number, image in enumerate(frames):
+                frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+                frame.pts = number
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+    except av.FFmpegError as error:
+        if isinstance(error, OSError | MemoryError):
+            raise
+        raise VideoError(f"cannot be encoded at {fps:g} frames a second ({error.strerror})") from None
+
+
+def write_jpeg(path: Path, image: np.ndarray, *, quality: int) -> None:
+    """Writes an RGB image; what the disk refuses is an OSError."""
+    # OpenCV's own writer keeps silent of a full disk, and refuses names that are not UTF-8.
+    good, content = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not good:
+        raise VideoError(f"a frame of {image.shape[1]}×{image.shape[0]} pixels cannot be written as JPEG")
+    path.write_bytes(content.tobytes())
 
 
 def check_encoder(*, lossless: bool = False, remedy: str = "install PyAV from PyPI") -> None:

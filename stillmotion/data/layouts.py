@@ -151,7 +151,8 @@ def existing(path: Path) -> Path:
 
 def read_lines(file: Path) -> list[str]:
     """The lines of a text file that hold something."""
-    return [line.strip() for line in existing(file).read_text().splitlines() if line.strip()]
+    text = existing(file).read_text(encoding="utf-8", errors="surrogateescape")
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _last(folder: Path, pattern: str) -> Path:
@@ -168,6 +169,6 @@ def _stem(name: str) -> str:
 
 def _json(file: Path) -> Any:
     try:
-        return json.loads(existing(file).read_text())
-    except json.JSONDecodeError as error:
+        return json.loads(existing(file).read_text(encoding="utf-8", errors="surrogateescape"))
+    except ValueError as error:
         raise StillmotionError(f"{file}: not JSON ({error})") from None

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-import cv2
-
 from stillmotion.data.copies import Copied, Written, copy_set
-from stillmotion.data.encode import check_encoder, each_frame, resized, write_mp4
+from stillmotion.data.encode import check_encoder, each_frame, resized, write_jpeg, write_mp4
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
@@ -69,8 +67,7 @@ class Prepare:
         partial.mkdir()
         (partial / "fps.txt").write_text(f"{video.fps}\n")
         for number, image in enumerate(images):
-            bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-            cv2.imwrite(str(partial / f"{number:06d}.jpg"), bgr, [cv2.IMWRITE_JPEG_QUALITY, self.quality])
+            write_jpeg(partial / f"{number:06d}.jpg", image, quality=self.quality)
         return Written(height, width)
 
 

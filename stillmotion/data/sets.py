@@ -1,11 +1,13 @@
 """Folders and lists of videos, whole or by their splits."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from stillmotion.data.paths import UNKNOWN, PathSet, find_videos, read_labels, read_rows, split_names
 from stillmotion.data.video import FRAME_SUFFIXES, VIDEO_SUFFIXES
 from stillmotion.errors import StillmotionError
+from stillmotion.files import MARK
 
 
 class FolderSet(PathSet):
@@ -19,8 +21,9 @@ class FolderSet(PathSet):
         paths = list(find_videos(root))
         if not paths:
             looked = " ".join(VIDEO_SUFFIXES)
+            own = next((f"; {mark.parent} is stillmotion's own: name it itself" for mark in root.glob(f"*/{MARK}")), "")
             raise StillmotionError(
-                f"{root}: no video found (looked for {looked} and folders of {' '.join(FRAME_SUFFIXES)})"
+                f"{root}: no video found (looked for {looked} and folders of {' '.join(FRAME_SUFFIXES)}){own}"
             )
         parts = [path.relative_to(root).parts for path in paths]
         classes = sorted({part[0] for part in parts if len(part) > 1})
@@ -48,7 +51,7 @@ class ListSet(PathSet):
     ) -> None:
         file = Path(file)
         rows = read_rows(file)
-        labels, classes = read_labels(rows)  # of all rows, so that the parts of a split agree on the numbers
+        labels, classes = read_labels(file, rows)  # of all rows, so that the parts of a split agree on the numbers
         kept: Sequence[int] = range(len(rows))
         if split_column is not None:
             kept = _matching(file, rows, split_column, {value} if isinstance(value, str) else set(value or ()))
@@ -85,7 +88,7 @@ def open_list(file: Path, root: Path | None, *, split: str | None = None, fold: 
     if "split" in columns and (fold is None or "fold" not in columns):
         return ListSet(file, root, split_column="split", value=split_names(split))
     if "fold" in columns:
-        folds = sorted({row["fold"] for row in read_rows(file)})
+        folds = sorted({row["fold"] for row in read_rows(file) if row["fold"]})
         held_out = str(fold or 1)
         if held_out not in folds:
             raise StillmotionError(f"{file}: no fold {held_out}; it has {', '.join(folds)}")
@@ -106,4 +109,4 @@ def _matching(file: Path, rows: Sequence[dict[str, str]], column: str, values: s
 
 def _resolve(path: str, folders: Sequence[Path]) -> Path:
     candidates = [folder / path for folder in folders]  # an absolute path stays as it is
-    return next((candidate for candidate in candidates if candidate.exists()), candidates[0])
+    return next((candidate for candidate in candidates if os.path.exists(candidate)), candidates[0])

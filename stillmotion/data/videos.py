@@ -61,6 +61,11 @@ class Located:
         """The videos of one split and fold, or all that lie there."""
         return Videos(self.path, self.layout, self.annotations, split=split, fold=fold)
 
+    def places(self) -> list[Path]:
+        """The files and folders that are named."""
+        named = () if self.path == SYNTHETIC else (self.path, self.annotations)
+        return [Path(place) for place in named if place]
+
     def check_given(self) -> None:
         """Raises where there is no path."""
         if not self.path:

@@ -3,12 +3,14 @@
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
+from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +21,7 @@ from stillmotion.errors import StillmotionError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 _AHEAD = 2  # jobs that a worker has: the one it does, and the next
+_SOON = 5.0  # seconds in which what was begun to be sent has come, and what was killed is gone
 
 
 def process_context() -> Any:
@@ -26,7 +29,22 @@ def process_context() -> Any:
     # Plain fork hangs once OpenCV or CUDA has run in the parent; a fork server is clean, and imports only once.
     context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
     context.set_forkserver_preload(["stillmotion.data.loader"])
+    if sys.platform != "win32":
+        _start_server()
     return context
+
+
+def _start_server() -> None:
+    """Start the fork server where there is none; neither it nor its children ever hear of Ctrl-C.
+
+    A terminal sends that to all of them, and who has not come to `start_worker` yet would end in a traceback.
+    """
+    resource_tracker.ensure_running()  # which the server would start, and unblock signals after it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start_worker(worker: int = 0) -> None:
@@ -67,41 +85,55 @@ def how_it_ended(code: int | None) -> str:
     return f"ended with code {code}"
 
 
+class Failed(NamedTuple):
+    """In place of a result: what the job raised."""
+
+    error: Exception
+
+
+class Parcel(NamedTuple):
+    """A result and an open file that is handed over with it; whoever takes it closes the file."""
+
+    content: Any
+    file: int
+
+
 def in_processes(
     do: Callable[[Job], Result], jobs: Iterable[Job], processes: int
-) -> Iterator[tuple[Job, Result | Died]]:
+) -> Generator[tuple[Job, Result | Died], None, None]:
     """Do jobs in worker processes: each with its result, as they end.
 
     A process that dies is replaced, and its job has `Died` for a result. What a job raises is raised here.
     However this ends, the processes end with it, in the midst of their jobs if need be.
     """
     left = deque(jobs)
-    workers: list[_Worker[Job]] = []
+    workers: list[Worker[Job]] = []
     try:
         while left or workers:
-            workers += [_Worker(do) for _ in range(min(processes - len(workers), len(left)))]
+            workers += [Worker(do) for _ in range(min(processes - len(workers), len(left)))]
             for each in range(1, _AHEAD + 1):
                 for worker in workers:
                     if left and len(worker.jobs) < each:
                         worker.give(left.popleft())
-            for idle in [worker for worker in workers if not worker.jobs]:
-                workers.remove(idle)
-                idle.end()
-            for ready in wait([worker.connection for worker in workers]):
+            idle = [worker for worker in workers if not worker.jobs]
+            workers = [worker for worker in workers if worker.jobs]
+            end(idle)
+            for ready in wait([worker.connection for worker in workers]) if workers else ():  # of none, for ever
                 worker = next(worker for worker in workers if worker.connection is ready)
                 job, result = worker.take()
+                if isinstance(result, Failed):
+                    raise result.error
                 if isinstance(result, Died):
                     workers.remove(worker)
-                    worker.end()
+                    end([worker])
                     left.extendleft(reversed(worker.jobs))
                 yield job, result
     finally:
-        for worker in workers:
-            worker.end()
+        end(workers)
 
 
-class _Worker(Generic[Job]):
-    """A process of `in_processes`. jobs: that it has, the first of which it is at."""
+class Worker(Generic[Job]):
+    """A process that does jobs. jobs: that it has, the first of which it is at."""
 
     def __init__(self, do: Callable[[Job], Any]) -> None:
         context = process_context()
@@ -117,21 +149,28 @@ class _Worker(Generic[Job]):
             self.connection.send(job)
 
     def take(self) -> tuple[Job, Any]:
-        """The job that ended and what came of it."""
+        """The job that ended and what came of it: its result, `Failed` or `Died`."""
         job = self.jobs.popleft()
         try:
-            result, error = self.connection.recv()
+            result, error, has_file = pickle.loads(self.connection.recv_bytes())
+            if has_file:
+                if not self.connection.poll(_SOON):
+                    raise EOFError
+                result = Parcel(result, reduction.recv_handle(self.connection))
         except (EOFError, OSError):
-            self.process.join(5)
+            self.process.join(_SOON)
             return job, Died(self.process.exitcode)
-        if error is not None:
-            raise error
-        return job, result
+        return job, result if error is None else Failed(error)
 
-    def end(self) -> None:
-        self.connection.close()
-        self.process.kill()
-        self.process.join(5)
+
+def end(workers: Iterable[Worker[Any]]) -> None:
+    """End workers, whatever they are at."""
+    workers = list(workers)
+    for worker in workers:
+        worker.connection.close()
+        worker.process.kill()
+    for worker in workers:
+        worker.process.join(_SOON)
 
 
 def _serve(connection: Connection, do: Callable[[Any], Any]) -> None:
@@ -139,11 +178,23 @@ def _serve(connection: Connection, do: Callable[[Any], Any]) -> None:
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the connection
         while True:
             job = connection.recv()
-            answer: tuple[Any, Exception | None]
+            result: Any = None
+            error: Exception | None = None
             try:
-                answer = (do(job), None)
-            except StillmotionError as error:
-                answer = (None, error)
+                result = do(job)
+            except StillmotionError as failure:
+                error = failure
             except Exception:
-                answer = (None, RuntimeError(traceback.format_exc()))  # which can be sent, whatever the error is
-            connection.send(answer)
+                error = RuntimeError(traceback.format_exc())  # which can be sent, whatever the error is
+            _send(connection, result, error)
+            del job, result
+
+
+def _send(connection: Connection, result: Any, error: Exception | None) -> None:
+    has_file = isinstance(result, Parcel)
+    content = result.content if has_file else result
+    # A plain pickle: as torch sends tensors, the receiver would have to ask this process for them, which may be stuck.
+    connection.send_bytes(pickle.dumps((content, error, has_file)))
+    if has_file:
+        reduction.send_handle(connection, result.file, os.getpid())
+        os.close(result.file)

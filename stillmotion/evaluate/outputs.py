@@ -1,13 +1,12 @@
 """Outputs that are looked at before the work: that they spare what is read, and that they can be written."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from stillmotion.data.paths import VideoSet
-from stillmotion.data.videos import SYNTHETIC, Located
+from stillmotion.data.videos import Located
 from stillmotion.encoders import Encoder, read_text
 from stillmotion.errors import StillmotionError
 from stillmotion.files import made, spare, writing
@@ -36,7 +35,7 @@ def read_by(
     also: Iterable[str | Path | None] = (),
 ) -> Read:
     """What is read of places, of a set's videos, of encoders (or their texts), and of other files or folders."""
-    given = [place for one in located if one.path != SYNTHETIC for place in (one.path, one.annotations)]
+    given = [place for one in located for place in one.places()]
     places = [Path(place) for place in (*given, *also) if place and Path(place).exists()]
     found = Read([p for p in places if p.is_dir()], [p for p in places if not p.is_dir()])
     if videos is not None:
@@ -48,16 +47,15 @@ def read_by(
 
 def spare_folder(out: str | Path, read: Read, *, option: str = "--out") -> None:
     """Raises where an output folder is, lies in or holds what is read; in the folder of an encoder's run it may lie."""
-    spare(out, read.folders, option=option)
+    spare(out, [*read.folders, *read.files], option=option)
     place = Path(out).resolve()
-    spare(out, _near(read.files, place), option=option)
     spare(out, [file for file in read.own if place in (file.resolve(), file.parent.resolve())], option=option)
 
 
 def spare_file(out: str | Path, read: Read, *, option: str = "--out") -> None:
     """Raises where an output file is one that is read, or lies in a video's folder of frames."""
     place = Path(out).resolve()
-    spare(out, _near(read.files, place), option=option)
+    spare(out, read.files, option=option)
     spare(out, [file for file in read.own if file.resolve() == place], option=option)
 
 
@@ -87,15 +85,6 @@ def inside(folder: str | Path, name: str) -> Path:
     if Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).parts:
         raise StillmotionError(f"{name!r} is no name of a file in {place}; mend the list that it stands in")
     return place / name
-
-
-def _near(files: Sequence[Path], place: Path) -> Iterator[Path]:
-    """Of many files, those of which an output could be one, or hold one, or lie in one."""
-    resolved = cache(lambda folder: Path(folder).resolve())
-    for file in files:
-        own = file.resolve() if file.is_symlink() else resolved(file.parent) / file.name
-        if own.is_relative_to(place) or place.is_relative_to(own):
-            yield file
 
 
 def _paths(videos: VideoSet) -> Iterator[Path]:

@@ -1,12 +1,8 @@
 """What is said besides the results: names as text, and the videos that were passed over."""
 
-import sys
 from collections.abc import Mapping
 
-
-def say(line: str) -> None:
-    """One line on stderr, apart from the results."""
-    print(f"stillmotion: {line}", file=sys.stderr)
+from stillmotion.data.notes import say as say
 
 
 def readable(name: str) -> str:

@@ -105,6 +105,8 @@ class MethodConfig:
                 f"views.route is {self.views.route}, but the embedding is whole and has no halves; split it "
                 "(--method.split.how slow) or ask for all (--method.views.route all)"
             )
+        if self.model.of_tokens and self.views.colour != "kept":
+            raise StillmotionError(f"views.colour is {self.views.colour}, but tokens have no colours; leave it out")
 
 
 class Network(nn.Module):

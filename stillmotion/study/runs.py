@@ -31,6 +31,7 @@ from stillmotion.evaluate.options import Probing
 from stillmotion.evaluate.probe import RESULTS, probe
 from stillmotion.files import made
 from stillmotion.methods.method import Method
+from stillmotion.parent import end_with_parent
 from stillmotion.tasks.pretrain import pretrain
 from stillmotion.train.log import read_metrics
 from stillmotion.train.memory import peak_memory
@@ -183,6 +184,7 @@ def _work() -> None:
         if busy.is_set():
             os.kill(os.getpid(), signal.SIGTERM)  # a training saves itself
 
+    end_with_parent()  # within seconds, even where a step or a probe takes longer
     busy = threading.Event()
     threading.Thread(target=listen, daemon=True).start()
     while (order := orders.get()) is not None:

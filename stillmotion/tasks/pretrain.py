@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ from stillmotion import distributed
 from stillmotion.config import Config
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset
+from stillmotion.data.notes import say
 from stillmotion.data.paths import VideoSet
+from stillmotion.data.tokens import TokenClips
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.nn.backbones.tokens import TokensCNN
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
+from stillmotion.recipes import recipe
 from stillmotion.tasks.tokens import TOKENS, fill, located, token_clips
 from stillmotion.train.checkpoint import STATE
 from stillmotion.train.folder import held, open_folder, spare_inputs
@@ -25,6 +29,8 @@ from stillmotion.train.log import RunLog, bar
 from stillmotion.train.process import computing, synchronise_norms
 from stillmotion.train.run import Run, shared_loader
 from stillmotion.train.solve import solve
+
+_ANY_FOLDER = "laptop"  # the recipe for whatever videos there are, whose rate stands smaller batches
 
 
 def pretrain(config: Config, out: str | Path, *, cache: str | Path | None = None) -> Path:
@@ -46,16 +52,16 @@ class _Pretraining(Run):
     method: Method
 
     def __init__(self, config: Config, folder: Path, device: torch.device, cache: str | Path | None) -> None:
-        super().__init__(config, folder, device)
-        self.config = config
         data = config.data
         videos = data.open(drawn=data.synthetic, seed=config.train.seed)
+        config = _fitting(config, len(videos))
+        super().__init__(config, folder, device)
+        self.config = config
         method = _method(config, device, fresh=not (folder / STATE).exists())
         backbone = method.online.backbone
-        of_tokens = isinstance(backbone, TokensCNN)
-        dataset = (
-            token_clips(config, videos, backbone, cache or folder / TOKENS) if of_tokens else _clips(config, videos)
-        )
+        dataset = _clips(config, videos)
+        if isinstance(backbone, TokensCNN):
+            dataset = token_clips(config, videos, backbone, cache or folder / TOKENS)
         self.loader = shared_loader(dataset, config.optim, config.train, workers=data.workers)
         self.counted = config.optim.batch * config.data.clips
         if self.steps_per_epoch == 0:
@@ -65,7 +71,7 @@ class _Pretraining(Run):
             )
         _check_contrast(config)
         open_folder(folder, config)
-        if of_tokens:
+        if isinstance(dataset, TokenClips) and isinstance(backbone, TokensCNN):
             with bar("tokens") if distributed.rank() == 0 else nullcontext() as progress:
                 fill(dataset, config, backbone, progress=progress)
         self.note_videos(videos, root=data.path)
@@ -116,6 +122,18 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
     if not config.method.objective.shuffles:
         synchronise_norms(method, device)
     return method.to(device).train()
+
+
+def _fitting(config: Config, videos: int) -> Config:
+    """The configuration with a batch that so many videos make, where the batch is `laptop`'s and nobody's wish."""
+    parts = distributed.world() * config.train.accumulate
+    batch = videos - videos % parts
+    own = config.recipe == _ANY_FOLDER and config.optim.batch == recipe(_ANY_FOLDER).optim.batch
+    if not own or videos >= config.optim.batch or batch < 2 * config.train.accumulate:
+        return config
+    if distributed.rank() == 0:
+        say(f"{videos} videos are fewer than a batch of {config.optim.batch}: taking {batch} at a time (--optim.batch)")
+    return replace(config, optim=replace(config.optim, batch=batch))
 
 
 def _check_contrast(config: Config) -> None:

@@ -18,6 +18,7 @@ from stillmotion.errors import Interrupted, StillmotionError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME = 3.0  # seconds in which a rank hears of one Ctrl-C twice: from the terminal and from torchrun
+_GRACE = 3.0  # seconds that a run which is asked to stop still waits for clips
 
 
 def choose_device(name: str) -> torch.device:
@@ -82,6 +83,11 @@ class StopRequest:
         """Whether this rank was."""
         return self._since is not None
 
+    @property
+    def overdue(self) -> bool:
+        """Whether it was some time ago."""
+        return self._since is not None and time.monotonic() - self._since > _GRACE
+
     def note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._since is None:
@@ -111,7 +117,7 @@ def stop_signals(device: torch.device) -> Iterator[StopRequest]:
     with _handled(request.note):
         try:
             yield request
-        except RuntimeError:
+        except (RuntimeError, EOFError, OSError):
             if not request.asked:
                 raise
             raise Interrupted("stopped; the same command goes on from the last checkpoint", request.code) from None

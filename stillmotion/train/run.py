@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from stillmotion import distributed, files
 from stillmotion.config.base import RunConfig, TrainConfig
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.data.notes import Notes, say
 from stillmotion.data.reading import cores
 from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
 from stillmotion.train import checkpoint
 from stillmotion.train.bounds import Bounds, Teaching, not_finite, total_norm
 from stillmotion.train.log import RunLog
-from stillmotion.train.process import stop_signals
+from stillmotion.train.process import StopRequest, stop_signals
 from stillmotion.train.seen import Named, changes, digest
 
 _PATIENCE = 20  # steps in a row that fp16 may skip while its scale settles
@@ -49,6 +50,7 @@ class Run:
         self.counted = config.optim.batch
         self.done = self.skipped = 0
         self.broken: dict[str, str] = {}
+        self.notes = Notes()
         self.bounds = Bounds()
         self._seen: dict[str, Tensor] = {}
         self._told: list[str] = []
@@ -97,6 +99,8 @@ class Run:
         """Take the steps that are left and return the run folder."""
         log = RunLog(self.folder, total=self.total, start=self.done, show=distributed.rank() == 0)
         with log, stop_signals(self.device) as request:
+            if isinstance(self.loader, ClipLoader):
+                self.loader.meanwhile = lambda: self._stop_waiting(request)
             for line in self._told:
                 log.say(line)
             if self.done:
@@ -117,6 +121,7 @@ class Run:
                         saved = "" if kept else f" with a gradient out of bounds; {self.last_good()}"
                         at = f"step {self.done} of {self.total}{saved}"
                         raise Interrupted(f"stopped at {at}; the same command resumes it", request.code)
+                self._tell_short(log)
             self._tell_broken(log)
         return self.folder
 
@@ -179,11 +184,35 @@ class Run:
         self.teaching.look(clips, self.done + 1)
 
     def note_broken(self, batch: Batch, log: RunLog) -> None:
-        """Name the unreadable videos of a batch, each once."""
+        """Name the videos of a batch that cannot be read, or only in part, each once."""
         for name, reason in batch["broken"]:
             if name not in self.broken:
                 self.broken[name] = reason
                 log.say(f"unreadable, skipped: {reason}")
+        tell = log.say if log.show else say  # a rank's videos and decoders are its own
+        for line in self.notes.take(batch):
+            tell(line)
+
+    def _tell_short(self, log: RunLog) -> None:
+        """Say how many videos are too short, at the end of an epoch that showed them."""
+        if isinstance(self.loader, ClipLoader):
+            for part in distributed.gather_objects(self.notes):
+                self.notes.join(part)
+            for line in self.notes.short(self.loader.videos):
+                log.say(line)
+
+    def _stop_waiting(self, request: StopRequest) -> None:
+        """End a run that was asked to stop and whose clips do not come."""
+        if not request.overdue:
+            return
+        # Alone, and before a step has begun, this is where the last step ended.
+        alone = distributed.world() == 1 and self.settings.accumulate == 1
+        kept = alone and self.done > 0 and self._save(0.0, last=False)
+        goes_on = "resumes it" if kept else "goes on from the last checkpoint"
+        raise Interrupted(
+            f"stopped at step {self.done} of {self.total}, while clips did not come; the same command {goes_on}",
+            request.code,
+        )
 
     def state(self) -> dict[str, Any]:
         """What goes on after a resume, beside the method and the generators."""

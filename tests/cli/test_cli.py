@@ -187,7 +187,7 @@ def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run
     assert list(json.loads((run / "broken.json").read_text())) == [broken]
 
     probe = Command("probe", str(run), "--data", str(videos), "--clips", "2", "--untrained")
-    assert probe.succeed() == ""
+    assert all("are much shorter than a clip" in line for line in probe.succeed().splitlines())
     results = json.loads((run / "probe.json").read_text())
     assert set(results["accuracy"]) == {"trained", "untrained"}
     assert results["train_videos"] + results["test_videos"] == 10
@@ -218,7 +218,7 @@ def test_a_prepared_copy_trains_without_the_broken_file(videos: Path, tmp_path: 
     copy, out = tmp_path / "copy", tmp_path / "run"
     prepare = Command("prepare", "--data", str(videos), "--out", str(copy), "--short-side", "24", "--processes", "1")
     assert prepare.succeed() == ""
-    assert prepare.answer.startswith(f"10 videos prepared in {copy}\n1 videos were left out:\n")
+    assert prepare.answer.startswith(f"10 videos prepared in {copy}\n1 video left out:\n")
     assert str(videos / "dark" / "broken.mp4") in prepare.answer
     Command("pretrain", "--data", str(copy), "--out", str(out), *QUICK).succeed()
     assert json.loads((out / "broken.json").read_text()) == {}

@@ -21,7 +21,7 @@ def test_both_kinds_are_made_as_a_user_types_them(tmp_path: Path) -> None:
     }
     for kind, run in runs.items():
         run.succeed()
-        assert run.answer.startswith(f"4 {kind} videos in {tmp_path / kind}\n1 videos were left out:\n")
+        assert run.answer.startswith(f"4 {kind} videos in {tmp_path / kind}\n1 video left out:\n")
         assert "broken.mp4" in run.answer
         copy = Videos(tmp_path / kind).open()
         assert copy.classes["class"] == ["dark", "light"]  # type: ignore[attr-defined]
@@ -33,10 +33,11 @@ def test_both_kinds_are_made_as_a_user_types_them(tmp_path: Path) -> None:
 
 def test_what_a_user_can_mend_is_one_line(tmp_path: Path) -> None:
     out = ["--out", str(tmp_path / "out")]
+    (tmp_path / "empty").mkdir()
     wrong = {
         "there is no controlled 'bake'; did you mean make?": ["bake"],
         "no such file or folder": ["make", "--data", str(tmp_path / "none"), "--version", "static", *out],
-        "no video found": ["make", "--data", str(tmp_path), "--version", "static", *out],
+        "no video found": ["make", "--data", str(tmp_path / "empty"), "--version", "static", *out],
         "invalid choice": ["make", "--data", str(tmp_path), "--version", "moving", *out],
     }
     runs = {words: Command("controlled", *arguments) for words, arguments in wrong.items()}

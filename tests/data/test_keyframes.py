@@ -86,10 +86,11 @@ def test_an_item_is_a_function_of_seed_epoch_and_key_frame():
     assert not torch.equal(first["clips"], other["clips"])
 
 
-def test_batches_carry_boxes_and_the_next_key_frame_stands_in_for_an_unreadable_one():
+def test_batches_carry_boxes_and_another_key_frame_stands_in_for_an_unreadable_one():
     loader = ClipLoader(clips(), batch=4)
     batch = next(loader.epoch(0))
-    assert sorted(batch["index"].tolist()) == [1, 1, 2, 3]
+    assert len(batch["index"]) == 4
+    assert set(batch["index"].tolist()) == {1, 2, 3}
     assert batch["broken"] == [("v0", "v0: painted over")]
     assert [len(b) for b in batch["boxes"]] == [len(a) for a in batch["actions"]]
 

@@ -56,12 +56,13 @@ def test_items_depend_on_seed_epoch_and_index_only() -> None:
     assert not torch.equal(first[0], first[1])
 
 
-def test_an_unreadable_video_is_named_and_replaced_by_the_next_readable_one() -> None:
+def test_an_unreadable_video_is_named_and_replaced_by_a_readable_one() -> None:
     item = dataset(broken=(3, 4))[0, 3]
-    assert item["index"] == 5
-    assert item["broken"] == [("video-3", "video-3: broken"), ("video-4", "video-4: broken")]
-    assert torch.equal(item["clips"], dataset()[0, 5]["clips"])
-    assert dataset(broken=(9,))[0, 9]["index"] == 0
+    assert item["index"] not in (3, 4)
+    assert item["broken"][0] == ("video-3", "video-3: broken")
+    assert torch.equal(item["clips"], dataset()[0, item["index"]]["clips"])
+    only = dataset(3, broken=(1, 2))[0, 2]
+    assert (only["index"], sorted(only["broken"])) == (0, [(f"video-{i}", f"video-{i}: broken") for i in (1, 2)])
 
 
 def test_strict_stops_at_the_first_unreadable_video() -> None:
@@ -117,9 +118,9 @@ def test_workers_change_nothing_and_outlive_the_epoch() -> None:
     shared = ClipLoader(data, batch=2, workers=2)
     next(shared.epoch(0))  # left early
     assert same(list(shared.epoch(1)), list(alone.epoch(1)))
-    workers = [worker.pid for worker in shared._loader._iterator._workers]  # type: ignore[union-attr]
+    workers = shared.pids
     assert same(list(shared.epoch(2, start_step=1)), list(alone.epoch(2, start_step=1)))
-    assert workers == [worker.pid for worker in shared._loader._iterator._workers]  # type: ignore[union-attr]
+    assert workers == shared.pids
 
 
 def test_datasets_can_be_pickled() -> None:

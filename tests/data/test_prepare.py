@@ -11,7 +11,8 @@ import pytest
 from painted_videos import numbers, write_video
 
 from stillmotion.data.augment import augment
-from stillmotion.data.copies import Copied
+from stillmotion.data.controlled import Controlled, make_controlled
+from stillmotion.data.copies import Copied, copy_lines
 from stillmotion.data.loader import ClipDataset
 from stillmotion.data.paths import PathSet
 from stillmotion.data.prepare import Prepare, prepare
@@ -137,6 +138,21 @@ def test_small_videos_are_not_enlarged(tmp_path: Path) -> None:
     frames = open_video(tmp_path / "copy" / "a.mp4").frames([0])
     assert frames.shape == (1, 32, 40, 3)
     assert np.abs(frames.astype(float) - open_video(path).frames([0])).mean() < 4
+
+
+def test_what_can_be_read_in_part_is_told_with_its_counts_whoever_copies_it(tmp_path: Path) -> None:
+    whole = write_video(tmp_path / "in" / "a.webm", frames=34, codec="libvpx-vp9")
+    content = whole.read_bytes()
+    whole.write_bytes(content[: len(content) // 2])
+    for lines in (
+        prepare(FolderSet(tmp_path / "in"), tmp_path / "small", Prepare()),
+        make_controlled(FolderSet(tmp_path / "in"), tmp_path / "static", Controlled("static")),
+        prepare(FolderSet(tmp_path / "in"), tmp_path / "small", Prepare()),  # which keeps what is there
+    ):
+        told = copy_lines(lines, "videos", missing=["gone"])
+        assert told[1] == "1 video copied as far as it can be read:"
+        assert f"a.webm: {lines[0].frames} of 34 frames can be read" in told[2]
+        assert told[3:] == ["1 video listed and not there:", "  gone"]
 
 
 INTERRUPTED = """

@@ -57,7 +57,8 @@ def test_an_unreadable_video_has_no_tokens_and_another_stands_in(tmp_path):
     assert missing == {1: "video 1 is torn"}
     data = TokenClips(videos, 4, 0, 2, GridAugment(), store=store, missing=missing)
     found = data[(0, 1)]
-    assert (found["index"], found["broken"]) == (2, [(videos.name(1), "video 1 is torn")])
+    assert found["index"] in (0, 2)
+    assert found["broken"] == [(videos.name(1), "video 1 is torn")]
     with pytest.raises(VideoError, match="torn"):
         TokenClips(videos, 4, 0, 2, GridAugment(), strict=True, store=store, missing=missing)[1]
 

@@ -114,5 +114,7 @@ def test_what_a_run_on_tokens_lacks_is_named(tmp_path):
     assert not (tmp_path / "run").exists()
     with pytest.raises(StillmotionError, match=r"data.kept is 5 and data.stride 0; .* 6 frames .*--data.kept 8"):
         small_tokens(changes={"data.kept": 5})
+    with pytest.raises(StillmotionError, match="tokens have no colours"):
+        small_tokens(changes={"method.views.colour": "turned"})
     with pytest.raises(StillmotionError, match=r"data.kept is 7, but small_resnet3d is shown no tokens"):
         small("debug-simclr", {"data.kept": 7})

@@ -1,0 +1,109 @@
+"""C4: when a command is killed, whatever it started ends within five seconds; and nobody ends in a traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from commands import Command, wait_for_steps
+from debug_videos import write_classes
+from families import alive_after, decoders, descendants, is_alive
+
+_SOON = 5.0
+_SMALL = "--data.size 16 --data.frames 6 --optim.batch 8 --optim.epochs 4000 --train.threads 1 --workers 2"
+
+
+def test_kill_9_of_a_run_ends_its_decoders_and_their_server(tmp_path: Path) -> None:
+    command = Command("pretrain", "--recipe", "debug-simclr", *_SMALL.split(), "--out", str(tmp_path))
+    wait_for_steps(command, tmp_path, 2)
+    assert len(decoders(command.pid)) == 2
+    started = descendants(command.pid)
+    command.send(signal.SIGKILL)
+    assert command.wait() == -signal.SIGKILL
+    assert alive_after(_SOON, started) == []
+
+
+def test_kill_9_of_embed_ends_its_decoders_and_their_server(tmp_path: Path) -> None:
+    videos = write_classes(tmp_path / "videos", videos=20, frames=40, size=64)
+    rows = tmp_path / "rows.npz"
+    command = Command("embed", "laptop", "--data", str(videos), "--clips", "40", "--workers", "2", "--out", str(rows))
+    while len(decoders(command.pid)) < 2:
+        assert command.running, command.words
+        time.sleep(0.01)
+    started = descendants(command.pid)
+    command.send(signal.SIGKILL)
+    assert command.wait() == -signal.SIGKILL
+    assert alive_after(_SOON, started) == []
+
+
+# A rank that is still importing when its agent is killed.
+RANK = """
+import os, time
+import stillmotion.cli as cli
+cli._run = lambda args: (print(os.getpid(), flush=True), time.sleep(600))
+cli.main()
+"""
+AGENT = f"""
+import os, subprocess, sys
+subprocess.run([sys.executable, "-c", {RANK!r}], env=os.environ | {{"LOCAL_RANK": "0"}})
+"""
+
+
+def test_kill_9_of_an_agent_ends_the_ranks_that_it_started_however_young_they_are() -> None:
+    agent = subprocess.Popen([sys.executable, "-c", AGENT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert agent.stdout is not None
+    rank = int(agent.stdout.readline())
+    agent.kill()
+    assert alive_after(_SOON, [rank]) == []
+    agent.communicate()
+
+
+STUDY = """
+import subprocess, sys, time
+worker = subprocess.Popen([sys.executable, "-m", "stillmotion.study.runs"], stdin=subprocess.PIPE)
+print(worker.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_kill_9_of_a_study_ends_its_workers() -> None:
+    study = subprocess.Popen([sys.executable, "-c", STUDY], stdout=subprocess.PIPE, text=True)
+    assert study.stdout is not None
+    worker = int(study.stdout.readline())
+    study.kill()
+    study.communicate()
+    assert alive_after(60.0, [worker]) == []  # as soon as it has imported what it needs
+
+
+BEGINNING = """
+import sys
+from stillmotion.data.augment import augment
+from stillmotion.data.loader import ClipDataset, ClipLoader
+from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
+
+if __name__ == "__main__":
+    data = ClipDataset(SyntheticSet(SyntheticConfig(videos=8)), 4, 2, 2, augment("none", size=16))
+    try:
+        for epoch in range(10**6):
+            list(ClipLoader(data, batch=2, workers=2).epoch(epoch))
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+def test_ctrl_c_while_decoders_start_is_no_traceback(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BEGINNING)
+    run = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while len(descendants(run.pid)) < 2:  # the resource tracker, and the fork server
+        assert is_alive(run.pid)
+        time.sleep(0.01)
+    started = descendants(run.pid)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
+    out, err = run.communicate(timeout=60)
+    assert (out, err) == ("stopped\n", "")
+    assert alive_after(_SOON, started) == []
