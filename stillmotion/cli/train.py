@@ -39,7 +39,7 @@ def started(function: Callable[..., Any], args: list[str], verb: str) -> None:
     call(function, rest, verb, told=_BEGINNING, config=config)
 
 
-def pretrain(out: Out, config: Configured[Config]) -> None:
+def pretrain(out: Out, config: Configured[Config], cache: str | None = None) -> None:
     """Learn a representation from videos without labels.
 
     examples:
@@ -47,11 +47,15 @@ def pretrain(out: Out, config: Configured[Config]) -> None:
       stillmotion pretrain --recipe debug-bod-moco --out runs/try
       stillmotion pretrain --recipe k400-bod-byol-rho4 --data /data/kinetics400 --out runs/k400
       stillmotion pretrain --config runs/mine/config.json --optim.epochs 60 --out runs/longer
+      stillmotion pretrain --recipe tokens-ours --method.model.images.path models/dinov2 --data ~/videos --out runs/dino
       torchrun --nproc-per-node 8 -m stillmotion pretrain --recipe k400-bod-simclr --data /data/k400 --out runs/k400
+
+    Args:
+        cache: a folder for kept tokens, in place of the run's own; runs on the same videos share them.
     """
     from stillmotion.tasks.pretrain import pretrain
 
-    folder = pretrain(config, out)
+    folder = pretrain(config, out, cache=cache)
     if first_rank():
         print(f"trained: {folder}. Next: stillmotion probe {folder} --data …, or stillmotion report {folder}")
 

@@ -22,6 +22,7 @@ from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.views import ViewsConfig
+from stillmotion.nn.split import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
 
@@ -34,9 +35,11 @@ Kind = TypeVar("Kind")
 # Fields that older run folders lack: they were trained with what is now the default, or with what `_BEFORE` says.
 _LATER = {
     (MethodConfig, "views"),
-    (ModelConfig, "keep_time"),
+    *((ModelConfig, name) for name in ("keep_time", "cells", "images")),
+    *((DataConfig, name) for name in ("kept", "share")),
     (SimCLRConfig, "negatives"),
     (SolverConfig, "curvature"),
+    (SplitConfig, "delays"),
     (ViewsConfig, "route"),
     (ViewsConfig, "colour"),
     (Videos, "fold"),

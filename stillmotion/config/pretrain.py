@@ -22,9 +22,12 @@ class DataConfig(Videos):
     Attributes:
         clips: ϱ, random clips of each video.
         frames: L, frames of a clip.
-        stride: δ, from one frame of a clip to the next.
+        stride: δ, from one frame of a clip to the next; 0 spreads them over the whole video.
         fps: frames a second that stride counts, so that clips of all videos last as long; 0 counts a video's own.
         size: pixels a side.
+        kept: of tokens_cnn: evenly spaced frames of each video, whose tokens are computed once; clips are drawn from
+            them.
+        share: of tokens_cnn: rows and columns of the kept tokens that a clip shows, at a random place, of all.
         augment: a preset: slowfast, vididi, weak, natural, synthetic or none.
         workers: decoding processes; -1 is one per core.
         strict: stop at the first unreadable video.
@@ -37,6 +40,8 @@ class DataConfig(Videos):
     stride: int = 8
     fps: float = 0.0
     size: int = 224
+    kept: int = 0
+    share: float = 1.0
     augment: str = "slowfast"
     workers: Workers = -1
     strict: bool = False
@@ -44,9 +49,12 @@ class DataConfig(Videos):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, "data", 1, "clips", "frames", "stride", "size")
+        at_least(self, "data", 1, "clips", "frames", "size")
+        at_least(self, "data", 0, "stride", "kept")
         check_rate(self.fps, "data.fps")
         at_least(self, "data", -1, "workers")
+        if not 0 < self.share <= 1:
+            raise StillmotionError(f"data.share is {self.share}; it lies above 0 and at most at 1")
         if self.augment not in AUGMENTS:
             raise StillmotionError(f"there is no augmentation {self.augment!r}{suggestion(self.augment, AUGMENTS)}")
 
@@ -59,3 +67,16 @@ class Config(RunConfig):
     data: DataConfig = field(default_factory=DataConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
     solver: SolverConfig = field(default_factory=SolverConfig)
+
+    def __post_init__(self) -> None:
+        data, needed = self.data, self.data.frames + self.method.views.extra
+        if self.method.model.of_tokens and (data.kept < needed or data.stride):
+            raise StillmotionError(
+                f"data.kept is {data.kept} and data.stride {data.stride}; tokens_cnn draws clips of {needed} frames "
+                f"from kept ones, which are spread over the video: give --data.kept {2 * data.frames} --data.stride 0"
+            )
+        if data.kept and not self.method.model.of_tokens:
+            raise StillmotionError(
+                f"data.kept is {data.kept}, but {self.method.model.backbone} is shown no tokens: leave it out, or "
+                "choose --method.model.backbone tokens_cnn"
+            )

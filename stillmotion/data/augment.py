@@ -121,21 +121,31 @@ class Augment:
 
 @dataclass(frozen=True)
 class CenterCrops:
-    """uint8 (T, H, W, 3) → (crops, 3, T, size, size): the centre, or three crops along the longer edge."""
+    """uint8 (T, H, W, 3) → (crops, 3, T, size, size): the centre, or three crops along the longer edge.
+
+    entire: all of a frame, whatever its shape, in place of a crop.
+    """
 
     size: int
     short_side: int
     crops: int = 1
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
     std: tuple[float, float, float] = (0.225, 0.225, 0.225)
+    entire: bool = False
 
     def __post_init__(self) -> None:
+        if self.entire and self.crops != 1:
+            raise StillmotionError(f"{self.crops} crops asked for of frames that are shown entire; choose 1")
         if self.crops not in (1, 3):
             raise StillmotionError(f"{self.crops} crops asked for; choose 1 or 3")
         if self.short_side < self.size:
             raise StillmotionError(f"short side {self.short_side} < crop size {self.size}; raise the short side")
 
     def __call__(self, clip: np.ndarray) -> torch.Tensor:
+        if self.entire:
+            how = cv2.INTER_AREA if min(clip.shape[1:3]) >= 2 * self.size else cv2.INTER_LINEAR
+            whole = np.stack([cv2.resize(frame, (self.size, self.size), interpolation=how) for frame in clip])
+            return normalise(whole, self.mean, self.std)[None]
         frames = np.stack(list(resize_short(clip, self.short_side)))
         top, left = (frames.shape[1] - self.size) // 2, (frames.shape[2] - self.size) // 2
         corners = [(top, left)]

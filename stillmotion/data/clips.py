@@ -12,14 +12,22 @@ def random_clips(length: int, *, frames: int, stride: int, clips: int, rng: np.r
     """Frame numbers (clips, frames) of clips that start independently and uniformly.
 
     length: frames of the video. One shorter than a clip starts at 0 and repeats its last frame, as SlowFast does.
-    frames, stride: a clip is `frames` frames, each `stride` after the one before.
+    frames, stride: a clip is `frames` frames, each `stride` after the one before; 0 takes one of each of as many equal
+        parts of the video.
     """
+    if stride == 0:
+        return _parts(rng.random(clips), length, frames)
     last = _last_start(length, frames, stride, clips)
     return _spread(rng.integers(0, last + 1, size=clips), length, frames, stride)
 
 
 def uniform_clips(length: int, *, frames: int, stride: int, clips: int) -> np.ndarray:
-    """Frame numbers (clips, frames) of clips spread evenly from the first frame to the last; one is the centre."""
+    """Frame numbers (clips, frames) of clips spread evenly from the first frame to the last; one is the centre.
+
+    stride: as in `random_clips`; of 0, clips take turns with the frames of each part.
+    """
+    if stride == 0:
+        return _parts((np.arange(clips) + 0.5) / clips, length, frames)
     last = _last_start(length, frames, stride, clips)
     starts = np.array([last / 2]) if clips == 1 else np.linspace(0, last, clips)
     return _spread(np.floor(starts + 0.5).astype(np.int64), length, frames, stride)
@@ -73,6 +81,12 @@ def is_short(length: int, *, frames: int, stride: int) -> bool:
 
 def _spread(starts: np.ndarray, length: int, frames: int, stride: int) -> np.ndarray:
     return np.minimum(starts[:, None] + stride * np.arange(frames), length - 1)
+
+
+def _parts(places: np.ndarray, length: int, frames: int) -> np.ndarray:
+    """The frames (clips, frames) at these places, from 0 to 1, of equal parts of the video."""
+    _last_start(length, frames, 1, len(places))
+    return np.floor((np.arange(frames) + places[:, None]) * length / frames).astype(np.int64)
 
 
 def _last_start(length: int, frames: int, stride: int, clips: int) -> int:

@@ -121,7 +121,7 @@ class ActionSet(VideoSet, Protocol):
 
 def centred(place: int, length: int, *, frames: int, stride: int) -> np.ndarray:
     """Numbers (1, frames) of a clip whose middle is the key frame at `place`; beyond an end its frame is repeated."""
-    numbers = place + stride * (np.arange(frames) - frames // 2)
+    numbers = place + max(stride, 1) * (np.arange(frames) - frames // 2)  # 0 is of whole videos
     return np.clip(numbers, 0, length - 1)[None]
 
 

@@ -78,16 +78,20 @@ class TokenStore:
         self._open()
 
     def has(self, video: int, pair: int) -> bool:
-        return self.read(video, pair) is not None
+        return self.read_half(video, pair) is not None
 
     def read(self, video: int, pair: int) -> torch.Tensor | None:
         """(views, N, D) in single precision; None where nothing whole was kept."""
+        half = self.read_half(video, pair)
+        return None if half is None else torch.from_numpy(half.astype(np.float32))
+
+    def read_half(self, video: int, pair: int) -> np.ndarray | None:
+        """The same in half precision, which is not to be written to."""
         place = video * self.shape[1] + pair
         content, check = os.pread(self._tokens, self._size, place * self._size), os.pread(self._checks, 4, 4 * place)
         if check != _checksum(content):
             return None
-        half = np.frombuffer(content, np.float16).reshape(self.shape[2:])
-        return torch.from_numpy(half.astype(np.float32))
+        return np.frombuffer(content, np.float16).reshape(self.shape[2:])
 
     def write(self, video: int, pair: int, tokens: torch.Tensor) -> torch.Tensor:
         """Keep tokens and return what `read` will give for them."""

@@ -19,7 +19,6 @@ from stillmotion.data.paths import PathSet
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.encoders.features import extract
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.functional.koopman import LEAST_FRAMES
 from stillmotion.methods.method import Network
 from stillmotion.nn.backbones import Backbone
 from stillmotion.nn.dense import check_layer, stage_map
@@ -93,7 +92,7 @@ class Encoder(nn.Module):
     def parts(self, frames: Tensor) -> Embedding:
         """The embedding of what the backbone says of each frame, (b, T', D)."""
         frames = frames.float()
-        if frames.shape[1] < LEAST_FRAMES:
+        if frames.shape[1] < self.split.least_frames:
             none = frames.new_empty(len(frames), 0)
             return Embedding(frames.mean(1), none, none, frames)
         static, dynamic = self.split(F.normalize(frames, dim=-1) if self.split.normalize else frames)

@@ -146,11 +146,12 @@ def even_clips(videos: VideoSet, intake: Intake, *, clips: int, crops: int = 1, 
 def centre_crops(intake: Intake, *, crops: int = 1, full: bool = False) -> CenterCrops:
     """How frames become what an encoder wants to be shown.
 
-    Frames of 112 pixels and more are cut from a shorter edge of size · 256/224, smaller ones from one of their size.
+    Frames of 112 pixels and more are cut from a shorter edge of size · 256/224, smaller ones from one of their size;
+    those that are to be shown entire are not cut.
     """
     side = short_side(intake.size)
     mean, std = intake.normalisation
-    return CenterCrops(side if full else intake.size, side, crops, mean, std)
+    return CenterCrops(side if full and not intake.entire else intake.size, side, crops, mean, std, intake.entire)
 
 
 def short_side(size: int) -> int:

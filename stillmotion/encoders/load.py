@@ -20,7 +20,7 @@ ENCODERS: Registry[EncoderKind] = Registry("kind of encoder", "encoders", RUNS |
 """Asked in this order whether a text is one of theirs."""
 
 _NUMBERS = (*CLIPS, "layer")
-_MAY_BE_NONE = ("fps", "layer")
+_MAY_BE_NONE = ("fps", "layer", "stride")
 _POOLS = ("class", "patches")
 
 

@@ -18,6 +18,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.files import read_json, write_json
 from stillmotion.methods.method import Network
 from stillmotion.nn.backbones import Backbone
+from stillmotion.nn.backbones.tokens import TokensCNN
 from stillmotion.nn.detector import dilate_last_stage
 from stillmotion.nn.foreign import I3D_INTAKE
 from stillmotion.nn.images import TokensBackbone
@@ -68,14 +69,21 @@ def _ours(backbone: Backbone, config: Config, named: Named, folder: Path | None 
         named.text, named.kind, named.options, folder, config, lambda: Network(config.method.model).backbone
     )
     return Encoder(
-        backbone, config.method.split, intake=intake_of(config), layer=named.options.get("layer"), origin=origin
+        backbone,
+        config.method.split,
+        intake=intake_of(config, backbone),
+        layer=named.options.get("layer"),
+        origin=origin,
     )
 
 
-def intake_of(config: Config) -> Intake:
-    """The clips that a pre-training run is shown."""
+def intake_of(config: Config, backbone: Backbone) -> Intake:
+    """The clips that a pre-training run is shown, whose network begins with this backbone."""
     data, preset = config.data, AUGMENTS[config.data.augment]
-    return Intake(data.frames, data.stride, data.size, Normalisation(preset.mean, preset.std), data.fps)
+    normalisation, entire = Normalisation(preset.mean, preset.std), False
+    if isinstance(backbone, TokensCNN):  # tokens are of entire frames, as their model wants them
+        normalisation, entire = backbone.images.normalisation, True
+    return Intake(data.frames, data.stride, data.size, normalisation, data.fps, entire)
 
 
 def _transferred(named: Named) -> Encoder:

@@ -181,7 +181,7 @@ class _Pieces(EvalDataset):
 
 def centred(centres: np.ndarray, frames: int, stride: int, length: int) -> np.ndarray:
     """Frame numbers (n, L) of clips around these frames; beyond its ends a video repeats its first and last frame."""
-    around = stride * (np.arange(frames) - frames // 2)
+    around = max(stride, 1) * (np.arange(frames) - frames // 2)  # 0 is of whole videos
     return np.clip(centres[:, None] + around, 0, length - 1)
 
 

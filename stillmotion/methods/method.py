@@ -24,6 +24,7 @@ from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.backbones import Border, backbone_names, create_backbone, strict_time
 from stillmotion.nn.heads import MLP
+from stillmotion.nn.images import ImagesConfig
 from stillmotion.nn.split import SplitConfig
 
 
@@ -33,7 +34,9 @@ class ModelConfig:
 
     Attributes:
         backbone: by its name.
-        channels: of small_resnet3d's stages; empty takes its own.
+        channels: of the stages of small_resnet3d and tokens_cnn; empty takes their own.
+        cells: parts of a frame, a side, that tokens_cnn tells apart.
+        images: the frozen image transformer of tokens_cnn.
         keep_time: one feature per frame; False restores the backbone's original temporal strides.
         border: beyond the first and last frame stand these again, or zeros as in the papers' networks.
         weights: a file to start the backbone from.
@@ -45,6 +48,8 @@ class ModelConfig:
 
     backbone: Annotated[str, arg(help=f"one of {', '.join(backbone_names())}.")] = "slow_r50"
     channels: tuple[int, ...] = ()
+    cells: int = 1
+    images: ImagesConfig = field(default_factory=ImagesConfig)
     keep_time: bool = True
     border: Border = "replicate"
     weights: str | None = None
@@ -54,9 +59,14 @@ class ModelConfig:
     norm: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("width", "layers", "hidden"):
+        for name in ("width", "layers", "hidden", "cells"):
             if getattr(self, name) < 1:
                 raise StillmotionError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether the backbone learns on the tokens of an image transformer."""
+        return self.backbone == "tokens_cnn"
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,8 @@ class MethodConfig:
                 f"views.route is {self.views.route}, but the embedding is whole and has no halves; split it "
                 "(--method.split.how slow) or ask for all (--method.views.route all)"
             )
+        if self.model.of_tokens and self.views.colour != "kept":
+            raise StillmotionError(f"views.colour is {self.views.colour}, but tokens have no colours; leave it out")
 
 
 class Network(nn.Module):
@@ -110,6 +122,8 @@ class Network(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         options: dict[str, Any] = {"channels": config.channels} if config.channels else {}
+        if config.of_tokens:
+            options |= {"cells": config.cells, "images": config.images}
         self.backbone = create_backbone(config.backbone, keep_time=config.keep_time, border=config.border, **options)
         self.projector = MLP(
             self.backbone.width, config.width, hidden=config.hidden, layers=config.layers, norm=config.norm
@@ -140,7 +154,8 @@ class Method(nn.Module):
         self.config = config
         self.online = Network(config.model)
         parts = ("whole",) if config.split.how == "none" else ("static", "dynamic")
-        self.objectives = nn.ModuleDict({p: config.objective.build(config.model.width) for p in parts})
+        width = config.model.width if parts == ("whole",) else config.split.width(config.model.width)
+        self.objectives = nn.ModuleDict({p: config.objective.build(width) for p in parts})
         self.target: Network | None = None
         if any(o.uses_target for o in self.objectives.values()):
             self.target = copy.deepcopy(self.online).requires_grad_(False)

@@ -52,7 +52,7 @@ class Detector(nn.Module):
         if config.dilate:
             dilate_last_stage(backbone)
         self.backbone = backbone
-        self.classifier = nn.Linear(backbone.width, classes)
+        self.classifier = nn.Linear(backbone.map_width or backbone.width, classes)
         nn.init.normal_(self.classifier.weight, std=0.01)
         nn.init.zeros_(self.classifier.bias)
 

@@ -28,7 +28,8 @@ def check_rate(fps: float, name: str = "fps") -> None:
 class Intake:
     """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation.
 
-    fps: frames a second that stride counts, whatever a video's own; 0 counts these.
+    stride: 0 spreads a clip's frames over the whole video. fps: frames a second that it counts; 0 counts a video's own.
+    entire: frames are resized to a square whatever their shape, where otherwise their middle is cut out.
     """
 
     frames: int
@@ -36,11 +37,12 @@ class Intake:
     size: int
     normalisation: Normalisation
     fps: float = 0.0
+    entire: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("frames", "stride", "size"):
-            if getattr(self, name) < 1:
-                raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name, least in (("frames", 1), ("stride", 0), ("size", 1)):
+            if getattr(self, name) < least:
+                raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least {least}")
         check_rate(self.fps)
 
     def changed(
@@ -58,4 +60,5 @@ class Intake:
             self.size if size is None else size,
             self.normalisation,
             self.fps if fps is None else fps,
+            self.entire,
         )

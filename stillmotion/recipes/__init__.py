@@ -13,7 +13,7 @@ from stillmotion.recipes.bod_vcl import BASELINES, BOD_VCL
 from stillmotion.recipes.detect import DETECT
 from stillmotion.recipes.finetune import FINETUNE
 from stillmotion.recipes.segment import SEGMENT
-from stillmotion.recipes.small import DEMO_VIDEOS, debug, demo, laptop, ours
+from stillmotion.recipes.small import DEMO_VIDEOS, TOKENS, debug, debug_tokens, demo, laptop, ours
 from stillmotion.recipes.table import Recipe, Recipes
 from stillmotion.recipes.transfer import TRANSFER
 from stillmotion.recipes.vididi import VIDIDI, VIDIDI_DEBUG, VIDIDI_DEMO
@@ -29,6 +29,8 @@ PRETRAIN: Recipes[Config] = Recipes(
         },
         **VIDIDI_DEMO,
         "demo-ours": Recipe(ours, f"Routed halves{DEMO_VIDEOS}"),
+        **TOKENS,
+        **{f"debug-{name}": row.twin(name, debug_tokens) for name, row in TOKENS.items()},
         **BOD_VCL,
         **{name.replace("k400-", "debug-"): row.twin(name, debug) for name, row in BOD_VCL.items()},
         **VIDIDI,

@@ -1,6 +1,7 @@
 """Configurations for a CPU: debug twins of the tables' rows, and pre-training on your own videos."""
 
 from dataclasses import replace
+from functools import partial
 
 from stillmotion.config import Config, DataConfig, TrainConfig
 from stillmotion.data.synthetic import SyntheticConfig
@@ -12,9 +13,11 @@ from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
 from stillmotion.methods.views import ViewsConfig
+from stillmotion.nn.images import ImagesConfig
 from stillmotion.nn.split import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.recipes.rates import SMALL_ADAMW
+from stillmotion.recipes.table import Recipe
 
 
 def debug(config: Config) -> Config:
@@ -117,3 +120,53 @@ def ours() -> Config:
     views = ViewsConfig("turns", route="shown", colour="turned")
     method = replace(config.method, views=views, balance=0.0)
     return replace(config, method=method, solver=SolverConfig(how="plain"))
+
+
+def tokens(*, split: SplitConfig | None = None, views: ViewsConfig | None = None, inner: bool = False) -> Config:
+    """SimCLR by a small 3D CNN on the tokens of a frozen DINOv2-S, whose path the run is to be given."""
+    return Config(
+        data=DataConfig(path="", frames=16, stride=0, size=126, kept=32, workers=0),
+        method=MethodConfig(
+            views=views or ViewsConfig(),
+            model=ModelConfig(
+                backbone="tokens_cnn",
+                channels=(16, 16),
+                cells=5,
+                images=ImagesConfig(family="dinov2", arch="s14", layer=11),
+                width=64,
+                hidden=128,
+                layers=2,
+            ),
+            split=split or SplitConfig(how="none"),
+            prediction=PredictionConfig(clips=1),
+        ),
+        solver=SolverConfig(how="first-order", inner_lr=0.003) if inner else SolverConfig(how="plain"),
+        optim=replace(SMALL_ADAMW, lr=2e-3, weight_decay=1e-4, batch=32, epochs=12, warmup_epochs=2),
+        train=TrainConfig(checkpoint_every=100, threads=1),
+    )
+
+
+def debug_tokens(config: Config) -> Config:
+    """The same composition on drawn videos and a tiny made-up transformer."""
+    images = ImagesConfig(family="dinov2", arch="tiny", layer=1)
+    model = replace(config.method.model, channels=(8, 16), cells=2, hidden=32, images=images)
+    split = replace(config.method.split, delays=min(config.method.split.delays, 2))
+    drawn = SyntheticConfig(videos=64)
+    return replace(
+        config,
+        data=replace(config.data, path="synthetic", size=32, frames=8, kept=12, workers=0, synthetic=drawn),
+        method=replace(config.method, model=model, split=split),
+        optim=replace(config.optim, batch=16, epochs=2, warmup_epochs=1.0),
+        train=TrainConfig(checkpoint_every=4, log_every=1),
+    )
+
+
+TOKENS: dict[str, Recipe[Config]] = {
+    "tokens-simclr": Recipe(partial(tokens), "V-SimCLR on frozen tokens, for a folder of your own videos"),
+    "tokens-bod": Recipe(partial(tokens, split=SplitConfig(), inner=True), "V-SimCLR + BOD-VCL on frozen tokens"),
+    "tokens-vididi": Recipe(partial(tokens, views=ViewsConfig("full")), "ViDiDi-SimCLR on frozen tokens"),
+    "tokens-ours": Recipe(
+        partial(tokens, split=SplitConfig(delays=8), views=ViewsConfig("turns", route="shown")),
+        "V-SimCLR on halves asked where views show them, on frozen tokens",
+    ),
+}

@@ -88,7 +88,10 @@ def training_blocks(config: Config) -> list[Block]:
     settings = [
         ["recipe", config.recipe or "none"],
         ["videos", data.path],
-        ["clips", f"{data.clips} of a video, {data.frames} frames at stride {data.stride}{rate}, {data.size} px"],
+        [
+            "clips",
+            f"{data.clips} of a video, {data.frames} frames {_spacing(data.stride)}{rate}, {data.size} px",
+        ],
         ["augmentation", data.augment],
         ["derivative views", _derivatives(config.method.views)],
         ["backbone", " ".join([model.backbone, "–".join(map(str, model.channels))]).strip()],
@@ -104,6 +107,14 @@ def _derivatives(views: ViewsConfig) -> str:
     return told[0] if views.schedule == "base" else ", ".join(told)
 
 
+def _spacing(stride: int) -> str:
+    return f"at stride {stride}" if stride else "over all of it"
+
+
+def _windows(delays: int) -> str:
+    return f", in windows of {delays} frames" if delays > 1 else ""
+
+
 def composition(config: Config) -> str:
     """Which point of the grid a run is, in a sentence."""
     split, solver = config.method.split, config.solver
@@ -114,7 +125,7 @@ def composition(config: Config) -> str:
     else:
         what += (
             f", once on the static and once on the dynamic half of each clip: per-frame embeddings are split by a "
-            f"Koopman operator ({split.how}, radius {split.radius:g}, {split.weight})"
+            f"Koopman operator ({split.how}, radius {split.radius:g}, {split.weight}{_windows(split.delays)})"
         )
         what += _ROUTES[config.method.views.route]
     if solver.how == "plain":

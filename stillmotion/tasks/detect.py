@@ -174,7 +174,7 @@ class _Detecting(Run):
 
     def _kept(self, frames: list[int], boxes: list[int], epoch: int) -> Tensor:
         """Dropout's factors (N, D)."""
-        rate, width = self.config.head.dropout, self.method.backbone.width
+        rate, width = self.config.head.dropout, self.method.classifier.in_features
         draws = [
             np.random.default_rng((self.settings.seed, epoch, frame, _DROPOUT)).random((count, width), np.float32)
             for frame, count in zip(frames, boxes, strict=True)

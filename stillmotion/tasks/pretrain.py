@@ -1,6 +1,7 @@
 """Pre-training: what a step of a method is, with any solver, precision and number of accumulated parts."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,21 @@ from torch import Tensor
 from stillmotion import distributed
 from stillmotion.config import Config
 from stillmotion.data.augment import augment
-from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
+from stillmotion.data.loader import Batch, ClipDataset
 from stillmotion.data.notes import say
 from stillmotion.data.paths import VideoSet
+from stillmotion.data.tokens import TokenClips
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.methods.method import Method
+from stillmotion.nn.backbones.tokens import TokensCNN
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
 from stillmotion.recipes import recipe
+from stillmotion.tasks.tokens import TOKENS, fill, located, token_clips
 from stillmotion.train.checkpoint import STATE
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.health import Watch, health
-from stillmotion.train.log import RunLog
+from stillmotion.train.log import RunLog, bar
 from stillmotion.train.process import computing, synchronise_norms
 from stillmotion.train.run import Run, shared_loader
 from stillmotion.train.solve import solve
@@ -30,14 +34,17 @@ from stillmotion.train.solve import solve
 _ANY_FOLDER = "laptop"  # the recipe for whatever videos there are, whose rate stands smaller batches
 
 
-def pretrain(config: Config, out: str | Path) -> Path:
+def pretrain(config: Config, out: str | Path, *, cache: str | Path | None = None) -> Path:
     """Train as `config` says and return the run folder; a folder with an unfinished run is resumed.
 
+    cache: where tokens are kept, in place of the run's own folder; runs on the same videos share them.
     Under `torchrun` every process calls this; the first one writes.
     """
-    spare_inputs(out, config.data.path, config.data.annotations, config.method.model.weights)
+    config = located(config)
+    model = config.method.model
+    spare_inputs(out, config.data.path, config.data.annotations, model.weights, model.images.path)
     with computing(config.train) as device, held(out):
-        return _Pretraining(config, Path(out), device).train()
+        return _Pretraining(config, Path(out), device, cache).train()
 
 
 class _Pretraining(Run):
@@ -45,13 +52,18 @@ class _Pretraining(Run):
 
     method: Method
 
-    def __init__(self, config: Config, folder: Path, device: torch.device) -> None:
+    def __init__(self, config: Config, folder: Path, device: torch.device, cache: str | Path | None) -> None:
         data = config.data
         videos = data.open(drawn=data.synthetic, seed=config.train.seed)
         config = _fitting(config, len(videos))
         super().__init__(config, folder, device)
         self.config = config
-        self.loader = _loader(config, videos)
+        method = _method(config, device, fresh=not (folder / STATE).exists())
+        backbone = method.online.backbone
+        dataset = _clips(config, videos)
+        if isinstance(backbone, TokensCNN):
+            dataset = token_clips(config, videos, backbone, cache or folder / TOKENS)
+        self.loader = shared_loader(dataset, config.optim, config.train, workers=data.workers)
         self.counted = config.optim.batch * config.data.clips
         if self.steps_per_epoch == 0:
             raise StillmotionError(
@@ -60,7 +72,9 @@ class _Pretraining(Run):
             )
         _check_contrast(config)
         open_folder(folder, config)
-        method = _method(config, device, fresh=not (folder / STATE).exists())
+        if isinstance(dataset, TokenClips) and isinstance(backbone, TokensCNN):
+            with bar("tokens") if distributed.rank() == 0 else nullcontext() as progress:
+                fill(dataset, config, backbone, progress=progress)
         self.note_videos(videos, root=data.path)
         self.labels = {target: torch.as_tensor(found) for target, found in videos.labels.items()}
         self.watch = Watch()
@@ -150,9 +164,9 @@ def _check_contrast(config: Config) -> None:
         )
 
 
-def _loader(config: Config, videos: VideoSet) -> ClipLoader:
+def _clips(config: Config, videos: VideoSet) -> ClipDataset:
     data = config.data
-    dataset = ClipDataset(
+    return ClipDataset(
         videos,
         frames=data.frames + config.method.views.extra,
         stride=data.stride,
@@ -162,7 +176,6 @@ def _loader(config: Config, videos: VideoSet) -> ClipLoader:
         seed=config.train.seed,
         strict=data.strict,
     )
-    return shared_loader(dataset, config.optim, config.train, workers=data.workers)
 
 
 def _mean(tensors: list[Tensor]) -> Tensor:

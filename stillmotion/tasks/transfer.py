@@ -15,16 +15,15 @@ from torch import Tensor
 from stillmotion.config.transfer import TransferConfig
 from stillmotion.data.loader import Batch, ClipLoader
 from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
-from stillmotion.files import fingerprint
 from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
 from stillmotion.methods.transfer import Transfer
 from stillmotion.nn.images import load_images
+from stillmotion.tasks.tokens import TOKENS, told
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import computing
 from stillmotion.train.run import Run, shared_loader
 
-TOKENS = "tokens"
 _BETAS = (0.9, 0.95)
 _FIXED, _CHOICE = 11, 12  # what a generator is for, beside seed, epoch and video
 
@@ -155,17 +154,10 @@ class _Transferring(Run):
         data, places = self.config.data, self.config.method.positions
         views = 2 + (0 if places.crop == "none" else places.fixed or 1)
         shape = (len(self.videos), data.pairs, views, self.grid[0] * self.grid[1], self.images.width)
+        drawn = asdict(data.synthetic) if data.path == "synthetic" else None
         about = {
-            "images": asdict(self.config.images) | {"content": _content(self.config.images.path)},
-            "normalisation": self.images.normalisation,
-            "videos": [(name, _content(name)) for name in map(self.videos.name, range(len(self.videos)))],
+            **told(self.config.images, self.images, self.videos, drawn=drawn),
             "pairs": {name: getattr(data, name) for name in ("gap", "size", "area", "seed")},
-            "synthetic": asdict(data.synthetic) if data.path == "synthetic" else None,
             "positions": {} if places.crop == "none" else {"crop": places.crop, "ratio": places.ratio},
         }
         return TokenStore(folder, shape, about)
-
-
-def _content(path: str) -> str | None:
-    """What tells the content of a file, or of a folder of frames or of a model; None of what is drawn."""
-    return fingerprint(path) if path and Path(path).exists() else None

@@ -60,5 +60,17 @@ def test_overlapping_clips_ask_for_each_frame_once() -> None:
 
 
 def test_impossible_sizes_name_the_value() -> None:
-    with pytest.raises(StillmotionError, match="stride is 0"):
-        uniform_clips(10, frames=2, stride=0, clips=1)
+    with pytest.raises(StillmotionError, match="stride is -1"):
+        uniform_clips(10, frames=2, stride=-1, clips=1)
+    with pytest.raises(StillmotionError, match="frames is 0"):
+        uniform_clips(10, frames=0, stride=0, clips=1)
+
+
+def test_without_a_stride_clips_are_spread_over_the_whole_video() -> None:
+    assert uniform_clips(32, frames=4, stride=0, clips=1).tolist() == [[4, 12, 20, 28]]
+    assert uniform_clips(32, frames=4, stride=0, clips=2).tolist() == [[2, 10, 18, 26], [6, 14, 22, 30]]
+    assert uniform_clips(2, frames=4, stride=0, clips=1).tolist() == [[0, 0, 1, 1]]
+    drawn = random_clips(32, frames=4, stride=0, clips=500, rng=np.random.default_rng(0))
+    assert (drawn // 8 == np.arange(4)).all()
+    assert (np.diff(drawn) == 8).all()
+    assert set(drawn[:, 0]) == set(range(8))

@@ -20,6 +20,7 @@ FACTS = {
     "vit_b": (86_227_200, 768, 8),
     "small_resnet3d": (164_628, 96, 2),
     "small_vit": (484_128, 96, 8),
+    "tokens_cnn": (14_432, 32, 8),
 }
 TUBELETS = {"vit_b", "small_vit"}
 PUBLIC = {

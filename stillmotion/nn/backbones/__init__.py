@@ -13,6 +13,7 @@ from stillmotion.nn.backbones.layers import Border, second_order, set_border, st
 from stillmotion.nn.backbones.resnet3d import mc3_18, r2plus1d_18, r3d_18, small_resnet3d
 from stillmotion.nn.backbones.s3d import s3d, s3d_g
 from stillmotion.nn.backbones.slow import slow_r50
+from stillmotion.nn.backbones.tokens import tokens_cnn
 from stillmotion.nn.backbones.vit import small_vit, vit_b
 
 __all__ = ["Backbone", "Border", "backbone_names", "create_backbone", "second_order", "strict_time"]
@@ -31,6 +32,7 @@ _BUILDERS: dict[str, Callable[..., Backbone]] = {
         vit_b,
         small_resnet3d,
         small_vit,
+        tokens_cnn,
     )
 }
 

@@ -13,7 +13,7 @@ from stillmotion.errors import StillmotionError
 class Backbone(nn.Module, ABC):
     """A network from clips (B, 3, T, H, W) to per-frame features (B, T', D), pooled over space only.
 
-    width: D.
+    width: D. map_width: channels of a feature map, which are D as well unless a frame's features are of several places.
     stages: prefixes of parameter names, a tuple for each stage from stem to last; they cover all parameters.
     least_size, least_frames: the smallest height or width, and clip length, that the network takes.
     size_step, frames_step: what height and width, and clip length, must be multiples of.
@@ -22,6 +22,7 @@ class Backbone(nn.Module, ABC):
     """
 
     width: int
+    map_width: int | None = None
     stages: tuple[tuple[str, ...], ...]
     least_size: int
     least_frames: int = 1
