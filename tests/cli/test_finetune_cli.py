@@ -58,7 +58,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     [
         (["finetune", "--out", "x", "--data", "synthetic"], "no encoder given; add --encoder"),
         (["finetune", "--out", "x", "--encoder", "debug-simclr"], "no videos given; add --data"),
-        (["finetune", "--recipe", "sever", "--out", "x"], "did you mean severe?"),
+        (["finetune", "--recipe", "sever", "--out", "x"], "did you mean severe or severe-ssv2?"),
         (["finetune", "--recipe", "debug", "--out", "x", "--encoder", "nowhere"], "neither a folder nor a recipe"),
         (["finetune", "--recipe", "debug", "--out", "x", "--head.dropout", "1"], "head.dropout"),
     ],
