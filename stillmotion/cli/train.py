@@ -96,7 +96,6 @@ def finetune(out: Out, config: Configured[FinetuneConfig], folds: tuple[int, ...
       stillmotion finetune --encoder runs/mine --untrained --data ~/labelled --out runs/fresh   the baseline
       stillmotion finetune --recipe vididi --encoder runs/mine --data /data/ucf101 --folds 1 2 3 --out runs/ucf
       stillmotion finetune --encoder i3d:i3d.safetensors@frames=16,size=112 --data ~/labelled --out runs/i3d
-      stillmotion finetune --recipe debug --out runs/try
       torchrun --nproc-per-node 2 -m stillmotion finetune --recipe debug --out runs/two
 
     The run folder is an encoder: give it to probe, retrieve, explain or embed.
@@ -150,7 +149,6 @@ def segment(
 
     examples:
       stillmotion segment --recipe debug --out runs/try
-      stillmotion segment --recipe debug --head fact --out runs/fact
       stillmotion segment --encoder runs/mine --data ~/breakfast --fold 1 --head fact --out runs/actions
       stillmotion segment --encoder models/dinov2 --data ~/breakfast --data.hop 4 --cache ~/frames --out runs/dino
       stillmotion segment --encoder features --data ~/breakfast --out runs/i3d    features that lie with the data

@@ -122,7 +122,7 @@ class Encoder(nn.Module):
     ) -> Self:
         """The same network, shown other clips where a number is given."""
         changed = copy.copy(self)
-        changed.intake = self.intake.changed(frames=frames, stride=stride, size=size, fps=fps)
+        changed.intake = self.intake.changed({"frames": frames, "stride": stride, "size": size, "fps": fps})
         return changed
 
     def untrained(self) -> "Encoder":

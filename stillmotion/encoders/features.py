@@ -140,7 +140,7 @@ def even_clips(videos: VideoSet, intake: Intake, *, clips: int, crops: int = 1, 
     full: crops are as large as the resized frame's shorter edge, as in the papers' test at 256 of a network at 224.
     """
     crop = centre_crops(intake, crops=crops, full=full)
-    return EvalDataset(videos, frames=intake.frames, stride=intake.stride, clips=clips, crop=crop, fps=intake.fps)
+    return EvalDataset(videos, **intake.sampling, clips=clips, crop=crop)
 
 
 def centre_crops(intake: Intake, *, crops: int = 1, full: bool = False) -> CenterCrops:

@@ -1,7 +1,8 @@
 """What a network wants to be shown."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from stillmotion.errors import StillmotionError
 
@@ -45,20 +46,11 @@ class Intake:
                 raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least {least}")
         check_rate(self.fps)
 
-    def changed(
-        self,
-        *,
-        frames: int | None = None,
-        stride: int | None = None,
-        size: int | None = None,
-        fps: float | None = None,
-    ) -> "Intake":
-        """The same with other clips, where they are given."""
-        return Intake(
-            self.frames if frames is None else frames,
-            self.stride if stride is None else stride,
-            self.size if size is None else size,
-            self.normalisation,
-            self.fps if fps is None else fps,
-            self.entire,
-        )
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """How the frames of a clip are taken, by the names that data sets have for it."""
+        return {"frames": self.frames, "stride": self.stride, "fps": self.fps}
+
+    def changed(self, clips: Mapping[str, Any]) -> "Intake":
+        """The same with other clips, where a number of this name is given."""
+        return replace(self, **{name: value for name, value in clips.items() if value is not None})

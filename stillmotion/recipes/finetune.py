@@ -82,11 +82,11 @@ def ssv2_light() -> FinetuneConfig:
     return FinetuneConfig(
         data=LabelledConfig(
             path="ssv2",
+            augment=CropConfig(area=_JITTERED, flip=0.0),
             frames=8,
             stride=5,
             fps=0.0,
             size=224,
-            augment=CropConfig(area=_JITTERED, flip=0.0),
             test_clips=1,
             test_full=True,
         ),

@@ -116,9 +116,7 @@ class _Detecting(Run):
         side = self.config.data.test_size or intake.size * 8 // 7
         dataset = KeyFrameTests(
             self.tests,
-            frames=intake.frames,
-            stride=intake.stride,
-            fps=intake.fps,
+            **intake.sampling,
             clips=1,
             crop=CenterCrops(side, side, 1, *intake.normalisation),
             step=self.method.backbone.size_step,
@@ -192,9 +190,7 @@ class _Detecting(Run):
             )
         dataset = KeyFrameClips(
             self.videos,
-            frames=intake.frames,
-            stride=intake.stride,
-            fps=intake.fps,
+            **intake.sampling,
             clips=1,
             augment=Augment(intake.size, area=None, flip=data.flip, mean=mean, std=std),
             seed=config.train.seed,

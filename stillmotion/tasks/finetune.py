@@ -175,9 +175,7 @@ class _Finetuning(Run):
         train = self.videos.train
         dataset = ClipDataset(
             Subset(train.videos, np.tile(train.chosen, data.clips)),
-            frames=intake.frames,
-            stride=intake.stride,
-            fps=intake.fps,
+            **intake.sampling,
             clips=1,
             augment=data.augment.augment(intake.size, intake.normalisation),
             seed=config.train.seed,
