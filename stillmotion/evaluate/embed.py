@@ -43,7 +43,9 @@ def embed(
     spare_file(file, read_by(videos, videos=opened, encoders=[encoder]))
     found = extract(encoder, opened, clips=clips, crops=crops, average=True, reading=reading, progress=progress)
     columns = {"path": _texts(opened.name(int(i)) for i in found.index)} | _labels(opened, found.index)
-    vectors = {part: getattr(found, part)[:, 0] for part in Vectors._fields if part in found.kinds}
+    vectors: dict[str, np.ndarray] = {
+        part: getattr(found, part)[:, 0] for part in Vectors._fields if part in found.kinds
+    }
     about = {"run": encoder.origin.text, "data": videos.path, "clips": clips, "crops": crops}
     put = _write_parquet if file.suffix == ".parquet" else _write_npz
     write(file, lambda partial: put(partial, columns, vectors, about))

@@ -28,6 +28,14 @@ def test_json_is_plain_and_tells_objectives_by_name() -> None:
     assert isinstance(back.data.synthetic.values, tuple)
 
 
+def test_a_network_that_was_written_before_it_could_be_chosen_has_zeros_around_time_and_keeps_it() -> None:
+    tree = written()
+    assert tree["method"]["model"].pop("border") == "replicate"
+    assert tree["method"]["model"].pop("keep_time") is True
+    model = from_json(tree).method.model
+    assert (model.border, model.keep_time) == ("zeros", True)
+
+
 def test_differences_are_named_by_their_place() -> None:
     config = Config()
     assert differences(config, config) == []

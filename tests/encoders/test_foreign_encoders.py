@@ -77,11 +77,11 @@ def test_options_change_what_an_encoder_is_shown(run, dinov2):
             assert encoder(torch.randn(1, 3, 4, shown.size, shown.size)).frames.shape[1] == 4
 
 
-def test_i3d_has_the_strides_and_the_values_it_was_trained_with(i3d):
+def test_i3d_has_the_strides_the_borders_and_the_values_it_was_trained_with(i3d):
     encoder = load(f"i3d:{i3d}@frames=24,size=32")
     shown = load(i3d).intake
     assert (shown.frames, shown.stride, shown.size) == (64, 1, 224)
-    network = create_backbone("i3d", keep_time=False).eval()
+    network = create_backbone("i3d", keep_time=False, border="zeros").eval()
     weights = safetensors.torch.load_file(i3d)
     network.load_state_dict({name: weights[name].float() for name in network.state_dict()})
     pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), np.uint8)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_finetuning import small, tuned
 
-from stillmotion.config import to_json
+from stillmotion.config import Config, read_config, to_json
 from stillmotion.encoders import load, read_text
 from stillmotion.errors import StillmotionError
 from stillmotion.recipes import recipe
@@ -52,6 +52,27 @@ def test_a_folder_that_does_not_say_its_verb_is_told_by_its_fields(texts, copied
     rewritten(run / "config.json", without_verb)
     assert read_text(run).kind == kind
     np.testing.assert_array_equal(embedded(run, video), embedded(texts[kind], video))
+
+
+def without_border(model: dict) -> dict:
+    assert model.pop("border") == "zeros"
+    assert model.pop("keep_time") is True
+    return model
+
+
+def test_a_folder_from_before_borders_could_be_chosen_has_zeros(texts, copied, video, tmp_path):
+    def older(config):
+        without_border(config["method"]["model"])
+        return config
+
+    run = copied("pretrain")
+    rewritten(run / "config.json", older)
+    assert read_config(run, Config).method.model.border == "zeros"
+    np.testing.assert_array_equal(embedded(run, video), embedded(texts["pretrain"], video))
+    began = tuned(replace(small(epochs=1), encoder=str(run)), tmp_path / "run")
+    wanted = embedded(began, video)
+    rewritten(began / "encoder.json", lambda network: network | {"config": older(network["config"])})
+    np.testing.assert_array_equal(embedded(began, video), wanted)
 
 
 def old_network(network: dict, *, kind: str) -> dict:

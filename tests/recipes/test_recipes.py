@@ -176,6 +176,13 @@ def test_bod_vcl_has_the_papers_constants() -> None:
         assert config.method.model.width == 128
 
 
+def test_recipes_of_the_papers_have_zeros_around_time_and_our_own_do_not() -> None:
+    borders = {name: recipe(name).method.model.border for name in recipe_names()}
+    ours = {name for name, border in borders.items() if border == "replicate"}
+    assert ours == {name for name in borders if name == "laptop" or name.startswith("demo-")}
+    assert all(recipe(name).method.model.keep_time for name in borders)
+
+
 def changed(name: str, base: str) -> list[str]:
     """The fields in which a recipe is not its base."""
 

@@ -29,7 +29,7 @@ def set_border(module: nn.Module, border: Border) -> None:
         raise StillmotionError(f"border is {border!r}; choose one of {', '.join(get_args(Border))}")
     for part in module.modules():
         if hasattr(type(part), "border"):
-            part.border = border
+            setattr(part, "border", border)  # noqa: B010
 
 
 @contextmanager
@@ -119,8 +119,14 @@ class FeatureGate(nn.Module):
 
 
 def replicated(x: Tensor, before: int, after: int) -> Tensor:
-    """x (B, C, T, H, W) with its first and last frame repeated."""
-    return F.pad(x, (0, 0, 0, 0, before, after), mode="replicate") if before or after else x
+    """x (B, C, T, H, W) with its first frame repeated so many times before it and its last one after it."""
+    if not before and not after:
+        return x
+    if x.shape[2] == 1:
+        return x.expand(-1, -1, before + 1 + after, -1, -1)
+    # Parts of one split: their gradients are joined in one pass. F.pad takes up to twice as long, slices more.
+    first, between, last = x.split((1, x.shape[2] - 2, 1), 2)
+    return torch.cat((*[first] * (before + 1), between, *[last] * (after + 1)), 2)
 
 
 def initialise_convolutions(module: nn.Module) -> None:
