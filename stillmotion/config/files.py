@@ -42,7 +42,7 @@ _LATER = {
     (Videos, "fold"),
     *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay")),
 }
-_BEFORE: dict[type, dict[str, Any]] = {ModelConfig: {"border": "zeros"}}
+_BEFORE: dict[type, dict[str, Any]] = {ModelConfig: {"border": "zeros"}, MethodConfig: {"balance": 0.0}}
 # Fields that had another name: of this class and its subclasses, from the old one to the present one.
 _RENAMED: dict[type, dict[str, str]] = {Located: {"kind": "layout"}, FramesConfig: {"split": "fold"}}
 

@@ -10,6 +10,7 @@ from stillmotion.explain.figure import colours, legend, new_axes, plain
 from stillmotion.train.log import read_metrics
 
 _LOSS = "loss/"
+_HEALTH = "health/"
 
 
 def loss_curves(runs: Mapping[str, str | Path]) -> dict[str, Figure]:
@@ -20,6 +21,20 @@ def loss_curves(runs: Mapping[str, str | Path]) -> dict[str, Figure]:
     curves = {name: read_metrics(folder) for name, folder in runs.items()}
     parts = dict.fromkeys(key for found in curves.values() for key in found if key.startswith(_LOSS))
     return {part.removeprefix(_LOSS): _drawn(curves, part, part.removeprefix(_LOSS)) for part in parts}
+
+
+def health_curves(run: str | Path) -> dict[str, Figure]:
+    """A figure for each number that `train.health` logged, with a line for each component that has it."""
+    found = read_metrics(run)
+    measures: dict[str, dict[str, str]] = {}  # by title: the keys of the components
+    for key in found:
+        if key.startswith(_HEALTH):
+            component, _, measure = key.removeprefix(_HEALTH).partition("/")
+            measures.setdefault(measure or component, {})[component] = key
+    return {
+        title: _drawn({component: {title: found[key]} for component, key in keys.items()}, title, title)
+        for title, keys in measures.items()
+    }
 
 
 def metric_curve(runs: Mapping[str, str | Path], metric: str, *, title: str) -> Figure | None:

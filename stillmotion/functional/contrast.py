@@ -159,6 +159,22 @@ def vicreg_loss(z: Tensor, *, invariance: float = 25.0, variance: float = 25.0, 
     return invariance * difference + 2 * variance * spread + 2 * covariance * off_diagonal.mean() / m
 
 
+def eased(half: Tensor, mean: Tensor, *, power: float) -> Tensor:
+    """`half` itself, with its gradient multiplied by (‖half‖ / ‖mean‖)^power, or by 1 where that is larger.
+
+    half, mean: (b, m), of each clip. A loss of directions has a gradient in proportion to 1/‖half‖: with power 1 that
+    is undone, and a short half moves the frames as hard as a long one.
+
+    >>> half = torch.tensor([[0.03, 0.04]], requires_grad=True)
+    >>> eased(half, torch.tensor([[0.0, 0.2]]), power=1.0).sum().backward()
+    >>> half.grad
+    tensor([[0.2500, 0.2500]])
+    """
+    lengths = [x.detach().norm(dim=-1, keepdim=True) for x in (half, mean)]
+    share = (lengths[0] / lengths[1].clamp_min(1e-12)).clamp_max(1).pow(power)
+    return half.detach() + share * (half - half.detach())
+
+
 def check_views(z: Tensor) -> Tensor:
     """z itself if it is (b, v, m) with at least two views."""
     if z.ndim != 3 or z.shape[1] < 2:

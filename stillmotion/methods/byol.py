@@ -31,7 +31,7 @@ class BYOLConfig(ObjectiveConfig):
         return BYOL(width, self)
 
     def small(self) -> Self:
-        return replace(self, hidden=64)
+        return replace(self, hidden=64, momentum=0.9)  # whose keys follow within a hundred steps
 
 
 class BYOL(Objective):

@@ -18,6 +18,7 @@ from tyro.conf import arg
 from stillmotion.distributed import broadcast_, gather_values, rank, world
 from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
+from stillmotion.functional.contrast import eased
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.views import ViewsConfig
@@ -91,13 +92,19 @@ class PredictionConfig:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """A point in the grid: views, a network, a split, an inner loss and an objective."""
+    """A point in the grid: views, a network, a split, an inner loss and an objective.
+
+    Attributes:
+        balance: how far the halves' gradients are brought to one size: that of each half is multiplied by its length,
+            as a share of the mean frame's, to this power. 0 leaves a short half the louder one; 1 makes them equal.
+    """
 
     views: ViewsConfig = field(default_factory=ViewsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     objective: ObjectiveConfig = field(default_factory=SimCLRConfig)
+    balance: float = 0.5
 
     def __post_init__(self) -> None:
         if self.split.how == "none" and self.views.route != "all":
@@ -208,12 +215,26 @@ class Method(nn.Module):
 
     def _components(self, network: Network, features: Tensor, clips: int) -> dict[str, Tensor]:
         """Embeddings (b, v, M) by component, from features (b·v, T, D)."""
-        if self.config.split.how == "none":
-            parts = {"whole": network.project(features.mean(1))}
-        else:
-            static, dynamic = self.config.split(self._frames(network, features))
-            parts = {"static": static, "dynamic": dynamic}
+        parts = self.components(self._embedded(network, features))
         return {name: z.unflatten(0, (-1, clips)) for name, z in parts.items()}
+
+    def _embedded(self, network: Network, features: Tensor) -> Tensor:
+        if self.config.split.how == "none":
+            return network.project(features.mean(1))
+        return self._frames(network, features)
+
+    def embedded(self, clips: Tensor) -> Tensor:
+        """What `components` takes, of clips (n, 3, T, H, W)."""
+        return self._embedded(self.online, self.online.backbone(clips))
+
+    def components(self, embedded: Tensor) -> dict[str, Tensor]:
+        """Embeddings (n, M) by component, of per-frame embeddings (n, T, M); those of a whole (n, M) are its own."""
+        if self.config.split.how == "none":
+            return {"whole": embedded}
+        parts = dict(zip(("static", "dynamic"), self.config.split(embedded), strict=True))
+        if self.config.balance and self.config.objective.directions:
+            parts = {name: eased(z, embedded.mean(1), power=self.config.balance) for name, z in parts.items()}
+        return parts
 
     @torch.no_grad()
     def _keys(self, clips: Tensor) -> dict[str, Tensor]:

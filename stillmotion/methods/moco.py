@@ -3,6 +3,7 @@
 Each component has its own objective and so its own queue.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -36,7 +37,7 @@ class MoCoConfig(ObjectiveConfig):
         return MoCo(width, self)
 
     def small(self) -> Self:
-        return replace(self, queue=128)
+        return replace(self, queue=128, momentum=0.9)  # whose keys follow within a hundred steps
 
 
 class MoCo(Objective):
@@ -55,6 +56,10 @@ class MoCo(Objective):
         assert keys is not None
         # `commit` may write into the queue before a backward pass: the loss keeps a normalised copy.
         return moco_loss(z, keys, self.queue, temperature=self.config.temperature)
+
+    def chance(self, videos: int, views: int) -> float:
+        """All clips and keys alike: the log of the candidates for each positive."""
+        return math.log((views - 1 + len(self.queue)) / (views - 1))
 
     @torch.no_grad()
     def commit(self, keys: Tensor) -> None:

@@ -3,6 +3,7 @@
 An objective is added by a subclass of each class below and a row of `methods/objectives.py`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -26,6 +27,10 @@ class Objective(nn.Module):
     def commit(self, keys: Tensor) -> None:
         """Take note of this step's keys."""
 
+    def chance(self, videos: int, views: int) -> float:
+        """The loss of a batch in which nothing is told apart; nan where that depends on more than its size."""
+        return math.nan
+
     def frozen(self, epoch: int) -> tuple[str, ...]:
         """Names of its parameters that do not learn in this epoch."""
         return ()
@@ -37,16 +42,18 @@ class ObjectiveConfig:
 
     name: what options and config.json call it. title: what a report calls it.
     shuffles: key clips are embedded in random shares of the ranks, and batch norms stay each rank's own.
+    directions: the loss is of embeddings' directions, whatever their lengths.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     shuffles: ClassVar[bool] = False
+    directions: ClassVar[bool] = True
 
     def build(self, width: int) -> Objective:
         """The objective for embeddings of this width."""
         raise NotImplementedError
 
     def small(self) -> Self:
-        """The same with its state shrunk, for a debug twin."""
+        """The same with its state shrunk, and kept for less long, for a debug twin."""
         return self

@@ -3,6 +3,7 @@
 `negatives="side"` is the loss of ViDiDi-SimCLR (ViDiDi, Eq. 1).
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -38,3 +39,9 @@ class SimCLR(Objective):
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         loss = simclr_loss if self.config.negatives == "all" else two_sided_loss
         return loss(z, temperature=self.config.temperature)
+
+    def chance(self, videos: int, views: int) -> float:
+        """All clips alike: the log of the candidates for each positive."""
+        if self.config.negatives == "side":
+            return math.log(videos)
+        return math.log((videos * views - 1) / (views - 1))

@@ -3,6 +3,7 @@
 Under a split each component has its own prototypes.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -50,6 +51,10 @@ class SwAV(Objective):
         scores = F.normalize(z, dim=-1) @ F.normalize(self.prototypes.weight, dim=1).mT
         c = self.config
         return swav_loss(scores, temperature=c.temperature, epsilon=c.epsilon, iterations=c.iterations)
+
+    def chance(self, videos: int, views: int) -> float:
+        """Each prototype as likely as any other."""
+        return math.log(self.config.prototypes)
 
     def frozen(self, epoch: int) -> tuple[str, ...]:
         return ("prototypes.weight",) if epoch < self.config.frozen_epochs else ()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from stillmotion.functional.contrast import vicreg_loss
@@ -21,6 +22,7 @@ class VICRegConfig(ObjectiveConfig):
 
     name: ClassVar[str] = "vicreg"
     title: ClassVar[str] = "VICReg"
+    directions: ClassVar[bool] = False
     invariance: float = 25.0
     variance: float = 25.0
     covariance: float = 1.0
@@ -37,3 +39,10 @@ class VICReg(Objective):
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         c = self.config
         return vicreg_loss(z, invariance=c.invariance, variance=c.variance, covariance=c.covariance)
+
+    def chance(self, videos: int, views: int) -> float:
+        """All clips alike, at no distance from each other: what is left is the variance term."""
+        c = self.config
+        return vicreg_loss(
+            torch.ones(2, 2, 2), variance=c.variance, invariance=c.invariance, covariance=c.covariance
+        ).item()

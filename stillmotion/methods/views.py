@@ -36,7 +36,7 @@ Schedule = Literal[
     "schedule-1st-2nd",
     "schedule-1st-2nd-mix",
     "full",
-    "either",
+    "turns",
 ]
 Route = Literal["all", "shown", "apart"]
 Colour = Literal["kept", "turned", "grey"]
@@ -48,10 +48,14 @@ _COLOURED = 2
 
 
 class _Plan(NamedTuple):
-    """epochs: orders of both sides, epoch by epoch, over and over. added: a batch adds one of these at random."""
+    """epochs: orders of both sides, epoch by epoch, over and over. added: a batch adds one of these.
+
+    turns: batches take them in turn, from one that is drawn for the epoch; else each batch draws its own.
+    """
 
     epochs: tuple[Orders, ...]
     added: tuple[Orders, ...] = ((0, 0),)
+    turns: bool = False
 
 
 _ALTERNATING: tuple[Orders, ...] = ((1, 1), (1, 0), (0, 1), (0, 0))  # Algorithm 1, lines 1-4
@@ -68,7 +72,7 @@ _PLANS: dict[str, _Plan] = {
     "schedule-1st-2nd": _Plan(((1, 1), (0, 0)), _ONCE_MORE),
     "schedule-1st-2nd-mix": _Plan(((1, 1), (1, 0), (0, 0)), _ONCE_MORE),
     "full": _Plan(_ALTERNATING, _ONCE_MORE),
-    "either": _Plan(((0, 0),), _ONCE_MORE),
+    "turns": _Plan(((0, 0),), ((0, 0), (1, 1)), turns=True),
 }
 
 
@@ -77,8 +81,8 @@ class ViewsConfig:
     """Which derivatives in time the encoder is shown, and which half of its embedding is asked for on which.
 
     Attributes:
-        schedule: base shows frames as they are; either shows a batch's frames or first derivatives, as likely; full is
-            ViDiDi, and the others are the ablations of its Table 6.
+        schedule: base shows frames as they are; turns shows frames and first derivatives by turns, batch by batch; full
+            is ViDiDi, and the others are the ablations of its Table 6.
         route: all asks for both halves on every view; shown asks for the static one on frames only; apart also for the
             dynamic one on derivatives only.
         colour: of derivatives; turned gives each a random hue, and grey takes it away.
@@ -92,7 +96,7 @@ class ViewsConfig:
         if self.schedule == "base" and (self.route, self.colour) != ("all", "kept"):
             raise StillmotionError(
                 f"views.route is {self.route} and views.colour {self.colour}, but no view is a derivative: leave them "
-                "out, or choose a schedule that has some (--method.views.schedule either)"
+                "out, or choose a schedule that has some (--method.views.schedule turns)"
             )
 
     @property
@@ -103,8 +107,10 @@ class ViewsConfig:
     def orders(self, *, seed: int, epoch: int, step: int) -> Orders:
         """The orders of both sides in a step of an epoch: a function of these numbers, the same on all ranks."""
         plan = _PLANS[self.schedule]
-        drawn = np.random.default_rng((seed, epoch, step, _DRAWN)).integers(len(plan.added))
-        first, second = zip(plan.epochs[epoch % len(plan.epochs)], plan.added[drawn], strict=True)
+        # The first turn is drawn: if it were fixed, a log of every tenth step might see the same turn always.
+        drawn = np.random.default_rng((seed, epoch, 0 if plan.turns else step, _DRAWN)).integers(len(plan.added))
+        added = plan.added[(drawn + step * plan.turns) % len(plan.added)]
+        first, second = zip(plan.epochs[epoch % len(plan.epochs)], added, strict=True)
         return sum(first), sum(second)
 
     def asked(self, orders: Orders) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Layer-wise adaptive rate scaling (You et al. 2017), as in SlowFast's contrastive recipes.
 
-A weight's step is lr · trust · ‖w‖ / (‖g‖ + wd·‖w‖) times (g + wd·w), through momentum. Vectors (biases and batch
-norm) get neither the scaling nor weight decay: give them in a group with `adapt=False, weight_decay=0`.
+A weight's step is lr · trust · ‖w‖ / (‖g‖ + wd·‖w‖) times (g + wd·w), through momentum. Norms get neither the scaling
+nor weight decay, biases only the scaling: give each in a group with `weight_decay=0`, and norms with `adapt=False`.
 """
 
 from collections.abc import Callable, Iterable

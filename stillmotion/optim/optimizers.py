@@ -66,20 +66,23 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     depth: Callable[[str], int] | None = None,
 ) -> torch.optim.Optimizer:
-    """The optimiser for these weights; vectors are neither decayed nor adapted.
+    """The optimiser for these weights; vectors are not decayed, and LARS adapts of them the biases of matrices only.
 
     betas: of AdamW.
     depth: how many stages lie above the weight of this name; its rate is `layer_decay` to that power.
     """
-    parted: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    matrices = {name for name, p in weights.items() if p.ndim > 1}
+    parted: dict[tuple[int, bool, bool], list[nn.Parameter]] = {}
     for name, p in weights.items():
-        parted.setdefault((depth(name) if depth else 0, p.ndim > 1), []).append(p)
+        # Norms and their biases are what is left: the rate is theirs as it is.
+        adapt = name in matrices or (name.endswith("bias") and f"{name.removesuffix('bias')}weight" in matrices)
+        parted.setdefault((depth(name) if depth else 0, name in matrices, adapt), []).append(p)
     groups: list[dict[str, Any]] = []
-    for above, matrix in sorted(parted, key=lambda key: (key[0], not key[1])):
-        group = {"params": parted[above, matrix], "weight_decay": config.weight_decay if matrix else 0.0}
+    for above, matrix, adapt in sorted(parted, key=lambda key: (key[0], not key[1], not key[2])):
+        group = {"params": parted[above, matrix, adapt], "weight_decay": config.weight_decay if matrix else 0.0}
         groups.append(group | {"share": config.layer_decay**above})
-        if config.name == "lars" and not matrix:
-            groups[-1]["adapt"] = False
+        if config.name == "lars":
+            groups[-1]["adapt"] = adapt
     if config.name == "lars":
         return LARS(groups, lr=config.lr)
     if config.name == "sgd":

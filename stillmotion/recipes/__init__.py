@@ -28,7 +28,7 @@ PRETRAIN: Recipes[Config] = Recipes(
             for name, b in BASELINES.items()
         },
         **VIDIDI_DEMO,
-        "demo-ours": Recipe(ours, f"V-SimCLR on halves that are asked where views show them{DEMO_VIDEOS}"),
+        "demo-ours": Recipe(ours, f"Routed halves{DEMO_VIDEOS}"),
         **TOKENS,
         **{f"debug-{name}": row.twin(name, debug_tokens) for name, row in TOKENS.items()},
         **BOD_VCL,

@@ -14,7 +14,9 @@ def order_debug(seed: int) -> Config:
     model = replace(config.method.model, channels=(8, 16, 32))
     return replace(
         config,
-        data=replace(config.data, synthetic=replace(config.data.synthetic, videos=256, confound=())),
+        data=replace(
+            config.data, augment="synthetic", synthetic=replace(config.data.synthetic, videos=256, confound=())
+        ),
         method=replace(config.method, model=model),
         optim=replace(config.optim, batch=32, epochs=6),
         train=replace(config.train, seed=seed),

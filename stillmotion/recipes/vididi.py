@@ -24,7 +24,7 @@ from stillmotion.recipes.bod_vcl import WHOLE
 from stillmotion.recipes.small import DEMO_VIDEOS, debug, demo
 from stillmotion.recipes.table import Recipe, cited
 
-SCHEDULES: tuple[Schedule, ...] = tuple(s for s in get_args(Schedule) if s != "either")  # of Table 6
+SCHEDULES: tuple[Schedule, ...] = tuple(s for s in get_args(Schedule) if s != "turns")  # of Table 6
 NETWORKS = {"r3d_18": "R3D-18", "r2plus1d_18": "R(2+1)D-18", "mc3_18": "MC3-18", "s3d": "S3D"}
 
 

@@ -14,8 +14,9 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.probe import RESULTS, accuracy_text
 from stillmotion.evaluate.told import readable
 from stillmotion.explain.bars import accuracy_bars
-from stillmotion.explain.curves import loss_curves
+from stillmotion.explain.curves import health_curves, loss_curves
 from stillmotion.files import made, read_json, write_text
+from stillmotion.methods.views import ViewsConfig
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.inside import RESULTS as INSIDE
 from stillmotion.report.inside import inside_sections
@@ -23,7 +24,19 @@ from stillmotion.report.views import View, look, neighbour_blocks, similarity_bl
 
 _LOOKED_AT = 64
 _QUERIES = 4
+_HEALTH = (
+    "What a batch says of each component. deviation: of unit embeddings, 1 where they are spread evenly and 0 where "
+    "all clips are alike; rank: how many directions they fill; norm: their mean length; gradient: of the component's "
+    "loss, by the frames; nearest: how often the nearest clip of another video in the batch shares the label; inside: "
+    "the share of eigenvalues that count as static; still: what is left of the dynamic half where clips stand still."
+)
 _BARS = "Top-1 accuracy by the part of the embedding; both is static ⊕ dynamic. The untrained bar is of both, too."
+# What is said of halves that are not asked for on every view.
+_ROUTES = {
+    "all": "",
+    "shown": "; the dynamic one is asked for on frames and on their derivatives, the static one on frames only",
+    "apart": "; the static one is asked for on frames, the dynamic one on their derivatives",
+}
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Path:
@@ -46,6 +59,7 @@ def run_report(run: str | Path) -> Path:
     sections = [
         Section("What was trained", training_blocks(config)),
         Section("Losses", curve_blocks({config.recipe or folder.name: folder})),
+        *_health(folder),
         Section("Linear probes", _probe_blocks(folder)),
     ]
     name = config.recipe or folder.name
@@ -75,7 +89,7 @@ def training_blocks(config: Config) -> list[Block]:
         ["videos", data.path],
         ["clips", f"{data.clips} of a video, {data.frames} frames {_spacing(data.stride)}, {data.size} px"],
         ["augmentation", data.augment],
-        ["derivative views", config.method.views.schedule],
+        ["derivative views", _derivatives(config.method.views)],
         ["backbone", " ".join([model.backbone, "–".join(map(str, model.channels))]).strip()],
         ["projection head", f"{model.layers} layers to {model.width} channels"],
         ["optimiser", f"{optim.name}, rate {optim.lr * optim.scale:g}, batch {optim.batch}, {optim.epochs} epochs"],
@@ -92,17 +106,24 @@ def _windows(delays: int) -> str:
     return f", in windows of {delays} frames" if delays > 1 else ""
 
 
+def _derivatives(views: ViewsConfig) -> str:
+    told = [views.schedule, f"route {views.route}", f"colour {views.colour}"]
+    return told[0] if views.schedule == "base" else ", ".join(told)
+
+
 def composition(config: Config) -> str:
     """Which point of the grid a run is, in a sentence."""
     split, solver = config.method.split, config.solver
     what = f"The objective is {config.method.objective.title}"
     if split.how == "none":
         what += " on the whole embedding"
+        what += " of frames and of their derivatives" * (config.method.views.schedule != "base")
     else:
         what += (
             f", once on the static and once on the dynamic half of each clip: per-frame embeddings are split by a "
             f"Koopman operator ({split.how}, radius {split.radius:g}, {split.weight}{_windows(split.delays)})"
         )
+        what += _ROUTES[config.method.views.route]
     if solver.how == "plain":
         return what + "; there is no inner level."
     if solver.how == "single-level":
@@ -117,6 +138,12 @@ def curve_blocks(runs: dict[str, Path]) -> list[Block]:
     if not drawn:
         return [Text("No step was logged yet.")]
     return [figures(drawn, caption="Every part of the loss over the steps: as logged (thin) and smoothed.")]
+
+
+def _health(folder: Path) -> list[Section]:
+    """The course of what tells a collapse; none of runs that did not log it."""
+    drawn = health_curves(folder)
+    return [Section("Health", [figures(drawn, caption=_HEALTH)])] if drawn else []
 
 
 def broken_blocks(results: Mapping[str, Any]) -> list[Block]:

@@ -15,6 +15,7 @@ from stillmotion.study.table import MEMORY, SECONDS, Claim, claim_rows, markdown
 
 RECIPE = "sweep"
 _SMALLER = {
+    "data.augment": "synthetic",
     "data.size": 24,
     "data.synthetic.size": 24,
     "data.synthetic.videos": 256,

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from stillmotion.config import load_config
+from stillmotion.config import differences, load_config
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
 from stillmotion.explain.bars import accuracy_bars, draw_bars
 from stillmotion.explain.figure import GREY, INK, save_picture, tidy
@@ -43,7 +43,7 @@ def demo_report(folder: str | Path, results: Mapping[str, Any], runs: Mapping[st
     """Write `report.html` and `demo.png` into the folder.
 
     results: factors, chance by factor, and methods by name, each with "seeds": accuracies by factor for every seed,
-        or only "mean"; settings, if any, are listed.
+        or only "mean".
     runs: a run folder for each method that was trained; they share their data.
     """
     config = load_config(next(iter(runs.values())))
@@ -66,7 +66,7 @@ def demo_report(folder: str | Path, results: Mapping[str, Any], runs: Mapping[st
             "What a linear classifier reads off the frozen features",
             [figures({"probe accuracies": bars}), _accuracy_table(accuracies, factors, chance)],
         ),
-        Section("What was trained", _trained(named, results.get("settings", {}))),
+        Section("What was trained", _trained(named)),
         Section("Losses", curve_blocks(named)),
         Section("Eigenvalues of clips", spectrum_blocks(views)),
         Section("How alike frames stay", similarity_blocks(views)),
@@ -96,7 +96,7 @@ def _summary(
     first = (
         f"{len(trained)} methods learned without labels from the same small synthetic videos, {setting}. What a linear "
         f"classifier then reads off frozen {_FEATURES.get(kind, 'features')}, on videos that are free of the tie, is "
-        f"compared with {_LONG['simclr']}, as means over {len(accuracies[trained[0]])} seeds:"
+        f"compared with {_LONG['simclr']}, as means over {_count(len(accuracies[trained[0]]), 'seed')}:"
     )
     blocks: list[Block] = [Text(first)]
     for name in trained:
@@ -109,12 +109,16 @@ def _summary(
 
 
 def _against(plain: list[dict[str, float]], found: list[dict[str, float]], factors: list[str]) -> str:
-    """Which factors are read better and which worse, in words."""
+    """Which factors are read better and which worse, and in how many seeds, in words."""
     change = {f: _mean(found, f) - _mean(plain, f) for f in factors}
     told = []
     for verb, sign in (("wins", 1), ("loses", -1)):
         moved = sorted((f for f in factors if sign * change[f] > _EVEN), key=lambda f: -sign * change[f])
-        cells = [f"{f} ({_mean(plain, f):.2f} → {_mean(found, f):.2f})" for f in moved]
+        times = [sum(sign * (b[f] - a[f]) > 0 for a, b in zip(plain, found, strict=True)) for f in moved]
+        cells = [
+            f"{f} ({_mean(plain, f):.2f} → {_mean(found, f):.2f}, {n} of {_count(len(found), 'seed')})"
+            for f, n in zip(moved, times, strict=True)
+        ]
         told.append(f"{verb} {_listed(cells) if cells else 'nothing'}")
     return " and ".join(told)
 
@@ -124,6 +128,10 @@ def _below(untrained: list[dict[str, float]], found: list[dict[str, float]], fac
     fallen = [f for f in factors if _mean(found, f) < _mean(untrained, f) - _EVEN]
     cells = [f"{f} ({_mean(found, f):.2f}, {_mean(untrained, f):.2f})" for f in fallen]
     return [f"ends below the untrained network on {_listed(cells)}"] if cells else []
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
 
 
 def _listed(words: list[str]) -> str:
@@ -150,15 +158,18 @@ def _accuracy_table(
     return Table(["", *factors], rows, told, best)
 
 
-def _trained(runs: Mapping[str, Path], settings: Mapping[str, Any]) -> list[Block]:
-    blocks: list[Block] = [Text(f"{name}. {composition(load_config(run))}") for name, run in runs.items()]
-    if settings:
-        blocks.append(Table(["setting", "value"], [[str(key), _plain(value)] for key, value in settings.items()]))
-    return blocks
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _trained(runs: Mapping[str, Path]) -> list[Block]:
+    """Each run in a sentence, and in which settings it differs from the first."""
+    configs = {name: load_config(run) for name, run in runs.items()}
+    blocks: list[Block] = [Text(f"{name}. {composition(config)}") for name, config in configs.items()]
+    first, *others = configs
+    rows = [
+        [name, *(cell.strip() for cell in line.replace(":", " ≠ ", 1).split(" ≠ "))]
+        for name in others
+        for line in differences(configs[first], configs[name])
+        if not line.startswith("recipe:")
+    ]
+    return [*blocks, Table(["method", "setting", first, "its own"], rows)] if rows else blocks
 
 
 def _onward() -> list[Block]:

@@ -25,6 +25,7 @@ from stillmotion.recipes import recipe
 from stillmotion.tasks.tokens import TOKENS, fill, located, token_clips
 from stillmotion.train.checkpoint import STATE
 from stillmotion.train.folder import held, open_folder, spare_inputs
+from stillmotion.train.health import Watch, health
 from stillmotion.train.log import RunLog, bar
 from stillmotion.train.process import computing, synchronise_norms
 from stillmotion.train.run import Run, shared_loader
@@ -75,11 +76,27 @@ class _Pretraining(Run):
             with bar("tokens") if distributed.rank() == 0 else nullcontext() as progress:
                 fill(dataset, config, backbone, progress=progress)
         self.note_videos(videos, root=data.path)
+        self.labels = {target: torch.as_tensor(found) for target, found in videos.labels.items()}
+        self.watch = Watch()
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         self.equip(method, method.trainable())
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
-        return self._step([self._solve(next(batches), log) for _ in range(self.config.train.accumulate)], epoch)
+        solved = []
+        for _ in range(self.config.train.accumulate):
+            batch = next(batches)
+            solved.append(self._solve(batch, log))
+        seen = self._health(batch, log) if self.logs(self.done + 1) else {}
+        return self._step(solved, epoch) | seen
+
+    def _health(self, batch: Batch, log: RunLog) -> dict[str, float]:
+        """What the frames of a batch, which are no derivatives, say of the method before its step."""
+        clips = batch["clips"][:, :, :, : self.config.data.frames].to(self.device)
+        labels = {target: found[batch["index"]] for target, found in self.labels.items()}
+        numbers = health(self.method, clips, labels, precision=self.settings.precision)
+        for line in self.watch.notice(numbers):
+            log.say(f"step {self.done + 1}: {line}")
+        return numbers
 
     def _solve(self, batch: Batch, log: RunLog) -> tuple[Any, Weights]:
         self.note_broken(batch, log)

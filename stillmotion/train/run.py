@@ -95,6 +95,10 @@ class Run:
     def total(self) -> int:
         return self.steps_per_epoch * self.optim.epochs
 
+    def logs(self, step: int) -> bool:
+        """Whether the numbers of this step, from 1 on, are written down."""
+        return step == self.total or step % self.settings.log_every == 0
+
     def train(self) -> Path:
         """Take the steps that are left and return the run folder."""
         log = RunLog(self.folder, total=self.total, start=self.done, show=distributed.rank() == 0)
@@ -111,8 +115,7 @@ class Run:
                 for _ in range(inside, self.steps_per_epoch):
                     numbers = self.advance(batches, epoch, log)
                     last = self.done == self.total
-                    written = last or self.done % self.settings.log_every == 0
-                    log.step(self.done, self.counted, numbers if written else None)
+                    log.step(self.done, self.counted, numbers if self.logs(self.done) else None)
                     stop = request.agreed()
                     kept = True
                     if stop or last or self.done % self.settings.checkpoint_every == 0:

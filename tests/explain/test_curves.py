@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 
-from stillmotion.explain.curves import loss_curves, metric_curve, smooth
+from stillmotion.explain.curves import health_curves, loss_curves, metric_curve, smooth
 
 
 def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):
@@ -20,6 +20,14 @@ def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):
 def test_a_run_that_logged_nothing_has_no_figure(tmp_path):
     assert loss_curves({"new": tmp_path}) == {}
     assert metric_curve({"new": tmp_path}, "lr", title="rate") is None
+
+
+def test_a_measure_of_health_has_a_line_for_each_half(run, tmp_path):
+    figures = health_curves(run)
+    assert {"deviation", "rank", "norm", "gradient", "inside", "still"} <= set(figures)
+    assert [line.get_label() for line in figures["rank"].axes[0].lines[1::2]] == ["static", "dynamic"]
+    assert len(figures["still"].axes[0].lines) == 2
+    assert health_curves(tmp_path) == {}
 
 
 def test_any_logged_number_has_a_curve(run):

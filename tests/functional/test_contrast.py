@@ -199,3 +199,29 @@ def test_a_contrast_of_one_view_is_an_error(loss, shape):
 def test_vicreg_of_one_video_is_an_error():
     with pytest.raises(StillmotionError, match="at least 2 videos"):
         contrast.vicreg_loss(torch.ones(1, 2, 8))
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_an_eased_half_is_itself_and_its_gradient_shrinks_with_its_length(power):
+    half, mean = embeddings(6, 5).requires_grad_(), embeddings(6, 5, seed=1)
+    with torch.no_grad():
+        half[0] = 0
+        half[1] *= 100  # longer than the mean frame: left as it is
+    eased = contrast.eased(half, mean, power=power)
+    assert torch.equal(eased, half)
+    (plain,) = torch.autograd.grad(half.square().sum(), half)
+    (found,) = torch.autograd.grad(eased.square().sum(), half)
+    share = (half.norm(dim=1) / mean.norm(dim=1)).clamp(max=1) ** power
+    torch.testing.assert_close(found, share[:, None] * plain)
+
+
+def test_with_power_one_a_loss_of_directions_moves_short_and_long_halves_alike():
+    mean, direction, toward = embeddings(1, 5), embeddings(1, 5, seed=1), embeddings(1, 5, seed=2)
+    direction = direction / direction.norm() * mean.norm()
+    sizes = []
+    for share in (1.0, 1e-3):
+        half = (share * direction).requires_grad_()
+        z = contrast.eased(half, mean, power=1.0)
+        torch.nn.functional.cosine_similarity(z, toward).sum().backward()
+        sizes.append(half.grad.norm())
+    torch.testing.assert_close(sizes[0], sizes[1])

@@ -15,7 +15,9 @@ from stillmotion.methods.method import Method, MethodConfig, ModelConfig
 from stillmotion.methods.moco import MoCoConfig
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
+from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
+from stillmotion.methods.vicreg import VICRegConfig
 
 SMALL = ModelConfig(backbone="small_resnet3d", channels=(3, 4), width=6, layers=2, hidden=5)
 
@@ -73,8 +75,12 @@ def test_momentum_is_the_configurations_where_there_is_a_momentum_encoder():
     assert all(objective.uses_target == (objective.momentum < 1) for objective in built.values())
 
 
-def test_debug_twins_keep_less_and_are_otherwise_the_same():
-    shrunk = {MoCoConfig: {"queue": 128}, BYOLConfig: {"hidden": 64}, SwAVConfig: {"prototypes": 32}}
+def test_debug_twins_keep_less_for_less_long_and_are_otherwise_the_same():
+    shrunk = {
+        MoCoConfig: {"queue": 128, "momentum": 0.9},
+        BYOLConfig: {"hidden": 64, "momentum": 0.9},
+        SwAVConfig: {"prototypes": 32},
+    }
     for name in OBJECTIVES:
         config = OBJECTIVES[name]()
         assert config.small() == replace(config, **shrunk.get(type(config), {}))
@@ -121,3 +127,21 @@ def test_an_objective_that_names_no_momentum_leaves_the_momentum_encoder_as_it_i
             weight += 1
     method.commit([], 0.3)
     torch.testing.assert_close(method.target.state_dict(), before, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("v", [2, 3])
+def test_chance_is_the_loss_of_clips_that_are_all_alike(v):
+    z = torch.ones(5, v, 6)
+    for config in (
+        SimCLRConfig(),
+        SimCLRConfig(negatives="side"),
+        VICRegConfig(variance=3.0),
+        SwAVConfig(prototypes=7),
+    ):
+        objective = config.build(6)
+        if isinstance(config, SwAVConfig):
+            torch.nn.init.ones_(objective.prototypes.weight)
+        assert objective(z).item() == pytest.approx(objective.chance(5, v), rel=1e-5)
+    moco = MoCoConfig(queue=8).build(6)
+    moco.queue.fill_(1.0)
+    assert moco(z, z).item() == pytest.approx(moco.chance(5, v), rel=1e-5)

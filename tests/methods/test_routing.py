@@ -13,7 +13,7 @@ from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.split import SplitConfig
 
 FRAMES, CHANGES = (0, 0), (1, 1)
-ROUTED = ViewsConfig("either", route="shown", colour="turned")
+ROUTED = ViewsConfig("turns", route="shown", colour="turned")
 
 
 def colours_of(views, index, **numbers):
@@ -61,7 +61,7 @@ def test_a_routed_loss_is_that_of_each_half_on_its_own_views_written_out():
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("route", ["shown", "apart"])
 def test_a_half_that_is_routed_away_teaches_nothing(objective, route):
-    views, clips = ViewsConfig("either", route=route), tiny_clips(t=7)
+    views, clips = ViewsConfig("turns", route=route), tiny_clips(t=7)
     for orders in (FRAMES, CHANGES):
         method, asked = tiny_method(objective).train(), views.asked(orders)
         shown = views(clips, orders)
@@ -82,7 +82,7 @@ def test_a_half_that_is_routed_away_teaches_nothing(objective, route):
 
 @pytest.mark.parametrize("colour", ["kept", "turned", "grey"])
 def test_derivatives_are_coloured_and_frames_are_not(colour):
-    views, clips = ViewsConfig("either", route="shown", colour=colour), tiny_clips(t=7)
+    views, clips = ViewsConfig("turns", route="shown", colour=colour), tiny_clips(t=7)
     colours = colours_of(views, range(4))
     torch.testing.assert_close(views(clips, FRAMES, colours), clips[:, :, :, :5])
     luma = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
@@ -124,4 +124,4 @@ def test_settings_that_would_do_nothing_are_refused_with_a_remedy():
     with pytest.raises(StillmotionError, match=r"colour turned.*no view is a derivative"):
         ViewsConfig(colour="turned")
     with pytest.raises(StillmotionError, match=r"route is apart.*whole.*--method\.split\.how"):
-        MethodConfig(views=ViewsConfig("either", route="apart"), split=SplitConfig(how="none"))
+        MethodConfig(views=ViewsConfig("turns", route="apart"), split=SplitConfig(how="none"))

@@ -38,6 +38,7 @@ def test_a_run_has_a_report_of_one_file(run):
     wanted = [
         "What was trained",
         "Losses",
+        "Health",
         "Linear probes",
         "Eigenvalues",
         "How alike frames stay",

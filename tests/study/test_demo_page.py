@@ -20,7 +20,6 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
             "simclr+bod": {"seeds": {"0": accuracies(0.9, 0.6, 0.9, 0.8), "1": accuracies(0.9, 0.6, 1.0, 0.8)}},
             "untrained": {"mean": accuracies(0.9, 0.3, 0.8, 0.5)},
         },
-        "settings": {"steps": 8, "seeds": [0, 1]},
     }
     runs = {"simclr": debug_run("debug-simclr"), "simclr+bod": debug_run("debug-bod-simclr")}
     html = demo_report(tmp_path, results, runs).read_text()
@@ -38,10 +37,12 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
     for title in wanted:
         assert f"<h2>{title}" in html
     # The summary's numbers are the results', the largest change first.
-    won = "brightness (0.55 → 0.95), trajectory (0.60 → 0.80) and shape (0.50 → 0.60)"
-    assert f"V-SimCLR + BOD-VCL wins {won} and loses color (0.95 → 0.90)." in html
+    seeds = "2 of 2 seeds"
+    won = f"brightness (0.55 → 0.95, {seeds}), trajectory (0.60 → 0.80, {seeds}) and shape (0.50 → 0.60, {seeds})"
+    assert f"V-SimCLR + BOD-VCL wins {won} and loses color (0.95 → 0.90, 1 of 2 seeds)." in html
     assert "V-SimCLR ends below the untrained network on brightness (0.55, 0.80)." in html
     assert "0.550 (0.50–0.60)" in html
+    assert "method.split.how" in html  # in which the two runs differ
     for name in ("V-SimCLR", "V-SimCLR + BOD-VCL"):
         assert f'aria-label="eigenvalues of {name}"' in html
     assert html.count("nearest by dynamic</div>") == 2 * 4

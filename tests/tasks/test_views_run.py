@@ -18,7 +18,7 @@ from stillmotion.tasks import pretrain as module
 from stillmotion.train.log import read_metrics
 
 EIGHT = {"optim.epochs": 8}
-ROUTED = {"method.views": ViewsConfig("either", route="shown", colour="turned")}
+ROUTED = {"method.views": ViewsConfig("turns", route="shown", colour="turned")}
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Pa
         ("debug-vididi-simclr", ""),
         (
             "debug-vididi-bod-simclr",
-            "--method.views.schedule either --method.views.route shown --method.views.colour turned --optim.lr 0.002",
+            "--method.views.schedule turns --method.views.route shown --method.views.colour turned --optim.lr 0.002",
         ),
     ],
     ids=["whole", "routed"],
