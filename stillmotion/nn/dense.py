@@ -78,7 +78,8 @@ def frame_maps(maps: Maps) -> Maps:
 
 def check_layer(backbone: Backbone, layer: int | None) -> None:
     """Raises where a backbone has no such stage."""
-    if layer is not None and not 1 <= layer <= (stages := len(backbone.stages)):
+    stages = len(backbone.stages)
+    if layer is not None and not 1 <= layer <= stages:
         raise StillmotionError(f"layer is {layer}; this network has {stages} stages: choose 1 to {stages}")
 
 

@@ -63,8 +63,8 @@ def test_the_same_network_can_be_shown_other_clips(run):
     assert changed.intake == replace(encoder.intake, frames=5, size=24)
     assert encoder.intake.frames == 8
     assert changed.backbone is encoder.backbone
-    with pytest.raises(StillmotionError, match="stride is 0"):
-        encoder.shown(stride=0)
+    with pytest.raises(StillmotionError, match="stride is -1"):
+        encoder.shown(stride=-1)
 
 
 def test_weights_of_another_network_are_refused(run):
