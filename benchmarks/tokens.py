@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4, 5, 6])
     parser.add_argument("--epochs", type=int, help="in place of the recipes' own")
-    parser.add_argument("--probe", action="store_true", help="also a linear probe of each half, all folds together")
+    parser.add_argument("--probe", action="store_true", help="also a linear probe, on the set's own split")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     parted = Halves(asked.data, fold="all").open()
@@ -65,6 +65,7 @@ def main() -> None:
 def of_seed(asked: argparse.Namespace, parted: Parted, seed: int) -> Hits:
     """Whether each video was answered right, by every network that this seed makes."""
     found: Hits = {}
+    halves = own_split(asked.data, parted) if asked.probe else None
     for name, row in METHODS.items():
         config = recipe(row)
         images = replace(config.method.model.images, path=asked.images)
@@ -78,8 +79,16 @@ def of_seed(asked: argparse.Namespace, parted: Parted, seed: int) -> Hits:
         for title, network in networks.items():
             frames = kept_features(network, config, parted, asked.out / "kept")
             for split in dict.fromkeys((network.split, OURS)):
-                found |= answered(title, network, split, frames, parted, probing=asked.probe)
+                found |= answered(title, network, split, frames, parted, halves=halves)
     return found
+
+
+def own_split(data: str, parted: Parted) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers in `parted` of the videos of the set's own training and test half."""
+    numbers = {parted.videos.name(i): i for i in range(len(parted.videos))}
+    own = Halves(data).open()
+    train, test = (np.array([numbers[own.videos.name(int(i))] for i in half]) for half in own.folds[0])
+    return train, test
 
 
 def pixels(parted: Parted) -> dict[str, np.ndarray]:
@@ -119,9 +128,15 @@ def kept_features(encoder: Encoder, config: Config, parted: Parted, kept: Path) 
 
 
 def answered(
-    name: str, encoder: Encoder, split: SplitConfig, frames: torch.Tensor, parted: Parted, *, probing: bool
+    name: str,
+    encoder: Encoder,
+    split: SplitConfig,
+    frames: torch.Tensor,
+    parted: Parted,
+    *,
+    halves: tuple[np.ndarray, np.ndarray] | None,
 ) -> Hits:
-    """R@1 of every video by each kind of embedding, and whether a linear probe knows it."""
+    """R@1 of every video by each kind of embedding, and whether a probe that learns from one half knows the other."""
     encoder.split = split
     parts = encoder.parts(frames.flatten(0, 1))
     whole, static, dynamic = (x.unflatten(0, (-1, 2)).numpy() for x in parts[:3])
@@ -134,10 +149,10 @@ def answered(
     found: Hits = {}
     for kind in KINDS:
         found[name, how, kind] = ask(library, parted, kind=kind)["class"].hits[:, 0].astype(float)
-        if probing:
-            x, y = features.vector(kind), labels["class"]
-            ranks = [linear_ranks(x[train], y[train], x[test], y[test]).ranks for train, test in parted.folds]
-            found[name, f"{how}, probe", kind] = (np.concatenate(ranks) < 1).astype(float)
+        if halves is not None:
+            x, y = features.vector(kind, average=False), labels["class"]
+            train, test = halves
+            found[name, f"{how}, probe", kind] = (linear_ranks(x[train], y[train], x[test], y[test]).ranks < 1) + 0.0
     return found
 
 

@@ -123,7 +123,10 @@ def ours() -> Config:
 
 
 def tokens(*, split: SplitConfig | None = None, views: ViewsConfig | None = None, inner: bool = False) -> Config:
-    """SimCLR by a small 3D CNN on the tokens of a frozen DINOv2-S, whose path the run is to be given."""
+    """SimCLR by a small 3D CNN on the tokens of a frozen DINOv2-S, whose path the run is to be given.
+
+    inner: with the inner level of BOD-VCL, and its halves' gradients eased.
+    """
     return Config(
         data=DataConfig(path="", frames=16, stride=0, size=126, kept=32, workers=0),
         method=MethodConfig(
@@ -139,6 +142,7 @@ def tokens(*, split: SplitConfig | None = None, views: ViewsConfig | None = None
             ),
             split=split or SplitConfig(how="none"),
             prediction=PredictionConfig(clips=1),
+            balance=0.5 if inner else 0.0,
         ),
         solver=SolverConfig(how="first-order", inner_lr=0.003) if inner else SolverConfig(how="plain"),
         optim=replace(SMALL_ADAMW, lr=2e-3, weight_decay=1e-4, batch=32, epochs=12, warmup_epochs=2),
