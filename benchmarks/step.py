@@ -41,8 +41,9 @@ from stillmotion.nn.backbones import second_order
 from stillmotion.nn.split import SplitConfig
 from stillmotion.optim.bilevel import SEAM, SolverConfig, Weights, hypergradient
 from stillmotion.recipes import recipe
-from stillmotion.tasks.pretrain import _loader, pretrain
+from stillmotion.tasks.pretrain import _clips, pretrain
 from stillmotion.train.memory import peak_memory
+from stillmotion.train.run import shared_loader
 from stillmotion.train.solve import shared, solve
 
 VARIANTS: dict[str, tuple[str, int]] = {  # solver, and clips that the inner level sees (0: all)
@@ -106,7 +107,7 @@ def told(config: Config) -> None:
     torch.manual_seed(0)
     method = Method(config.method).train()
     videos = config.data.open(drawn=config.data.synthetic, seed=0)
-    clips = next(_loader(config, videos).epoch(0))["clips"]
+    clips = next(shared_loader(_clips(config, videos), config.optim, config.train, workers=0).epoch(0))["clips"]
     weights = dict(method.trainable())
 
     def loss(here: Weights, level: str, seam: str = "seam") -> Tensor:

@@ -52,7 +52,7 @@ class _Pretraining(Run):
 
     method: Method
 
-    def __init__(self, config: Config, folder: Path, device: torch.device, cache: str | Path | None) -> None:
+    def __init__(self, config: Config, folder: Path, device: torch.device, cache: str | Path | None = None) -> None:
         data = config.data
         videos = data.open(drawn=data.synthetic, seed=config.train.seed)
         config = _fitting(config, len(videos))

@@ -57,5 +57,5 @@ def test_squares_are_what_the_encoder_sees():
     small = squares(ArrayVideo(pixels()), [3, 5], INTAKE, side=8)
     np.testing.assert_array_equal(small, pixels()[[3, 5], :, 2:10])
     # From 112 px on, clips are cut from frames that are resized to 256/224 of their size.
-    large = squares(ArrayVideo(pixels(20, 64, 80)), range(20), INTAKE.changed(size=224), side=56)
+    large = squares(ArrayVideo(pixels(20, 64, 80)), range(20), INTAKE.changed({"size": 224}), side=56)
     np.testing.assert_array_equal(large, pixels(20, 64, 80)[:, 4:60, 12:68])
