@@ -179,7 +179,9 @@ def test_bod_vcl_has_the_papers_constants() -> None:
 def test_recipes_of_the_papers_have_zeros_around_time_and_our_own_do_not() -> None:
     borders = {name: recipe(name).method.model.border for name in recipe_names()}
     ours = {name for name, border in borders.items() if border == "replicate"}
-    assert ours == {name for name in borders if name == "laptop" or name.startswith(("demo-", "tokens-", "debug-tokens-"))}
+    assert ours == {
+        name for name in borders if name == "laptop" or name.startswith(("demo-", "tokens-", "debug-tokens-"))
+    }
     assert all(recipe(name).method.model.keep_time for name in borders)
 
 
