@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 
-_EVERY, _GRACE = 0.5, 3.0  # seconds between two looks, and between the wish to stop and the end
+_EVERY, _GRACE = 0.2, 2.0  # seconds between two looks, and between the wish to stop and the end
 _watched = False
 
 
