@@ -305,7 +305,8 @@ def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
     try:
         # The protocol is said, so that no name is taken for an address, such as http:….
         with av.open(f"file:{path}", metadata_errors="ignore") as container:
-            streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+            shown = (s for s in container.streams.video if not s.disposition & Disposition.attached_pic)
+            streams = [s for s in shown if s.codec_context is not None]  # None: of a codec that no one knows
             # FFmpeg draws text files as video.
             if not streams or container.format.name == "tty":
                 raise VideoError(f"{path}: no video stream")
