@@ -216,7 +216,8 @@ def _reason(error: BaseException, place: Path) -> str:
 
 def _is_full(error: BaseException) -> bool:
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return full or any(word in str(error) for word in ("No space left", "PytorchStreamWriter", "inline_container", "os error 28"))
+    words = ("No space left", "PytorchStreamWriter", "inline_container", "os error 28", "quota")
+    return full or any(word in str(error) for word in words)
 
 
 def _is_of_disk(error: BaseException) -> bool:
