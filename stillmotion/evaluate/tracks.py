@@ -29,7 +29,8 @@ class Preset:
 
     k: matches that a cell takes its label from. context: frames before it, besides the first.
     radius: in cells, how far a match may lie; anywhere in the first frame if `free_first`. disk: see `nearest_cells`.
-    size: height and width of landscape frames, or their shorter side; None is their own. They are not enlarged.
+    size: height and width of landscape frames, or their shorter side; None is their own.
+    enlarge: smaller frames are brought to that size too; else they are shown at their own.
     min_max: each label's map is stretched to [0, 1] at the network's size, and labels are then enlarged by nearest.
     """
 
@@ -38,6 +39,7 @@ class Preset:
     radius: int
     temperature: float
     size: tuple[int, int] | int | None
+    enlarge: bool = False
     disk: bool = False
     free_first: bool = False
     min_max: bool = False
@@ -56,7 +58,8 @@ PRESETS = {
     "videowalk": Preset(k=10, context=20, radius=12, temperature=0.05, size=None, disk=True, free_first=True),
 }
 # What image-to-video transfer does otherwise elsewhere than on DAVIS.
-_CHANGES: dict[str, dict[str, Any]] = {"vip": {"k": 10}, "jhmdb": {"size": (320, 320)}, "points": {"size": (320, 320)}}
+_POINTS = {"size": (320, 320), "enlarge": True}
+_CHANGES: dict[str, dict[str, Any]] = {"vip": {"k": 10}, "jhmdb": _POINTS, "points": _POINTS}
 
 
 class MaskTrack(NamedTuple):
@@ -183,9 +186,9 @@ def input_size(encoder: DenseEncoder, pixels: tuple[int, ...], rule: Preset) -> 
     if rule.size is None:
         return encoder.fitting(height, width)
     if isinstance(rule.size, int):
-        scale = min(1.0, rule.size / short)
+        scale = rule.size / short if rule.enlarge else min(1.0, rule.size / short)
         return encoder.fitting(scale * height, scale * width)
-    scale = min(1.0, short / min(rule.size))
+    scale = 1.0 if rule.enlarge else min(1.0, short / min(rule.size))
     tall, wide = rule.size if height <= width else rule.size[::-1]
     return encoder.fitting(scale * tall, scale * wide)
 

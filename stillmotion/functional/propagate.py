@@ -153,7 +153,7 @@ def _checked(
     likely = (_most(coarse) >= least[:, None]) & ~far
     crowded = likely.sum(-1) > _CROWD
     asks, place = (likely & ~crowded[:, None]).nonzero().unbind(1)
-    pair, frame = (coarse[:, asks, place].T >= least[asks, None]).nonzero().unbind(1)
+    pair, frame = coarse[:, asks, place].T.ge(least[asks, None]).nonzero().unbind(1)
     asks, place = asks[pair], frame * n + place[pair]
     count = asks.bincount(minlength=q)
     crowded |= count > _CROWD
