@@ -64,8 +64,9 @@ class Objects:
         given = track.masks[0]
         values: list[list[tuple[float, ...]]] = [[] for _ in range(int(given.max()))]
         for number, truth in _truths(track.sequence, range(1, len(track.masks) - 1)):
+            found = track.masks[number]
             for i, measured in enumerate(values, 1):
-                pairs = [(mask == i, truth == i) for mask in (track.masks[number], given)]
+                pairs = [(mask == i, truth == i) for mask in (found, given)]
                 measured.append(
                     tuple(measure(*pair) for pair in pairs for measure in (region_similarity, boundary_measure))
                 )
@@ -100,9 +101,9 @@ class Parts:
         self._tables: list[np.ndarray] = []
 
     def add(self, track: MaskTrack) -> Row:
-        table = np.zeros((2, _PARTS, _PARTS), np.int64)
+        table, given = np.zeros((2, _PARTS, _PARTS), np.int64), track.masks[0]
         for number, truth in _truths(track.sequence, range(1, len(track.masks))):
-            table += [confusion(mask, truth, _PARTS) for mask in (track.masks[number], track.masks[0])]
+            table += [confusion(mask, truth, _PARTS) for mask in (track.masks[number], given)]
         if not table.any():
             raise VideoError(f"{track.sequence.name}: no mask of a frame after the first")
         self._tables.append(table)

@@ -3,7 +3,8 @@
 Shapes: T frames of H×W pixels, h×w cells, D channels, L labels, J joints.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -62,11 +63,30 @@ _POINTS = {"size": (320, 320), "enlarge": True}
 _CHANGES: dict[str, dict[str, Any]] = {"vip": {"k": 10}, "jhmdb": _POINTS, "points": _POINTS}
 
 
+class PackedMasks(Sequence[np.ndarray]):
+    """Masks uint8 (H, W) of a sequence of any length, each compressed until it is asked for."""
+
+    def __init__(self) -> None:
+        self._packed: list[tuple[bytes, tuple[int, ...]]] = []
+
+    def append(self, mask: np.ndarray) -> None:
+        self._packed.append((zlib.compress(mask.astype(np.uint8).tobytes(), 1), mask.shape))
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        packed, shape = self._packed[number]
+        return np.frombuffer(zlib.decompress(packed), np.uint8).reshape(shape)
+
+
 class MaskTrack(NamedTuple):
-    """A sequence and the masks (T, H, W) that were found for it; the first is the given one."""
+    """A sequence and the masks (H, W) that were found for its frames; the first is the given one."""
 
     sequence: MaskSequence
-    masks: np.ndarray
+    masks: Sequence[np.ndarray] | np.ndarray
 
 
 class PointTrack(NamedTuple):
@@ -124,13 +144,13 @@ def track_masks(
     ids = np.unique(np.append(truth, 0))
     each = torch.from_numpy((truth == ids[:, None, None]).astype(np.float32))
     shown = input_size(encoder, truth.shape, rule) if size is None else encoder.fitting(*size)
-    masks = np.empty((frames, *truth.shape), np.uint8)
+    masks = PackedMasks()
 
     def first(h: int, w: int) -> Tensor:
         return F.interpolate(each[None], (h, w), mode="nearest-exact")[0].movedim(0, -1)
 
     for number, labels in enumerate(carry(_maps(encoder, sequence.video, frames, shown), first, rule)):
-        masks[number] = truth if number == 0 else ids[_pixels(labels, truth.shape, shown, rule)]
+        masks.append(truth if number == 0 else ids[_pixels(labels, truth.shape, shown, rule)])
         if count is not None:
             count()
     return MaskTrack(sequence, masks)

@@ -74,10 +74,11 @@ def nearest_cells(
     keys = frames.to(_SHORT if screened else query.dtype, memory_format=torch.contiguous_format)
     error = _ROUNDING * asking.norm(dim=-1) * context.norm(dim=-1).max() if screened else None
     every, first = context.reshape(-1, d), torch.arange(c, device=query.device)[:, None] * (h * w)
-    best = query.new_empty(*number.shape, k)
+    best = query.new_empty(max(h, w), min(h, w), k)
     cell = torch.empty_like(best, dtype=torch.long)
-    for block in _blocks(*number.shape, radius):
-        reach = tuple(_reach(part, size, radius) for part, size in zip(block, number.shape, strict=True))
+    long, wide = number.shape
+    for block in _blocks(long, wide, radius):
+        reach = _reach(block[0], long, radius), _reach(block[1], wide, radius)
         of_block, near = asking[block].reshape(-1, d), keys[:, *reach].reshape(c, -1, d)
         far = _far(block, reach, radius, disk=disk, device=query.device)
         cells = (first + number[reach].reshape(-1)).reshape(-1)

@@ -1,4 +1,5 @@
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from stillmotion.evaluate.scores import Objects, Parts
 from stillmotion.evaluate.tracks import (
     PRESETS,
     MaskTrack,
+    PackedMasks,
     Preset,
     carry,
     input_size,
@@ -53,6 +55,31 @@ def test_a_sequence_is_carried_from_the_first_and_the_last_frames():
         assert labels.sum(-1) == pytest.approx(torch.ones(2, 2))
         assert t == 0 or not labels.isnan().any()
     assert len(seen) == 6
+
+
+def test_a_long_sequence_needs_the_memory_of_its_context():
+    alive = weakref.WeakSet()
+
+    def maps():
+        for t in range(60):
+            cells = torch.full((3, 4, 2), 1.0 + t)
+            alive.add(cells)
+            yield cells
+
+    rule = Preset(k=2, context=5, radius=2, temperature=0.1, size=None)
+    most = 0
+    for labels in carry(maps(), lambda h, w: torch.ones(h, w, 1), rule):
+        alive.add(labels)
+        most = max(most, len(alive))
+    assert most < 10
+    masks, truth = PackedMasks(), squares(8)[1]
+    for _ in range(40):
+        for mask in truth:
+            masks.append(mask)
+    assert len(masks) == 320
+    assert all(np.array_equal(masks[i], truth[i % 8]) for i in (0, 9, 319))
+    np.testing.assert_array_equal(masks[-8:], truth)
+    assert sum(len(packed) for packed, _ in masks._packed) < 0.05 * 40 * truth.nbytes
 
 
 def test_the_size_is_the_presets_but_never_larger_than_the_frames():
