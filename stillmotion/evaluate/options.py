@@ -200,7 +200,7 @@ class Carrying:
     Attributes:
         preset: whose protocol: matches, context, radius, temperature and frame size.
         layer: take features after this block of a transformer, or stage of a backbone; the last if left out.
-        size: height×width of frames such as 480x880, in place of the preset's, which enlarges none but JHMDB's.
+        size: height×width of frames such as 480x880, in place of the preset's, which enlarges only jhmdb and points.
     """
 
     preset: Literal["image-to-video", "dino", "videowalk"] = "image-to-video"
