@@ -130,8 +130,8 @@ class Geometry(_Checked):
     """What is measured of videos, and how.
 
     Attributes:
-        convention: of distances; equations takes patches of the same place, as printed (Eq. 47-53), authors what the
-            paper's tables come from: within a video the closest half of nearest patches, and radii over patches.
+        convention: of distances; equations takes patches of the same place, as printed (Eq. 47-53), authors as in
+            their script: within a video the closest half of nearest patches, and radii over patches.
         videos: at most so many, drawn at random.
         frames: of each video, evenly spaced; 7, an odd number, or the authors' 40, less 3 at either end.
         size: pixels a side, in place of the run's.

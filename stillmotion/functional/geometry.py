@@ -1,7 +1,7 @@
 """Distances within and between videos, and how many directions features use (image-to-video transfer, Eq. 47–54).
 
-As printed, distances are means over tokens of the same place. The authors' own script, which their tables come from,
-takes within a video the nearest tokens instead, and the largest distance of a single token for a radius.
+As printed, distances are means over tokens of the same place. The authors' published script takes within a video the
+nearest tokens instead, and the largest distance of a single token for a radius.
 
 Shapes: M videos, T frames of one, N tokens of a frame, D channels.
 """
