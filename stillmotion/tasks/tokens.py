@@ -40,7 +40,9 @@ def located(config: Config) -> Config:
     if not model.images.path:
         if config.recipe.startswith("debug-"):
             return config
-        raise StillmotionError("no image model given; add --method.model.images.path FOLDER, which transformers wrote")
+        raise StillmotionError(
+            "no image model given; add --method.model.images.path MODEL, such as a folder that transformers wrote"
+        )
     images = locate_images(model.images)
     return replace(config, method=replace(config.method, model=replace(model, images=images)))
 
