@@ -180,8 +180,8 @@ def geometry(
       stillmotion geometry --encoder runs/a runs/b --data ~/ucf101 --split test     beside the frozen model they share
       stillmotion geometry --encoder facebook/dinov2-small --data ~/videos --gamma estimate
 
-    Encoders are transfer runs, or image models as transfer takes them. D_inter and D_intra are mean distances over the largest
-    radius, D = D_inter - γ·D_intra; intervals are bootstraps over videos.
+    Encoders are transfer runs, or image models as transfer takes them. D_inter and D_intra are mean distances over the
+    largest radius, D = D_inter - γ·D_intra; intervals are bootstraps over videos.
 
     Args:
         out: a file for the results as JSON.
