@@ -32,10 +32,11 @@ def _made(kind: str) -> transformers.PreTrainedModel:
         seen = {"image_size": 32, "patch_size": 8, **small}
         return t.CLIPModel(t.CLIPConfig(vision_config=seen, text_config=_TEXT))
     if kind.startswith("blip"):
-        about = t.BlipConfig(vision_config={"image_size": 32, "patch_size": 8, **small}, text_config=_TEXT)
-        about.text_config.vocab_size = 30
+        both = t.BlipConfig(
+            vision_config={"image_size": 32, "patch_size": 8, **small}, text_config=_TEXT | {"vocab_size": 30}
+        )
         made = {"blip": t.BlipModel, "blip_caption": t.BlipForConditionalGeneration, "blip_match": _MATCHING}
-        return made[kind](about) if kind in made else t.BlipVisionModel(about.vision_config)
+        return made[kind](both) if kind in made else t.BlipVisionModel(both.vision_config)
     if kind == "resnet":
         return t.ResNetModel(t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1]))
     if kind == "swin":

@@ -34,6 +34,11 @@ class Family:
     normalisation: Normalisation = IMAGENET
 
     @property
+    def rotary(self) -> bool:
+        """Whether positions are turns of queries and keys, in place of a table."""
+        return self.model == "DINOv3ViTModel"
+
+    @property
     def first(self) -> str:
         """The name of the weights that see patches, which every network has."""
         return "conv1.weight" if "conv1" in self.names else "patch_embed.proj.weight"

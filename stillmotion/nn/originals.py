@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.nn.families import FAMILIES, Family
 from stillmotion.nn.weights import read_all, some
 
@@ -31,6 +31,7 @@ _WIDE = {1280: 16, 1408: 16, 1664: 16}  # heads of the networks whose heads are 
 _HEAD = 64
 _NO_POOL = ("ViTModel", "IJepaModel")  # which would make a pooling layer that nothing here asks
 _USUAL_SIZE = 224
+_PERIODS = "rope_embed.periods"  # at which rotary positions turn
 
 
 def import_transformers() -> Any:
@@ -85,24 +86,25 @@ def load_original(path: str | Path, family: str) -> nn.Module:
     """
     row = FAMILIES[family]
     own = _masked(_network(path, family, read_all(path)))
-    periods = own.pop("rope_embed.periods", None)
-    found, unknown = _renamed(own, row)
+    unknown = [name for name in own if name != _PERIODS and _other_name(name, row) is None]
+    if row.rotary != (_PERIODS in own):
+        unknown += [_PERIODS]
     if unknown:
-        raise StillmotionError(
-            f"{path} has {len(unknown)} names that a network of {family} does not know: {some(unknown)}"
-            f"{_other(path, family)}"
-        )
+        what = "lacks a name of" if row.rotary and unknown == [_PERIODS] else f"has {len(unknown)} names unknown to"
+        raise StillmotionError(f"{path} {what} a network of {family}: {some(unknown)}{_other(path, family)}")
     try:
+        periods = own.pop(_PERIODS, None)
+        found = _renamed(own, row)
         with torch.random.fork_rng(devices=[]):
             model = new_model(_class(row, found), _sizes(found, row, periods))
-    except (KeyError, ValueError, RuntimeError, ZeroDivisionError, StopIteration) as error:
+        _load(model, found, path, family)
+        if periods is not None:
+            model.rope_embeddings.inv_freq.copy_(1 / periods.float())
+    except (StillmotionError, Interrupted, MemoryError):
+        raise
+    except Exception as error:  # weights of odd shapes are stumbled over anywhere
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise StillmotionError(f"{path} does not fit a network of {family} ({reason}){_other(path, family)}") from None
-    _load(model, found, path, family)
-    if hasattr(model, "rope_embeddings"):
-        if periods is None:
-            raise StillmotionError(f"{path} lacks a name of a network of {family}: rope_embed.periods")
-        model.rope_embeddings.inv_freq.copy_(1 / periods.float())
     return model.eval()
 
 
@@ -157,27 +159,27 @@ def _other_name(name: str, row: Family) -> str | None:
 
 def _masked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Biases under their masks, which say where DINOv3 has none."""
-    masks = {name for name in tensors if name.endswith(".bias_mask")}
+    masks = {name: mask for name, mask in tensors.items() if name.endswith(".bias_mask") and name[:-5] in tensors}
     found = {name: value for name, value in tensors.items() if name not in masks}
-    for name in masks & {f"{name}_mask" for name in found}:
+    for name, mask in masks.items():
         bias = found[name.removesuffix("_mask")]
-        found[name.removesuffix("_mask")] = torch.where(tensors[name] == 0, torch.zeros_like(bias), bias)
+        if mask.shape == bias.shape:
+            found[name.removesuffix("_mask")] = torch.where(mask == 0, torch.zeros_like(bias), bias)
+        else:
+            found[name] = mask  # which is then not known
     return found
 
 
-def _renamed(tensors: Mapping[str, Tensor], row: Family) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights by transformers' names, and the names that are not known."""
+def _renamed(tensors: Mapping[str, Tensor], row: Family) -> dict[str, Tensor]:
+    """The weights by transformers' names, all of which are known."""
     found: dict[str, Tensor] = {}
-    unknown = []
     for name, value in tensors.items():
-        other = _other_name(name, row)
-        if other is None:
-            unknown.append(name)
-        elif "{qkv}" in other:
+        other = _other_name(name, row) or name
+        if "{qkv}" in other:
             found |= {other.replace("{qkv}", letter): v for letter, v in zip("qkv", value.chunk(3), strict=True)}
         else:
             found[other] = value
-    return found, unknown
+    return found
 
 
 def _class(row: Family, found: Mapping[str, Tensor]) -> str:
@@ -194,11 +196,11 @@ def _sizes(found: dict[str, Tensor], row: Family, periods: Tensor | None) -> dic
     keys = [name for name in found if name.endswith("k_proj.bias")]
     biased = any(bool(found[name].any()) for name in keys)
     registers = found.get("embeddings.register_tokens")
-    if row.model == "DINOv3ViTModel" and not biased:
+    if row.rotary and not biased:
         for name in keys:
             del found[name]
     heads = row.heads or _WIDE.get(width) or max(1, width // _HEAD)
-    if row.model in ("Dinov2Model", "DINOv3ViTModel"):
+    if row.rotary or row.model == "Dinov2Model":
         heads = max(1, width // (_HEAD if periods is None else 4 * len(periods)))
     return {
         "hidden_size": width,

@@ -121,12 +121,12 @@ def test_an_archive_that_would_execute_something_is_refused(tmp_path, monkeypatc
 def test_names_that_the_network_does_not_know_are_listed(tmp_path):
     saved("dinov2", tmp_path / "dinov2.pth")
     with pytest.raises(
-        StillmotionError, match=r"5 names .* dino does not know: .*blocks\.0\.ls1\.gamma.*those of dinov2"
+        StillmotionError, match=r"5 names unknown to a network of dino: .*0\.ls1\.gamma.*those of dinov2"
     ):
         load_original(tmp_path / "dinov2.pth", "dino")
     weights = network("dino").state_dict()
     torch.save(weights | {"blocks.0.attn.extra": torch.zeros(1)}, tmp_path / "more.pth")
-    with pytest.raises(StillmotionError, match=r"1 names that .* dino does not know: blocks\.0\.attn\.extra"):
+    with pytest.raises(StillmotionError, match=r"1 names unknown to a network of dino: blocks\.0\.attn\.extra"):
         load_original(tmp_path / "more.pth", "dino")
     torch.save({"teacher": weights, "stray": torch.zeros(1)}, tmp_path / "beside.pth")
     with pytest.raises(StillmotionError, match="beside its network of dino that are not known: stray"):
@@ -149,6 +149,19 @@ def test_names_that_the_file_lacks_are_listed(tmp_path):
     torch.save(weights, tmp_path / "still.pth")
     with pytest.raises(StillmotionError, match=r"lacks a name .* rope_embed\.periods"):
         load_original(tmp_path / "still.pth", "dinov3")
+
+
+@pytest.mark.parametrize("kind", ["dinov3", "clip"])
+def test_weights_of_any_odd_shape_are_refused_in_one_line(kind, tmp_path):
+    weights = network(kind).state_dict()
+    for name in weights:
+        if ".1." in name or name.endswith(("mask_token", "proj")):  # the same again, and what is left behind
+            continue
+        for odd in (torch.zeros(()), torch.zeros(5, 7)):
+            torch.save(weights | {name: odd}, tmp_path / "odd.pth")
+            with pytest.raises(StillmotionError, match="network of") as said:
+                load_original(tmp_path / "odd.pth", kind)
+            assert "\n" not in str(said.value)
 
 
 def test_a_file_that_may_be_of_several_families_lists_them(tmp_path):
