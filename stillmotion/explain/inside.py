@@ -64,7 +64,7 @@ def look_inside(
     """
     video = at_rate(video, encoder.intake.fps)
     numbers = middle_clip(len(video), encoder.intake, name=name, second=reference is None)
-    clips = _prepared(video, numbers, encoder.intake)
+    clips = prepared(video, numbers, encoder.intake)
     if reference is None:
         reference = directions(_embedding(encoder, clips[1:]))
     targets = {part: similarity(part, reference[part]) for part in PARTS}
@@ -105,7 +105,7 @@ def reference_of_video(encoder: Encoder, video: Video, *, name: str) -> dict[Par
     """The directions of the middle clip of another video."""
     video = at_rate(video, encoder.intake.fps)
     numbers = middle_clip(len(video), encoder.intake, name=name, second=False)
-    return directions(_embedding(encoder, _prepared(video, numbers, encoder.intake)))
+    return directions(_embedding(encoder, prepared(video, numbers, encoder.intake)))
 
 
 def reference_of_class(encoder: Encoder, videos: VideoSet) -> tuple[dict[Part, Tensor], int, Broken]:
@@ -133,7 +133,8 @@ def squares(video: Video, numbers: Sequence[int], intake: Intake, *, side: int) 
     return np.stack(parts)
 
 
-def _prepared(video: Video, numbers: np.ndarray, intake: Intake) -> Tensor:
+def prepared(video: Video, numbers: np.ndarray, intake: Intake) -> Tensor:
+    """Clips of these frames (n, T) as an encoder of this intake takes them, (n, 3, T, H, W)."""
     crop = centre_crops(intake)
     return torch.cat([crop(clip) for clip in read_clips(video, numbers)])
 

@@ -50,7 +50,14 @@ def sweep_plot(
     axes.axhline(np.nan, color=GREY, linestyle="--", linewidth=0.9, label=start)
     _label(axes, points, places, numeric, axis)
     axes.set_ylabel(what)
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=6, loc="lower left", bbox_to_anchor=(0, 1))
+    axes.legend(
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+        ncols=6 if len(targets) < 5 else 3,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+    )
     return figure
 
 
