@@ -18,10 +18,11 @@ from stillmotion.data.paths import Broken, VideoSet
 from stillmotion.data.video import Video
 from stillmotion.encoders import Encoder, extract
 from stillmotion.encoders.features import centre_crops, short_side
-from stillmotion.errors import VideoError
+from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.explain.cam import PARTS, Part, enlarged, grad_cam_of_map, last_map, similarity, tube_of_map
 from stillmotion.explain.modes import Modes, modes
 from stillmotion.explain.spectrum import temporal_similarity
+from stillmotion.functional.koopman import LEAST_FRAMES
 from stillmotion.nn.intake import Intake
 from stillmotion.nn.split import Embedding
 
@@ -69,9 +70,14 @@ def look_inside(
         reference = directions(_embedding(encoder, clips[1:]))
     targets = {part: similarity(part, reference[part]) for part in PARTS}
     features = last_map(encoder, clips[0])
+    if features.shape[1] < LEAST_FRAMES:
+        raise StillmotionError(
+            f"this network makes {features.shape[1]} time steps of {encoder.intake.frames} frames, and modes need "
+            f"{LEAST_FRAMES}: raise --frames, or ask for the tubes of a class (--class)"
+        )
     found = encoder.parts(features.mean((2, 3)).T[None])
     frames = found.frames.cpu().double().numpy()
-    of_clip = modes(frames[0], ridge=encoder.split.ridge)  # which raises where the clip is too short for halves
+    of_clip = modes(frames[0], ridge=encoder.split.ridge)
     small: dict[Kind, dict[Part, Tensor]] = {
         "grad-cam": {part: grad_cam_of_map(encoder, features, target) for part, target in targets.items()}
     }

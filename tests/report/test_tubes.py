@@ -35,7 +35,8 @@ def test_two_runs_stand_side_by_side_on_one_page(run, videos, tmp_path):
         assert all(0 <= said["probability"] <= 1 for said in entry["said"].values())
         film = open_video(out / entry["video"])
         assert film.frames([0]).shape[2] == 3 * 224 + 2 * 4
-        assert Image.open(out / entry["filmstrip"]).size[0] > 500
+        with Image.open(out / entry["filmstrip"]) as strip:
+            assert strip.size[0] > 500
     html = (out / "report.html").read_text()
     assert_self_contained(html)
     assert html.count("<h2>Saliency tubes") == 2
