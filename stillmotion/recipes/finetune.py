@@ -156,7 +156,7 @@ FINETUNE: Recipes[FinetuneConfig] = Recipes(
         "ssv2-light": Recipe(ssv2_light, "Something-Something v2 by SlowFast's schedule: 22 epochs of SGD"),
         "ssv2": Recipe(
             ssv2,
-            "Something-Something v2 for an image model: 25 epochs, its head sees order",
+            "Something-Something v2 for image models: 25 epochs of AdamW",
             cited("image-to-video transfer", 5),
         ),
         "debug": Recipe(debug, "the trajectory of synthetic videos from few labels, on a CPU"),
