@@ -9,6 +9,7 @@ from stillmotion.methods.moco import MoCoConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
+from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.split import SplitConfig
 
 OBJECTIVES = {
@@ -20,11 +21,12 @@ OBJECTIVES = {
 }
 
 
-def tiny_method(objective, how="slow", *, norm=True, seed=0, **prediction):
+def tiny_method(objective, how="slow", *, norm=True, sides="joint", seed=0, **prediction):
     """A method whose momentum encoder, if it has one, is not a copy any more and whose batch norms are not trivial."""
     torch.manual_seed(seed)
     method = Method(
         MethodConfig(
+            views=ViewsConfig(norm=sides),
             model=ModelConfig(backbone="small_resnet3d", channels=(3, 4), width=6, layers=2, hidden=5, norm=norm),
             split=SplitConfig(how=how, radius=0.3),
             prediction=PredictionConfig(**{"orthogonality": 1e-2, "ridge": 1e-2, **prediction}),

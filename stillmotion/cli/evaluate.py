@@ -232,6 +232,6 @@ def controlled_evaluate(
 
 
 def _loaded(texts: tuple[str, ...], device: str, frames: int | None = None) -> "list[encoders.Encoder]":
-    from stillmotion.encoders import load
+    from stillmotion.encoders import load_alike
 
-    return [load(text, device=device).shown(frames=frames) for text in texts]
+    return [encoder.shown(frames=frames) for encoder in load_alike(texts, device=device)]

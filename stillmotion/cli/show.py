@@ -4,6 +4,7 @@ import tyro
 
 from stillmotion.cli.shell import Encoder, Frames
 from stillmotion.data.reading import cores
+from stillmotion.errors import StillmotionError
 from stillmotion.explain.options import Target
 from stillmotion.options import Device
 from stillmotion.train.log import bar
@@ -35,6 +36,7 @@ def explain(
     video: tyro.conf.Positional[str],
     out: str,
     target: Target,
+    beside: tuple[str, ...] = (),
     tubes: bool = False,
     videos: int = 8,
     frames: Frames = None,
@@ -49,10 +51,13 @@ def explain(
       stillmotion explain runs/mine cat.mp4 --out cat --tubes   saliency tubes beside Grad-CAM
       stillmotion explain runs/mine cat.mp4 --out cat --against dog.mp4
       stillmotion explain runs/mine ~/videos --out runs/mine/explain   some of a folder, shown by `report` too
+      stillmotion explain runs/tuned punch.mp4 --class Punch --beside runs/other --out punch   a head's row, two runs
+      stillmotion explain runs/vididi ~/videos --class Punch --labelled ~/ucf101 --beside runs/vicreg --out punch
 
     Args:
         video: a video, a folder of videos or frames, or "synthetic".
         out: the folder to write.
+        beside: more encoders, shown the same clips, for the tubes of --class side by side.
         tubes: saliency tubes too.
         videos: so many of a folder, evenly spaced.
         stride: from frame to frame of a clip, in place of the encoder's.
@@ -60,10 +65,18 @@ def explain(
     """
     from stillmotion.encoders import load
     from stillmotion.report.explain import explain
+    from stillmotion.report.tubes import explain_class
 
-    loaded = load(encoder, device=device).shown(frames=frames, stride=stride, size=size)
+    if beside and target.row is None:
+        raise StillmotionError("--beside is for the tubes of a class; add --class NAME")
+    loaded = [load(text, device=device) for text in (encoder, *beside)]
+    loaded[0] = loaded[0].shown(frames=frames, stride=stride, size=size)
     with bar("explaining") as progress:
-        explain(loaded, video, out, tubes=tubes, target=target, videos=videos, progress=progress)
+        if target.row is not None:
+            asked, labelled = target.row, target.labelled
+            explain_class(loaded, video, out, name=asked, labelled=labelled, videos=videos, progress=progress)
+        else:
+            explain(loaded[0], video, out, tubes=tubes, target=target, videos=videos, progress=progress)
     print(f"written: {out}/report.html")
 
 

@@ -82,6 +82,8 @@ def sweep(comparison: Comparison, sweeping: Sweeping, out: Out = "", list: bool 
       stillmotion study sweep --points "plain: method.split.how=none solver.how=plain" "bi-level:" --out runs/sweeps
       stillmotion study sweep --recipe laptop --data ~/videos --over method.split.how --values slow eig --out runs/mine
       stillmotion study sweep --ready all --processes 2 --out runs/sweeps
+      stillmotion study sweep --recipe laptop-transfer --set images.path=models/dinov2 --data ~/videos \
+          --labelled ~/others --sequences ~/DAVIS --ready gap --out runs/transfers    cycle accuracy, distances, J&F
       stillmotion study sweep --list
 
     Every run is a run folder in OUT/runs; sweeps into the same OUT share runs that are equal, and the same command
@@ -92,9 +94,11 @@ def sweep(comparison: Comparison, sweeping: Sweeping, out: Out = "", list: bool 
     """
     from stillmotion.study.ablations import READY, compare
     from stillmotion.study.table import lines
+    from stillmotion.study.transfer_sweeps import OF_TRANSFER
 
     if list:
-        print("\n".join(f"{name:<14} {title}" for name, (title, _) in READY.items()))
+        titles = [*READY.items(), *OF_TRANSFER.items()]
+        print("\n".join(f"{name:<14} {about[0]}" for name, about in titles))
         return
     if not out:
         raise StillmotionError("no folder given; add --out FOLDER")

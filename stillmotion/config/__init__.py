@@ -4,6 +4,7 @@ from stillmotion.config.base import RunConfig, StartedConfig, TrainConfig
 from stillmotion.config.detect import DetectConfig
 from stillmotion.config.files import (
     CONFIGS,
+    any_from_json,
     differences,
     from_json,
     load_config,
@@ -28,6 +29,7 @@ __all__ = [
     "StartedConfig",
     "TrainConfig",
     "TransferConfig",
+    "any_from_json",
     "differences",
     "from_json",
     "load_config",

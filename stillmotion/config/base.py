@@ -17,6 +17,7 @@ class TrainConfig:
         precision: of autocast; fp32 is none.
         accumulate: parts that a batch is computed in, to save memory; each is contrasted within itself.
         checkpoint_every: steps between two checkpoints.
+        keep: epochs after which the weights are kept for good; RUN@epoch=2 names those of the second.
         log_every: steps between two lines of metrics.jsonl.
         seed: of weights, clips and augmentation.
         device: auto, cpu, cuda or another torch device.
@@ -26,6 +27,7 @@ class TrainConfig:
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     accumulate: int = 1
     checkpoint_every: int = 500
+    keep: tuple[int, ...] = ()
     log_every: int = 10
     seed: int = 0
     device: Device = "auto"
@@ -34,6 +36,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         at_least(self, "train", 1, "accumulate", "checkpoint_every", "log_every")
         at_least(self, "train", 0, "threads", "seed")
+        if self.keep and min(self.keep) < 1:
+            raise StillmotionError(f"train.keep has epoch {min(self.keep)}; epochs are counted from 1")
 
 
 def at_least(section: object, where: str, least: int, *names: str) -> None:

@@ -8,9 +8,9 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stillmotion.config.base import ClipsConfig, RunConfig
+from stillmotion.config.base import ClipsConfig, RunConfig, TrainConfig
 from stillmotion.config.detect import DetectConfig
-from stillmotion.config.finetune import FinetuneConfig, LabelledConfig
+from stillmotion.config.finetune import FinetuneConfig, HeadConfig, LabelledConfig
 from stillmotion.config.pretrain import Config, DataConfig
 from stillmotion.config.segment import FramesConfig, SegmentConfig
 from stillmotion.config.transfer import TransferConfig
@@ -42,6 +42,10 @@ _LATER = {
     (SplitConfig, "delays"),
     (ViewsConfig, "route"),
     (ViewsConfig, "colour"),
+    (ViewsConfig, "norm"),
+    (TrainConfig, "keep"),
+    (HeadConfig, "pool"),
+    (HeadConfig, "unfreeze"),
     (Videos, "fold"),
     (DataConfig, "fps"),
     (ClipsConfig, "fps"),
@@ -90,11 +94,16 @@ def read_config(folder: str | Path, kind: type[Kind]) -> Kind:
 
 def read_any_config(folder: str | Path) -> RunConfig:
     """The configuration of a run folder, or in a config.json, of whichever verb."""
-    said = _read(Path(folder))
+    return any_from_json(_read(Path(folder)), str(folder))
+
+
+def any_from_json(said: Any, where: str = "this") -> RunConfig:
+    """The configuration, of whichever verb, that `to_json` wrote. where: what errors call it."""
     verb = _verb(said)
     if verb is None:
-        raise StillmotionError(f"{folder} holds no run of {', '.join(CONFIGS)}")
-    return _build(CONFIGS[verb], said, "config")
+        raise StillmotionError(f"{where} holds no run of {', '.join(CONFIGS)}")
+    found: RunConfig = _build(CONFIGS[verb], said, "config")
+    return found
 
 
 def verb_of(folder: str | Path) -> str | None:

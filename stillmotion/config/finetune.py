@@ -9,6 +9,8 @@ from stillmotion.data.halves import Halves
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Located
 from stillmotion.errors import StillmotionError
+from stillmotion.nn.blocks import Unfreeze
+from stillmotion.nn.classifier import Pool
 from stillmotion.nn.intake import Normalisation
 from stillmotion.options import Fold
 
@@ -95,14 +97,19 @@ class LabelledConfig(ClipsConfig, Located):
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """The classifier and its targets.
+    """The classifier, what is trained below it, and its targets.
 
     Attributes:
+        pool: mean over time, or order: time steps side by side, so that a clip is told from its reverse.
+        unfreeze: all of the encoder, none of it, or its last so many blocks and what lies behind them; 0 trains a
+            transformer's last norm and the projection of a transfer run.
         dropout: of the pooled features.
         smoothing: share of a target that goes to all classes alike.
         mixup: α of the Beta distribution by which neighbours in a batch are mixed; 0 mixes none.
     """
 
+    pool: Pool = "mean"
+    unfreeze: Unfreeze = "all"
     dropout: float = 0.5
     smoothing: float = 0.0
     mixup: float = 0.0

@@ -3,7 +3,7 @@
 from stillmotion.data.reading import Reading
 from stillmotion.encoders.encoder import Encoder, Origin, Vectors
 from stillmotion.encoders.features import KINDS, Features, Kind, Progress, extract
-from stillmotion.encoders.load import ENCODERS, full_text, load, read_text
+from stillmotion.encoders.load import ENCODERS, full_text, load, load_alike, read_text
 
 __all__ = [
     "ENCODERS",
@@ -18,5 +18,6 @@ __all__ = [
     "extract",
     "full_text",
     "load",
+    "load_alike",
     "read_text",
 ]

@@ -8,6 +8,20 @@ from typing import Any
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.errors import StillmotionError
 
+_FOR = {
+    "pool": "image models and what was transferred from them",
+    "layer": "encoders whose features are not projected",
+    "epoch": "run folders of pretrain, transfer, finetune and detect",
+}
+
+
+def with_options(text: str, options: Mapping[str, Any]) -> str:
+    """A text with more options behind its @; the last of two of the same name counts."""
+    if not options:
+        return text
+    mark = "," if "@" in text and not Path(text).exists() else "@"
+    return text + mark + ",".join(f"{name}={value}" for name, value in options.items())
+
 
 def _nothing(text: str) -> Encoder:
     raise StillmotionError(f"{text} is not looked up from here")
@@ -41,7 +55,7 @@ class Named:
         """Itself; an error where it has an option that its kind does not take."""
         for name in options:
             if name in self.options:
-                raise StillmotionError(f"{self.path} has no option {name!r}; it is for transformers models")
+                raise StillmotionError(f"{self.path} has no option {name!r}; it is for {_FOR[name]}")
         return self
 
 

@@ -1,17 +1,20 @@
 """Any encoder by one text: a run folder, a recipe, a transformers folder, an original checkpoint, I3D.
 
-Behind an @ stand options: `models/dinov2@frames=4,size=112,pool=patches,layer=11`.
+Behind an @ stand options: `models/dinov2@frames=4,size=112,pool=patches,layer=11`, `runs/mine@epoch=2`.
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stillmotion.encoders.encoder import Encoder
-from stillmotion.encoders.kinds import EncoderKind, Named
+from stillmotion.encoders.kinds import EncoderKind, Named, with_options
 from stillmotion.encoders.models import MODELS
 from stillmotion.encoders.runs import RUNS
 from stillmotion.errors import StillmotionError
+from stillmotion.nn.foreign import TransformersBackbone
+from stillmotion.nn.images import TokensBackbone
 from stillmotion.nn.intake import CLIPS
 from stillmotion.nn.originals import family_of
 from stillmotion.registry import Registry
@@ -20,10 +23,14 @@ from stillmotion.train.process import choose_device
 ENCODERS: Registry[EncoderKind] = Registry("kind of encoder", "encoders", RUNS | MODELS)
 """Asked in this order whether a text is one of theirs."""
 
-_NUMBERS = (*CLIPS, "layer")
+_NUMBERS = (*CLIPS, "layer", "epoch")
 _MAY_BE_NONE = ("fps", "layer", "stride")
 _POOLS = ("class", "patches")
 _CHECKPOINTS = (".pth", ".pt", ".bin", ".ckpt", ".tar", ".safetensors")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def load(text: str | Path, *, device: str | None = None) -> Encoder:
@@ -33,14 +40,38 @@ def load(text: str | Path, *, device: str | None = None) -> Encoder:
         transformers wrote, or its name on the Hugging Face hub, of a model of videos, or of images, whose frames are
         embedded one by one; an original checkpoint as <family>:<file> (`nn.families`), or the file alone where its
         names tell its family; or i3d:<file.safetensors>. Behind an @ stand options:
-        frames, stride, fps (that stride counts) and size of clips, layer (a transformer's block, a network's stage)
-        and, of transformers, pool (class or patches).
+        frames, stride, fps (that stride counts) and size of clips, layer (a transformer's block, a network's stage),
+        epoch (of a run that kept its weights) and, of image models, pool (class or patches).
     device: "auto" is CUDA where there is one; None is the CPU.
     """
     named = read_text(text)
+    if named.kind not in RUNS:
+        named = named.without("epoch")
     encoder = ENCODERS[named.kind].load(named)
     clips = {name: named.options[name] for name in CLIPS if name in named.options}
     return encoder.shown(**clips).to(choose_device(device or "cpu")).eval()
+
+
+def load_alike(
+    texts: Sequence[str | Path], *, device: str | None = None, say: Callable[[str], object] = _say
+) -> list[Encoder]:
+    """Encoders that are compared with each other, pooled alike, as for `load`.
+
+    A transfer run projects patches and no class token: beside one, image models pool their patches, too, unless their
+    texts say otherwise. say: told of which.
+    """
+    loaded = [load(text, device=device) for text in texts]
+    if not any(isinstance(encoder.backbone, TokensBackbone) for encoder in loaded):
+        return loaded
+    for place, (text, encoder) in enumerate(zip(texts, loaded, strict=True)):
+        backbone = encoder.backbone
+        if isinstance(backbone, TransformersBackbone) and backbone.pool == "class" and encoder.origin.network is None:
+            if "pool" in encoder.origin.options:
+                say(f"{text} pools its class token, and a transfer run beside it patches; pool=patches would be alike")
+                continue
+            say(f"{text} pools patches, as the transfer run beside it does (its class token: @pool=class)")
+            loaded[place] = load(with_options(str(text), {"pool": "patches"}), device=device)
+    return loaded
 
 
 def read_text(text: str | Path) -> Named:

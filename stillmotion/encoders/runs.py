@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors
 
@@ -11,7 +11,7 @@ from stillmotion.config.detect import DetectConfig
 from stillmotion.config.segment import SegmentConfig
 from stillmotion.data.augment import AUGMENTS
 from stillmotion.encoders.encoder import Encoder, Origin, first_network
-from stillmotion.encoders.kinds import EncoderKind, Named
+from stillmotion.encoders.kinds import EncoderKind, Named, with_options
 from stillmotion.encoders.models import i3d_network
 from stillmotion.encoders.tokens import load_tokens
 from stillmotion.errors import StillmotionError
@@ -25,10 +25,18 @@ from stillmotion.nn.images import TokensBackbone
 from stillmotion.nn.intake import CLIPS, Intake, Normalisation
 from stillmotion.nn.weights import load_weights
 from stillmotion.recipes import recipe, recipe_names
-from stillmotion.train.checkpoint import WEIGHTS
+from stillmotion.train.checkpoint import WEIGHTS, kept_epochs, kept_file
 
 NETWORK = "encoder.json"  # in a run that started from an encoder: its network, and the clips it takes
 READY = "features"  # in place of an encoder of `segment`: the features that lie with the data
+
+
+class Trained(NamedTuple):
+    """A run folder, the file of the weights that are asked for, and the folder for results and features of these."""
+
+    folder: Path
+    weights: Path
+    results: Path
 
 
 def note_network(folder: Path, encoder: Encoder) -> None:
@@ -52,16 +60,16 @@ def network_of(encoder: Encoder) -> dict[str, Any]:
 
 
 def _recipe(named: Named) -> Encoder:
-    config = recipe(named.without("pool").path)
+    config = recipe(named.without("pool", "epoch").path)
     return _ours(first_network(config), config, named)
 
 
 def _pretrained(named: Named) -> Encoder:
-    folder = _trained(named.without("pool"))
-    config = read_config(folder, Config)
+    run = trained(named.without("pool"))
+    config = read_config(run.folder, Config)
     backbone = Network(config.method.model).backbone
-    load_weights(backbone, folder / WEIGHTS, prefix="online.backbone.")
-    return _ours(backbone, config, named, folder)
+    load_weights(backbone, run.weights, prefix="online.backbone.")
+    return _ours(backbone, config, named, run.results)
 
 
 def _ours(backbone: Backbone, config: Config, named: Named, folder: Path | None = None) -> Encoder:
@@ -87,24 +95,28 @@ def intake_of(config: Config, backbone: Backbone) -> Intake:
 
 
 def _transferred(named: Named) -> Encoder:
-    folder = _trained(named.without("pool", "layer"))
-    found = load_tokens(folder)
+    if named.options.get("pool") == "class":
+        raise StillmotionError(
+            f"{named.path} projects patches and no class token; leave pool out, or give both sides pool=patches"
+        )
+    run = trained(named.without("layer"))
+    found = load_tokens(run.folder, weights=run.weights)
     intake = Intake(8, 8, found.size, found.images.normalisation)
-    origin = Origin(named.text, named.kind, named.options, folder)
+    origin = Origin(named.text, named.kind, named.options, run.results)
     return Encoder(TokensBackbone(found.images, found.projection), intake=intake, origin=origin)
 
 
 def _finetuned(named: Named) -> Encoder:
-    folder = _trained(named.without("pool"))
-    return _tuned(named, folder, _read_network(folder))
+    run = trained(named.without("pool"))
+    return _tuned(named, run, _read_network(run.folder))
 
 
 def _detecting(named: Named) -> Encoder:
-    folder = _trained(named.without("pool"))
-    config = read_config(folder, DetectConfig)
-    noted = (folder / NETWORK).exists()  # which it was not before runs of `detect` were encoders
-    network = _read_network(folder) if noted else network_of(named.load(config.encoder))
-    encoder = _tuned(named, folder, network, dilate=config.head.dilate)
+    run = trained(named.without("pool"))
+    config = read_config(run.folder, DetectConfig)
+    noted = (run.folder / NETWORK).exists()  # which it was not before runs of `detect` were encoders
+    network = _read_network(run.folder) if noted else network_of(named.load(config.encoder))
+    encoder = _tuned(named, run, network, dilate=config.head.dilate)
     if "intake" not in network:
         encoder = encoder.shown(**config.data.asked())
     return encoder
@@ -112,11 +124,11 @@ def _detecting(named: Named) -> Encoder:
 
 def _segmenting(named: Named) -> Encoder:
     """The encoder whose features a head was trained on."""
-    folder = _trained(named)
+    folder = trained(named.without("epoch")).folder
     config = read_config(folder, SegmentConfig)
     if config.encoder == READY:
         raise StillmotionError(f"{folder} was trained on features that lie with its data; it has no encoder")
-    encoder = named.load(_with_options(config.encoder, named.options))
+    encoder = named.load(with_options(config.encoder, named.options))
     encoder = encoder.untrained() if config.untrained else encoder
     began = encoder.origin  # its options are those of both texts
     encoder.origin = Origin(
@@ -125,15 +137,14 @@ def _segmenting(named: Named) -> Encoder:
     return encoder
 
 
-def _tuned(named: Named, folder: Path, network: Mapping[str, Any], *, dilate: bool = False) -> Encoder:
-    """The network that a run began with, under the weights that it ended with."""
+def _tuned(named: Named, run: Trained, network: Mapping[str, Any], *, dilate: bool = False) -> Encoder:
+    """The network that a run began with, under the weights that it ended with, or has kept."""
     began = _rebuilt(network, named)
     if dilate:
         dilate_last_stage(began.backbone)
-    load_weights(began.backbone, folder / WEIGHTS, prefix=_prefix(folder / WEIGHTS))
-    origin = Origin(
-        named.text, named.kind, named.options, folder, began.origin.config, began.origin.fresh, _without_clips(network)
-    )
+    load_weights(began.backbone, run.weights, prefix=_prefix(run.weights))
+    before, about = began.origin, _without_clips(network)
+    origin = Origin(named.text, named.kind, named.options, run.results, before.config, before.fresh, about)
     return Encoder(began.backbone, began.split, intake=began.intake, layer=began.layer, origin=origin)
 
 
@@ -148,17 +159,9 @@ def _rebuilt(network: Mapping[str, Any], named: Named) -> Encoder:
         origin = Origin(network["encoder"], kind, fresh=i3d_network)
         encoder = Encoder(i3d_network(), intake=I3D_INTAKE, layer=layer.get("layer"), origin=origin)
     else:  # a model from elsewhere is built by its own files
-        encoder = named.load(_with_options(network["encoder"], layer))
+        encoder = named.load(with_options(network["encoder"], layer))
     clips = network.get("intake") or (network.get("config") or {}).get("data", {})
     return encoder.shown(**{name: clips.get(name) for name in CLIPS})
-
-
-def _with_options(text: str, options: Mapping[str, Any]) -> str:
-    """A text with more options behind its @; the last of two of the same name counts."""
-    if not options:
-        return text
-    mark = "," if "@" in text and not Path(text).exists() else "@"
-    return text + mark + ",".join(f"{name}={value}" for name, value in options.items())
 
 
 def _without_clips(network: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,13 +198,22 @@ def _prefix(file: Path) -> str:
     return "backbone.backbone." if "backbone.scale" in names else "backbone."
 
 
-def _trained(named: Named) -> Path:
-    folder = Path(named.path)
-    if not (folder / WEIGHTS).exists():
+def trained(named: Named) -> Trained:
+    """The weights of the run that a text names; an error where they are not there."""
+    folder, epoch = Path(named.path), named.options.get("epoch")
+    if epoch is None:
+        if not (folder / WEIGHTS).exists():
+            raise StillmotionError(
+                f"{folder} has no {WEIGHTS} yet; the same {named.kind} command resumes the run to its first checkpoint"
+            )
+        return Trained(folder, folder / WEIGHTS, folder)
+    file = kept_file(folder, epoch)
+    if not file.exists():
+        kept = ", ".join(map(str, kept_epochs(folder))) or "none"
         raise StillmotionError(
-            f"{folder} has no {WEIGHTS} yet; the same {named.kind} command resumes the run to its first checkpoint"
+            f"{folder} keeps no weights of epoch {epoch} (kept: {kept}); train it with --train.keep {epoch}"
         )
-    return folder
+    return Trained(folder, file, file.with_suffix(""))
 
 
 def _wrote(verb: str) -> Any:

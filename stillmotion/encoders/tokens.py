@@ -36,10 +36,10 @@ class Tokens(NamedTuple):
         return crop(pixels)[0].transpose(0, 1)
 
 
-def load_tokens(path: str | Path, *, images: ImageTokens | None = None) -> Tokens:
+def load_tokens(path: str | Path, *, images: ImageTokens | None = None, weights: Path | None = None) -> Tokens:
     """The tokens of a transfer run, projected; or those of an image model (as in `ImagesConfig.path`), frozen.
 
-    images: the run's frozen model, where it is loaded already.
+    images: the run's frozen model, where it is loaded already. weights: of the run, in place of its last ones.
     """
     folder = Path(path)
     if verb_of(folder) != "transfer":
@@ -47,13 +47,14 @@ def load_tokens(path: str | Path, *, images: ImageTokens | None = None) -> Token
         found = images or load_images(model)
         return Tokens(found, None, found.patch * max(1, min(found.size, _USUAL_SIZE) // found.patch), model)
     config = read_config(folder, TransferConfig)
-    if not (folder / WEIGHTS).exists():
+    file = weights or folder / WEIGHTS
+    if not file.exists():
         raise StillmotionError(
-            f"{folder} has no {WEIGHTS} yet; the same transfer command resumes the run to its first checkpoint"
+            f"{folder} has no {file.name} yet; the same transfer command resumes the run to its first checkpoint"
         )
     found = images or load_images(config.images)
     projection = Projection(found.width, config.method.projection)
-    load_weights(projection, folder / WEIGHTS, prefix="projection.")
+    load_weights(projection, file, prefix="projection.")
     return Tokens(found, projection.eval(), config.data.size, config.images)
 
 

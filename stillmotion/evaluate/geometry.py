@@ -17,7 +17,8 @@ from stillmotion.data.loader import Broken
 from stillmotion.data.subset import Subset
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Videos
-from stillmotion.encoders import Progress
+from stillmotion.encoders import Progress, read_text
+from stillmotion.encoders.runs import trained
 from stillmotion.encoders.tokens import Tokens, frozen_model, load_tokens
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.options import Geometry
@@ -33,6 +34,7 @@ from stillmotion.functional.geometry import (
     radii,
     token_radii,
 )
+from stillmotion.nn.images import ImageTokens
 from stillmotion.train.process import choose_device
 
 COLUMNS = ("D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
@@ -87,7 +89,7 @@ def geometry(
         spare_file(tried(out), read_by(videos, videos=chosen.videos, encoders=runs))
     groups: dict[Any, list[str]] = {}
     for run in dict.fromkeys(runs):
-        groups.setdefault(frozen_model(run), []).append(run)
+        groups.setdefault(frozen_model(read_text(run).path), []).append(run)
     rows: dict[str, Any] = {}
     broken: dict[str, str] = {}
     total, done = len(chosen) * len(groups), 0
@@ -100,8 +102,8 @@ def geometry(
 
     raw: dict[str, tuple[str | None, _Measured]] = {}
     for number, members in enumerate(groups.values()):
-        loaded = [load_tokens(members[0])]
-        loaded += [load_tokens(run, images=loaded[0].images) for run in members[1:]]
+        loaded = [_tokens(members[0])]
+        loaded += [_tokens(run, images=loaded[0].images) for run in members[1:]]
         name = FROZEN if len(groups) == 1 else f"{FROZEN} {number + 1}"
         heads: dict[str, nn.Module | None] = {name: None}
         heads |= {run: t.projection for run, t in zip(members, loaded, strict=True) if t.projection is not None}
@@ -167,6 +169,12 @@ def result_lines(results: dict[str, Any]) -> list[str]:
         f"in brackets {results['level']:.0%} intervals over videos"
     )
     return lines + skipped(results["broken"], what="videos were left out")
+
+
+def _tokens(run: str, *, images: ImageTokens | None = None) -> Tokens:
+    named = read_text(run)
+    weights = trained(named).weights if named.kind == "transfer" else None
+    return load_tokens(named.path, images=images, weights=weights)
 
 
 class _Summary:

@@ -73,8 +73,6 @@ def linear_ranks(
     seed: which videos are held out; all views of a video are on one side.
     together: (N,) ints; training videos with the same number are held out together, whatever their labels.
     """
-    from sklearn.linear_model import LogisticRegression  # a second to import, and a report needs none
-
     groups = None if together is None else together[train_y >= 0]
     train_x, train_y, test_x, test_y = _prepared(train_x, train_y, test_x, test_y)
     if groups is None:
@@ -82,6 +80,32 @@ def linear_ranks(
     else:
         numbers = np.unique(groups)
         held = np.isin(groups, numbers[held_out(np.zeros(len(numbers)), _HELD_OUT, seed=seed)])
+    model = _chosen(train_x, train_y, held)
+    return Ranks(_ranks(_probabilities(model, test_x), model.classes_, test_y), model.C)
+
+
+class ClassRows(NamedTuple):
+    """A linear classifier of features as they are: scores (C,) are weight (C, D) · feature + bias (C,)."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+
+def linear_rows(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> ClassRows:
+    """The classifier that `linear_ranks` would ask, fitted to x (N, V, D) and y (N,), whose labels are 0 to C - 1."""
+    scaled, y, _, _ = _prepared(x, y, x, y)
+    model = _chosen(scaled, y, held_out(y, _HELD_OUT, seed=seed))
+    weight, bias = model.coef_, model.intercept_
+    if len(weight) == 1:  # of two classes scikit-learn has the second's row alone
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    mean, spread = _scale(x.astype(np.float64))
+    return ClassRows(weight / spread, bias - weight @ (mean / spread))
+
+
+def _chosen(train_x: np.ndarray, train_y: np.ndarray, held: np.ndarray) -> "LogisticRegression":
+    """Logistic regression on standardised features (N, V, D), its C chosen on the videos that are held out."""
+    from sklearn.linear_model import LogisticRegression  # a second to import, and a report needs none
+
     best = 1.0
     if held.any():
         model = LogisticRegression(max_iter=300, warm_start=True)  # each C starts from the one before
@@ -90,8 +114,7 @@ def linear_ranks(
             _fit(model.set_params(C=c), train_x[~held], train_y[~held])
             scores.append(_score(model, train_x[held], train_y[held]))
         best = max(zip(scores, GRID, strict=True))[1]
-    model = _fit(LogisticRegression(C=best, max_iter=300), train_x, train_y)
-    return Ranks(_ranks(_probabilities(model, test_x), model.classes_, test_y), best)
+    return _fit(LogisticRegression(C=best, max_iter=300), train_x, train_y)
 
 
 def sgd_ranks(
@@ -158,10 +181,16 @@ def _prepared(
     test_x, test_y = test_x[test_y >= 0].astype(np.float64), test_y[test_y >= 0]
     if len(np.unique(train_y)) < 2:
         raise StillmotionError("all training videos have the same label; a probe needs at least two classes")
-    mean, spread = train_x.mean((0, 1)), train_x.std((0, 1))
+    mean, spread = _scale(train_x)
+    return (train_x - mean) / spread, train_y, (test_x - mean) / spread, test_y
+
+
+def _scale(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation (D,) of every channel; 1 of a constant one."""
+    mean, spread = x.mean((0, 1)), x.std((0, 1))
     spread[spread <= 1e-9 * np.abs(mean)] = 1.0
     spread[spread == 0] = 1.0
-    return (train_x - mean) / spread, train_y, (test_x - mean) / spread, test_y
+    return mean, spread
 
 
 def _fit(model: "LogisticRegression", x: np.ndarray, y: np.ndarray) -> "LogisticRegression":

@@ -56,10 +56,13 @@ def grad_cam_of_map(encoder: Encoder, features: Tensor, target: Target) -> Tenso
 
 
 def tube_of_map(features: Tensor, weights: Tensor) -> Tensor:
-    """A saliency tube (T', H', W') at the size of the last feature map (D, T', H', W')."""
-    if weights.shape != features.shape[:1]:
+    """A saliency tube (T', H', W') at the size of the last feature map (D, T', H', W').
+
+    weights: (D,), or (T', D) where every time step has its own.
+    """
+    if weights.shape not in (features.shape[:1], features.shape[1::-1]):
         raise StillmotionError(f"there are weights of shape {tuple(weights.shape)} for {len(features)} channels")
-    return torch.einsum("d,dthw->thw", weights.to(features), features)
+    return torch.einsum("td,dthw->thw", weights.to(features).expand(features.shape[1], -1), features)
 
 
 def enlarged(small: Tensor, clip: Tensor) -> Tensor:

@@ -18,10 +18,11 @@ from stillmotion.data.paths import Broken, VideoSet
 from stillmotion.data.video import Video
 from stillmotion.encoders import Encoder, extract
 from stillmotion.encoders.features import centre_crops, short_side
-from stillmotion.errors import VideoError
+from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.explain.cam import PARTS, Part, enlarged, grad_cam_of_map, last_map, similarity, tube_of_map
 from stillmotion.explain.modes import Modes, modes
 from stillmotion.explain.spectrum import temporal_similarity
+from stillmotion.functional.koopman import LEAST_FRAMES
 from stillmotion.nn.intake import Intake
 from stillmotion.nn.split import Embedding
 
@@ -64,14 +65,19 @@ def look_inside(
     """
     video = at_rate(video, encoder.intake.fps)
     numbers = middle_clip(len(video), encoder.intake, name=name, second=reference is None)
-    clips = _prepared(video, numbers, encoder.intake)
+    clips = prepared(video, numbers, encoder.intake)
     if reference is None:
         reference = directions(_embedding(encoder, clips[1:]))
     targets = {part: similarity(part, reference[part]) for part in PARTS}
     features = last_map(encoder, clips[0])
+    if features.shape[1] < LEAST_FRAMES:
+        raise StillmotionError(
+            f"this network makes {features.shape[1]} time steps of {encoder.intake.frames} frames, and modes need "
+            f"{LEAST_FRAMES}: raise --frames, or ask for the tubes of a class (--class)"
+        )
     found = encoder.parts(features.mean((2, 3)).T[None])
     frames = found.frames.cpu().double().numpy()
-    of_clip = modes(frames[0], ridge=encoder.split.ridge)  # which raises where the clip is too short for halves
+    of_clip = modes(frames[0], ridge=encoder.split.ridge)
     small: dict[Kind, dict[Part, Tensor]] = {
         "grad-cam": {part: grad_cam_of_map(encoder, features, target) for part, target in targets.items()}
     }
@@ -105,7 +111,7 @@ def reference_of_video(encoder: Encoder, video: Video, *, name: str) -> dict[Par
     """The directions of the middle clip of another video."""
     video = at_rate(video, encoder.intake.fps)
     numbers = middle_clip(len(video), encoder.intake, name=name, second=False)
-    return directions(_embedding(encoder, _prepared(video, numbers, encoder.intake)))
+    return directions(_embedding(encoder, prepared(video, numbers, encoder.intake)))
 
 
 def reference_of_class(encoder: Encoder, videos: VideoSet) -> tuple[dict[Part, Tensor], int, Broken]:
@@ -133,7 +139,8 @@ def squares(video: Video, numbers: Sequence[int], intake: Intake, *, side: int) 
     return np.stack(parts)
 
 
-def _prepared(video: Video, numbers: np.ndarray, intake: Intake) -> Tensor:
+def prepared(video: Video, numbers: np.ndarray, intake: Intake) -> Tensor:
+    """Clips of these frames (n, T) as an encoder of this intake takes them, (n, 3, T, H, W)."""
     crop = centre_crops(intake)
     return torch.cat([crop(clip) for clip in read_clips(video, numbers)])
 

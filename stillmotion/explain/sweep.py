@@ -14,11 +14,19 @@ _LONG = 12  # letters of a name that still fit beside each other
 _WIDE = 20  # times the smallest value: from here on a numeric axis is logarithmic
 
 
-def sweep_plot(points: Sequence[str], targets: Series, *, untrained: Mapping[str, float], axis: str = "") -> Figure:
+def sweep_plot(
+    points: Sequence[str],
+    targets: Series,
+    *,
+    untrained: Mapping[str, float],
+    axis: str = "",
+    what: str = "probe accuracy",
+    start: str = "untrained",
+) -> Figure:
     """Mean accuracy of each target at each point, with its standard deviation over seeds.
 
-    untrained: a target's accuracy before training, as a dashed line of its colour.
-    axis: what the points are values of.
+    untrained: a target's accuracy before training, as a dashed line of its colour; start: what that is called.
+    axis: what the points are values of. what: what is measured.
     """
     figure, axes = new_axes(width=max(5.2, 1.0 * len(points) + 1.6), height=3.4)
     places, numeric = _places(points)
@@ -39,10 +47,17 @@ def sweep_plot(points: Sequence[str], targets: Series, *, untrained: Mapping[str
             axes.errorbar(x, mean, std, fmt="o", color=colour, markersize=5, capsize=2, linewidth=1.2, label=name)
         if target in untrained:
             axes.axhline(untrained[target], color=colour, linestyle="--", linewidth=0.9, alpha=0.8)
-    axes.axhline(np.nan, color=GREY, linestyle="--", linewidth=0.9, label="untrained")
+    axes.axhline(np.nan, color=GREY, linestyle="--", linewidth=0.9, label=start)
     _label(axes, points, places, numeric, axis)
-    axes.set_ylabel("probe accuracy")
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=6, loc="lower left", bbox_to_anchor=(0, 1))
+    axes.set_ylabel(what)
+    axes.legend(
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+        ncols=6 if len(targets) < 5 else 3,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+    )
     return figure
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from stillmotion.functional.contrast import byol_loss
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.nn.heads import MLP
+from stillmotion.nn.norms import by_side
 
 
 @dataclass(frozen=True)
@@ -44,4 +45,4 @@ class BYOL(Objective):
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         assert keys is not None
-        return byol_loss(self.predictor(z), keys)
+        return byol_loss(by_side(self.predictor, z) if self.apart else self.predictor(z), keys)

@@ -6,8 +6,9 @@ Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding ch
 import contextlib
 import copy
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
@@ -156,6 +157,8 @@ class Method(nn.Module):
         parts = ("whole",) if config.split.how == "none" else ("static", "dynamic")
         width = config.model.width if parts == ("whole",) else config.split.width(config.model.width)
         self.objectives = nn.ModuleDict({p: config.objective.build(width) for p in parts})
+        for part in parts:
+            self._objective(part).apart = config.views.norm == "apart"
         self.target: Network | None = None
         if any(o.uses_target for o in self.objectives.values()):
             self.target = copy.deepcopy(self.online).requires_grad_(False)
@@ -186,21 +189,22 @@ class Method(nn.Module):
             if features is None:
                 features = self._features(clips, seam)
             wanted = {"whole", *asked}
-            embeddings = self._components(self.online, features, clips.shape[1])
+            project = partial(self._embedded, self.online)
+            embeddings = self._components(self.config.views.passed(project, features, clips.shape[1]), clips.shape[1])
             keys = {name: z for name, z in self._keys(clips).items() if name in wanted}
             for name, z in embeddings.items():
                 if name not in wanted:
                     continue
                 parts[name] = self.objectives[name](z, keys.get(name))
         if level != "outer":
-            seen = self.config.prediction.clips or clips.shape[1]
+            seen = min(self.config.prediction.clips or clips.shape[1], clips.shape[1])
             with frozen_statistics(self.online):
                 if features is None or strict:
                     with strict_time(self.online.backbone) if strict else contextlib.nullcontext():
                         features = self._features(clips, seam, seen)
                 else:
                     features = _first(features, clips.shape, seen)
-                frames = self._frames(self.online, features)
+                frames = self.config.views.passed(partial(self._frames, self.online), features, seen)
             p = self.config.prediction
             loss = koopman.prediction_loss(
                 frames,
@@ -215,19 +219,18 @@ class Method(nn.Module):
 
     def _features(self, clips: Tensor, seam: Tensor | None, seen: int | None = None) -> Tensor:
         """The online network's features (b·seen, T, D) of the first clips of each video."""
-        backbone = self.online.backbone
+        backbone, shown = self.online.backbone, clips[:, :seen]
         if seam is None:
-            return backbone(clips[:, :seen].flatten(0, 1))
-        return backbone.late(_first(seam, clips.shape, seen))
+            return self.config.views.passed(backbone, shown.flatten(0, 1), shown.shape[1])
+        return self.config.views.passed(backbone.late, _first(seam, clips.shape, seen), shown.shape[1])
 
     def _frames(self, network: Network, features: Tensor) -> Tensor:
         frames = network.project(features)
         return F.normalize(frames, dim=-1) if self.config.split.normalize else frames
 
-    def _components(self, network: Network, features: Tensor, clips: int) -> dict[str, Tensor]:
-        """Embeddings (b, v, M) by component, from features (b·v, T, D)."""
-        parts = self.components(self._embedded(network, features))
-        return {name: z.unflatten(0, (-1, clips)) for name, z in parts.items()}
+    def _components(self, embedded: Tensor, clips: int) -> dict[str, Tensor]:
+        """Embeddings (b, v, M) by component, of what `_embedded` makes of all clips."""
+        return {name: z.unflatten(0, (-1, clips)) for name, z in self.components(embedded).items()}
 
     def _embedded(self, network: Network, features: Tensor) -> Tensor:
         if self.config.split.how == "none":
@@ -253,22 +256,18 @@ class Method(nn.Module):
 
         That is the shuffled batch norm of He et al.: a rank's statistics must not tell which keys are its own.
         """
-        if self.target is None:
+        target = self.target
+        if target is None:
             return {}
-        inputs = clips.flatten(0, 1)
-        if not (self.config.objective.shuffles and world() > 1):
-            return self._components(self.target, self.target.backbone(inputs), clips.shape[1])
-        everyone = gather_values(inputs)
-        order = torch.randperm(len(everyone), device=clips.device)
-        broadcast_([order])
-        share = len(inputs)
-        mine = slice(rank() * share, (rank() + 1) * share)
-        found = self._components(self.target, self.target.backbone(everyone[order[mine]]), clips.shape[1])
-        back = order.argsort()
-        return {
-            name: gather_values(z.flatten(0, 1))[back][mine].unflatten(0, (-1, clips.shape[1]))
-            for name, z in found.items()
-        }
+        shuffled = self.config.objective.shuffles and world() > 1
+
+        def run(rows: Tensor) -> Tensor:
+            return self._embedded(target, target.backbone(rows))
+
+        embedded = self.config.views.passed(
+            partial(_shuffled, run) if shuffled else run, clips.flatten(0, 1), clips.shape[1]
+        )
+        return self._components(embedded, clips.shape[1])
 
     @torch.no_grad()
     def commit(self, keys: Iterable[dict[str, Tensor]], progress: float) -> None:
@@ -295,6 +294,15 @@ class Method(nn.Module):
 
     def _objective(self, component: str) -> Objective:
         return cast(Objective, self.objectives[component])
+
+
+def _shuffled(run: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """What `run` makes of rows (n, …), each of which any rank may have embedded."""
+    everyone = gather_values(rows)
+    order = torch.randperm(len(everyone), device=rows.device)
+    broadcast_([order])
+    mine = slice(rank() * len(rows), (rank() + 1) * len(rows))
+    return gather_values(run(everyone[order[mine]]))[order.argsort()][mine]
 
 
 def _first(x: Tensor, shape: torch.Size, seen: int | None) -> Tensor:

@@ -14,11 +14,13 @@ class Objective(nn.Module):
     """A loss on embeddings z (b, v, m) of one component: the whole, the static half or the dynamic half.
 
     uses_target: whether it needs `keys`, the momentum encoder's embeddings of the same clips.
+    apart: whether its batch norms, if it has some, see each side of a pair by itself.
     momentum: of the momentum encoder at the start; it ends at 1 by a cosine, and 1 leaves the encoder as it is.
     `forward` changes nothing; what moves between steps moves in `commit`, once per step.
     """
 
     uses_target: ClassVar[bool] = False
+    apart: bool = False
     momentum: float = 1.0
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:

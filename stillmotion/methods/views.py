@@ -12,7 +12,7 @@ gone from a derivative, so that its static half is not asked for; and since the 
 light's hue, each derivative can be turned to a hue of its own, by which no video is told.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
@@ -24,6 +24,7 @@ from torch import Tensor
 from stillmotion.data.draws import colour_matrices
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.derivative import derivative
+from stillmotion.nn.norms import by_side
 
 Orders = tuple[int, int]
 Schedule = Literal[
@@ -40,6 +41,7 @@ Schedule = Literal[
 ]
 Route = Literal["all", "shown", "apart"]
 Colour = Literal["kept", "turned", "grey"]
+Norm = Literal["joint", "apart"]
 
 _HIGHEST = 2
 # These set the draws of orders and of colours apart from those of clips, which are made of (seed, epoch, index).
@@ -86,11 +88,13 @@ class ViewsConfig:
         route: all asks for both halves on every view; shown asks for the static one on frames only; apart also for the
             dynamic one on derivatives only.
         colour: of derivatives; turned gives each a random hue, and grey takes it away.
+        norm: whether batch norms see both sides of a pair jointly, or each side apart, by statistics of its own.
     """
 
     schedule: Schedule = "base"
     route: Route = "all"
     colour: Colour = "kept"
+    norm: Norm = "joint"
 
     def __post_init__(self) -> None:
         if self.schedule == "base" and (self.route, self.colour) != ("all", "kept"):
@@ -119,6 +123,15 @@ class ViewsConfig:
         static = frames or self.route == "all"
         dynamic = not frames or self.route != "apart"
         return ("static",) * static + ("dynamic",) * dynamic
+
+    def passed(self, run: Callable[[Tensor], Tensor], rows: Tensor, clips: int) -> Tensor:
+        """What `run` makes of rows (b·v, …), by as many passes as there are sides where they are normed apart.
+
+        clips: v, of each video.
+        """
+        if self.norm == "joint":
+            return run(rows)
+        return by_side(run, rows.unflatten(0, (-1, clips))).flatten(0, 1)
 
     def colours(self, *, seed: int, epoch: int, index: Iterable[int], clips: int) -> Tensor | None:
         """What the colours of each clip's derivative are multiplied by, (b, v, 3, 3); None leaves them.

@@ -1,5 +1,7 @@
 """Batch norm over the batch of all ranks, made of operations that can be differentiated any number of times."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -69,6 +71,16 @@ def join_norms(module: nn.Module) -> None:
         for name, child in parent.named_children():
             if isinstance(child, _BatchNorm):
                 setattr(parent, name, _joint(child))
+
+
+def by_side(run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """What `run`, of rows (n, …), makes of clips x (b, v, …) where its batch norms see each side of a pair by itself.
+
+    Sides are clips 1, 3, … and clips 2, 4, … of each video. Returns (b, v, …).
+    """
+    sides = [torch.arange(first, x.shape[1], 2, device=x.device) for first in range(min(2, x.shape[1]))]
+    found = [run(x[:, side].flatten(0, 1)).unflatten(0, (len(x), len(side))) for side in sides]
+    return torch.cat(found, 1)[:, torch.cat(sides).argsort()]
 
 
 def _joint(norm: _BatchNorm) -> JointBatchNorm:

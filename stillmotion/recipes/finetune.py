@@ -2,8 +2,9 @@
 
 `slowfast` and `slowfast-sync` are how SlowFast's contrastive models (BOD-VCL's Table 3) are tuned on UCF101 and HMDB51:
 those of MoCo, whose batch norm is each device's own, and those of SimCLR, BYOL and SwAV, with a synchronised one.
-`vididi` is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4), `ssv2-light` is
-SlowFast's schedule for Something-Something.
+`vididi` is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4). Also on
+Something-Something, `ssv2` is for image models and what was transferred from them (Table 5 of that paper), and
+`ssv2-light` is SlowFast's schedule.
 `laptop` is for a small set of your own; `debug` learns the trajectory of synthetic videos. docs/finetune.md says what
 each paper leaves open.
 """
@@ -96,6 +97,23 @@ def ssv2_light() -> FinetuneConfig:
     )
 
 
+def ssv2() -> FinetuneConfig:
+    """25 epochs of AdamW for an image model, frozen or transferred, under a head that sees the order of frames."""
+    return FinetuneConfig(
+        data=LabelledConfig(
+            path="ssv2",
+            augment=CropConfig(area=(0.4, 1.0), flip=0.0),
+            frames=8,
+            stride=5,
+            fps=0.0,
+            size=224,
+            test_clips=1,
+        ),
+        head=HeadConfig(pool="order"),
+        optim=replace(ADAMW, lr=1e-3, lr_batch=256, batch=64, epochs=25, warmup_epochs=2.5, layer_decay=0.75, clip=1.0),
+    )
+
+
 def laptop() -> FinetuneConfig:
     """This library's own settings for a small set and two cores: clips as the encoder takes them."""
     return FinetuneConfig(
@@ -136,6 +154,11 @@ FINETUNE: Recipes[FinetuneConfig] = Recipes(
             severe_ssv2, "Something-Something v2 by the SEVERE benchmark: 22 epochs of Adam", cited("BOD-VCL", 4)
         ),
         "ssv2-light": Recipe(ssv2_light, "Something-Something v2 by SlowFast's schedule: 22 epochs of SGD"),
+        "ssv2": Recipe(
+            ssv2,
+            "Something-Something v2 for image models: 25 epochs of AdamW",
+            cited("image-to-video transfer", 5),
+        ),
         "debug": Recipe(debug, "the trajectory of synthetic videos from few labels, on a CPU"),
     },
 )

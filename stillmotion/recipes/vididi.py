@@ -90,7 +90,8 @@ _TABLES = {
 def vididi(name: str, schedule: Schedule = "full", *, data: str = "ucf101", backbone: str = "r3d_18") -> Config:
     """ViDiDi-SimCLR, -BYOL or -VIC (Tables 1, 2 and 6); the schedule "base" is its baseline."""
     variant, videos = METHODS[name], SETS[data]
-    model = replace(variant.model, backbone=backbone, border="zeros")
+    # Networks have their original strides in time: nothing is split, and all of a clip is one feature.
+    model = replace(variant.model, backbone=backbone, border="zeros", keep_time=False)
     return Config(
         data=DataConfig(
             path=videos.path, layout=videos.layout, split="train", frames=8, stride=3, size=112, augment="vididi"
@@ -104,11 +105,14 @@ def vididi(name: str, schedule: Schedule = "full", *, data: str = "ucf101", back
 
 
 def with_bod(name: str) -> Config:
-    """Derivative views and a Koopman split with its inner level, which no paper has: this library's own settings."""
+    """Derivative views and a Koopman split with its inner level, which no paper has: this library's own settings.
+
+    The networks keep time, without which there is nothing to split.
+    """
     config = vididi(name)
     method = replace(
         config.method,
-        model=replace(config.method.model, width=128),
+        model=replace(config.method.model, width=128, keep_time=True),
         split=SplitConfig(normalize=name != "vic"),
         prediction=PredictionConfig(clips=1),
     )

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stillmotion.config import Config
+from stillmotion.config import Config, TransferConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.recipes import recipe
+from stillmotion.recipes.transfer import TRANSFER
 from stillmotion.registry import suggestion
 from stillmotion.study.overrides import assignments, overridden
 from stillmotion.study.sweep import Sweep, Sweeping, over_field, pointed, sweep
 from stillmotion.study.table import MEMORY, SECONDS, Claim, claim_rows, markdown, table
+from stillmotion.study.transfer_sweeps import OF_TRANSFER, of_transfer
 
 RECIPE = "sweep"
 _SMALLER = {
@@ -29,8 +31,10 @@ _PLAIN = {"method.split.how": "none", "solver.how": "plain"}
 _SIMCLR, _BOD = "V-SimCLR", "BOD-VCL"
 
 
-def base(name: str = RECIPE) -> Config:
+def base(name: str = RECIPE) -> Config | TransferConfig:
     """A recipe's configuration; "sweep" is `demo-bod-simclr` made smaller: seconds a run."""
+    if name in TRANSFER.names():
+        return TRANSFER.named(name)
     if name != RECIPE:
         return recipe(name)
     return replace(overridden(recipe("demo-bod-simclr"), _SMALLER), recipe=RECIPE)
@@ -188,10 +192,17 @@ READY: dict[str, tuple[str, Callable[[Config], Sweep]]] = {
 }
 
 
-def ready(name: str, config: Config) -> Sweep:
+def ready(name: str, config: Config | TransferConfig) -> Sweep:
     """The ready-made sweep of this name around a configuration."""
+    if name in OF_TRANSFER:
+        if not isinstance(config, TransferConfig):
+            raise StillmotionError(f"{name} is a sweep of transfer recipes; add --recipe laptop-transfer, or another")
+        return of_transfer(name, config)
     if name not in READY:
-        raise StillmotionError(f"there is no ready-made sweep {name!r}{suggestion(name, [*READY, 'all'])}")
+        known = [*READY, *OF_TRANSFER, "all"]
+        raise StillmotionError(f"there is no ready-made sweep {name!r}{suggestion(name, known)}")
+    if not isinstance(config, Config):
+        raise StillmotionError(f"{name} is a sweep of pre-training; of transfer there are {', '.join(OF_TRANSFER)}")
     return READY[name][1](config)
 
 
@@ -200,7 +211,7 @@ class Comparison:
     """What is compared.
 
     Attributes:
-        recipe: what the points change; "sweep" is demo-bod-simclr made smaller.
+        recipe: what the points change, of pre-training or of transfer; "sweep" is demo-bod-simclr made smaller.
         over: a field of the configuration, such as method.split.radius.
         values: of that field.
         points: several fields at once, each as "name: field=value field=value".
@@ -226,8 +237,12 @@ def compare(
         raise StillmotionError("say what is to be compared by one of --over FIELD --values …, --points and --ready")
     given = {"data.path": asked.data} if asked.data else {}
     config = overridden(base(asked.recipe), given | assignments(asked.set))
+    transfers = isinstance(config, TransferConfig)
+    if isinstance(config, TransferConfig) and not (config.images.path or asked.recipe.startswith("debug-")):
+        raise StillmotionError("no image model given; add --set images.path=FOLDER")
     if asked.ready is not None:
-        return ablations(out, [*READY] if asked.ready == "all" else [asked.ready], config, sweeping, command=command)
+        every = OF_TRANSFER if transfers else READY
+        return ablations(out, [*every] if asked.ready == "all" else [asked.ready], config, sweeping, command=command)
     over = asked.over
     plan = pointed(config, asked.points) if over is None else over_field(config, over, asked.values)
     return sweep([plan], out, sweeping, command=command)
@@ -236,7 +251,7 @@ def compare(
 def ablations(
     out: str | Path,
     names: Sequence[str],
-    config: Config,
+    config: Config | TransferConfig,
     sweeping: Sweeping | None = None,
     *,
     command: Callable[[str], str] = "".format,

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
-from stillmotion.config import Config
+from stillmotion.config import RunConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.registry import suggestion
 
+Settings = typing.TypeVar("Settings", bound=RunConfig)
 
-def overridden(config: Config, changes: Mapping[str, Any]) -> Config:
+
+def overridden(config: Settings, changes: Mapping[str, Any]) -> Settings:
     """The configuration with some fields changed, in the order given.
 
     changes: by place, such as "method.split.radius"; text is read as the field's type ("8,16,32" is a tuple, "moco"

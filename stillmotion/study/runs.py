@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from stillmotion.config import Config, from_json, to_json
+from stillmotion.config import Config, RunConfig, TransferConfig, any_from_json, to_json
 from stillmotion.data.halves import Halves
 from stillmotion.data.reading import Reading
 from stillmotion.encoders import KINDS, load
@@ -32,7 +32,10 @@ from stillmotion.evaluate.probe import RESULTS, probe
 from stillmotion.files import made
 from stillmotion.methods.method import Method
 from stillmotion.parent import end_with_parent
+from stillmotion.study.measured import MEASURED, measured
 from stillmotion.tasks.pretrain import pretrain
+from stillmotion.tasks.tokens import TOKENS
+from stillmotion.tasks.transfer import transfer
 from stillmotion.train.log import read_metrics
 from stillmotion.train.memory import peak_memory
 from stillmotion.train.solve import solve
@@ -41,33 +44,53 @@ COST = "cost.json"
 _TIMED = 3  # steps, of which the quickest counts
 
 Key = TypeVar("Key")
+Settings = TypeVar("Settings", bound=RunConfig)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder to be.
+    """A run folder to be, of pre-training or of transfer.
 
-    probe: options of `evaluate.probe.probe`, and of its videos `data` and how many `videos` are drawn.
-    cost: measure a step's time and memory, too.
+    probe: options of `evaluate.probe.probe`, and of its videos `data` and how many `videos` are drawn; of a transfer
+        run, what `measured` takes.
+    cost: measure a step's time and memory, too, in pre-training.
     """
 
     folder: Path
-    config: Config
+    config: RunConfig
     probe: Mapping[str, Any] = field(default_factory=dict)
     cost: bool = False
 
     def finished(self) -> bool:
         """Whether it is trained and probed as asked."""
-        found = read_json(self.folder / RESULTS)
-        if found is None or (self.probe.get("untrained") and "untrained" not in found["accuracy"]):
+        found = self.found()
+        if found is None or (self.probe.get("untrained") and "untrained" not in found):
             return False
-        kinds = [set(of) for of in found["accuracy"].values()]
-        if not all(set(self.probe.get("kinds", ())) <= of for of in kinds):
+        kinds = [set(of) for of in found.values()]
+        asked = set(self.probe.get("kinds", ()))
+        if not all(asked <= of or of == {"whole"} for of in kinds):  # a network of few time steps has no halves
             return False
-        return not self.cost or read_json(self.folder / COST) is not None
+        return not self.costs or read_json(self.folder / COST) is not None
+
+    @property
+    def costs(self) -> bool:
+        """Whether time and memory of its steps are measured."""
+        return self.cost and isinstance(self.config, Config)
+
+    def found(self) -> dict[str, dict[str, dict[str, float]]] | None:
+        """Figures by network (trained, untrained), kind of feature and target; None where they are not there."""
+        if isinstance(self.config, TransferConfig):
+            return read_json(self.folder / MEASURED)
+        probed = read_json(self.folder / RESULTS)
+        if probed is None:
+            return None
+        return {
+            network: {kind: {target: cell["top1"] for target, cell in cells.items()} for kind, cells in kinds.items()}
+            for network, kinds in probed["accuracy"].items()
+        }
 
 
-def seeded(config: Config, seed: int) -> Config:
+def seeded(config: Settings, seed: int) -> Settings:
     """The same run with another seed."""
     return replace(config, train=replace(config.train, seed=seed))
 
@@ -196,7 +219,7 @@ def _work() -> None:
         os.dup2(log, 2)
         os.close(log)
         try:
-            _do(Run(folder, from_json(asked["config"]), asked["probe"], asked["cost"]))
+            _do(Run(folder, any_from_json(asked["config"]), asked["probe"], asked["cost"]))
         except StillmotionError as error:
             print(f"stillmotion: {error}", file=sys.stderr)
             raise SystemExit(2) from None
@@ -205,6 +228,12 @@ def _work() -> None:
 
 def _do(run: Run) -> None:
     try:
+        if isinstance(run.config, TransferConfig):
+            transfer(run.config, run.folder, cache=run.folder.parent / TOKENS)
+            if not run.finished():
+                measured(run.folder, run.config, run.probe)
+            return
+        assert isinstance(run.config, Config)
         pretrain(run.config, run.folder)
     except Interrupted as stop:
         raise SystemExit(str(stop)) from None

@@ -9,12 +9,19 @@ import numpy as np
 from stillmotion.explain.sweep import cost_plot, sweep_plot
 from stillmotion.report.blocks import Block, Code, Section, Table, Text, figures
 from stillmotion.report.page import write_page
-from stillmotion.study.table import MEMORY, SECONDS, claim_rows, columns, table, untrained_rows, values
+from stillmotion.study.table import MEMORY, SECONDS, began, claim_rows, columns, table, untrained_rows, values
 
+_PROBED = "Top-1 of linear probes on the {feature} features: "
+_MEASURED = (
+    "How patches find back, and how far videos and frames lie apart, in videos that were not trained on where others "
+    "were given; J&F of masks that were carried on: "
+)
 _STAR = (
-    "Top-1 of linear probes on the {feature} features: mean ± standard deviation over {seeds} seeds. A star: apart "
-    "from “{reference}” by more than the seeds explain at 95 % (noise pooled over the points, seeds as blocks). A "
-    "step's time is the least of a few, in CPU seconds of one core; its memory is torch's peak, without the weights."
+    "mean ± standard deviation over {seeds} seeds. A star: apart from “{reference}” by more than the seeds explain at "
+    "95 % (noise pooled over the points, seeds as blocks)."
+)
+_COST = (
+    " A step's time is the least of a few, in CPU seconds of one core; its memory is torch's peak, without the weights."
 )
 
 
@@ -25,15 +32,20 @@ def sweep_report(folder: Path, results: Mapping[str, Any]) -> Path:
     starts = untrained_rows(results)
     same = {t: float(np.mean(next(iter(starts.values()))[t])) for t in targets} if len(starts) == 1 else {}
     accuracy = {t: [values(results, p, t) for p in points] for t in targets}
-    seconds = [float(np.mean(values(results, p, SECONDS))) for p in points]
-    drawn = {
-        "accuracy at every point": sweep_plot(points, accuracy, untrained=same, axis=results["axis"]),
-        "accuracy against time": cost_plot(points, accuracy[targets[-1]], seconds),
-    }
+    probed = SECONDS in columns(results)
+    what, start = ("probe accuracy" if probed else "score"), began(results)
+    at_points = sweep_plot(points, accuracy, untrained=same, axis=results["axis"], what=what, start=start)
+    drawn = {"accuracy at every point": at_points}
+    if probed:
+        seconds = [float(np.mean(values(results, p, SECONDS))) for p in points]
+        drawn["accuracy against time"] = cost_plot(points, accuracy[targets[-1]], seconds)
     header, rows = table(results)
+    told = (_PROBED if probed else _MEASURED) + _STAR + _COST * probed
     sections = [
         Section("What was varied", _varied(results)),
-        Section("Accuracy and cost", [figures(drawn), Table(header, rows, _STAR.format(**results))]),
+        Section(
+            "Accuracy and cost" if probed else "Scores", [figures(drawn), Table(header, rows, told.format(**results))]
+        ),
     ]
     if results["claims"]:
         head, judged = claim_rows(results)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stillmotion.report.text import aligned
+from stillmotion.study.measured import KIND
 from stillmotion.study.statistics import margin, spread, verdict
 
 AVERAGE, SECONDS, MEMORY = "average", "seconds", "memory"
@@ -31,8 +32,9 @@ class Claim:
 
 
 def columns(results: Mapping[str, Any]) -> list[str]:
-    """What the table has of each point: the targets, their average where there are several, and the cost of a step."""
-    return [*next(iter(results["points"].values()))["accuracy"][results["feature"]], SECONDS, MEMORY]
+    """What the table has of each point: the targets, their average where there is one, and the cost of a step."""
+    first = next(iter(results["points"].values()))
+    return [*first["accuracy"][results["feature"]], *(cost for cost in _COSTS if cost in first)]
 
 
 def values(results: Mapping[str, Any], point: str, column: str) -> list[float]:
@@ -69,8 +71,13 @@ def untrained_rows(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
     rows: dict[str, dict[str, list[float]]] = {}
     for name, cells in by_point.items():
         if cells not in rows.values():
-            rows[f"untrained, {name}"] = cells
-    return {"untrained": next(iter(rows.values()))} if len(rows) == 1 else rows
+            rows[f"{began(results)}, {name}"] = cells
+    return {began(results): next(iter(rows.values()))} if len(rows) == 1 else rows
+
+
+def began(results: Mapping[str, Any]) -> str:
+    """What the points' networks are called before training."""
+    return "frozen" if results["feature"] == KIND else "untrained"
 
 
 def table(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -92,7 +99,8 @@ def lines(results: Mapping[str, Any]) -> list[str]:
     """The table for a terminal."""
     header, rows = table(results)
     kind, seeds, reference = results["feature"], results["seeds"], results["reference"]
-    told = f"{kind} features, mean ± standard deviation over {seeds} seeds; *: differs from {reference}"
+    kind = "projected tokens" if kind == KIND else f"{kind} features"
+    told = f"{kind}, mean ± standard deviation over {seeds} seeds; *: differs from {reference}"
     return [*aligned([header, *rows]), told]
 
 

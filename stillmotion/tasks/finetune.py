@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 
 from stillmotion import distributed, files
-from stillmotion.config.finetune import FinetuneConfig, LabelledConfig
+from stillmotion.config.finetune import FinetuneConfig, HeadConfig, LabelledConfig
 from stillmotion.data.labelled import Labelled, open_labelled
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
 from stillmotion.data.subset import Subset
-from stillmotion.encoders import Progress
+from stillmotion.encoders import Encoder, Progress
 from stillmotion.encoders.runs import note_network
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.classify import classification, clip_probabilities
 from stillmotion.functional.labels import mix_pairs, soft_cross_entropy, soft_targets, top_k
-from stillmotion.nn.classifier import Classifier
+from stillmotion.nn.blocks import unfreeze
+from stillmotion.nn.classifier import Classifier, time_steps
 from stillmotion.tasks.start import RESULTS, Watch, located, place_of, read_results, start, train_and_test, unwatched
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
@@ -48,6 +49,13 @@ def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = unwatche
 
 def _labelled(data: LabelledConfig) -> Labelled:
     return open_labelled(data.halves(), target=data.target, per_class=data.per_class, drawn=data.synthetic)
+
+
+def _classifier(encoder: Encoder, classes: int, head: HeadConfig) -> Classifier:
+    """The encoder's network under a new head."""
+    intake, ordered = encoder.intake, head.pool == "order"
+    steps = time_steps(encoder.backbone, frames=intake.frames, size=intake.size) if ordered else 1
+    return Classifier(encoder.backbone, classes, pool=head.pool, steps=steps)
 
 
 def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int], *, watch: Watch = unwatched) -> Path:
@@ -90,7 +98,8 @@ class _Finetuning(Run):
         names = [self.videos.classes[i] for i in self.videos.train_labels]
         self.note_videos(self.videos.train, root=config.data.path, labels=names)
         torch.manual_seed(config.train.seed)
-        method = Classifier(began.backbone, len(self.videos.classes))
+        unfreeze(began.backbone, config.head.unfreeze)
+        method = _classifier(began, len(self.videos.classes), config.head)
         synchronise_norms(method)
         method.to(device).train()
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
@@ -133,6 +142,8 @@ class _Finetuning(Run):
             "untrained": self.config.untrained,
             "data": data.path,
             "target": videos.target,
+            "pool": self.config.head.pool,
+            "unfreeze": self.config.head.unfreeze,
             "split": videos.how,
             "classes": videos.classes,
             "train_videos": len(videos.train),
@@ -162,8 +173,8 @@ class _Finetuning(Run):
         return soft_cross_entropy(scores, targets), torch.tensor(right, device=self.device)
 
     def _kept(self, videos: list[int], epoch: int) -> Tensor:
-        """Dropout's factors (B, D)."""
-        rate, width = self.config.head.dropout, self.method.backbone.width
+        """Dropout's factors of the pooled features."""
+        rate, width = self.config.head.dropout, self.method.head.in_features
         draws = np.stack([self._draw(video, epoch, _DROPOUT).random(width, np.float32) for video in videos])
         return torch.from_numpy((draws >= rate) / np.float32(1 - rate)).to(self.device)
 
@@ -189,4 +200,4 @@ class _Finetuning(Run):
         still = sum(p.numel() for p in self.method.parameters() if not p.requires_grad)
         if still:
             every = sum(p.numel() for p in self.method.parameters())
-            log.say(f"{still} of {every} weights are frozen in {self.config.encoder} and are not trained")
+            log.say(f"{still} of {every} weights stay as they are in {self.config.encoder} (--head.unfreeze)")

@@ -1,5 +1,7 @@
 """A run folder's two files: weights anyone can load, and the state that a resumed run continues from.
 
+Beside them stand the weights of epochs that are kept for good.
+
 Both are written beside their place and then renamed, so that a kill at any moment leaves a whole file; the weights come
 first, so that a state never speaks of weights that are not there. Resuming reads only `state.pt`; nothing that is read
 here can execute code.
@@ -18,13 +20,32 @@ from stillmotion.errors import StillmotionError
 
 WEIGHTS = "checkpoint.safetensors"
 STATE = "state.pt"
+KEPT = "checkpoints"  # the folder of kept weights
 
 
 def save(folder: Path, module: nn.Module, state: dict[str, Any]) -> None:
     """Write both files; `state` is what `load_state` gives back, made of tensors, numbers, strings and containers."""
-    tensors = {k: v.detach().cpu().contiguous() for k, v in module.state_dict().items()}
-    _save_weights(folder, tensors)
+    tensors = _tensors(module)
+    _save_weights(folder / WEIGHTS, tensors)
     files.write(folder / STATE, lambda file: torch.save(state | {"module": tensors}, file))
+
+
+def keep(folder: Path, module: nn.Module, epoch: int) -> None:
+    """Write the weights of an epoch to a file of its own."""
+    file = kept_file(folder, epoch)
+    files.made(file.parent)
+    _save_weights(file, _tensors(module))
+
+
+def kept_file(folder: Path, epoch: int) -> Path:
+    """Where the weights of an epoch are kept, if they are."""
+    return folder / KEPT / f"epoch-{epoch:04d}.safetensors"
+
+
+def kept_epochs(folder: Path) -> list[int]:
+    """The epochs whose weights a run keeps."""
+    names = (file.stem.removeprefix("epoch-") for file in (folder / KEPT).glob("epoch-*.safetensors"))
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 def mend(folder: Path, state: dict[str, Any]) -> str | None:
@@ -41,7 +62,7 @@ def mend(folder: Path, state: dict[str, Any]) -> str | None:
             if found.keys() == tensors.keys() and all(_same(found[name], tensors[name]) for name in tensors):
                 return None
             wrong = "not those of the last whole checkpoint"
-    _save_weights(folder, tensors)
+    _save_weights(file, tensors)
     return f"the weights of {file} were {wrong}, and are written again from {STATE} (step {state['step']})"
 
 
@@ -74,8 +95,12 @@ def set_random_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-def _save_weights(folder: Path, tensors: dict[str, Tensor]) -> None:
-    files.write(folder / WEIGHTS, lambda file: save_file(tensors, file))
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {k: v.detach().cpu().contiguous() for k, v in module.state_dict().items()}
+
+
+def _save_weights(place: Path, tensors: dict[str, Tensor]) -> None:
+    files.write(place, lambda file: save_file(tensors, file))
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -48,6 +48,11 @@ class Run:
     def __init__(self, config: RunConfig, folder: Path, device: torch.device) -> None:
         self.folder, self.device, self.optim, self.settings = folder, device, config.optim, config.train
         self.counted = config.optim.batch
+        late = [epoch for epoch in config.train.keep if epoch > config.optim.epochs]
+        if late:
+            raise StillmotionError(
+                f"train.keep has epoch {late[0]}; the run has {config.optim.epochs} (--optim.epochs)"
+            )
         self.done = self.skipped = 0
         self.broken: dict[str, str] = {}
         self.notes = Notes()
@@ -109,6 +114,7 @@ class Run:
                 log.say(line)
             if self.done:
                 log.say(f"resuming {self.folder} at step {self.done} of {self.total}")
+            self._tell_past(log)
             while self.done < self.total:
                 epoch, inside = divmod(self.done, self.steps_per_epoch)
                 batches = self.loader.epoch(epoch, start_step=inside * self.settings.accumulate)
@@ -116,6 +122,7 @@ class Run:
                     numbers = self.advance(batches, epoch, log)
                     last = self.done == self.total
                     log.step(self.done, self.counted, numbers if self.logs(self.done) else None)
+                    self._keep(log)
                     stop = request.agreed()
                     kept = True
                     if stop or last or self.done % self.settings.checkpoint_every == 0:
@@ -256,14 +263,39 @@ class Run:
 
     def _write(self, random: list[dict[str, Any]]) -> None:
         """Both files of a checkpoint, if its weights are good."""
+        self._check_weights()
+        course = {"step": self.done, "total": self.total, "broken": self.broken, "random": random}
+        history = {"bounds": self.bounds.state(), "videos": self._seen}
+        checkpoint.save(self.folder, self.method, self.state() | course | history)
+
+    def _check_weights(self) -> None:
         bad = not_finite(self.method.state_dict())
         if bad:
             raise self._diverged(f"{bad[0]} is not finite", self.done)
         if grown := self.bounds.grown(float(total_norm(self.weights.values()))):
             raise self._diverged(grown, self.done)
-        course = {"step": self.done, "total": self.total, "broken": self.broken, "random": random}
-        history = {"bounds": self.bounds.state(), "videos": self._seen}
-        checkpoint.save(self.folder, self.method, self.state() | course | history)
+
+    def _keep(self, log: RunLog) -> None:
+        """Write the weights of an epoch that is to be kept, at its end: before a checkpoint, which is behind it."""
+        epoch, inside = divmod(self.done, self.steps_per_epoch)
+        if inside or epoch not in self.settings.keep:
+            return
+        if self.bounds.wild:
+            log.say(f"epoch {epoch} is not kept: its gradient is out of bounds")
+            return
+
+        def write() -> None:
+            self._check_weights()
+            checkpoint.keep(self.folder, self.method, epoch)
+
+        distributed.on_first(write)
+
+    def _tell_past(self, log: RunLog) -> None:
+        """Name the epochs that are asked for too late."""
+        past = [epoch for epoch in self.settings.keep if epoch * self.steps_per_epoch <= self.done]
+        lost = [str(epoch) for epoch in past if not checkpoint.kept_file(self.folder, epoch).exists()]
+        if lost:
+            log.say(f"not kept, since the run is beyond them: epochs {', '.join(lost)} (another --out trains anew)")
 
     def _tell_broken(self, log: RunLog) -> None:
         distributed.on_first(lambda: files.write_json(self.folder / "broken.json", self.broken))

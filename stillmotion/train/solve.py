@@ -10,6 +10,7 @@ from torch.func import functional_call
 from stillmotion.config import Config
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Losses, Method
+from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.backbones import Backbone, second_order
 from stillmotion.optim.bilevel import CHOSEN, SEAM, Early, Weights, hypergradient
 from stillmotion.train.precision import PRECISIONS, autocast
@@ -79,7 +80,7 @@ def shared(method: Method, clips: Tensor, config: Config) -> Early | None:
     def run(weights: Weights) -> Tensor:
         replaced = {f"backbone.{own}": weights[name] for name, own in names.items()}
         with autocast(clips.device, config.train.precision):
-            return functional_call(_Begun(backbone, whole=whole), replaced, (clips.flatten(0, 1),))
+            return functional_call(_Begun(backbone, config.method.views, whole=whole), replaced, (clips,))
 
     return Early(frozenset(names), run)
 
@@ -87,9 +88,10 @@ def shared(method: Method, clips: Tensor, config: Config) -> Early | None:
 class _Begun(nn.Module):
     """A backbone up to its seam or its end, as a module, which is what `functional_call` calls."""
 
-    def __init__(self, backbone: Backbone, *, whole: bool) -> None:
+    def __init__(self, backbone: Backbone, views: ViewsConfig, *, whole: bool) -> None:
         super().__init__()
-        self.backbone, self.whole = backbone, whole
+        self.backbone, self.views, self.whole = backbone, views, whole
 
-    def forward(self, clip: Tensor) -> Tensor:
-        return self.backbone(clip) if self.whole else self.backbone.early(clip)
+    def forward(self, clips: Tensor) -> Tensor:
+        run = self.backbone if self.whole else self.backbone.early
+        return self.views.passed(run, clips.flatten(0, 1), clips.shape[1])

@@ -133,7 +133,10 @@ def test_a_layer_is_a_block_of_a_transformer_and_a_pool_is_its_tokens(texts, kin
 
 @pytest.mark.parametrize("kind", [*STAGED, "transfer"])
 def test_what_a_kind_does_not_take_is_refused(texts, kind):
-    refused(with_option(texts[kind], "pool=class"), "has no option 'pool'; it is for transformers models")
+    refused(
+        with_option(texts[kind], "pool=class"),
+        "has no option 'pool'; it is for image models" if kind != "transfer" else "no class token",
+    )
     refused(with_option(texts[kind], "heads=2"), "'heads=2' in .* is no option of an encoder")
     if kind == "transfer":
         refused(with_option(texts[kind], "layer=1"), "has no option 'layer'")

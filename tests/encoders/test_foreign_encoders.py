@@ -118,7 +118,7 @@ def test_what_is_no_encoder_is_said(run, dinov2, tmp_path):
         f"i3d:{tmp_path / 'notes.txt'}": "not a readable checkpoint|damaged",
         f"{dinov2}@frames=few": "'frames=few' in .* is no option of an encoder; write frames=<number>",
         f"{dinov2}@frames=0": "no option of an encoder",
-        f"{run}@pool=class": "has no option 'pool'; it is for transformers models",
+        f"{run}@pool=class": "has no option 'pool'; it is for image models",
     }.items():
         with pytest.raises(StillmotionError, match=message):
             load(text)

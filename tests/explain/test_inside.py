@@ -4,9 +4,11 @@ import torch
 from seen_maps import grad_cam, saliency_tube, shown
 
 from stillmotion.data.video import ArrayVideo
-from stillmotion.errors import VideoError
+from stillmotion.encoders import Encoder
+from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.explain.cam import PARTS, similarity
 from stillmotion.explain.inside import directions, look_inside, middle_clip, squares
+from stillmotion.nn.backbones import create_backbone
 from stillmotion.nn.intake import Intake, Normalisation
 
 INTAKE = Intake(4, 2, 8, Normalisation((0.45, 0.45, 0.45), (0.225, 0.225, 0.225)))
@@ -59,3 +61,9 @@ def test_squares_are_what_the_encoder_sees():
     # From 112 px on, clips are cut from frames that are resized to 256/224 of their size.
     large = squares(ArrayVideo(pixels(20, 64, 80)), range(20), INTAKE.changed({"size": 224}), side=56)
     np.testing.assert_array_equal(large, pixels(20, 64, 80)[:, 4:60, 12:68])
+
+
+def test_a_network_of_few_time_steps_has_no_modes_and_says_what_it_has():
+    encoder = Encoder(create_backbone("small_resnet3d", keep_time=False, channels=(4, 4, 4)), intake=INTAKE).eval()
+    with pytest.raises(StillmotionError, match=r"makes 1 time steps .* ask for the tubes of a class"):
+        look_inside(encoder, ArrayVideo(pixels()))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny import OBJECTIVES, tiny_clips, tiny_method
 
+from stillmotion.functional.contrast import byol_loss
 from stillmotion.methods.views import Schedule, ViewsConfig
 
 STEPS = 400
@@ -124,3 +125,24 @@ def test_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(o
         sum(losses.values()).backward()
         assert all(loss.isfinite() for loss in losses.values())
         assert all(w.grad.isfinite().all() for w in method.trainable().values())
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_sides_apart_are_two_passes_of_one_network(objective):
+    clips = tiny_clips()
+    clips[:, 1] *= 3  # a side of another scale, which a joint norm would see
+    method = tiny_method(objective, "none", sides="apart").train()
+    network = method.target or method.online
+    alone = [network.project(network.backbone(side).mean(1)) for side in clips.unbind(1)]
+    if method.target is not None:
+        torch.testing.assert_close(method._keys(clips)["whole"], torch.stack(alone, 1))
+    found = method(clips).parts["whole"]
+    z = torch.stack([method.online.project(method.online.backbone(side).mean(1)) for side in clips.unbind(1)], 1)
+    keys = None if method.target is None else torch.stack(alone, 1)
+    if objective == "byol":
+        predictor = method.objectives["whole"].predictor
+        expected = byol_loss(torch.stack([predictor(side) for side in z.unbind(1)], 1), keys)
+    else:
+        expected = method.objectives["whole"](z, keys)
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, tiny_method(objective, "none").train()(clips).parts["whole"])

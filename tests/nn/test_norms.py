@@ -7,7 +7,7 @@ from torch import nn
 
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import frozen_statistics
-from stillmotion.nn.norms import JointBatchNorm, join_norms
+from stillmotion.nn.norms import JointBatchNorm, by_side, join_norms
 
 KINDS = {
     "1d": (nn.BatchNorm1d, (7, 3), {}),
@@ -152,3 +152,14 @@ def test_joining_keeps_names_weights_and_mode_and_on_one_process_the_function():
     assert all(after[name] is value for name, value in before.items())
     assert [part.training for part in module[1].children()] == [False, True, True]
     assert torch.equal(module(x), expected)
+
+
+@pytest.mark.parametrize("clips", [1, 2, 3, 4])
+def test_sides_that_pass_by_themselves_are_normalised_by_their_own_statistics_and_keep_their_places(clips):
+    x = torch.randn(5, clips, 3, 2, dtype=torch.float64) * torch.arange(1, clips + 1)[:, None, None]
+    found = by_side(nn.BatchNorm1d(3).double(), x)
+    assert found.shape == x.shape
+    for side in {0, 1} & set(range(clips)):
+        mean = x[:, side::2].mean((0, 1, 3))[:, None]
+        variance = (x[:, side::2] - mean).square().mean((0, 1, 3))[:, None]
+        torch.testing.assert_close(found[:, side::2], (x[:, side::2] - mean) / (variance + 1e-5).sqrt())

@@ -130,3 +130,15 @@ def test_a_debug_twin_is_the_same_point_of_the_grid_and_computes_its_losses(name
     level = "outer" if twin.solver.how == "plain" else "both"
     losses = method(clips, level=level).parts  # type: ignore[arg-type]
     assert all(value.isfinite() for value in losses.values())
+
+
+def test_networks_have_their_original_strides_where_nothing_is_split() -> None:
+    for name in VIDIDI:
+        for one in (name, f"debug-{name.partition('-')[2]}"):
+            model = recipe(one).method.model
+            assert model.keep_time == ("-bod-" in one)
+    steps = {"r3d_18": 1, "r2plus1d_18": 1, "mc3_18": 8, "s3d": 1}
+    for net in NETWORKS:
+        with torch.device("meta"):
+            network = Method(recipe(f"ucf101-vididi-simclr-{net}").method).online.backbone.eval()
+            assert network(torch.zeros(1, 3, 8, 112, 112)).shape[1] == steps[net]

@@ -16,6 +16,7 @@ from stillmotion.study.ablations import READY, base, ready
 from stillmotion.study.overrides import assignments, overridden
 from stillmotion.study.runs import Run, _give, _worker, train_and_probe
 from stillmotion.study.sweep import Sweeping, _runs, over_field, pointed, run_name, sweep
+from stillmotion.study.transfer_sweeps import OF_TRANSFER
 
 SMALL = [
     *("data.size=16", "data.frames=4", "data.synthetic.size=16", "data.synthetic.videos=16"),
@@ -213,7 +214,7 @@ def test_a_mistake_in_a_sweep_is_one_line_and_exit_code_2(mistake, tmp_path):
 def test_the_list_names_every_ready_made_sweep():
     command = Command("study", "sweep", "--list")
     command.succeed()
-    assert [line.split()[0] for line in command.answer.splitlines()] == list(READY)
+    assert [line.split()[0] for line in command.answer.splitlines()] == [*READY, *OF_TRANSFER]
 
 
 def test_points_and_fields_become_sweeps_whose_first_point_is_the_reference():

@@ -34,8 +34,8 @@ def transferred(tmp_path_factory):
         return transfer(config, tmp_path_factory.mktemp("models") / "transfer")
 
 
-def short(encoder, size):
-    return replace(small(epochs=1, batch=16, data={"frames": 2, "size": size}), encoder=str(encoder))
+def short(encoder, size, **head):
+    return replace(small(epochs=1, batch=16, data={"frames": 2, "size": size}, head=head), encoder=str(encoder))
 
 
 def moved(run, start):
@@ -57,13 +57,28 @@ def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tm
         assert torch.equal(tensor, saved[f"backbone.{name}"]), name
 
 
-def test_of_a_transfer_run_the_projection_is_trained_and_the_images_stay_frozen(transferred, tmp_path, capsys):
-    run = tuned(short(transferred, 16), tmp_path / "run")
-    learned = moved(run, transferred)
-    assert learned
-    assert all(name.startswith("projection.") for name in learned)
-    assert "are frozen in" in capsys.readouterr().err
-    assert load(run).intake.size == 16
+PARTS = {
+    "none": (),
+    0: ("layernorm",),
+    1: ("layernorm", "layer.1"),
+    "all": ("layernorm", "layer.1", "layer.0", "patch"),
+}
+
+
+@pytest.mark.parametrize("how", PARTS)
+@pytest.mark.parametrize("kind", ["transformers", "transfer"])
+def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(dinov2, transferred, tmp_path, capsys, kind, how):
+    encoder, size = {"transformers": (f"{dinov2}@pool=patches", 28), "transfer": (transferred, 16)}[kind]
+    run = tuned(short(encoder, size, unfreeze=how, pool="order"), tmp_path / "run")
+    learned = moved(run, encoder)
+    projection = {name for name in learned if name.startswith("projection.")}
+    assert bool(projection) == (kind == "transfer" and how != "none")
+    for part in PARTS["all"]:
+        assert any(part in name for name in learned) == (part in PARTS[how]), part
+    assert ("stay as they are" in capsys.readouterr().err) == (how != "all")
+    assert load_file(run / "checkpoint.safetensors")["head.weight"].shape[1] == 2 * 32
+    for name, tensor in load(run).backbone.state_dict().items():
+        assert torch.equal(tensor, load_file(run / "checkpoint.safetensors")[f"backbone.{name}"]), name
 
 
 def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_path):
