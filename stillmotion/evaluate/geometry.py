@@ -89,7 +89,7 @@ def geometry(
         spare_file(tried(out), read_by(videos, videos=chosen.videos, encoders=runs))
     groups: dict[Any, list[str]] = {}
     for run in dict.fromkeys(runs):
-        groups.setdefault(frozen_model(read_text(run).path), []).append(run)
+        groups.setdefault(frozen_model(_place(run)), []).append(run)
     rows: dict[str, Any] = {}
     broken: dict[str, str] = {}
     total, done = len(chosen) * len(groups), 0
@@ -171,10 +171,16 @@ def result_lines(results: dict[str, Any]) -> list[str]:
     return lines + skipped(results["broken"], what="videos were left out")
 
 
-def _tokens(run: str, *, images: ImageTokens | None = None) -> Tokens:
-    named = read_text(run)
+def _place(text: str) -> str:
+    """The folder of a transfer run; the whole text of an image model, whose family and layer it may say."""
+    named = read_text(text)
+    return named.path if named.kind == "transfer" else text
+
+
+def _tokens(text: str, *, images: ImageTokens | None = None) -> Tokens:
+    named = read_text(text)
     weights = trained(named).weights if named.kind == "transfer" else None
-    return load_tokens(named.path, images=images, weights=weights)
+    return load_tokens(_place(text), images=images, weights=weights)
 
 
 class _Summary:
