@@ -16,6 +16,8 @@ class TrainConfig:
     Attributes:
         precision: of autocast; fp32 is none.
         accumulate: parts that a batch is computed in, to save memory; each is contrasted within itself.
+        checkpointing: each stage of a backbone keeps its input alone and is computed again in the backward pass: the
+            same gradient with less memory, in about a third more time.
         checkpoint_every: steps between two checkpoints.
         log_every: steps between two lines of metrics.jsonl.
         seed: of weights, clips and augmentation.
@@ -25,6 +27,7 @@ class TrainConfig:
 
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     accumulate: int = 1
+    checkpointing: bool = False
     checkpoint_every: int = 500
     log_every: int = 10
     seed: int = 0
@@ -34,6 +37,11 @@ class TrainConfig:
     def __post_init__(self) -> None:
         at_least(self, "train", 1, "accumulate", "checkpoint_every", "log_every")
         at_least(self, "train", 0, "threads", "seed")
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is done to save memory: what trains a small layer alone need not."""
+        return self.precision == "fp32" and self.accumulate == 1 and not self.checkpointing
 
 
 def at_least(section: object, where: str, least: int, *names: str) -> None:

@@ -8,7 +8,7 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stillmotion.config.base import ClipsConfig, RunConfig
+from stillmotion.config.base import ClipsConfig, RunConfig, TrainConfig
 from stillmotion.config.detect import DetectConfig
 from stillmotion.config.finetune import FinetuneConfig, LabelledConfig
 from stillmotion.config.pretrain import Config, DataConfig
@@ -40,6 +40,7 @@ _LATER = {
     (SimCLRConfig, "negatives"),
     (SolverConfig, "curvature"),
     (SplitConfig, "delays"),
+    (TrainConfig, "checkpointing"),
     (ViewsConfig, "route"),
     (ViewsConfig, "colour"),
     (Videos, "fold"),

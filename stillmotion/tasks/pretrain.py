@@ -19,6 +19,7 @@ from stillmotion.data.tokens import TokenClips
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.nn.backbones.tokens import TokensCNN
+from stillmotion.nn.recompute import recompute_stages
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
 from stillmotion.recipes import recipe
@@ -135,6 +136,8 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
                 )
     if not config.method.objective.shuffles:
         synchronise_norms(method)
+    if config.train.checkpointing:
+        recompute_stages(method.online.backbone)
     return method.to(device).train()
 
 
