@@ -16,7 +16,7 @@ class TrainConfig:
     Attributes:
         precision: of autocast; fp32 is none.
         accumulate: parts that a batch is computed in, to save memory; each is contrasted within itself.
-        checkpointing: each stage of a backbone keeps its input alone and is computed again in the backward pass: the
+        checkpointing: each block of a backbone keeps its input alone and is computed again in the backward pass: the
             same gradient with less memory, in about a third more time.
         checkpoint_every: steps between two checkpoints.
         log_every: steps between two lines of metrics.jsonl.

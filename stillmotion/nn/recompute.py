@@ -1,7 +1,7 @@
-"""Activation checkpointing: stages that keep their input alone, and compute the rest again in the backward pass.
+"""Activation checkpointing: blocks that keep their input alone, and compute the rest again in the backward pass.
 
 Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016 (arXiv:1604.06174). Unlike torch's own wrapper alone,
-a stage is computed again with the very weights that it had, which a bi-level solver may have replaced for one pass, and
+a block is computed again with the very weights that it had, which a bi-level solver may have replaced for one pass, and
 its batch norms take their statistics once.
 """
 
@@ -19,11 +19,12 @@ from stillmotion.nn.norms import batch_norms
 
 
 def recompute_stages(backbone: Backbone) -> None:
-    """Let each stage of a backbone forget what its input can give again."""
-    for name in (name for stage in backbone.stages for name in stage):
-        part = backbone.get_submodule(name) if name in dict(backbone.named_modules()) else None
-        if part is not None and any(True for _ in part.parameters()):
-            part.forward = _Forgetful(part)  # type: ignore[method-assign]
+    """Let each block of a backbone's stages forget what its input can give again."""
+    modules = dict(backbone.named_modules())
+    for part in (modules[name] for stage in backbone.stages for name in stage if name in modules):
+        for block in part if isinstance(part, nn.Sequential) else (part,):
+            if any(True for _ in block.parameters()):
+                block.forward = _Forgetful(block)  # type: ignore[method-assign]
 
 
 class _Forgetful:

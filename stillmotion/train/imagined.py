@@ -5,20 +5,21 @@ would wait for the device, by asking for a number, is an error.
 """
 
 import contextlib
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
-from torch.utils.flop_counter import FlopCounterMode
-from torch.utils.weak import WeakIdKeyDictionary
+from torch.utils.flop_counter import flop_registry
 
 Module = TypeVar("Module", bound=nn.Module)
+_YOUNG = 64
 
 
 @contextlib.contextmanager
@@ -60,45 +61,24 @@ def _empty(like: Tensor) -> Tensor:
     return torch.empty(like.shape, dtype=like.dtype)
 
 
-class Tally:
+class Tally(TorchDispatchMode):
     """Operations and memory of what is done within it.
 
     flops: floating-point operations, a product and its sum being two. peak: bytes alive at one time, at the most.
+    Whether a storage is freed is asked of torch: its Python object may be gone before, and come again.
     """
 
     def __init__(self) -> None:
-        self._alive, self._counter = _Alive(), FlopCounterMode(display=False)
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> "Tally":
-        self._stack.enter_context(self._alive)
-        self._stack.enter_context(self._counter)
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._stack.close()
-
-    @property
-    def flops(self) -> int:
-        return self._counter.get_total_flops()
-
-    @property
-    def peak(self) -> int:
-        return self._alive.peak
+        super().__init__()
+        self.flops = self.peak = 0
+        self._now = 0
+        self._made: dict[int, tuple[StorageWeakRef, int]] = {}
 
     @property
     def now(self) -> int:
         """Bytes alive now."""
-        return self._alive.now
-
-
-class _Alive(TorchDispatchMode):
-    """Counts the bytes of all storages that are made, until they are freed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._known = WeakIdKeyDictionary()
+        self._sweep(len(self._made))
+        return self._now
 
     def __torch_dispatch__(
         self,
@@ -108,18 +88,33 @@ class _Alive(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         found = function(*args, **(kwargs or {}))
+        if (count := flop_registry.get(function._overloadpacket)) is not None:  # type: ignore[attr-defined]
+            self.flops += count(*args, **(kwargs or {}), out_val=found)
         tree_map_only(Tensor, self._note, found)
         return found
 
     def _note(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage in self._known:
-            return
+        reference = StorageWeakRef(storage)
+        known = self._made.get(reference.cdata)
+        if known is not None:
+            if not known[0].expired():
+                return
+            self._forget(reference.cdata)  # another one stood in this place before
         size = storage.nbytes()
-        self._known[storage] = size
-        weakref.finalize(storage, self._free, size)
-        self.now += size
-        self.peak = max(self.peak, self.now)
+        self._made[reference.cdata] = reference, size
+        self._now += size
+        if self._now > self.peak:
+            self._sweep(_YOUNG)  # most die young
+        if self._now > self.peak:
+            self._sweep(len(self._made))
+            self.peak = max(self.peak, self._now)
 
-    def _free(self, size: int) -> None:
-        self.now -= size
+    def _sweep(self, last: int) -> None:
+        """Forget those that are freed among the last that were made."""
+        for place in list(islice(reversed(self._made), last)):
+            if self._made[place][0].expired():
+                self._forget(place)
+
+    def _forget(self, place: int) -> None:
+        self._now -= self._made.pop(place)[1]
