@@ -7,6 +7,7 @@ import transformers
 
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 _MIDDLE = {"intermediate_size": 48}
+_MATCHING = transformers.BlipForImageTextRetrieval
 _TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 16}
 
 
@@ -30,6 +31,12 @@ def _made(kind: str) -> transformers.PreTrainedModel:
     if kind == "clip":
         seen = {"image_size": 32, "patch_size": 8, **small}
         return t.CLIPModel(t.CLIPConfig(vision_config=seen, text_config=_TEXT))
+    if kind.startswith("blip"):
+        both = t.BlipConfig(
+            vision_config={"image_size": 32, "patch_size": 8, **small}, text_config=_TEXT | {"vocab_size": 30}
+        )
+        made = {"blip": t.BlipModel, "blip_caption": t.BlipForConditionalGeneration, "blip_match": _MATCHING}
+        return made[kind](both) if kind in made else t.BlipVisionModel(both.vision_config)
     if kind == "resnet":
         return t.ResNetModel(t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1]))
     if kind == "swin":

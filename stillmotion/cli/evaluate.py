@@ -150,6 +150,7 @@ def propagate(
     examples:
       stillmotion propagate models/dinov2 --data ~/DAVIS --out runs/davis
       stillmotion propagate runs/mine --data ~/DAVIS --resolution 240p --layer 3 --out runs/davis
+      stillmotion propagate dinov2:dinov2_vits14.pth@layer=11 --data ~/DAVIS --out runs/frozen
       stillmotion propagate models/dinov2 --data ~/JHMDB --layout jhmdb --out runs/jhmdb
       stillmotion propagate models/dinov2 --data ~/mine --layout points --out runs/points
 
@@ -177,10 +178,10 @@ def geometry(
     examples:
       stillmotion geometry --encoder runs/mine --data ~/videos
       stillmotion geometry --encoder runs/a runs/b --data ~/ucf101 --split test     beside the frozen model they share
-      stillmotion geometry --encoder models/dinov2 --data ~/videos --gamma estimate
+      stillmotion geometry --encoder facebook/dinov2-small --data ~/videos --gamma estimate
 
-    Encoders are transfer runs, or folders of image models. D_inter and D_intra are mean distances over the largest
-    radius, D = D_inter - γ·D_intra; intervals are bootstraps over videos.
+    Encoders are transfer runs, or image models as transfer takes them. D_inter and D_intra are mean distances over the
+    largest radius, D = D_inter - γ·D_intra; intervals are bootstraps over videos.
 
     Args:
         out: a file for the results as JSON.

@@ -68,13 +68,14 @@ def transfer(
     examples:
       stillmotion transfer --encoder models/dinov2 --data ~/videos --out runs/mine
       stillmotion transfer --recipe debug-dinov2 --out runs/try
-      stillmotion transfer --recipe dino-b16 --encoder models/dino-vitb16 --data /data/kinetics400 --out runs/dino
+      stillmotion transfer --recipe dino-b16 --encoder dino:dino_vitb16.pth --data /data/kinetics400 --out runs/dino
       stillmotion transfer --encoder models/dinov2 --data ~/videos --method.positions.crop none --out runs/without
 
     The run folder is an encoder: give it to propagate, retrieve, probe, embed or geometry.
 
     Args:
-        encoder: a folder that transformers wrote, an original checkpoint, or "random" for untrained weights.
+        encoder: a folder that transformers wrote or its name on the Hugging Face hub, an original checkpoint
+            (dino:<file>, …), each with @layer=11 behind it or without; or "random" for untrained weights.
         cache: a folder for tokens, in place of the run's own; runs on the same pairs share them.
     """
     from stillmotion.tasks.transfer import transfer

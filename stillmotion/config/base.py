@@ -72,7 +72,8 @@ class StartedConfig(RunConfig):
 
     Attributes:
         encoder: where it starts from: a run folder, a recipe's name (its network, untrained), a folder that
-            transformers wrote, or i3d:<file>; options such as @frames=16,size=112 behind it.
+            transformers wrote or its name on the Hugging Face hub, an original checkpoint (dino:<file>, …) or
+            i3d:<file>; options such as @frames=16,size=112 behind it.
         untrained: start from that encoder's network with fresh weights, drawn by --train.seed.
     """
 

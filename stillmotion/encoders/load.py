@@ -13,6 +13,7 @@ from stillmotion.encoders.models import MODELS
 from stillmotion.encoders.runs import RUNS
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.intake import CLIPS
+from stillmotion.nn.originals import family_of
 from stillmotion.registry import Registry
 from stillmotion.train.process import choose_device
 
@@ -22,14 +23,16 @@ ENCODERS: Registry[EncoderKind] = Registry("kind of encoder", "encoders", RUNS |
 _NUMBERS = (*CLIPS, "layer")
 _MAY_BE_NONE = ("fps", "layer", "stride")
 _POOLS = ("class", "patches")
+_CHECKPOINTS = (".pth", ".pt", ".bin", ".ckpt", ".tar", ".safetensors")
 
 
 def load(text: str | Path, *, device: str | None = None) -> Encoder:
     """An encoder in evaluation mode.
 
     text: a run folder of any training verb; a recipe's name, which gives its network as yet untrained; a folder that
-        transformers wrote, of a model of videos, or of images, whose frames are embedded one by one; an original
-        checkpoint as dino:<file>, ibot:<file> or mocov3:<file>; or i3d:<file.safetensors>. Behind an @ stand options:
+        transformers wrote, or its name on the Hugging Face hub, of a model of videos, or of images, whose frames are
+        embedded one by one; an original checkpoint as <family>:<file> (`nn.families`), or the file alone where its
+        names tell its family; or i3d:<file.safetensors>. Behind an @ stand options:
         frames, stride, fps (that stride counts) and size of clips, layer (a transformer's block, a network's stage)
         and, of transformers, pool (class or patches).
     device: "auto" is CUDA where there is one; None is the CPU.
@@ -52,6 +55,8 @@ def read_text(text: str | Path) -> Named:
         if kind.knows(place):
             return Named(name, place, options, load)
     wanted = "; ".join(dict.fromkeys(kind.what for kind in ENCODERS.values()))
+    if Path(place).is_file() and Path(place).suffix in _CHECKPOINTS:
+        return Named(family_of(place), place, options, load)
     if Path(place).exists():
         raise StillmotionError(f"{place} is no encoder; give {wanted}")
     raise StillmotionError(f"{text} is neither a folder nor a recipe; give {wanted}")

@@ -1,4 +1,4 @@
-"""Encoders that were trained elsewhere: models of transformers, original checkpoints, I3D."""
+"""Encoders that were trained elsewhere: transformers' models from a folder or the hub, original checkpoints, I3D."""
 
 import json
 from functools import partial
@@ -9,24 +9,35 @@ import safetensors
 from stillmotion.encoders.encoder import Encoder, Origin
 from stillmotion.encoders.kinds import EncoderKind, Named
 from stillmotion.nn.backbones import Backbone, create_backbone
+from stillmotion.nn.families import FAMILIES
 from stillmotion.nn.foreign import I3D_INTAKE, TransformersBackbone, load_transformers
-from stillmotion.nn.intake import IMAGENET, Intake
-from stillmotion.nn.originals import FAMILIES, load_original
+from stillmotion.nn.hub import fetched, is_hub_name
+from stillmotion.nn.intake import Intake
+from stillmotion.nn.originals import load_original
 from stillmotion.nn.weights import load_weights
 
 _I3D_KEY = "Mixed_5c.b3b.conv3d.weight"
 _USUAL_SIZE = 224
+_WHAT = f"an original checkpoint as <family>:<file> ({', '.join(FAMILIES)})"
 
 
 def _transformers(named: Named) -> Encoder:
-    model, intake = load_transformers(named.path, pool=named.options.get("pool"), layer=named.options.get("layer"))
+    return _loaded(named, named.path)
+
+
+def _hub(named: Named) -> Encoder:
+    return _loaded(named, fetched(named.path))
+
+
+def _loaded(named: Named, folder: str | Path) -> Encoder:
+    model, intake = load_transformers(folder, pool=named.options.get("pool"), layer=named.options.get("layer"))
     return Encoder(model, intake=intake, origin=_origin(named))
 
 
 def _original(named: Named, *, family: str) -> Encoder:
     model = load_original(named.path, family)
     backbone = TransformersBackbone(model, pool=named.options.get("pool"), layer=named.options.get("layer"))
-    intake = Intake(8, 8, min(backbone.native, _USUAL_SIZE), IMAGENET)
+    intake = Intake(8, 8, min(backbone.native, _USUAL_SIZE), FAMILIES[family].normalisation)
     return Encoder(backbone, intake=intake, origin=_origin(named))
 
 
@@ -68,8 +79,9 @@ def _is_i3d(path: str) -> bool:
 MODELS = {
     "transformers": EncoderKind("a folder that transformers wrote", _is_transformers, _transformers),
     **{
-        family: EncoderKind("an original checkpoint as dino:, ibot: or mocov3:<file>", lambda path: False, load)
+        family: EncoderKind(_WHAT, lambda path: False, load)
         for family, load in ((family, partial(_original, family=family)) for family in FAMILIES)
     },
     "i3d": EncoderKind("I3D's weights as i3d:<file.safetensors>", _is_i3d, _i3d),
+    "hub": EncoderKind("a model's name on the Hugging Face hub, such as facebook/dinov2-small", is_hub_name, _hub),
 }

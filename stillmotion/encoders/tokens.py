@@ -1,6 +1,5 @@
 """The patch tokens of an image transformer, as it is or as a transfer run projects them."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from stillmotion.config.transfer import TransferConfig
 from stillmotion.encoders.features import centre_crops
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.transfer import Projection
-from stillmotion.nn.images import ImagesConfig, ImageTokens, load_images
+from stillmotion.nn.images import ImagesConfig, ImageTokens, load_images, locate_images
 from stillmotion.nn.intake import Intake
 from stillmotion.nn.weights import load_weights
 from stillmotion.train.checkpoint import WEIGHTS
@@ -38,13 +37,13 @@ class Tokens(NamedTuple):
 
 
 def load_tokens(path: str | Path, *, images: ImageTokens | None = None) -> Tokens:
-    """The tokens of a transfer run, projected; or those of a transformers folder (or original checkpoint), frozen.
+    """The tokens of a transfer run, projected; or those of an image model (as in `ImagesConfig.path`), frozen.
 
     images: the run's frozen model, where it is loaded already.
     """
     folder = Path(path)
     if verb_of(folder) != "transfer":
-        model = ImagesConfig(path=str(folder.resolve()))
+        model = locate_images(ImagesConfig(path=str(path)))
         found = images or load_images(model)
         return Tokens(found, None, found.patch * max(1, min(found.size, _USUAL_SIZE) // found.patch), model)
     config = read_config(folder, TransferConfig)
@@ -59,8 +58,12 @@ def load_tokens(path: str | Path, *, images: ImageTokens | None = None) -> Token
 
 
 def frozen_model(path: str | Path) -> ImagesConfig:
-    """Which frozen model the tokens of a path come from, without loading it."""
-    folder = Path(path)
-    if verb_of(folder) == "transfer":
-        return read_config(folder, TransferConfig).images
-    return replace(ImagesConfig(), path=str(folder.resolve()))
+    """Which frozen model the tokens of a path come from, without loading it: the same for all runs of one."""
+    if verb_of(path) == "transfer":
+        model = read_config(path, TransferConfig).images
+        if not model.path:
+            return model
+    else:
+        model = locate_images(ImagesConfig(path=str(path)))
+    family = model.family if Path(model.path).is_file() else "auto"
+    return ImagesConfig(path=model.path, family=family, layer=model.layer)

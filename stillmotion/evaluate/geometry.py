@@ -25,10 +25,21 @@ from stillmotion.evaluate.outputs import read_by, spare_file, tried
 from stillmotion.evaluate.told import skipped
 from stillmotion.files import write_json
 from stillmotion.functional.cycle import cycle_accuracy
-from stillmotion.functional.geometry import effective_rank, intra_distance, pair_distances, radii
+from stillmotion.functional.geometry import (
+    effective_rank,
+    intra_distance,
+    nearest_distance,
+    pair_distances,
+    radii,
+    token_radii,
+)
 from stillmotion.train.process import choose_device
 
 COLUMNS = ("D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
+CONVENTIONS = {
+    "equations": "distances as printed (Eq. 47–53)",
+    "authors": "distances by the authors' script: nearest patches, the closest half, radii over patches",
+}
 FROZEN = "frozen"
 _LEVEL = 0.95
 _BLOCKS = 50  # of videos, whose covariances are resampled
@@ -37,8 +48,9 @@ _RANK_RESAMPLES = 200  # an eigenvalue problem each
 
 @dataclass
 class _Measured:
-    """What is gathered of each video under one projection."""
+    """What is gathered of each video under one projection, by a convention."""
 
+    convention: str
     middle: list[Tensor] = field(default_factory=list)
     intra: list[float] = field(default_factory=list)
     ratio: list[float] = field(default_factory=list)
@@ -46,7 +58,7 @@ class _Measured:
 
     def add(self, tokens: Tensor, *, temperature: float) -> None:
         """tokens: (T, N, D) of one video."""
-        distance, ratio = intra_distance(tokens)
+        distance, ratio = (nearest_distance if self.convention == "authors" else intra_distance)(tokens)
         self.middle.append(tokens[len(tokens) // 2].cpu())
         self.intra.append(float(distance))
         self.ratio.append(float(ratio))
@@ -113,10 +125,11 @@ def geometry(
             start = summaries[before].values(scale)
             rows[row]["change"] = {c: _entry(values[c] - start[c], draws[row][c] - draws[before][c]) for c in COLUMNS}
     results = {
+        "convention": asked.convention,
         "data": videos.path,
         "split": videos.split,
         "videos": len(next(iter(raw.values()))[1].ratio),
-        "frames": asked.frames,
+        "frames": asked.taken(),
         "gamma": scale,
         "estimated": asked.gamma == "estimate",
         "temperature": asked.temperature,
@@ -146,6 +159,8 @@ def result_lines(results: dict[str, Any]) -> list[str]:
         lines.append(line(name, row))
         if "change" in row:
             lines.append(line("  change", row["change"], "+"))
+    own = ", ".join(f"{name} {row['gamma']:.3f}" for name, row in results["rows"].items())
+    lines.append(f"{CONVENTIONS[results['convention']]}; γ of each row by itself: {own}")
     how = "estimated (Eq. 54)" if results["estimated"] else "given"
     lines.append(
         f"{results['videos']} videos, {results['frames']} frames of each; γ {results['gamma']:.3f}, {how}; "
@@ -160,7 +175,7 @@ class _Summary:
     def __init__(self, measured: _Measured) -> None:
         middle = torch.stack(measured.middle).float()
         self.pairs = pair_distances(middle).double().numpy()
-        self.radii = radii(middle).double().numpy()
+        self.radii = (token_radii if measured.convention == "authors" else radii)(middle).double().numpy()
         self.ratio, self.cycle = np.array(measured.ratio), np.array(measured.cycle)
         self.intra = float(np.mean(measured.intra))
         self.blocks = [_moments(block) for block in middle.double().chunk(_BLOCKS)]
@@ -241,11 +256,11 @@ def _measure(
     """What each head, None for the tokens themselves, makes of the videos; and those that cannot be used."""
     images, side = tokens.images.to(device), asked.size or tokens.size
     images.grid(side, side)
-    measured = {row: _Measured() for row in heads}
+    measured = {row: _Measured(asked.convention) for row in heads}
     failed: Broken = []
     for i in range(len(videos)):
         try:
-            seen = tokens.squares(_spaced(videos, i, asked.frames), side)
+            seen = tokens.squares(_spaced(videos, i, asked.taken()), side)
         except VideoError as error:
             failed.append((videos.name(i), str(error)))
             count()

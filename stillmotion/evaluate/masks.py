@@ -83,11 +83,20 @@ def confusion(found: np.ndarray, truth: np.ndarray, classes: int) -> np.ndarray:
     return np.bincount(pairs.ravel(), minlength=classes**2).reshape(classes, classes)
 
 
-def mean_iou(table: np.ndarray) -> float:
-    """The mean over the classes that occur, in truth or as found, of intersection over union in a `confusion`."""
+def class_iou(table: np.ndarray) -> np.ndarray:
+    """Intersection over union of each class in a `confusion`, (classes,); NaN where it is neither true nor found."""
     both = np.diag(table)
     either = table.sum(0) + table.sum(1) - both
-    return float((both[either > 0] / either[either > 0]).mean())
+    return np.divide(both, either, out=np.full(len(table), np.nan), where=either > 0)
+
+
+def mean_iou(tables: Iterable[np.ndarray]) -> float:
+    """The mean over classes of their mean over videos' tables (Eq. 37), each over those in which the class occurs.
+
+    Of the sum of all tables alone, it is the mean IoU of the common scripts.
+    """
+    each = np.stack([class_iou(table) for table in tables])
+    return float(np.nanmean(each[:, ~np.isnan(each).all(0)], axis=0).mean())
 
 
 def joint_distances(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -112,6 +121,11 @@ def pck(distances: Iterable[np.ndarray], threshold: float) -> float:
     if each.size == 0:
         return math.nan
     return float(np.mean([(joint[~np.isnan(joint)] <= threshold).mean() for joint in each.T]))
+
+
+def pck_by_video(distances: Iterable[np.ndarray], threshold: float) -> float:
+    """Share of all joints in a video's frames (T, J) within the threshold, then the mean over videos (Eq. 38)."""
+    return float(np.mean([(each[~np.isnan(each)] <= threshold).mean() for each in distances]))
 
 
 def _masks(found: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

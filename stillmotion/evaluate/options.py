@@ -126,12 +126,14 @@ class Comparing(_Checked):
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Geometry(_Checked):
     """What is measured of videos, and how.
 
     Attributes:
+        convention: of distances; equations takes patches of the same place, as printed (Eq. 47-53), authors as in
+            their script: within a video the closest half of nearest patches, and radii over patches.
         videos: at most so many, drawn at random.
-        frames: of each video, evenly spaced; an odd number.
+        frames: of each video, evenly spaced; 7, an odd number, or the authors' 40, less 3 at either end.
         size: pixels a side, in place of the run's.
         gamma: γ of the margin D_inter - γ·D_intra; estimate takes it from all rows (Eq. 54).
         temperature: of the affinities.
@@ -139,8 +141,9 @@ class Geometry:
         seed: of the videos that are drawn, and of the bootstrap.
     """
 
+    convention: Literal["equations", "authors"] = "equations"
     videos: int = 1000
-    frames: int = 7
+    frames: int | None = None
     size: int | None = None
     gamma: float | Literal["estimate"] = 0.3
     temperature: float = 0.03
@@ -148,10 +151,20 @@ class Geometry:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.frames < 3 or self.frames % 2 == 0:
+        super().__post_init__()
+        taken = self.taken()
+        if self.convention == "authors" and taken < 8:
             raise StillmotionError(
-                f"{self.frames} frames of a video; choose an odd number from 3 on, so that one is the middle"
+                f"{taken} frames of a video, less 3 at either end by the authors; raise --frames to 8 or more"
             )
+        if self.convention == "equations" and (taken < 3 or taken % 2 == 0):
+            raise StillmotionError(
+                f"{taken} frames of a video; choose an odd number from 3 on, so that one is the middle"
+            )
+
+    def taken(self) -> int:
+        """How many frames of each video."""
+        return self.frames if self.frames is not None else 7 if self.convention == "equations" else 40
 
 
 @dataclass(frozen=True)
@@ -187,7 +200,7 @@ class Carrying:
     Attributes:
         preset: whose protocol: matches, context, radius, temperature and frame size.
         layer: take features after this block of a transformer, or stage of a backbone; the last if left out.
-        size: height×width of frames such as 480x880, in place of the preset's, which never enlarges them.
+        size: height×width of frames such as 480x880, in place of the preset's, which enlarges only jhmdb and points.
     """
 
     preset: Literal["image-to-video", "dino", "videowalk"] = "image-to-video"

@@ -14,7 +14,7 @@ from stillmotion.encoders import Encoder, Progress
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.options import LEAST_FRAMES, Sequences
 from stillmotion.evaluate.outputs import inside, read_by, spare_folder
-from stillmotion.evaluate.scores import Row, scores_for
+from stillmotion.evaluate.scores import SEQUENCES, Row, scores_for
 from stillmotion.evaluate.told import skipped
 from stillmotion.evaluate.tracks import MaskTrack, Preset, Track, preset_for, track_masks, track_points
 from stillmotion.files import locked, made, write_json, writing
@@ -121,6 +121,7 @@ def _carried(
         "columns": scores.columns,
         "sequences": rows,
         "mean": scores.mean(),
+        "means": scores.means(),
         "frames": sum(row["frames"] for row in rows.values()),
         "seconds": round(time.perf_counter() - started, 2),
         "broken": dict(broken),
@@ -152,11 +153,11 @@ def result_lines(results: dict[str, Any]) -> list[str]:
 
     lines = [f"{'':<{wide}}{'frames':>7}" + "".join(f"{c:>{max(8, len(c) + 2)}}" for c in columns)]
     lines += [line(name, row, row["frames"]) for name, row in results["sequences"].items()]
-    mean = results["mean"]
+    mean, means = results["mean"], results["means"]
     lines.append(line("mean", mean, results["frames"]))
-    if mean.get("objects", 0) > len(results["sequences"]):
-        lines[-1] += f"   over {mean['objects']} objects"
-        lines.append(line("", mean["over sequences"]) + "   over sequences")
+    if any(mean[c] != mean[SEQUENCES][c] for c in columns):
+        lines[-1] += f"   {means['mean']}"
+        lines.append(line("", mean[SEQUENCES]) + f"   {means[SEQUENCES]}")
     lines.append(f"{results['frames']} frames in {results['seconds']:.0f} s; preset {results['preset']}")
     return lines + skipped(results["broken"], what="sequences were left out")
 

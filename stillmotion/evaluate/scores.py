@@ -3,7 +3,7 @@
 Shapes: T frames of H×W pixels, J joints.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from stillmotion.evaluate.masks import (
     joint_distances,
     mean_iou,
     pck,
+    pck_by_video,
     region_similarity,
     statistics,
 )
@@ -26,6 +27,7 @@ Row = dict[str, Any]
 _PARTS = 20  # classes of VIP, with the background
 _THRESHOLDS = (0.1, 0.2)
 _COPY = "copy "
+SEQUENCES = "over sequences"
 
 
 class Scores(Protocol):
@@ -41,7 +43,11 @@ class Scores(Protocol):
         ...
 
     def mean(self) -> Row:
-        """The scores of all that were added, as the set's own tool takes their mean."""
+        """Of all that were added: the mean as the set's own tool takes it, and under SEQUENCES as the paper does."""
+        ...
+
+    def means(self) -> dict[str, str]:
+        """What each of the two means is over."""
         ...
 
 
@@ -58,8 +64,9 @@ class Objects:
         given = track.masks[0]
         values: list[list[tuple[float, ...]]] = [[] for _ in range(int(given.max()))]
         for number, truth in _truths(track.sequence, range(1, len(track.masks) - 1)):
+            found = track.masks[number]
             for i, measured in enumerate(values, 1):
-                pairs = [(mask == i, truth == i) for mask in (track.masks[number], given)]
+                pairs = [(mask == i, truth == i) for mask in (found, given)]
                 measured.append(
                     tuple(measure(*pair) for pair in pairs for measure in (region_similarity, boundary_measure))
                 )
@@ -75,12 +82,18 @@ class Objects:
     def mean(self) -> Row:
         return _means(self._objects, self.columns) | {
             "objects": len(self._objects),
-            "over sequences": _means(self._rows, self.columns),
+            SEQUENCES: _means(self._rows, self.columns),
         }
+
+    def means(self) -> dict[str, str]:
+        return {"mean": f"over {len(self._objects)} objects", SEQUENCES: SEQUENCES}
 
 
 class Parts:
-    """Mean IoU of VIP: of each class over the pixels of all videos, then the mean over classes; not the given frame."""
+    """Mean IoU of VIP, without the given frame.
+
+    The common scripts count the pixels of all videos together; the paper takes each class's mean over videos.
+    """
 
     columns = ("mIoU", "copy mIoU")
 
@@ -88,20 +101,33 @@ class Parts:
         self._tables: list[np.ndarray] = []
 
     def add(self, track: MaskTrack) -> Row:
-        table = np.zeros((2, _PARTS, _PARTS), np.int64)
+        table, given = np.zeros((2, _PARTS, _PARTS), np.int64), track.masks[0]
         for number, truth in _truths(track.sequence, range(1, len(track.masks))):
-            table += [confusion(mask, truth, _PARTS) for mask in (track.masks[number], track.masks[0])]
+            table += [confusion(mask, truth, _PARTS) for mask in (track.masks[number], given)]
         if not table.any():
             raise VideoError(f"{track.sequence.name}: no mask of a frame after the first")
         self._tables.append(table)
-        return dict(zip(self.columns, map(mean_iou, table), strict=True))
+        return self._row([table])
 
     def mean(self) -> Row:
-        return dict(zip(self.columns, map(mean_iou, np.sum(self._tables, axis=0)), strict=True))
+        return self._row([np.sum(self._tables, axis=0)]) | {SEQUENCES: self._row(self._tables)}
+
+    def means(self) -> dict[str, str]:
+        return {
+            "mean": "over the pixels of all videos, as in the common scripts",
+            SEQUENCES: "by class over videos, Eq. 37",
+        }
+
+    def _row(self, tables: Sequence[np.ndarray]) -> Row:
+        return {column: mean_iou(each) for column, each in zip(self.columns, zip(*tables, strict=True), strict=True)}
 
 
 class Joints:
-    """PCK of JHMDB: of each joint over the frames of all videos but the given one, then the mean over joints."""
+    """PCK of JHMDB, without the given frame.
+
+    The common scripts take each joint over the frames of all videos, and the mean over joints; the paper the share of
+    all joints of a video, and the mean over videos.
+    """
 
     columns = tuple(f"{copy}PCK@{threshold}" for copy in ("", _COPY) for threshold in _THRESHOLDS)
 
@@ -116,15 +142,21 @@ class Joints:
             raise VideoError(f"{track.sequence.name}: no joint of the first frame is known in a later one")
         for kept, distances in zip(self._distances, each, strict=True):
             kept.append(distances)
-        return self._row([[distances] for distances in each])
+        return self._row([[distances] for distances in each], pck_by_video)
 
     def mean(self) -> Row:
-        return self._row(self._distances)
+        return self._row(self._distances, pck) | {SEQUENCES: self._row(self._distances, pck_by_video)}
 
-    def _row(self, both: list[list[np.ndarray]]) -> Row:
+    def means(self) -> dict[str, str]:
+        return {
+            "mean": "by joint over the frames of all videos, as in the common scripts",
+            SEQUENCES: "over videos, all joints of a video together, Eq. 38",
+        }
+
+    def _row(self, both: list[list[np.ndarray]], measure: Callable[[list[np.ndarray], float], float]) -> Row:
         widest = max(d.shape[1] for d in both[0])
         padded = [[np.pad(d, ((0, 0), (0, widest - d.shape[1])), constant_values=np.nan) for d in ds] for ds in both]
-        values = [pck(distances, threshold) for distances in padded for threshold in _THRESHOLDS]
+        values = [measure(distances, threshold) for distances in padded for threshold in _THRESHOLDS]
         return dict(zip(self.columns, values, strict=True))
 
 

@@ -3,7 +3,8 @@
 Shapes: T frames of H×W pixels, h×w cells, D channels, L labels, J joints.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -29,7 +30,8 @@ class Preset:
 
     k: matches that a cell takes its label from. context: frames before it, besides the first.
     radius: in cells, how far a match may lie; anywhere in the first frame if `free_first`. disk: see `nearest_cells`.
-    size: height and width of landscape frames, or their shorter side; None is their own. They are not enlarged.
+    size: height and width of landscape frames, or their shorter side; None is their own.
+    enlarge: smaller frames are brought to that size too; else they are shown at their own.
     min_max: each label's map is stretched to [0, 1] at the network's size, and labels are then enlarged by nearest.
     """
 
@@ -38,6 +40,7 @@ class Preset:
     radius: int
     temperature: float
     size: tuple[int, int] | int | None
+    enlarge: bool = False
     disk: bool = False
     free_first: bool = False
     min_max: bool = False
@@ -56,14 +59,34 @@ PRESETS = {
     "videowalk": Preset(k=10, context=20, radius=12, temperature=0.05, size=None, disk=True, free_first=True),
 }
 # What image-to-video transfer does otherwise elsewhere than on DAVIS.
-_CHANGES: dict[str, dict[str, Any]] = {"vip": {"k": 10}, "jhmdb": {"size": (320, 320)}, "points": {"size": (320, 320)}}
+_POINTS = {"size": (320, 320), "enlarge": True}
+_CHANGES: dict[str, dict[str, Any]] = {"vip": {"k": 10}, "jhmdb": _POINTS, "points": _POINTS}
+
+
+class PackedMasks(Sequence[np.ndarray]):
+    """Masks uint8 (H, W) of a sequence of any length, each compressed until it is asked for."""
+
+    def __init__(self) -> None:
+        self._packed: list[tuple[bytes, tuple[int, ...]]] = []
+
+    def append(self, mask: np.ndarray) -> None:
+        self._packed.append((zlib.compress(mask.astype(np.uint8).tobytes(), 1), mask.shape))
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        packed, shape = self._packed[number]
+        return np.frombuffer(zlib.decompress(packed), np.uint8).reshape(shape)
 
 
 class MaskTrack(NamedTuple):
-    """A sequence and the masks (T, H, W) that were found for it; the first is the given one."""
+    """A sequence and the masks (H, W) that were found for its frames; the first is the given one."""
 
     sequence: MaskSequence
-    masks: np.ndarray
+    masks: Sequence[np.ndarray] | np.ndarray
 
 
 class PointTrack(NamedTuple):
@@ -121,13 +144,13 @@ def track_masks(
     ids = np.unique(np.append(truth, 0))
     each = torch.from_numpy((truth == ids[:, None, None]).astype(np.float32))
     shown = input_size(encoder, truth.shape, rule) if size is None else encoder.fitting(*size)
-    masks = np.empty((frames, *truth.shape), np.uint8)
+    masks = PackedMasks()
 
     def first(h: int, w: int) -> Tensor:
         return F.interpolate(each[None], (h, w), mode="nearest-exact")[0].movedim(0, -1)
 
     for number, labels in enumerate(carry(_maps(encoder, sequence.video, frames, shown), first, rule)):
-        masks[number] = truth if number == 0 else ids[_pixels(labels, truth.shape, shown, rule)]
+        masks.append(truth if number == 0 else ids[_pixels(labels, truth.shape, shown, rule)])
         if count is not None:
             count()
     return MaskTrack(sequence, masks)
@@ -183,9 +206,9 @@ def input_size(encoder: DenseEncoder, pixels: tuple[int, ...], rule: Preset) -> 
     if rule.size is None:
         return encoder.fitting(height, width)
     if isinstance(rule.size, int):
-        scale = min(1.0, rule.size / short)
+        scale = rule.size / short if rule.enlarge else min(1.0, rule.size / short)
         return encoder.fitting(scale * height, scale * width)
-    scale = min(1.0, short / min(rule.size))
+    scale = 1.0 if rule.enlarge else min(1.0, short / min(rule.size))
     tall, wide = rule.size if height <= width else rule.size[::-1]
     return encoder.fitting(scale * tall, scale * wide)
 

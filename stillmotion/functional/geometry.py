@@ -1,7 +1,12 @@
 """Distances within and between videos, and how many directions features use (image-to-video transfer, Eq. 47–54).
 
-Shapes: M videos, T frames of one, N tokens of a frame, D channels. Distances are means over tokens of the same place.
+As printed, distances are means over tokens of the same place. The authors' published script takes within a video the
+nearest tokens instead, and the largest distance of a single token for a radius.
+
+Shapes: M videos, T frames of one, N tokens of a frame, D channels.
 """
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -30,6 +35,25 @@ def intra_distance(frames: Tensor, *, step: int = 1) -> tuple[Tensor, Tensor]:
     distance = (frames[step:] - frames[:-step]).norm(dim=-1).mean(1).mean()
     radius = (frames - frames.mean(0)).norm(dim=-1).mean(1).max()
     return distance, distance / (2 * radius).clamp_min(_TINY)
+
+
+def token_radii(middle: Tensor) -> Tensor:
+    """How far the farthest of each video's tokens (M, N, D) is from the mean of all tokens, (M,): the authors' r(u)."""
+    return (middle - middle.mean((0, 1))).norm(dim=-1).amax(1)
+
+
+def nearest_distance(frames: Tensor, *, skipped: int = 3) -> tuple[Tensor, Tensor]:
+    """`intra_distance` by the authors' script: of neighbours among one video's frames (T, N, D), without those skipped
+    at either end, the mean distance of each token from the nearest in the next frame, over the closest half of tokens;
+    and that over the diameter of all tokens around their mean.
+    """
+    near = []
+    for one, other in pairwise(frames[skipped : len(frames) - skipped]):
+        match = torch.cdist(one, other).argmin(-1)
+        near.append((one - other[match]).norm(dim=-1))
+    kept = torch.stack(near).topk(max(1, frames.shape[1] // 2), largest=False).values
+    radius = (frames - frames.mean((0, 1))).norm(dim=-1).max()
+    return kept.mean(), kept.mean() / (2 * radius).clamp_min(_TINY)
 
 
 def effective_rank(covariance: Tensor) -> Tensor:

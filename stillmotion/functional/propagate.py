@@ -1,21 +1,29 @@
 """Restricted attention: each cell of a frame finds its nearest cells in the context, and takes over their labels.
 
-Similarities are computed for one block of context cells at a time, and only for the queries within reach of it; of
-each block the k best are kept. So memory is that of one block, whatever the length of the context.
+A block of queries is compared with what it can reach of each context frame. Where shorter floats multiply faster, they
+go first, and what may be among the k best, by the bound of their rounding, is compared again in full. So the matches
+are those of full precision. Memory is that of one block, and of a copy of the context.
 
-Shapes: C context frames of h×w cells, D channels, L labels, k matches. A context cell's number is its place among the
-C·h·w cells.
+Shapes: C context frames of h×w cells, D channels, L labels, k matches; a block has Q queries, which reach n places of a
+frame. A context cell's number is its place among the C·h·w cells.
 """
 
+import time
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 
-_BLOCK = 512  # context cells whose similarities are held at a time, about: a matrix product of this width is efficient
+_BLOCK = 192  # queries, about: the product of so many is efficient, and few of them meet places beyond their reach
+_SHORT = torch.bfloat16
+_ROUNDING = 3.25 * torch.finfo(_SHORT).eps / 2  # of a query, a key and their product, and some for the sum
+_CROWD = 256  # candidates of a query; one with more is sooner compared with all
+_CHANNELS = 64  # with fewer the product is not what takes the time
 
 
 class Matches(NamedTuple):
@@ -29,12 +37,21 @@ class Matches(NamedTuple):
 
 
 @torch.no_grad()
-def nearest_cells(query: Tensor, context: Tensor, *, k: int, radius: int | None = None, disk: bool = False) -> Matches:
+def nearest_cells(
+    query: Tensor,
+    context: Tensor,
+    *,
+    k: int,
+    radius: int | None = None,
+    disk: bool = False,
+    screened: bool | None = None,
+) -> Matches:
     """The k most similar of the context cells within reach, by the inner product.
 
     query: (h, w, D) and context: (C, h, w, D); L2-normalised, the similarity is cosine.
     radius: how many rows and columns away a cell may lie; None reaches everywhere.
     disk: within reach is what lies nearer than `radius` in Euclidean distance.
+    screened: whether products of shorter floats go first, for the same matches; None is where a trial found it faster.
     """
     h, w, d = query.shape
     c = len(context)
@@ -48,26 +65,31 @@ def nearest_cells(query: Tensor, context: Tensor, *, k: int, radius: int | None 
             f"k is {k} and radius {radius} in a context of {c * h * w} cells; choose k from 1 to {c * h * w} and a "
             f"radius of at least {int(disk)}"
         )
-    best = query.new_full((h, w, k), -torch.inf)
-    cell = torch.zeros((h, w, k), dtype=torch.long, device=query.device)
-    number = torch.arange(c * h * w, device=query.device).view(c, h, w)
-    for rows, columns in _blocks(h, w, c, radius):
-        reach = _reach(rows, h, radius), _reach(columns, w, radius)
-        keys, numbers = context[:, rows, columns].reshape(-1, d), number[:, rows, columns].reshape(-1)
-        asking, known, cells = (x[reach].flatten(0, 1) for x in (query, best, cell))
-        similarity = asking @ keys.mT
-        # Most queries have found better already: only the others are looked at.
-        better = (similarity.amax(-1) > known[:, -1]).nonzero()[:, 0]
-        similarity = similarity[better]
-        far = _far((rows, columns), reach, radius, disk=disk, device=query.device)
-        if far is not None:
-            similarity.view(len(better), c, -1).masked_fill_(far[better, None], -torch.inf)
-        values, place = similarity.topk(min(k, len(keys)), -1)
-        values, place = torch.cat([known[better], values], -1), torch.cat([cells[better], numbers[place]], -1)
-        known[better], order = values.topk(k, -1)
-        cells[better] = place.gather(-1, order)
-        best[reach], cell[reach] = known.view_as(best[reach]), cells.view_as(cell[reach])
-    return Matches(best, cell)
+    if screened is None:
+        screened = d >= _CHANNELS and _shorter_is_faster(query.device, query.dtype)
+    number = torch.arange(h * w, device=query.device).view(h, w)
+    asking, frames = query, context
+    if h <= w:  # blocks are slices of the first axis, the longer one, so that what they reach lies together
+        asking, frames, number = asking.transpose(0, 1), frames.transpose(1, 2), number.T
+    keys = frames.to(_SHORT if screened else query.dtype, memory_format=torch.contiguous_format)
+    error = _ROUNDING * asking.norm(dim=-1) * context.norm(dim=-1).max() if screened else None
+    every, first = context.reshape(-1, d), torch.arange(c, device=query.device)[:, None] * (h * w)
+    best = query.new_empty(max(h, w), min(h, w), k)
+    cell = torch.empty_like(best, dtype=torch.long)
+    long, wide = number.shape
+    for block in _blocks(long, wide, radius):
+        reach = _reach(block[0], long, radius), _reach(block[1], wide, radius)
+        of_block, near = asking[block].reshape(-1, d), keys[:, *reach].reshape(c, -1, d)
+        far = _far(block, reach, radius, disk=disk, device=query.device)
+        cells = (first + number[reach].reshape(-1)).reshape(-1)
+        if error is None:
+            values, place = _best(_products(of_block, near), far, k)
+            found = cells[place]
+        else:
+            coarse = _products(of_block.to(_SHORT), near)
+            values, found = _checked(coarse, error[block].reshape(-1), far, of_block, every, cells, k)
+        best[block], cell[block] = values.view_as(best[block]), found.view_as(cell[block])
+    return Matches(best.transpose(0, 1), cell.transpose(0, 1)) if h <= w else Matches(best, cell)
 
 
 def joined(first: Matches, second: Matches, *, offset: int) -> Matches:
@@ -85,43 +107,115 @@ def carried(labels: Tensor, matches: Matches, *, temperature: float) -> Tensor:
     return (weight[..., None, :] @ labels.flatten(0, 2)[matches.cell])[..., 0, :]
 
 
-def _blocks(h: int, w: int, c: int, radius: int | None) -> Iterator[tuple[slice, slice]]:
-    """Blocks of cells that cover the frame, narrow along its longer side: few queries beyond reach meet one."""
-    short = min(h, w)
-    parts = max(1, round(short / (radius + 1))) if radius is not None else 1
-    deep = -(-short // parts)
-    narrow = max(1, _BLOCK // (c * deep))
-    height, width = (deep, narrow) if h <= w else (narrow, deep)
-    for top in _spread(-(-h // height)):
-        for left in _spread(-(-w // width)):
-            yield (
-                slice(top * height, min(h, (top + 1) * height)),
-                slice(left * width, min(w, (left + 1) * width)),
-            )
+def _products(asking: Tensor, keys: Tensor) -> Tensor:
+    """Inner products of queries (Q, D) with the places of each frame (C, n, D): (C, Q, n)."""
+    found = asking.new_empty(len(keys), len(asking), keys.shape[1])
+    for frame, out in zip(keys, found, strict=True):
+        torch.mm(asking, frame.mT, out=out)
+    return found
 
 
-def _spread(count: int) -> list[int]:
-    """The numbers below `count`, each far from those before it: every query soon meets a block near to it."""
-    digits = (count - 1).bit_length()
-    turned = (int(f"{i:0{digits}b}"[::-1], 2) for i in range(2**digits))
-    return [i for i in turned if i < count]
+def _best(similarity: Tensor, far: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best of similarities (C, Q, n), and where they are among the C·n, each (Q, k); -inf where there are fewer.
+
+    They are in the k places that are best in some frame, so that only those are looked at in all frames.
+    """
+    c, _, n = similarity.shape
+    some, place = _most(similarity).masked_fill(far, -torch.inf).topk(min(k, n), -1)
+    each = similarity.gather(2, place.expand(c, -1, -1)).masked_fill(some == -torch.inf, -torch.inf)
+    values, order = each.transpose(0, 1).flatten(1).topk(min(k, c * place.shape[1]), -1)
+    width = place.shape[1]
+    place = order // width * n + place.gather(1, order % width)
+    missing = (0, k - values.shape[1])
+    return F.pad(values, missing, value=-torch.inf), F.pad(place, missing)
+
+
+def _most(similarity: Tensor) -> Tensor:
+    """The largest of each place over the frames, (Q, n); of short floats, 0 where all are negative.
+
+    Short floats above 0 are in the order of the integers they are stored as, which are compared much faster.
+    """
+    if similarity.dtype != _SHORT:
+        return similarity.amax(0)
+    return similarity.view(torch.int16).amax(0).clamp_min(0).view(_SHORT)
+
+
+def _checked(
+    coarse: Tensor, error: Tensor, far: Tensor, asking: Tensor, every: Tensor, cells: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """The k best similarities of queries (Q, D) and their cells, each (Q, k), by a look at some of them only.
+
+    coarse: (C, Q, n), each at most `error` (Q,) away from the similarity. every: (C·h·w, D), of which `cells` (C·n,)
+    are within reach of the block.
+    """
+    c, q, n = coarse.shape
+    # The k best have at least the k-th best coarse value less the error, so none is coarsely below that less the error.
+    least = _best(coarse, far, k)[0][:, -1].to(error) - 2 * error
+    likely = (_most(coarse) >= least[:, None]) & ~far
+    crowded = likely.sum(-1) > _CROWD
+    asks, place = (likely & ~crowded[:, None]).nonzero().unbind(1)
+    pair, frame = coarse[:, asks, place].T.ge(least[asks, None]).nonzero().unbind(1)
+    asks, place = asks[pair], frame * n + place[pair]
+    count = asks.bincount(minlength=q)
+    crowded |= count > _CROWD
+    few = ~crowded[asks]
+    asks, found, count = asks[few], cells[place[few]], count.masked_fill(crowded, 0)
+    table = asking.new_full((q, max(k, int(count.max()))), -torch.inf)
+    named = torch.zeros_like(table, dtype=torch.long)
+    slot = torch.arange(len(asks), device=asks.device) - (count.cumsum(0) - count)[asks]
+    table[asks, slot] = torch.linalg.vecdot(asking[asks], every[found])
+    named[asks, slot] = found
+    values, order = table.topk(k, -1)
+    found = named.gather(1, order)
+    if bool(crowded.any()):
+        exact = _products(asking[crowded], every[cells].view(c, n, -1))
+        values[crowded], place = _best(exact, far[crowded], k)
+        found[crowded] = cells[place]
+    return values, found
+
+
+@cache
+def _shorter_is_faster(device: torch.device, kind: torch.dtype) -> bool:
+    """Whether products of short floats clearly take less time there, in a trial of some milliseconds."""
+
+    def seconds(kind: torch.dtype) -> float:
+        some, taken = torch.ones(_BLOCK, 384, dtype=kind, device=device), []
+        many = some.repeat(8, 1)
+        for _ in range(6):
+            start = time.perf_counter()
+            float((some @ many.mT)[0, 0])  # waits for the device
+            taken.append(time.perf_counter() - start)
+        return min(taken)
+
+    return seconds(_SHORT) < 0.75 * seconds(kind)
+
+
+def _blocks(length: int, width: int, radius: int | None) -> Iterator[tuple[slice, slice]]:
+    """Blocks of queries that cover the frame; they part its width only where that leaves much of it out of reach."""
+    parts = max(1, width // (2 * radius + 2)) if radius is not None else 1
+    wide = -(-width // parts)
+    long = -(-length // max(1, round(length * wide / _BLOCK)))
+    for top in range(0, length, long):
+        for left in range(0, width, wide):
+            yield slice(top, min(length, top + long)), slice(left, min(width, left + wide))
 
 
 def _reach(part: slice, size: int, radius: int | None) -> slice:
-    """The places of an axis from which some place in `part` is within reach."""
+    """The places of an axis within reach of some place in `part`."""
     return slice(0, size) if radius is None else slice(max(0, part.start - radius), min(size, part.stop + radius))
 
 
 def _far(
     block: tuple[slice, slice], reach: tuple[slice, slice], radius: int | None, *, disk: bool, device: torch.device
-) -> Tensor | None:
-    """Which cells of the block are out of reach, (queries, cells); None where none is."""
-    if radius is None:
-        return None
+) -> Tensor:
+    """Which places are out of reach of which queries, (Q, n)."""
     dy, dx = (
         torch.arange(q.start, q.stop, device=device)[:, None] - torch.arange(b.start, b.stop, device=device)
-        for q, b in zip(reach, block, strict=True)
+        for q, b in zip(block, reach, strict=True)
     )
     dy, dx = dy[:, None, :, None], dx[None, :, None, :]
-    far = dy.square() + dx.square() >= radius**2 if disk else (dy.abs() > radius) | (dx.abs() > radius)
-    return far.flatten(2).flatten(0, 1) if bool(far.any()) else None
+    if radius is None:
+        far = torch.zeros_like(dy + dx, dtype=torch.bool)
+    else:
+        far = dy.square() + dx.square() >= radius**2 if disk else (dy.abs() > radius) | (dx.abs() > radius)
+    return far.flatten(2).flatten(0, 1)

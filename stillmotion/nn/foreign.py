@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.files import read_json
 from stillmotion.nn.backbones.base import Backbone
-from stillmotion.nn.intake import IMAGENET, Intake, Normalisation
+from stillmotion.nn.intake import CLIP, IMAGENET, Intake, Normalisation
 from stillmotion.nn.originals import import_transformers
+from stillmotion.nn.weights import some
 
 Pool = Literal["class", "patches"]
 
@@ -51,10 +52,28 @@ _VIDEO = {
     "timesformer": _Family("TimesformerModel", "num_frames", "image_size", stride=32, space_first=True),
 }
 # Of models of images and text, the half that sees.
-_IMAGE_HALF = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel", "blip": "BlipVisionModel"}
+_IMAGE_HALF = {
+    "clip": "CLIPVisionModel",
+    "siglip": "SiglipVisionModel",
+    "blip": "BlipVisionModel",
+    "blip_vision_model": "BlipVisionModel",
+}
+_MAPPED = {"blip": {r"^vision_model\.": ""}}  # transformers does so for the others itself
+_BARE = ("clip", "clip_vision_model")  # their patches come without the last norm
+# What frames are normalised by where no processor's file says it; ImageNet's mean and deviation else.
+_SEEN = {
+    **dict.fromkeys(("clip", "clip_vision_model", "blip", "blip_vision_model"), CLIP),
+    **dict.fromkeys(("siglip", "siglip_vision_model"), Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))),
+}
 _ANY_SIZE = ("dinov2", "dinov2_with_registers", "dinov3_vit")  # they fit their positions to the frame unasked
 _USUAL_SIZE = 224
 _UNUSED = ("pooler", "mask_token", "predictor", "decoder")  # no feature depends on these
+# Parts of names that a folder may hold beyond the model: heads, the half that reads, and what is not learned.
+_LEFT = {
+    *("pooler", "mask_token", "predictor", "decoder", "encoder_to_decoder", "head", "fc_norm", "position_ids"),
+    *("classifier", "cls_classifier", "distillation_classifier", "itm_head", "lm_head", "logit_scale", "logit_bias"),
+    *("text_model", "text_encoder", "text_decoder", "text_projection", "visual_projection", "text_proj", "vision_proj"),
+}
 
 
 class TransformersBackbone(Backbone):
@@ -90,7 +109,8 @@ class TransformersBackbone(Backbone):
     def intake(self, folder: Path) -> Intake:
         """What the folder's processor files say, and the model's configuration where there is none."""
         said = _processor(folder)
-        mean, std = said.get("image_mean", IMAGENET.mean), said.get("image_std", IMAGENET.std)
+        usual = _SEEN.get(self.kind, IMAGENET)
+        mean, std = said.get("image_mean", usual.mean), said.get("image_std", usual.std)
         normalisation = Normalisation(tuple(mean), tuple(std))
         if self._family is not None:
             frames = min(int(getattr(self.model.config, self._family.frames)), self._family.longest)
@@ -126,7 +146,7 @@ class TransformersBackbone(Backbone):
                 order = torch.arange(rows * columns, device=clip.device, dtype=clip.dtype)
                 options["noise"] = order.expand(len(frames), -1)
         found = self.model(frames, output_hidden_states=self.layer is not None, **options)
-        tokens = found.last_hidden_state if self.layer is None else found.hidden_states[self.layer]
+        tokens = last_tokens(self.model, found, self.layer)
         if tokens.ndim == 4:  # a convolutional network's map
             return None, tokens.unflatten(0, (b, t)).transpose(1, 2)
         while tokens.shape[1] < rows * columns:  # a pyramid has merged patches two by two
@@ -162,6 +182,17 @@ class TransformersBackbone(Backbone):
             )
 
 
+def last_tokens(model: nn.Module, found: Any, layer: int | None) -> Tensor:
+    """The tokens of what a model answered: after this block, or those that it ends with, under its last norm.
+
+    CLIP's own output has that norm on the class token alone.
+    """
+    if layer is not None:
+        return found.hidden_states[layer]
+    config: Any = model.config
+    return model.post_layernorm(found.last_hidden_state) if config.model_type in _BARE else found.last_hidden_state  # type: ignore[operator]
+
+
 def load_transformers(
     folder: str | Path, *, pool: Pool | None = None, layer: int | None = None
 ) -> tuple[TransformersBackbone, Intake]:
@@ -182,6 +213,7 @@ def load_transformers(
                 weights_only=True,
                 dtype=torch.float32,
                 output_loading_info=True,
+                **({"key_mapping": _MAPPED[kind]} if kind in _MAPPED else {}),
             )
         return _backbone(folder, kind, model, info, pool, layer)
     except (StillmotionError, Interrupted, MemoryError):
@@ -197,8 +229,14 @@ def _backbone(
     """The loaded model as a backbone, where all of it was loaded and it is one of images or videos."""
     missing = [name for name in info["missing_keys"] if not any(part in name for part in _UNUSED)]
     if missing or info["mismatched_keys"]:
-        some = ", ".join(map(str, [*missing, *info["mismatched_keys"]][:3]))
-        raise StillmotionError(f"{folder} lacks weights of its {kind} ({some}); they would be random: fetch it again")
+        names = some([str(name) for name in [*missing, *info["mismatched_keys"]]])
+        raise StillmotionError(f"{folder} lacks weights of its {kind} ({names}); they would be random: fetch it again")
+    unknown = sorted(name for name in info["unexpected_keys"] if _LEFT.isdisjoint(name.split(".")))
+    if unknown:
+        raise StillmotionError(
+            f"{folder} has {len(unknown)} names that a {kind} does not know: {some(unknown)}; mend its config.json, or "
+            "fetch it again"
+        )
     if model.main_input_name not in ("pixel_values", "pixel_values_videos") or (
         kind not in _VIDEO and hasattr(model.config, "num_frames")
     ):
@@ -238,9 +276,11 @@ def _implementations(said: Any, named: bool = False) -> Iterator[str]:
 
 
 def _processor(folder: Path) -> dict[str, Any]:
-    for name in ("video_preprocessor_config.json", "preprocessor_config.json"):
+    """What the file of a folder's processor says; one that also reads text keeps it under image_processor."""
+    for name in ("video_preprocessor_config.json", "preprocessor_config.json", "processor_config.json"):
         if (folder / name).is_file():
             found = read_json(folder / name, remedy="fetch it again")
+            found = found.get("image_processor", found) if isinstance(found, dict) else {}
             return found if isinstance(found, dict) else {}
     return {}
 

@@ -7,8 +7,9 @@ N = h·w patches, D channels, P channels of a position (D of a table, 2 of rotar
 import contextlib
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,41 +19,41 @@ from torch import Tensor, nn
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.positions import cell_centres, resize_grid, sincos_grid
 from stillmotion.nn.backbones.base import Backbone
-from stillmotion.nn.foreign import load_transformers
+from stillmotion.nn.families import FAMILIES
+from stillmotion.nn.foreign import last_tokens, load_transformers
+from stillmotion.nn.hub import fetched, is_hub_name
 from stillmotion.nn.intake import IMAGENET, Normalisation
-from stillmotion.nn.originals import import_transformers, load_original
+from stillmotion.nn.originals import family_of, load_original, new_model, said_family
 
-Family = Literal["auto", "mae", "ijepa", "clip", "blip", "mocov3", "dino", "ibot", "dinov2", "dinov3"]
+Family = Literal[
+    "auto",
+    "mae",
+    "ijepa",
+    "clip",
+    "openclip",
+    "blip",
+    "mocov3",
+    "mocov3-base",
+    "dino",
+    "ibot",
+    "dinov2",
+    "dinov3",
+]
 Arch = Literal["tiny", "s8", "s14", "s16", "b8", "b14", "b16"]
 
-_CLIP = Normalisation((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-# By family: the names of the class and of its configuration in transformers.
-_CLASSES = {
-    "mae": ("ViTMAEModel", "ViTMAEConfig"),
-    "ijepa": ("IJepaModel", "IJepaConfig"),
-    "clip": ("CLIPVisionModel", "CLIPVisionConfig"),
-    "blip": ("BlipVisionModel", "BlipVisionConfig"),
-    "mocov3": ("ViTModel", "ViTConfig"),
-    "dino": ("ViTModel", "ViTConfig"),
-    "ibot": ("ViTModel", "ViTConfig"),
-    "dinov2": ("Dinov2Model", "Dinov2Config"),
-    "dinov3": ("DINOv3ViTModel", "DINOv3ViTConfig"),
-}
-FAMILIES = tuple(_CLASSES)
 # Families of each model_type; a folder's own type is one of these.
 _KINDS = {
     "vit_mae": ("mae",),
     "ijepa": ("ijepa",),
-    "clip": ("clip",),
-    "clip_vision_model": ("clip",),
+    "clip": ("clip", "openclip"),
+    "clip_vision_model": ("clip", "openclip"),
     "blip": ("blip",),
     "blip_vision_model": ("blip",),
-    "vit": ("mocov3", "dino", "ibot"),
+    "vit": ("mocov3", "mocov3-base", "dino", "ibot"),
     "dinov2": ("dinov2",),
     "dinov2_with_registers": ("dinov2",),
     "dinov3_vit": ("dinov3",),
 }
-_POOLING = ("ViTModel", "IJepaModel")  # would make a pooling layer that nothing here asks
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,11 @@ class ImagesConfig:
     """Which image transformer is transferred.
 
     Attributes:
-        path: a folder that transformers wrote, or an original checkpoint of MoCo v3, iBOT or DINO; empty for random
-            weights.
-        family: mae, ijepa, clip, blip, mocov3, dino, ibot, dinov2 or dinov3; auto goes by the folder.
+        path: a folder that transformers wrote, an original checkpoint (dino:<file>, or the file alone where its names
+            tell its family) or a model's name on the Hugging Face hub, each with @layer=11 behind it or without; empty
+            for random weights.
+        family: whose network it is: mae, ijepa, clip, openclip, blip, mocov3, mocov3-base, dino, ibot, dinov2 or
+            dinov3; auto goes by the folder, or by the names in the file.
         arch: of random weights: tiny, or S and B with patches of 8, 14 or 16 pixels.
         layer: tokens after this block, before the last norm; None is the model's output.
         seed: of random weights.
@@ -137,8 +140,7 @@ class ImageTokens(nn.Module):
             options["noise"] = torch.arange(rows * columns, device=frames.device).expand(len(frames), -1)
         with self._placed(grid):
             found = self.model(frames, output_hidden_states=self.layer is not None, **options)
-        tokens = found.last_hidden_state if self.layer is None else found.hidden_states[self.layer]
-        return tokens[:, -rows * columns :]
+        return last_tokens(self.model, found, self.layer)[:, -rows * columns :]
 
     forward = tokens
 
@@ -185,18 +187,40 @@ class ImageTokens(nn.Module):
         return 0 if self.kind == "ijepa" else 1
 
 
+def locate_images(config: ImagesConfig) -> ImagesConfig:
+    """The same model, whose path is found from any folder; family and layer are apart from it.
+
+    A name of the hub becomes the folder in the cache, which is fetched where it is not there.
+    """
+    if not config.path:
+        return config
+    said, text = said_family(config.path)
+    place, sign, option = text.rpartition("@")
+    layer = config.layer
+    if sign and not Path(text).exists():
+        if not re.fullmatch(r"layer=\d+", option):
+            raise StillmotionError(f"{option!r} in {config.path} is no option of frozen tokens; write layer=<number>")
+        text, layer = place, int(option.removeprefix("layer="))
+    family = said or config.family
+    if said and config.family != "auto" and FAMILIES[said].model != FAMILIES[config.family].model:
+        raise StillmotionError(f"{config.path} says {said} and the family is {config.family}; leave one of them out")
+    if Path(text).is_file():
+        family = family_of(text) if family == "auto" else family
+    elif said:
+        raise StillmotionError(f"there is no file {text}; give an original checkpoint as {said}:<file>")
+    path = fetched(text) if is_hub_name(text) else Path(text)
+    return replace(config, path=str(path.resolve()), family=family, layer=layer)  # type: ignore[arg-type]
+
+
 def load_images(config: ImagesConfig) -> ImageTokens:
     """The image transformer that a configuration names, frozen, on the CPU."""
     if not config.path:
         return random_images(config)
+    config = locate_images(config)
     path = Path(config.path)
     if path.is_file():
-        if config.family not in ("mocov3", "ibot", "dino"):
-            raise StillmotionError(
-                f"{path} is a file and the family is {config.family}; original checkpoints are read of mocov3, ibot "
-                "and dino: name one by --images.family, or give a folder that transformers wrote"
-            )
-        return ImageTokens(load_original(path, config.family), layer=config.layer)
+        seen = FAMILIES[config.family].normalisation
+        return ImageTokens(load_original(path, config.family), layer=config.layer, normalisation=seen)
     if not (path / "config.json").is_file():
         raise StillmotionError(f"{path} is no model's folder: it has no config.json; give what save_pretrained wrote")
     backbone, intake = load_transformers(path)
@@ -213,39 +237,31 @@ def random_images(config: ImagesConfig) -> ImageTokens:
     """A model of a family with random weights: the same ones for the same seed."""
     if config.family == "auto":
         raise StillmotionError("no image model is given; name a folder by --encoder, or a family by --images.family")
-    transformers = import_transformers()
-    model_name, config_name = _CLASSES[config.family]
+    family = FAMILIES[config.family]
     tiny = config.arch == "tiny"
     width, heads, blocks = (32, 2, 2) if tiny else (768, 12, 12) if config.arch[0] == "b" else (384, 6, 12)
     patch = 8 if tiny else int(config.arch[1:])
-    options: dict[str, Any] = {
+    options = {
         "hidden_size": width,
         "num_attention_heads": heads,
         "num_hidden_layers": blocks,
         "patch_size": patch,
         "image_size": 32 if tiny else patch * (224 // patch),
         "initializer_range": 0.02,
+        "mlp_ratio": 2 if tiny else 4,
+        "intermediate_size": width * (2 if tiny else 4),
+        "num_register_tokens": 4,
     }
-    if config.family == "dinov2":
-        options["mlp_ratio"] = 2 if tiny else 4
-    else:
-        options["intermediate_size"] = width * (2 if tiny else 4)
-    if config.family == "dinov3":
-        options["num_register_tokens"] = 4
-    without = {"add_pooling_layer": False} if model_name in _POOLING else {}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)
-        model = getattr(transformers, model_name)(getattr(transformers, config_name)(**options), **without)
+        model = new_model(family.model, {**options, **family.options})
     if config.family == "mae":
         _prepare_mae(model)
-    return ImageTokens(
-        model, layer=config.layer, normalisation=_CLIP if config.family in ("clip", "blip") else IMAGENET
-    )
+    return ImageTokens(model, layer=config.layer, normalisation=family.normalisation)
 
 
 def _prepare_mae(model: Any) -> None:
-    """Show all patches, and set the table of positions that a model made from a configuration leaves at zero."""
-    model.config.mask_ratio = 0.0
+    """Set the table of positions that a model made from a configuration leaves at zero."""
     table = model.embeddings.position_embeddings
     if not table.any():
         side = math.isqrt(table.shape[1] - 1)

@@ -17,6 +17,7 @@ class Normalisation(NamedTuple):
 CLIPS = ("frames", "stride", "size", "fps")  # what of an intake can be asked for
 FASTEST = 1000  # frames a second
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+CLIP = Normalisation((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))  # and BLIP's
 
 
 def check_rate(fps: float, name: str = "fps") -> None:

@@ -1,16 +1,17 @@
 """Weights from files, matched by name and shape, with a report of what was and was not found.
 
-Files are .safetensors, or .pt, .pth and .pyth read by `torch.load(weights_only=True)`: nothing in a file is
-executed. Names are matched by suffix, under the one prefix that fits best ("", "module.",
-"online.backbone.", …). PyTorchVideo's names of Slow-R50 are turned into SlowFast's. Tensors of another
-shape are reported and never inflated or cut.
+Files are .safetensors, or .pt, .pth and .pyth read by `torch.load(weights_only=True)`; of a TorchScript archive the
+tensors are read and its code is not. Nothing in a file is executed. Names are matched by suffix, under the one prefix
+that fits best ("", "module.", "online.backbone.", …). PyTorchVideo's names of Slow-R50 are turned into SlowFast's.
+Tensors of another shape are reported and never inflated or cut.
 """
 
 import argparse
 import pickle
 import re
+import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from stillmotion.errors import Interrupted, StillmotionError
+from stillmotion.nn.archive import is_archive, read_archive
 
 # Where training programs put the weights within what they save, in the order in which they are looked for.
 _INSIDE = (
@@ -63,12 +65,12 @@ class LoadReport:
         under = f" under {self.prefix!r}" if self.prefix else ""
         lines = [f"{len(self.matched)} of {total} tensors loaded from {self.path}{under}"]
         if self.missing:
-            lines.append(f"missing from the file: {_some(self.missing)}")
+            lines.append(f"missing from the file: {some(self.missing)}")
         if self.mismatched:
             shapes = [f"{name} (file {found}, network {wanted})" for name, wanted, found in self.mismatched]
-            lines.append(f"of another shape: {_some(shapes)}")
+            lines.append(f"of another shape: {some(shapes)}")
         if self.unexpected:
-            lines.append(f"not used: {_some(self.unexpected)}")
+            lines.append(f"not used: {some(self.unexpected)}")
         return "; ".join(lines)
 
 
@@ -101,7 +103,7 @@ def load_weights(module: nn.Module, path: str | Path, *, prefix: str | None = No
     if lacking:
         raise StillmotionError(
             f"{path} does not fit {type(module).__name__}: {len(lacking)} of its tensors would not be loaded "
-            f"({_some(lacking)}). {report}. Choose the backbone that the file was made with"
+            f"({some(lacking)}). {report}. Choose the backbone that the file was made with"
         )
     with torch.no_grad():
         for name, value in matched.items():
@@ -111,18 +113,41 @@ def load_weights(module: nn.Module, path: str | Path, *, prefix: str | None = No
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """The named tensors in a file, wherever in it they are kept."""
-    path = Path(path)
+    content = _content(Path(path))
+    tensors = _find_tensors(content)
+    if not tensors:
+        keys = some([str(key) for key in content]) if isinstance(content, Mapping) else type(content).__name__
+        raise StillmotionError(f"{path} holds no named tensors (it holds {keys}); give a checkpoint's path")
+    return tensors
+
+
+def read_all(path: str | Path, *, values: bool = True) -> dict[str, Tensor]:
+    """Every tensor in a file, by its name and by those of what it is kept in: `teacher.backbone.norm.weight`.
+
+    values: False gives names and shapes alone.
+    """
+    return dict(_flat(_content(Path(path), values=values, mapped=True), ""))
+
+
+def _content(path: Path, *, values: bool = True, mapped: bool = False) -> Any:
+    """What a file holds. values: as in `read_all`. mapped: they are read when they are asked for, where that can be."""
     if not path.is_file():
         raise StillmotionError(f"there is no file {path}; give the path of a .safetensors, .pt, .pth or .pyth file")
     if path.suffix == ".safetensors":
         try:
-            return safetensors.torch.load_file(path)
+            if values:
+                return safetensors.torch.load_file(path)
+            with safetensors.safe_open(path, "pt") as opened:
+                return {name: torch.empty(opened.get_slice(name).get_shape(), device="meta") for name in opened.keys()}  # noqa: SIM118
         except (safetensors.SafetensorError, OSError) as error:
             raise StillmotionError(f"{path} is not a readable safetensors file ({error}); fetch it again") from error
     try:
+        if is_archive(path):
+            return read_archive(path, values=values)
         # A namespace holds the options of the program that saved it; unpickled, it is data and nothing else.
         with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            place, mapped = ("cpu", mapped and zipfile.is_zipfile(path)) if values else ("meta", False)
+            return torch.load(path, map_location=place, weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise StillmotionError(
             f"{path} is damaged, or holds objects that could execute code, and was not read; "
@@ -133,11 +158,14 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     except Exception as error:  # in a damaged file, torch's reader stumbles over anything
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise StillmotionError(f"{path} is not a readable checkpoint ({reason}); fetch it again") from error
-    tensors = _find_tensors(content)
-    if not tensors:
-        keys = _some([str(key) for key in content]) if isinstance(content, Mapping) else type(content).__name__
-        raise StillmotionError(f"{path} holds no named tensors (it holds {keys}); give a checkpoint's path")
-    return tensors
+
+
+def _flat(content: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    for name, value in content.items() if isinstance(content, Mapping) else ():
+        if isinstance(value, Tensor):
+            yield f"{prefix}{name}", value
+        else:
+            yield from _flat(value, f"{prefix}{name}.")
 
 
 def _find_tensors(content: Any) -> dict[str, Tensor]:
@@ -208,6 +236,7 @@ def _optional(name: str) -> bool:
     return name.split(".")[0] in _HEADS or name.endswith("num_batches_tracked")
 
 
-def _some(names: tuple[str, ...] | list[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """The first of many names, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

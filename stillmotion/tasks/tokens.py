@@ -16,7 +16,7 @@ from stillmotion.encoders.runs import intake_of
 from stillmotion.errors import StillmotionError
 from stillmotion.files import fingerprint
 from stillmotion.nn.backbones.tokens import TokensCNN
-from stillmotion.nn.images import ImagesConfig, ImageTokens
+from stillmotion.nn.images import ImagesConfig, ImageTokens, locate_images
 from stillmotion.train.run import decoders
 
 TOKENS = "tokens"  # where a run keeps them, unless it is told where
@@ -40,8 +40,10 @@ def located(config: Config) -> Config:
     if not model.images.path:
         if config.recipe.startswith("debug-"):
             return config
-        raise StillmotionError("no image model given; add --method.model.images.path FOLDER, which transformers wrote")
-    images = replace(model.images, path=str(Path(model.images.path).resolve()))
+        raise StillmotionError(
+            "no image model given; add --method.model.images.path MODEL, such as a folder that transformers wrote"
+        )
+    images = locate_images(model.images)
     return replace(config, method=replace(config.method, model=replace(model, images=images)))
 
 

@@ -17,7 +17,7 @@ from stillmotion.data.loader import Batch, ClipLoader
 from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
 from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
 from stillmotion.methods.transfer import Transfer
-from stillmotion.nn.images import load_images
+from stillmotion.nn.images import load_images, locate_images
 from stillmotion.tasks.tokens import TOKENS, told
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
@@ -35,8 +35,7 @@ def transfer(config: TransferConfig, out: str | Path, *, cache: str | Path | Non
     Under `torchrun` every process calls this; the first one writes.
     """
     config.data.check_given()
-    if config.images.path:
-        config = replace(config, images=replace(config.images, path=str(Path(config.images.path).resolve())))
+    config = replace(config, images=locate_images(config.images))
     spare_inputs(out, config.data.path, config.data.annotations, config.images.path)
     with computing(config.train) as device, held(out):
         return _Transferring(config, Path(out), device, cache).train()

@@ -17,6 +17,7 @@ from stillmotion.evaluate.embed import embed
 from stillmotion.evaluate.options import Probing, Retrieval
 from stillmotion.evaluate.probe import probe
 from stillmotion.evaluate.retrieve import retrieve
+from stillmotion.nn.families import FAMILIES
 
 # Time steps, rows, columns and channels of the map of a clip as the encoder wants it.
 MAPS = {
@@ -84,7 +85,7 @@ def test_maps_have_a_feature_for_every_place(texts, kind):
 
 
 def test_every_kind_of_ours_is_asked_here():
-    assert {*MAPS, "ibot", "mocov3"} == set(ENCODERS.own)
+    assert {*MAPS, *FAMILIES, "hub"} == set(ENCODERS.own)  # tests/nn/test_originals.py and test_hub.py have the others
 
 
 @pytest.mark.parametrize("kind", MAPS)

@@ -82,6 +82,20 @@ def test_figures_are_those_of_the_equations(place, monkeypatch):
     assert row["effective rank"][0] == pytest.approx(effective_rank(covariance).item(), rel=1e-4)
 
 
+def test_either_convention_is_named_with_its_gamma(place):
+    lines = {}
+    for convention, frames in (("equations", 7), ("authors", 9)):
+        results = measured(place, "model", convention=convention, frames=frames, size=42, resamples=5)
+        row = results["rows"]["frozen"]
+        assert results["convention"] == convention
+        assert all(low <= value <= high for value, low, high in (row[c] for c in ("D_intra", "D")))
+        lines[convention] = result_lines(results)[-2]
+        assert f"frozen {row['gamma']:.3f}" in lines[convention]
+    assert "as printed (Eq. 47–53)" in lines["equations"]
+    assert "nearest patches, the closest half" in lines["authors"]
+    assert Geometry(convention="authors").taken() == 40
+
+
 def test_gamma_can_be_estimated_over_the_rows(place):
     results = measured(place, "a", gamma="estimate", resamples=5)
     rows = results["rows"].values()
@@ -91,7 +105,12 @@ def test_gamma_can_be_estimated_over_the_rows(place):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"frames": 4}, "choose an odd number"), ({"frames": 11}, "0 videos can be used; .*9 frames; 11 are taken")],
+    [
+        ({"frames": 4}, "choose an odd number"),
+        ({"frames": 7, "convention": "authors"}, "raise --frames to 8 or more"),
+        ({"convention": "paper"}, "choose one of equations, authors"),
+        ({"frames": 11}, "0 videos can be used; .*9 frames; 11 are taken"),
+    ],
 )
 def test_errors_say_what_to_do(place, options, message):
     with pytest.raises(StillmotionError, match=message):

@@ -15,6 +15,7 @@ from stillmotion.evaluate.masks import (
     joint_distances,
     mean_iou,
     pck,
+    pck_by_video,
     region_similarity,
     statistics,
 )
@@ -131,7 +132,7 @@ def test_mean_iou_is_over_the_classes_that_occur():
     found = np.array([[0, 0, 1, 0], [0, 0, 1, 1]])
     table = confusion(found, truth, 20)
     assert table[2, 1] == 2
-    assert mean_iou(table) == pytest.approx(np.mean([4 / 5, 1 / 4, 0]))
+    assert mean_iou([table]) == pytest.approx(np.mean([4 / 5, 1 / 4, 0]))
     with pytest.raises(StillmotionError, match="class 2 in a mask; there are 2"):
         confusion(found, truth, 2)
     with pytest.raises(StillmotionError, match="one size"):
@@ -156,3 +157,26 @@ def test_a_joint_is_right_within_a_share_of_the_persons_size():
 def test_masks_of_two_sizes_are_refused():
     with pytest.raises(StillmotionError, match="give two of one size"):
         region_similarity(np.zeros((2, 3)), np.zeros((3, 2)))
+
+
+def test_mean_iou_over_videos_is_the_papers_equation():
+    rng = np.random.default_rng(0)
+    videos = [(rng.integers(0, c, (6, 5)), rng.integers(0, c, (6, 5))) for c in (2, 4, 3)]  # class 3 is in one alone
+    values = []
+    for j in range(4):
+        shares = []
+        for found, truth in videos:
+            either = ((found == j) | (truth == j)).sum()
+            if either:
+                shares.append(((found == j) & (truth == j)).sum() / either)
+        values.append(sum(shares) / len(shares))
+    tables = [confusion(found, truth, 6) for found, truth in videos]
+    assert mean_iou(tables) == pytest.approx(sum(values) / 4)
+    assert mean_iou(tables) != pytest.approx(mean_iou([np.sum(tables, axis=0)]))
+
+
+def test_pck_over_videos_counts_every_video_once():
+    short, long = np.array([[0.05, 0.3]]), np.array([[0.05, 0.15], [0.05, np.nan], [0.3, 0.05]])
+    assert pck_by_video([short, long], 0.1) == pytest.approx((1 / 2 + 3 / 5) / 2)
+    assert pck_by_video([short, long], 0.2) == pytest.approx((1 / 2 + 4 / 5) / 2)
+    assert pck([short, long], 0.1) == pytest.approx((3 / 4 + 1 / 3) / 2)

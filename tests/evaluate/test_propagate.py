@@ -1,4 +1,5 @@
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from stillmotion.evaluate.scores import Objects, Parts
 from stillmotion.evaluate.tracks import (
     PRESETS,
     MaskTrack,
+    PackedMasks,
     Preset,
     carry,
     input_size,
@@ -55,6 +57,31 @@ def test_a_sequence_is_carried_from_the_first_and_the_last_frames():
     assert len(seen) == 6
 
 
+def test_a_long_sequence_needs_the_memory_of_its_context():
+    alive = weakref.WeakSet()
+
+    def maps():
+        for t in range(60):
+            cells = torch.full((3, 4, 2), 1.0 + t)
+            alive.add(cells)
+            yield cells
+
+    rule = Preset(k=2, context=5, radius=2, temperature=0.1, size=None)
+    most = 0
+    for labels in carry(maps(), lambda h, w: torch.ones(h, w, 1), rule):
+        alive.add(labels)
+        most = max(most, len(alive))
+    assert most < 10
+    masks, truth = PackedMasks(), squares(8)[1]
+    for _ in range(40):
+        for mask in truth:
+            masks.append(mask)
+    assert len(masks) == 320
+    assert all(np.array_equal(masks[i], truth[i % 8]) for i in (0, 9, 319))
+    np.testing.assert_array_equal(masks[-8:], truth)
+    assert sum(len(packed) for packed, _ in masks._packed) < 0.05 * 40 * truth.nbytes
+
+
 def test_the_size_is_the_presets_but_never_larger_than_the_frames():
     rule = preset_for("image-to-video", "davis")
     encoder = DenseEncoder(lambda x: x, mean=(), std=(), step=16)
@@ -67,6 +94,30 @@ def test_the_size_is_the_presets_but_never_larger_than_the_frames():
     assert preset_for("image-to-video", "vip").k == 10
     assert preset_for("image-to-video", "jhmdb").size == (320, 320)
     assert preset_for("dino", "jhmdb").size == 480
+
+
+def test_jhmdb_is_enlarged_to_the_protocols_320():
+    encoder = DenseEncoder(lambda x: x, mean=(), std=(), step=16)
+    assert input_size(encoder, (240, 320), preset_for("image-to-video", "jhmdb")) == (320, 320)
+    assert input_size(encoder, (720, 406), preset_for("image-to-video", "points")) == (320, 320)
+    assert input_size(encoder, (240, 320), preset_for("dino", "jhmdb")) == (240, 320)
+    own = Preset(k=5, context=7, radius=12, temperature=0.1, size=480, enlarge=True)
+    assert input_size(encoder, (240, 320), own) == (480, 640)
+
+
+def test_both_means_of_a_set_are_named_and_printed(tmp_path):
+    root = write_vip(tmp_path / "vip")
+    results = propagate(COLOURS, Sequences(root, "vip"), tmp_path / "a")
+    results["mean"]["over sequences"] = {"mIoU": 0.25, "copy mIoU": 0.125}
+    lines = result_lines(results)
+    both = [line for line in lines if line.endswith(tuple(results["means"].values()))]
+    assert len(both) == 2
+    assert "common scripts" in both[0]
+    assert "0.250" in both[1]
+    joints = propagate(COLOURS, Sequences(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino")
+    rows = joints["sequences"].values()
+    for column in joints["columns"]:
+        assert joints["mean"]["over sequences"][column] == pytest.approx(np.mean([row[column] for row in rows]))
 
 
 def test_a_joint_is_read_where_it_was_drawn():
@@ -107,6 +158,7 @@ def test_davis_is_scored_as_its_tool_does(tmp_path):
 def test_vip_and_jhmdb_beat_a_copy_of_the_first_frame(tmp_path):
     vip = propagate(COLOURS, Sequences(write_vip(tmp_path / "vip"), "vip"), tmp_path / "a")
     assert vip["mean"]["mIoU"] > 0.8 > vip["mean"]["copy mIoU"]
+    assert "Eq. 37" in vip["means"]["over sequences"]
     joints = propagate(COLOURS, Sequences(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino")
     assert joints["mean"]["PCK@0.2"] > joints["mean"]["copy PCK@0.2"]
     with np.load(tmp_path / "b" / "points" / "wave" / "me.npz") as table:

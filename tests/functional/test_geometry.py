@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from stillmotion.functional.geometry import effective_rank, intra_distance, pair_distances, radii
+from stillmotion.functional.geometry import (
+    effective_rank,
+    intra_distance,
+    nearest_distance,
+    pair_distances,
+    radii,
+    token_radii,
+)
 
 
 def draw(*shape, seed=0):
@@ -41,6 +48,21 @@ def test_distances_within_a_video_are_the_equations():
         assert ratio.item() == pytest.approx(mean / (2 * radius))
 
 
+def test_distances_by_the_authors_are_those_of_loops():
+    z = draw(11, 5, 4)
+    pairs = []
+    for t in range(3, 7):  # without three frames at either end
+        nearest = sorted(min(float((a - b).norm()) for b in z[t + 1]) for a in z[t])
+        pairs.append(sum(nearest[:2]) / 2)
+    every = z.reshape(-1, 4)
+    radius = max(float((token - every.mean(0)).norm()) for token in every)
+    distance, ratio = nearest_distance(z)
+    assert distance.item() == pytest.approx(np.mean(pairs))
+    assert ratio.item() == pytest.approx(np.mean(pairs) / (2 * radius))
+    for u in range(11):
+        assert token_radii(z)[u].item() == pytest.approx(max(float((a - every.mean(0)).norm()) for a in z[u]))
+
+
 def test_distances_do_not_depend_on_scale_and_place():
     z = draw(4, 3, 5)
     other = 7 * z + draw(3, 5, seed=1)
@@ -50,6 +72,7 @@ def test_distances_do_not_depend_on_scale_and_place():
 
 def test_a_still_video_has_no_distance_within():
     assert [x.item() for x in intra_distance(draw(1, 3, 4).expand(5, 3, 4))] == [0, 0]
+    assert [x.item() for x in nearest_distance(draw(1, 40, 4).float().expand(9, 40, 4))] == [0, 0]
 
 
 def test_effective_rank_counts_equal_directions():

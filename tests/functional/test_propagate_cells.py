@@ -41,17 +41,46 @@ def literal(query, context, *, k, radius, disk):
     radius=st.integers(1, 4),
     disk=st.booleans(),
     block=st.sampled_from([1, 4, 512]),
+    screened=st.booleans(),
+    crowd=st.sampled_from([2, 256]),
 )
-def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius, disk, block):
+def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius, disk, block, screened, crowd):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(propagate, "_BLOCK", block)
+        patch.setattr(propagate, "_CROWD", crowd)
         every = frames(c + 1, h, w)
         k = min(k, c * h * w)
-        found = nearest_cells(every[-1], every[:-1], k=k, radius=radius, disk=disk)
+        found = nearest_cells(every[-1], every[:-1], k=k, radius=radius, disk=disk, screened=screened)
         values, cells = literal(every[-1], every[:-1], k=k, radius=radius, disk=disk)
     torch.testing.assert_close(found.similarity, values)
     known = values > -torch.inf
     assert torch.equal(found.cell[known], cells[known])
+
+
+@pytest.mark.parametrize("mean", [0.0, 3.0, -3.0])
+def test_products_of_short_floats_only_choose_what_is_looked_at(mean):
+    # Around a common mean, all similarities lie closer together than short floats can tell; or all are below 0.
+    every = frames(6, 5, 8, d=80) + torch.tensor([mean] + [0.0] * 79)
+    every[-1, :, :, 0] = every[-1, :, :, 0].abs()
+    full, short = (nearest_cells(every[-1], every[:-1], k=5, radius=3, screened=s) for s in (False, True))
+    assert torch.equal(full.cell, short.cell)
+    torch.testing.assert_close(full.similarity, short.similarity, atol=1e-12, rtol=0)
+
+
+def test_rounding_is_within_the_bound_that_screening_relies_on():
+    every = frames(2, 20, 20, d=384).flatten(1, 2) * 7
+    coarse = every[0].to(torch.bfloat16) @ every[1].to(torch.bfloat16).mT
+    worst = (coarse.double() - every[0] @ every[1].mT).abs().max()
+    assert 0 < worst < propagate._ROUNDING * 49
+
+
+def test_cells_that_are_all_alike_are_found_in_bounded_memory():
+    alike = F.normalize(torch.ones(6, 12, 20, 64), dim=-1)
+    found = nearest_cells(alike[-1], alike[:-1], k=4, radius=5, screened=True)
+    torch.testing.assert_close(found.similarity, torch.ones(12, 20, 4))
+    y, x = found.cell % 240 // 20, found.cell % 20
+    assert (y - torch.arange(12)[:, None, None]).abs().max() <= 5
+    assert (x - torch.arange(20)[:, None]).abs().max() <= 5
 
 
 def test_without_a_radius_every_cell_is_within_reach():
@@ -92,12 +121,12 @@ def test_a_frame_like_the_context_keeps_its_labels():
 
 def test_no_product_is_larger_than_a_block_with_its_reach(monkeypatch):
     sizes = []
-    product = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: sizes.append(a.shape[0] * b.shape[1]) or product(a, b))
-    every = frames(9, 20, 40, d=2)
+    product = propagate._products
+    monkeypatch.setattr(propagate, "_products", lambda a, b: sizes.append(len(a) * b[..., 0].numel()) or product(a, b))
+    every = frames(4, 40, 90, d=2)
     nearest_cells(every[-1], every[:-1], k=3, radius=4)
-    assert max(sizes) < 0.03 * 8 * 800 * 800
-    assert sum(sizes) < 0.3 * 8 * 800 * 800
+    assert max(sizes) < 0.01 * 3 * 3600 * 3600
+    assert sum(sizes) < 0.15 * 3 * 3600 * 3600
 
 
 def test_what_cannot_be_searched_is_said():

@@ -9,7 +9,7 @@ from tiny_models import save_model
 
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.foreign import load_transformers
-from stillmotion.nn.intake import IMAGENET
+from stillmotion.nn.intake import CLIP, IMAGENET
 
 VIDEO = ("videomae", "vjepa2", "timesformer")
 IMAGE = ("dinov2", "vit", "vit_mae", "clip", "resnet", "swin")
@@ -135,6 +135,48 @@ def test_the_processor_says_what_a_model_is_shown(tmp_path):
     assert (intake.size, intake.normalisation) == (56, ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1)))
     (folder / "preprocessor_config.json").write_text(json.dumps(said | {"do_center_crop": False}))
     assert load_transformers(folder)[1].size == 70
+
+
+@pytest.mark.parametrize("kind", ["blip", "blip_caption", "blip_match", "blip_vision"])
+def test_of_blip_the_half_that_sees_is_loaded_from_any_of_its_folders(kind, tmp_path):
+    backbone, intake = load_transformers(save_model(kind, tmp_path / "m"))
+    weights = safetensors.torch.load_file(tmp_path / "m" / "model.safetensors")
+    for name, value in backbone.model.state_dict().items():
+        assert torch.equal(value, weights.get(f"vision_model.{name}", weights.get(name))), name
+    assert (backbone.kind, intake.normalisation) == ("blip_vision_model", CLIP)
+    with torch.no_grad():
+        assert backbone.feature_map(torch.randn(1, 3, 1, 40, 24)).shape == (1, 32, 1, 5, 3)
+
+
+def test_all_tokens_of_clip_have_its_last_norm(folder):
+    backbone, intake = load_transformers(folder("clip"), pool="class")
+    clip = clips(backbone, intake)
+    with torch.no_grad():
+        found = backbone.model(clip[:, :, 3])
+        torch.testing.assert_close(backbone(clip)[:, 3], found.pooler_output)
+        wanted = backbone.model.post_layernorm(found.last_hidden_state[:, 1:])
+        torch.testing.assert_close(backbone.feature_map(clip)[:, :, 3].flatten(2).transpose(1, 2), wanted)
+        bare, _ = load_transformers(folder("clip"), layer=2)
+        torch.testing.assert_close(bare(clip)[:, 3], found.last_hidden_state[:, 0])
+
+
+def test_without_a_processors_file_frames_are_normalised_as_the_family_does(folder, tmp_path):
+    assert load_transformers(folder("clip"))[1].normalisation == CLIP
+    assert load_transformers(folder("vit_mae"))[1].normalisation == IMAGENET
+    other = save_model("clip", tmp_path / "m")
+    said = {"image_processor": {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}, "processor_class": "x"}
+    (other / "processor_config.json").write_text(json.dumps(said))
+    assert load_transformers(other)[1].normalisation == ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
+
+
+def test_names_that_the_model_does_not_know_are_listed_and_heads_are_left_behind(tmp_path):
+    file = save_model("dinov2", tmp_path / "m") / "model.safetensors"
+    weights = safetensors.torch.load_file(file)
+    safetensors.torch.save_file(weights | {"classifier.weight": torch.zeros(2)}, file, {"format": "pt"})
+    load_transformers(tmp_path / "m")
+    safetensors.torch.save_file(weights | {"encoder.layer.0.extra": torch.zeros(2)}, file, {"format": "pt"})
+    with pytest.raises(StillmotionError, match=r"has 1 names that a dinov2 does not know: encoder\.layer\.0\.extra"):
+        load_transformers(tmp_path / "m")
 
 
 def test_weights_that_would_be_random_are_refused(tmp_path):

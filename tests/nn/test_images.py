@@ -7,8 +7,8 @@ from tiny_models import save_model
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.cycle import cycle_accuracy
 from stillmotion.functional.positions import cut_windows, resize_grid
-from stillmotion.nn.images import FAMILIES, ImagesConfig, TokensBackbone, load_images, random_images
-from stillmotion.nn.originals import load_original
+from stillmotion.nn.families import FAMILIES
+from stillmotion.nn.images import ImagesConfig, TokensBackbone, load_images, random_images
 
 
 def tiny(family, **options):
@@ -19,6 +19,12 @@ def tiny(family, **options):
             if "position" not in name:
                 weight += 0.1 * torch.randn_like(weight)
     return images
+
+
+def under_last_norm(images, found):
+    """CLIP's own output lacks it on patches."""
+    tokens = found.last_hidden_state
+    return images.model.post_layernorm(tokens) if images.kind == "clip_vision_model" else tokens
 
 
 def frames(n=2, height=32, width=32, seed=0):
@@ -32,7 +38,7 @@ def test_every_family_gives_its_own_tokens_without_the_class_token(family):
     if family == "mae":
         options["noise"] = torch.arange(16.0).expand(2, -1)
     with torch.no_grad():
-        wanted = images.model(x, **options).last_hidden_state[:, -16:]
+        wanted = under_last_norm(images, images.model(x, **options))[:, -16:]
         torch.testing.assert_close(images.tokens(x), wanted)
     assert images.tokens(x).shape == (2, 16, 32)
     assert not any(p.requires_grad for p in images.parameters())
@@ -45,7 +51,7 @@ def test_any_image_size_has_the_positions_that_transformers_interpolates(family)
     if family == "mae":
         options["noise"] = torch.arange(18.0).expand(2, -1)
     with torch.no_grad():
-        wanted = images.model(x, **options).last_hidden_state[:, -18:]
+        wanted = under_last_norm(images, images.model(x, **options))[:, -18:]
         torch.testing.assert_close(images.tokens(x), wanted)
 
 
@@ -104,64 +110,6 @@ def test_mae_from_a_configuration_has_sines_and_cosines_for_positions():
     assert table[2, 3, 16 + 8].item() == pytest.approx(math.cos(2), abs=1e-6)
 
 
-def original_names(model):
-    """A ViTModel's weights under the names of MoCo v3, iBOT and DINO."""
-    found = {}
-    plain = {
-        "embeddings.cls_token": "cls_token",
-        "embeddings.position_embeddings": "pos_embed",
-        "embeddings.patch_embeddings.projection": "patch_embed.proj",
-        "layernorm": "norm",
-        "layernorm_before": "norm1",
-        "layernorm_after": "norm2",
-        "attention.o_proj": "attn.proj",
-    }
-    weights = model.state_dict()
-    for name, value in weights.items():
-        if "q_proj" in name:
-            joined = [weights[name.replace("q_proj", f"{letter}_proj")] for letter in "qkv"]
-            name, value = name.replace("attention.q_proj", "attn.qkv"), torch.cat(joined)
-        elif "k_proj" in name or "v_proj" in name:
-            continue
-        stem, _, field = name.rpartition(".")
-        if name.startswith("layers."):
-            _, number, part = stem.split(".", 2)
-            found[f"blocks.{number}.{plain.get(part, part)}.{field}"] = value
-        else:
-            found[plain[name] if name in plain else f"{plain[stem]}.{field}"] = value
-    return found
-
-
-@pytest.mark.parametrize(
-    ("family", "packed"),
-    [
-        ("mocov3", lambda w: {"epoch": 3, "state_dict": {f"module.base_encoder.{k}": v for k, v in w.items()}}),
-        ("ibot", lambda w: {"state_dict": w}),
-        ("ibot", lambda w: {"student": {}, "teacher": {f"backbone.{k}": v for k, v in w.items()}}),
-        ("dino", lambda w: w),
-    ],
-)
-def test_original_checkpoints_load_into_a_vit(tmp_path, family, packed):
-    import transformers
-
-    heads = 12 if family == "mocov3" else 1
-    sizes = {"hidden_size": 48, "num_attention_heads": heads, "num_hidden_layers": 2, "intermediate_size": 64}
-    torch.manual_seed(0)
-    config = transformers.ViTConfig(image_size=32, patch_size=8, layer_norm_eps=1e-6, **sizes)
-    model = transformers.ViTModel(config, add_pooling_layer=False).eval()
-    names = original_names(model) | {"head.weight": torch.zeros(3, 48)}
-    if family == "mocov3":
-        content = packed(names)
-        content["state_dict"] |= {f"module.momentum_encoder.{k}": torch.zeros_like(v) for k, v in names.items()}
-    else:
-        content = packed(names)
-    torch.save(content, tmp_path / "original.pth")
-    images = load_images(ImagesConfig(path=str(tmp_path / "original.pth"), family=family))
-    x = frames()
-    with torch.no_grad():
-        torch.testing.assert_close(images.tokens(x), model(x).last_hidden_state[:, 1:])
-
-
 def test_a_projected_model_is_a_backbone():
     images = tiny("dinov2")
     project = torch.nn.Linear(32, 32)
@@ -189,11 +137,3 @@ def test_a_projected_model_is_a_backbone():
 def test_errors_say_what_to_do(tmp_path, make, message):
     with pytest.raises(StillmotionError, match=message):
         make(tmp_path)
-
-
-def test_a_file_that_is_no_checkpoint_of_the_family_is_named(tmp_path):
-    torch.save({"state_dict": {"conv.weight": torch.zeros(2)}}, tmp_path / "x.pth")
-    with pytest.raises(StillmotionError, match="no patch_embed"):
-        load_original(tmp_path / "x.pth", "ibot")
-    with pytest.raises(StillmotionError, match=r"--images\.family"):
-        load_images(ImagesConfig(path=str(tmp_path / "x.pth")))
