@@ -20,11 +20,13 @@ from stillmotion.nn.recompute import recompute_stages
 from stillmotion.optim.bilevel import Weights
 from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.train.imagined import Tally, imagine, imagined
+from stillmotion.train.process import choose_device
 from stillmotion.train.solve import solve
 
 GIB = 2**30
 _DAY = 86400
 _LITTLE = 4  # videos of a step that is timed
+_USABLE = 0.9  # of a device's memory: the rest is for what is not counted
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,40 @@ def measured_rate(config: Config, device: torch.device) -> float:
         _wait(device)
         seconds.append(time.perf_counter() - started)
     return flops / min(seconds[1:])
+
+
+def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, tflops: float) -> list[str]:
+    """An estimate in words. memory: GiB of a device. tflops: that each reaches; 0 times a small step here.
+
+    videos: of the set; 0 counts those of the configuration.
+    """
+    for name, value, least in (("videos", videos, 0), ("gpus", devices, 1), ("gpu_memory", memory, 0)):
+        if value < least:
+            raise StillmotionError(f"{name} is {value}; it must be at least {least}")
+    if not videos:
+        videos = len(config.data.open(drawn=config.data.synthetic, seed=config.train.seed))
+    here = choose_device(config.train.device)
+    rate = tflops * 1e12 or measured_rate(config, here)
+    usable = _USABLE * memory * GIB
+    found = estimate(config, videos=videos, devices=devices, memory=usable, rate=rate)
+    cost, each = found.cost, found.cost.clips * config.train.accumulate
+    reached = f"{rate / 1e12:.3g} TFLOP/s" + (f" (a small step, timed on this {here.type})" if not tflops else "")
+    lines = [
+        f"{config.recipe or 'these settings'}: {config.optim.batch} videos of {config.data.clips} clips a step, on "
+        f"{devices} GPUs {each} clips each, {config.train.precision}",
+        f"weights that are moved  {cost.parameters / 1e6:.1f} M",
+        f"between steps           {cost.state / GIB:.2f} GiB of weights, statistics and optimiser",
+        f"at a step's height      {cost.peak / GIB:.2f} GiB of {usable / GIB:.1f} usable",
+        f"operations of a step    {cost.flops / 1e12:.3g} TFLOP a GPU: {found.seconds:.3g} s at {reached}",
+        f"clips to each GPU       {found.moved / 1e6:.3g} MB a second, as float32",
+        f"the whole run           {found.steps} steps on {videos} videos: {found.days:.3g} days",
+    ]
+    if found.fits:
+        return [*lines, "it fits"]
+    nearest = fitting(config, devices=devices, memory=usable)
+    if nearest is None:
+        return [*lines, "it does not fit, nor does any smaller part of this batch; take more GPUs, or larger ones"]
+    return [*lines, f"it does not fit; this does: {nearest[1]}"]
 
 
 class _Step:
