@@ -96,7 +96,7 @@ def measure(paths: list[Path], *, flow: FlowName, rounds: int, processes: int) -
         print(f"{name:28} {used:>22} {real:>22} {sizes[name] / frames / 1e3:9.1f}")
 
 
-def write_videos(folder: Path, *, count: int = 4, frames: int = 60) -> list[Path]:
+def write_videos(folder: Path, *, count: int, frames: int = 120) -> list[Path]:
     """Texture that slides and a disc that crosses it, at 170×128."""
     paths = []
     for number in range(count):
@@ -119,7 +119,7 @@ def write_videos(folder: Path, *, count: int = 4, frames: int = 60) -> list[Path
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of videos; without it some are made")
-    parser.add_argument("--videos", type=int, default=4, help="at most this many of them, evenly spread")
+    parser.add_argument("--videos", type=int, default=16, help="so many, evenly spread over the folder")
     parser.add_argument("--flow", choices=[name for name in FLOWS if name in PRESETS], default="dis-medium")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
@@ -127,7 +127,7 @@ def main() -> None:
     cv2.setNumThreads(1)
     with tempfile.TemporaryDirectory() as folder:
         if options.data is None:
-            paths = write_videos(Path(folder))
+            paths = write_videos(Path(folder), count=options.videos)
         else:
             data = Videos(options.data).open()
             chosen = np.linspace(0, len(data) - 1, min(options.videos, len(data))).astype(int)

@@ -29,14 +29,14 @@ def world() -> int:
 
 
 def start(device_type: str) -> None:
-    """Join the group that `torchrun` describes in the environment: nccl on CUDA, gloo elsewhere.
+    """Join the group that `torchrun` describes in the environment: nccl for what is on CUDA, gloo for all else.
 
     Its processes end with the agent that started them.
     """
     if is_rank():
         end_with_parent()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if device_type == "cuda" else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo")
 
 
 def stop() -> None:

@@ -27,6 +27,7 @@ VERBS: Registry[str | Callable[..., Any]] = Registry(
         "finetune": "train:finetune",
         "detect": "train:detect",
         "segment": "train:segment",
+        "estimate": "train:estimate",
         "probe": "evaluate:probe",
         "retrieve": "evaluate:retrieve",
         "clusters": "evaluate:clusters",

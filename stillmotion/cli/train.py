@@ -1,4 +1,4 @@
-"""The training verbs: pretrain, transfer, finetune, detect, segment.
+"""The training verbs: pretrain, transfer, finetune, detect, segment; and what a run will cost.
 
 Each takes a run folder and a configuration, which begins as a recipe's (or as an earlier run's, by --config).
 """
@@ -26,16 +26,17 @@ single ones. --config RUN/config.json begins with the settings of an earlier run
 
 def started(function: Callable[..., Any], args: list[str], verb: str) -> None:
     """Call a training verb with its recipe's configuration, changed by what else was typed."""
+    verb_of = "pretrain" if verb == "estimate" else verb
     if "--list" in args:
-        print("\n".join(RECIPES[verb].lines()))
+        print("\n".join(RECIPES[verb_of].lines()))
         return
     file, rest = taken(args, "--config")
     name, head = taken(args, "--recipe")[0], taken(args, "--head")[0]
     if file is not None and name is not None:
         raise StillmotionError("--config and --recipe are two beginnings; give one of them")
     fact = "-fact" if verb == "segment" and head == "fact" else ""
-    recipes = RECIPES[verb]
-    config = read_config(file, CONFIGS[verb]) if file else recipes.named((name or recipes.names()[0]) + fact)
+    recipes = RECIPES[verb_of]
+    config = read_config(file, CONFIGS[verb_of]) if file else recipes.named((name or recipes.names()[0]) + fact)
     call(function, rest, verb, told=_BEGINNING, config=config)
 
 
@@ -169,3 +170,32 @@ def segment(
     for reason in answers.results["broken"].values():
         print(f"unreadable, skipped: {reason}", file=sys.stderr)
     print("\n".join([*score_lines(answers.results), f"written: {segment_report(out, answers)}"]))
+
+
+def estimate(
+    config: Configured[Config],
+    videos: int = 0,
+    gpus: int = 8,
+    gpu_memory: float = 80.0,
+    tflops: float = 0.0,
+) -> None:
+    """Say what a pre-training run will ask of GPUs, and whether it fits, without training or having any.
+
+    examples:
+      stillmotion estimate --recipe k400-bod-byol-rho4 --gpus 8 --gpu-memory 80
+      stillmotion estimate --recipe k400-simclr --gpus 4 --gpu-memory 24 --tflops 60 --videos 240000
+      stillmotion estimate --recipe laptop --data ~/videos --gpus 1 --gpu-memory 8
+
+    A step is gone through with tensors that have shapes alone: its operations are counted, and every byte that is alive
+    at its height. Nine tenths of a GPU's memory count as usable. Where a run does not fit, the nearest settings that do
+    are named. docs/scale.md holds such figures against measured ones.
+
+    Args:
+        videos: of the set; 0 counts those of --data.
+        gpus: devices that share a batch.
+        gpu_memory: of each, in GiB.
+        tflops: 10¹² operations a second that each reaches; 0 times a small step on this machine's device.
+    """
+    from stillmotion.tasks.estimate import estimate_lines
+
+    print("\n".join(estimate_lines(config, videos=videos, devices=gpus, memory=gpu_memory, tflops=tflops)))

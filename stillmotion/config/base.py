@@ -16,6 +16,8 @@ class TrainConfig:
     Attributes:
         precision: of autocast; fp32 is none.
         accumulate: parts that a batch is computed in, to save memory; each is contrasted within itself.
+        checkpointing: each block of a backbone keeps its input alone and is computed again in the backward pass: the
+            same gradient with less memory, in about a third more time.
         checkpoint_every: steps between two checkpoints.
         keep: epochs after which the weights are kept for good; RUN@epoch=2 names those of the second.
         log_every: steps between two lines of metrics.jsonl.
@@ -26,6 +28,7 @@ class TrainConfig:
 
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     accumulate: int = 1
+    checkpointing: bool = False
     checkpoint_every: int = 500
     keep: tuple[int, ...] = ()
     log_every: int = 10
@@ -38,6 +41,11 @@ class TrainConfig:
         at_least(self, "train", 0, "threads", "seed")
         if self.keep and min(self.keep) < 1:
             raise StillmotionError(f"train.keep has epoch {min(self.keep)}; epochs are counted from 1")
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is done to save memory: what trains a small layer alone need not."""
+        return self.precision == "fp32" and self.accumulate == 1 and not self.checkpointing
 
 
 def at_least(section: object, where: str, least: int, *names: str) -> None:

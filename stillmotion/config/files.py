@@ -40,6 +40,7 @@ _LATER = {
     (SimCLRConfig, "negatives"),
     (SolverConfig, "curvature"),
     (SplitConfig, "delays"),
+    (TrainConfig, "checkpointing"),
     (ViewsConfig, "route"),
     (ViewsConfig, "colour"),
     (ViewsConfig, "norm"),

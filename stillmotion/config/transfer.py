@@ -62,8 +62,10 @@ class TransferConfig(RunConfig):
             raise StillmotionError(
                 f"{places.windows} windows are taken of {places.fixed} fixed ones; raise --method.positions.fixed"
             )
-        if self.train.precision != "fp32" or self.train.accumulate != 1:
-            raise StillmotionError("a transfer trains one small layer: in fp32 and in whole batches")
+        if not self.train.plain:
+            raise StillmotionError(
+                "a transfer trains one small layer: in fp32 and in whole batches, without checkpointing"
+            )
 
     @property
     def keeps_tokens(self) -> bool:

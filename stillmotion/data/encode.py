@@ -34,9 +34,12 @@ def write_mp4(
             stream.height, stream.width = size
             stream.pix_fmt = "rgb24" if crf is None else "yuv420p"
             # Rate control by macroblock tree has other bytes once in some hundred runs; a copy made again is the same.
-            quality = {"qp": "0"} if crf is None else {"crf": str(crf), "mbtree": "0"}
+            # A longer search for motion, of noise, saves a fifth of the room and takes twice the time.
+            quality = (
+                {"qp": "0", "preset": "veryfast"} if crf is None else {"crf": str(crf), "mbtree": "0", "preset": "fast"}
+            )
             # No B-frames, so that a frame needs only those before it; no in-loop filter and no CABAC: cheap to decode.
-            stream.options = {**quality, "preset": "fast", "tune": "fastdecode", "bf": "0", "sc_threshold": "0"}
+            stream.options = {**quality, "tune": "fastdecode", "bf": "0", "sc_threshold": "0"}
             stream.codec_context.gop_size = gop
             stream.codec_context.thread_count = 1
             for number, image in enumerate(frames):

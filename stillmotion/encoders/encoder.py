@@ -18,7 +18,7 @@ from stillmotion.config import Config
 from stillmotion.data.paths import PathSet
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.encoders.features import extract
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
 from stillmotion.methods.method import Network
 from stillmotion.nn.backbones import Backbone
 from stillmotion.nn.dense import check_layer, stage_map
@@ -92,6 +92,8 @@ class Encoder(nn.Module):
     def parts(self, frames: Tensor) -> Embedding:
         """The embedding of what the backbone says of each frame, (b, T', D)."""
         frames = frames.float()
+        if not torch.isfinite(frames).all():
+            raise NonFiniteError(f"{self.name} makes NaN or infinity of a clip; it diverged when it was trained")
         if frames.shape[1] < self.split.least_frames:
             none = frames.new_empty(len(frames), 0)
             return Embedding(frames.mean(1), none, none, frames)

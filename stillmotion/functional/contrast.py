@@ -95,10 +95,8 @@ def byol_loss(predicted: Tensor, targets: Tensor) -> Tensor:
     >>> print(f"{byol_loss(predicted, -targets):.2f}")
     2.00
     """
-    v = check_views(predicted).shape[1]
-    cosine = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).mT
-    others = ~torch.eye(v, dtype=torch.bool, device=predicted.device)
-    return 1 - cosine[:, others].mean()
+    cosine = F.normalize(check_views(predicted), dim=-1) @ F.normalize(targets, dim=-1).mT
+    return 1 - _mean_of_others(cosine)
 
 
 @torch.no_grad()
@@ -131,8 +129,7 @@ def swav_loss(scores: Tensor, *, temperature: float = 0.1, epsilon: float = 0.05
     v = check_views(scores).shape[1]
     codes = torch.stack([sinkhorn(scores[:, j], epsilon=epsilon, iterations=iterations) for j in range(v)], 1)
     log_p = (scores / temperature).log_softmax(-1)
-    others = ~torch.eye(v, dtype=torch.bool, device=scores.device)
-    return -(log_p @ codes.to(log_p.dtype).mT)[:, others].mean()
+    return -_mean_of_others(log_p @ codes.to(log_p.dtype).mT)
 
 
 def vicreg_loss(z: Tensor, *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Tensor:
@@ -173,6 +170,13 @@ def eased(half: Tensor, mean: Tensor, *, power: float) -> Tensor:
     lengths = [x.detach().norm(dim=-1, keepdim=True) for x in (half, mean)]
     share = (lengths[0] / lengths[1].clamp_min(1e-12)).clamp_max(1).pow(power)
     return half.detach() + share * (half - half.detach())
+
+
+def _mean_of_others(pairs: Tensor) -> Tensor:
+    """The mean over pairs (b, v, v) of two different views."""
+    b, v = pairs.shape[:2]
+    own = pairs.diagonal(dim1=1, dim2=2)
+    return (pairs.sum() - own.sum()) / (b * v * (v - 1))
 
 
 def check_views(z: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ of rank ≤ n. Nothing here forms it: everything is read off the T×T Gram matri
 not depend on M. With B = Q Lᵀ (L the Cholesky factor of BᵀB + εI), K in the orthonormal coordinates Q is the n×n
 matrix L⁻¹ BᵀF L⁻ᵀ, and both halves of the split are weighted sums of the frames: a T-vector of weights per clip.
 What differs from the paper: a ridge in place of the bare pseudo-inverse, two splitters beside the hard threshold,
-weights `project` beside Eq. 21, and a prediction loss that can hold transitions out.
+weights `project` beside Eq. 21, and a prediction loss that can hold transitions out. NaN in a clip's frames is NaN in
+what is made of it: nothing here waits for the device to look.
 
 Shapes: b clips, T frames, M channels, n = T-1 transitions.
 """
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.errors import StillmotionError
 
 How = Literal["slow", "riesz", "eig"]
 Weight = Literal["project", "advance"]
@@ -125,7 +126,7 @@ def prediction_loss(
     gram, scale = _gram(_float64(frames))
     past, future = gram[:, :-1, :-1], gram[:, 1:, 1:]
     eye = torch.eye(n, dtype=gram.dtype, device=gram.device)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(past + ridge * eye))
+    inverse = torch.cholesky_inverse(_cholesky(past + ridge * eye))
     # Residues are F·R for some n×k matrix R, and their squared norm is tr(Rᵀ FᵀF R).
     if hold_out == "each":
         residue = inverse / inverse.diagonal(dim1=1, dim2=2)[:, None]
@@ -133,7 +134,7 @@ def prediction_loss(
         residue = ridge * inverse
     else:
         fit = n - hold_out
-        head = torch.linalg.cholesky(past[:, :fit, :fit] + ridge * eye[:fit, :fit])
+        head = _cholesky(past[:, :fit, :fit] + ridge * eye[:fit, :fit])
         predicted = torch.cholesky_solve(past[:, :fit, fit:], head)
         residue = torch.cat([-predicted, eye[fit:, fit:].expand(len(gram), -1, -1)], 1)
     error = (residue * (future @ residue)).sum((1, 2)) / residue.shape[2]
@@ -142,11 +143,6 @@ def prediction_loss(
     q = future @ (inverse @ past @ inverse)
     excess = (q * q.mT).sum((1, 2)) - 2 * q.diagonal(dim1=1, dim2=2).sum(1) + n
     prediction, excess = error.mean().to(frames.dtype), excess.mean().to(frames.dtype)
-    if not torch.isfinite(prediction + excess):
-        raise NonFiniteError(
-            f"the prediction loss does not fit {frames.dtype} (frames up to {frames.abs().max():.1e}); "
-            "normalise the frames or use relative=True"
-        )
     return PredictionLoss(prediction + orthogonality * excess, prediction, excess)
 
 
@@ -169,8 +165,6 @@ def _check_options(frames: Tensor, ridge: float) -> None:
         )
     if not ridge > 0:
         raise StillmotionError(f"ridge is {ridge}; it must be positive (1e-8 is close to none)")
-    if not torch.isfinite(frames).all():
-        raise NonFiniteError("frame embeddings hold NaN or infinity; the network that made them diverged")
 
 
 def _float64(frames: Tensor) -> Tensor:
@@ -185,11 +179,16 @@ def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
     return gram / scale[:, None, None], scale
 
 
+def _cholesky(matrix: Tensor) -> Tensor:
+    """The factor of what the ridge makes positive definite; not looked at, since that would wait for the device."""
+    return torch.linalg.cholesky_ex(matrix).L
+
+
 def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     """K and the mean frame in orthonormal coordinates of span(B), and the Cholesky factor L of BᵀB + εI."""
     gram, _ = _gram(x)
     n = gram.shape[1] - 1
-    factor = torch.linalg.cholesky(gram[:, :-1, :-1] + ridge * torch.eye(n, dtype=gram.dtype, device=gram.device))
+    factor = _cholesky(gram[:, :-1, :-1] + ridge * torch.eye(n, dtype=gram.dtype, device=gram.device))
     columns = torch.cat([gram[:, :-1, 1:], gram[:, :-1].mean(2, keepdim=True)], 2)
     columns = torch.linalg.solve_triangular(factor, columns, upper=False)
     half, mean = columns[..., :-1], columns[..., -1]
@@ -236,8 +235,8 @@ def _resolvents(matrix: Tensor, vector: Tensor, shifts: list[complex], weights: 
     w = torch.tensor(weights, dtype=torch.complex128, device=matrix.device)
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     systems = matrix[:, None] - s[:, None, None] * eye
-    solved = torch.linalg.solve(systems, vector[:, None].expand(-1, len(shifts), -1).to(s.dtype))
-    return (w[:, None] * solved).sum(1).real
+    solved = torch.linalg.solve_ex(systems, vector[:, None].expand(-1, len(shifts), -1)[..., None].to(s.dtype)).result
+    return (w[:, None] * solved[..., 0]).sum(1).real
 
 
 def _eig(operator: Tensor, vector: Tensor, radius: float) -> Tensor:

@@ -43,9 +43,14 @@ def move(pixels: np.ndarray, flow: np.ndarray, *, fill: np.ndarray, offset: np.n
     height, width = flow.shape[:2]
     count = height * width
     number, column, row = _grid(height, width)
-    across, down = np.where(np.isfinite(flow), flow, _AWAY).astype(np.float32).reshape(count, 2).T.copy()
+    if not np.isfinite(flow.sum()):
+        flow = np.where(np.isfinite(flow), flow, _AWAY)
+    across, down = np.ascontiguousarray(flow.reshape(count, 2).T, np.float32)
     speed = np.minimum(np.sqrt(across * across + down * down), _FASTEST)
-    key = (speed * _SPEED_STEPS).astype(np.int64) * count + number
+    bits = count.bit_length()
+    key = (speed * _SPEED_STEPS).astype(np.int64)
+    key <<= bits
+    key |= number
     if offset is not None:
         across, down = across + offset[0].reshape(count), down + offset[1].reshape(count)
     x, y = column + across, row + down
@@ -56,19 +61,22 @@ def move(pixels: np.ndarray, flow: np.ndarray, *, fill: np.ndarray, offset: np.n
     for choice in range(4):
         place = _place(at_x, at_y, choice, height, width)
         if choice:  # a place given in an earlier round stays given
-            place = np.where(owner[place] < 0, place, count)
+            place[owner.take(place) >= 0] = count
         np.maximum.at(owner, place, wanted)
-        homeless = homeless[np.flatnonzero(owner.take(place) != wanted)]
-        if len(homeless) == 0:
+        left = np.flatnonzero(owner.take(place) != wanted)
+        if len(left) == 0:
             break
-        wanted, at_x, at_y = key[homeless], x[homeless], y[homeless]
-    fresh = owner[:count] < 0
+        homeless, wanted, at_x, at_y = homeless[left], wanted[left], at_x[left], at_y[left]
+    owner = owner[:count]
+    fresh = owner < 0
     empty = np.flatnonzero(fresh)
-    source = np.maximum(owner[:count], 0) % count
+    source = owner & ((1 << bits) - 1)
+    source[empty] = empty  # any place that is finite
     arrived = pixels.reshape(count, -1).take(source, 0)
     arrived[empty] = fill.reshape(count, -1)[empty]
-    source[empty] = empty  # any place that is finite
-    rest = np.stack([x.take(source) - column, y.take(source) - row])
+    rest = np.empty((2, count), np.float32)
+    np.subtract(x.take(source), column, out=rest[0])
+    np.subtract(y.take(source), row, out=rest[1])
     rest[:, empty] = 0
     return Moved(arrived.reshape(pixels.shape), rest.reshape(2, height, width), fresh.reshape(height, width))
 
@@ -89,7 +97,11 @@ def _place(x: np.ndarray, y: np.ndarray, choice: int, height: int, width: int) -
         aside = (np.abs(gap_x) >= np.abs(gap_y)) == (choice == 1)
         column = np.where(aside | (choice == 3), column + np.sign(gap_x), column)
         row = np.where(~aside | (choice == 3), row + np.sign(gap_y), row)
-    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    outside = (column < 0) | (column >= width) | (row < 0) | (row >= height)
+    column[outside] = row[outside] = 0
     # In whole numbers, since float32 cannot count the pixels of a large frame.
-    whole = np.where(inside, row, 0).astype(np.int64) * width + np.where(inside, column, 0).astype(np.int64)
-    return np.where(inside, whole, height * width)
+    place = row.astype(np.int64)
+    place *= width
+    place += column.astype(np.int32)
+    place[outside] = height * width
+    return place

@@ -6,7 +6,7 @@ Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding ch
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, cast
@@ -26,6 +26,7 @@ from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.backbones import Border, backbone_names, create_backbone, strict_time
 from stillmotion.nn.heads import MLP
 from stillmotion.nn.images import ImagesConfig
+from stillmotion.nn.norms import frozen_statistics
 from stillmotion.nn.split import SplitConfig
 
 
@@ -308,17 +309,3 @@ def _shuffled(run: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 def _first(x: Tensor, shape: torch.Size, seen: int | None) -> Tensor:
     """Of x (b·v, …), the rows of each video's first clips. shape: of the clips."""
     return x.unflatten(0, shape[:2])[:, :seen].flatten(0, 1)
-
-
-@contextlib.contextmanager
-def frozen_statistics(module: nn.Module) -> Iterator[None]:
-    """Normalise by the batch but leave running statistics as they are."""
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    before = [m.track_running_stats for m in norms]
-    try:
-        for m in norms:
-            m.track_running_stats = False
-        yield
-    finally:
-        for m, kept in zip(norms, before, strict=True):
-            m.track_running_stats = kept

@@ -1,6 +1,7 @@
 """Batch norm over the batch of all ranks, made of operations that can be differentiated any number of times."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -95,3 +96,22 @@ def _joint(norm: _BatchNorm) -> JointBatchNorm:
 def _across(values: Tensor, x: Tensor) -> Tensor:
     """(C) shaped to be spread over x (B, C, …)."""
     return values.view(-1, *[1] * (x.ndim - 2))
+
+
+def batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    """Those within `module`."""
+    return [m for m in module.modules() if isinstance(m, _BatchNorm)]
+
+
+@contextlib.contextmanager
+def frozen_statistics(module: nn.Module) -> Iterator[None]:
+    """Normalise by the batch but leave running statistics as they are."""
+    norms = batch_norms(module)
+    before = [m.track_running_stats for m in norms]
+    try:
+        for m in norms:
+            m.track_running_stats = False
+        yield
+    finally:
+        for m, kept in zip(norms, before, strict=True):
+            m.track_running_stats = kept

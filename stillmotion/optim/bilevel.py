@@ -233,15 +233,18 @@ def _conjugate_gradient(matrix: Callable[[Weights], Weights], b: Weights, iterat
     x = {k: torch.zeros_like(t) for k, t in b.items()}
     r, p, rr = b, b, _dot(b, b)
     for _ in range(iterations):
-        if rr <= torch.finfo(rr.dtype).tiny:
-            break
         ap = matrix(p)
-        alpha = rr / _dot(p, ap)
+        alpha = _quotient(rr, _dot(p, ap))
         x = _subtract(x, p, -alpha)
         r = _subtract(r, ap, alpha)
         previous, rr = rr, _dot(r, r)
-        p = _subtract(r, p, -rr / previous)
+        p = _subtract(r, p, -_quotient(rr, previous))
     return x
+
+
+def _quotient(a: Tensor, b: Tensor) -> Tensor:
+    """a / b, and 0 where a is all but 0: what is solved stays as it is."""
+    return torch.where(a > torch.finfo(a.dtype).tiny, a / b, 0)
 
 
 def _neumann(matrix: Callable[[Weights], Weights], b: Weights, terms: int) -> Weights:

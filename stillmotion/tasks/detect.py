@@ -26,6 +26,7 @@ from stillmotion.encoders.runs import note_network
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.detection import detection_results
 from stillmotion.nn.detector import Detector
+from stillmotion.nn.recompute import recompute_stages
 from stillmotion.tasks.start import Watch, located, place_of, start, train_and_test, unwatched
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
@@ -85,6 +86,8 @@ class _Detecting(Run):
         torch.manual_seed(config.train.seed)
         method = Detector(began.backbone, len(self.videos.actions), config.head)
         synchronise_norms(method)
+        if config.train.checkpointing:
+            recompute_stages(began.backbone)
         method.to(device).train()
         self.equip(method, method.trainable(), depth=method.depth)
 

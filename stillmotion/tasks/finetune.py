@@ -25,6 +25,7 @@ from stillmotion.evaluate.classify import classification, clip_probabilities
 from stillmotion.functional.labels import mix_pairs, soft_cross_entropy, soft_targets, top_k
 from stillmotion.nn.blocks import unfreeze
 from stillmotion.nn.classifier import Classifier, time_steps
+from stillmotion.nn.recompute import recompute_stages
 from stillmotion.tasks.start import RESULTS, Watch, located, place_of, read_results, start, train_and_test, unwatched
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
@@ -101,6 +102,8 @@ class _Finetuning(Run):
         unfreeze(began.backbone, config.head.unfreeze)
         method = _classifier(began, len(self.videos.classes), config.head)
         synchronise_norms(method)
+        if config.train.checkpointing:
+            recompute_stages(began.backbone)
         method.to(device).train()
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         weights = {name: p for name, p in method.named_parameters() if p.requires_grad}

@@ -16,9 +16,10 @@ from stillmotion.data.loader import Batch, ClipDataset
 from stillmotion.data.notes import say
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.tokens import TokenClips
-from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.nn.backbones.tokens import TokensCNN
+from stillmotion.nn.recompute import recompute_stages
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
 from stillmotion.recipes import recipe
@@ -106,10 +107,7 @@ class _Pretraining(Run):
         orders = views.orders(seed=seed, epoch=epoch, step=step)
         colours = views.colours(seed=seed, epoch=epoch, index=batch["index"], clips=clips.shape[1])
         shown = views(clips.to(self.device, non_blocking=True), orders, colours)
-        try:
-            return solve(self.method, shown, self.config, asked=views.asked(orders), scale=self.scaler.get_scale())
-        except NonFiniteError as error:
-            raise NonFiniteError(f"step {self.done + 1}: {error}; {self.last_good()}") from None
+        return solve(self.method, shown, self.config, asked=views.asked(orders), scale=self.scaler.get_scale())
 
     def _step(self, solved: list[tuple[Any, Weights]], epoch: int) -> dict[str, float]:
         """Move the weights by the mean of the accumulated gradients; the numbers worth writing down."""
@@ -138,6 +136,8 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
                 )
     if not config.method.objective.shuffles:
         synchronise_norms(method)
+    if config.train.checkpointing:
+        recompute_stages(method.online.backbone)
     return method.to(device).train()
 
 

@@ -79,9 +79,13 @@ class Teaching:
         self._looks: list[str | None] = []
         self._seen = self._idle = 0
 
+    def watches(self, step: int) -> bool:
+        """Whether this step, from 1 on, is one of the first."""
+        return step <= self._first
+
     def look(self, clips: Tensor, step: int) -> None:
         """See whether the clips (B, …, T, H, W) of a step, or of a part of it, show anything. step: from 1 on."""
-        if step <= self._first:
+        if self.watches(step):
             self._looks.append(_sameness(clips))
 
     @property
@@ -91,7 +95,7 @@ class Teaching:
 
     def wanting(self, step: int, losses: Mapping[str, float], norm: float, *, blank: bool) -> str | None:
         """Why nothing is learned, in words, where no step up to now taught anything. blank: on all ranks."""
-        if step > self._first:
+        if not self.watches(step):
             return None
         reason = self._looks[0] if blank and self._looks else None
         if reason is None and losses and not any(losses.values()):

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from stillmotion.distributed import gather_values, rank, world
 from stillmotion.functional import koopman
-from stillmotion.methods.method import Method, frozen_statistics
+from stillmotion.methods.method import Method
+from stillmotion.nn.norms import frozen_statistics
 from stillmotion.train.precision import autocast
 
 ALIKE = 0.1  # of the deviation of evenly spread embeddings, below which a component has collapsed

@@ -74,9 +74,8 @@ class StopRequest:
     code: what the process then ends with.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self) -> None:
         self.code = 128 + signal.SIGINT
-        self._device = device
         self._since: float | None = None
 
     @property
@@ -100,8 +99,8 @@ class StopRequest:
         """Whether any rank was asked; all of them learn it at the same step."""
         if world() == 1:
             return self.asked
-        own = [float(self.asked and self.code == 128 + number) for number in _SIGNALS]
-        asked = torch.tensor(own, device=self._device)
+        # On the CPU, whatever computes: to ask the device would be to wait for it.
+        asked = torch.tensor([float(self.asked and self.code == 128 + number) for number in _SIGNALS])
         average_([asked])
         if asked.any() and not self.asked:
             self.code = 128 + _SIGNALS[int(asked.argmax())]
@@ -109,12 +108,12 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def stop_signals(device: torch.device) -> Iterator[StopRequest]:
+def stop_signals() -> Iterator[StopRequest]:
     """Collect Ctrl-C and SIGTERM instead of dying of them.
 
     What breaks after such a signal was broken by it, which other processes heard, too: it is no error.
     """
-    request = StopRequest(device)
+    request = StopRequest()
     with _handled(request.note):
         try:
             yield request

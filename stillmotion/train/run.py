@@ -1,9 +1,13 @@
-"""The one training loop, for whatever is trained: steps in any precision, checkpoints, signals, unreadable videos."""
+"""The one training loop, for whatever is trained: steps in any precision, checkpoints, signals, unreadable videos.
+
+A step leaves its numbers on the device; they are read, and looked at in their order, where they are written down or
+weights are saved. So the device is never waited for in between, and a step that went wrong is named all the same.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +36,14 @@ class Batches(Protocol):
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]: ...
 
 
+class _Row(NamedTuple):
+    """What a step left on the device: values by name, then the gradient's norm, the weights' and a share of blanks."""
+
+    step: int
+    names: tuple[str, ...]
+    values: Tensor
+
+
 class Run:
     """A training run: its course from the first step to the last, the optimiser's step, its precision, its checkpoint.
 
@@ -57,6 +69,7 @@ class Run:
         self.broken: dict[str, str] = {}
         self.notes = Notes()
         self.bounds = Bounds()
+        self._unread: list[_Row] = []
         self._seen: dict[str, Tensor] = {}
         self._told: list[str] = []
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
@@ -89,8 +102,17 @@ class Run:
             self._seen = digest(videos, root=root, labels=labels)
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
-        """Take a step from the next batches and return the numbers worth writing down."""
+        """Take a step from the next batches by `move`, and return what is worth writing down beside its values."""
         raise NotImplementedError
+
+    def _advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        """`advance`; where NaN makes it stumble, the step that it came from is named."""
+        try:
+            return self.advance(batches, epoch, log)
+        except torch.linalg.LinAlgError:
+            if self._unread:
+                self._read()
+            raise
 
     @property
     def steps_per_epoch(self) -> int:
@@ -104,10 +126,15 @@ class Run:
         """Whether the numbers of this step, from 1 on, are written down."""
         return step == self.total or step % self.settings.log_every == 0
 
+    def keeps(self, step: int) -> bool:
+        """Whether an epoch ends with this step whose weights are kept."""
+        epoch, inside = divmod(step, self.steps_per_epoch)
+        return not inside and epoch in self.settings.keep
+
     def train(self) -> Path:
         """Take the steps that are left and return the run folder."""
         log = RunLog(self.folder, total=self.total, start=self.done, show=distributed.rank() == 0)
-        with log, stop_signals(self.device) as request:
+        with log, stop_signals() as request:
             if isinstance(self.loader, ClipLoader):
                 self.loader.meanwhile = lambda: self._stop_waiting(request)
             for line in self._told:
@@ -119,13 +146,17 @@ class Run:
                 epoch, inside = divmod(self.done, self.steps_per_epoch)
                 batches = self.loader.epoch(epoch, start_step=inside * self.settings.accumulate)
                 for _ in range(inside, self.steps_per_epoch):
-                    numbers = self.advance(batches, epoch, log)
-                    last = self.done == self.total
-                    log.step(self.done, self.counted, numbers if self.logs(self.done) else None)
-                    self._keep(log)
-                    stop = request.agreed()
+                    numbers = self._advance(batches, epoch, log)
+                    last, logs, stop = self.done == self.total, self.logs(self.done), request.agreed()
+                    saves = stop or last or self.done % self.settings.checkpoint_every == 0
+                    keeps = self.keeps(self.done)
+                    if logs or saves or keeps or self.teaching.watches(self.done):
+                        numbers |= self._read()
+                    log.step(self.done, self.counted, numbers if logs else None)
+                    if keeps:
+                        self._keep(log)
                     kept = True
-                    if stop or last or self.done % self.settings.checkpoint_every == 0:
+                    if saves:
                         kept = self._save(numbers["gradient_norm"], last=last)
                     if stop and not last:
                         saved = "" if kept else f" with a gradient out of bounds; {self.last_good()}"
@@ -136,10 +167,10 @@ class Run:
         return self.folder
 
     def move(self, values: Mapping[str, Tensor], *, averaged: bool = False) -> dict[str, float]:
-        """Take an optimiser's step and return the numbers worth writing down.
+        """Take an optimiser's step and return its rate and epoch.
 
         Gradients are of losses times `scaler.get_scale()`.
-        values: this rank's, by the names they are logged under; one that is not finite ends the run.
+        values: this rank's, by the names they are logged under; one that is not finite ends the run when it is read.
         averaged: gradients are those of all ranks already.
         """
         rate = learning_rate(self.optim, self.done / self.steps_per_epoch)
@@ -148,32 +179,41 @@ class Run:
             distributed.average_([p.grad for p in self.weights.values() if p.grad is not None])
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.optim.clip or math.inf)
-        blank = norm.new_tensor(float(self.teaching.blank))
-        means = torch.stack([*values.values(), norm, total_norm(self.weights.values()), blank]).float()
-        distributed.average_([means])
-        *found, size, blank_share = means.tolist()
-        numbers = dict(zip([*values, "gradient_norm"], found, strict=True))
-        bad = [name for name, value in numbers.items() if not math.isfinite(value)]
-        self.skipped = self.skipped + 1 if bad else 0
-        if bad and not (self.scaler.is_enabled() and self.skipped <= _PATIENCE):
-            raise self._diverged(f"{', '.join(bad)} is not finite", self.done + 1)
-        if not bad:
-            self._look(numbers, size, blank=blank_share == 1)
+        blank = torch.full_like(norm, float(self.teaching.blank))
+        found = torch.stack([*values.values(), norm, total_norm(self.weights.values()), blank]).float()
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.done += 1
-        return numbers | {"lr": rate, "epoch": self.done / self.steps_per_epoch}
+        self._unread.append(_Row(self.done, tuple(values), found))
+        return {"lr": rate, "epoch": self.done / self.steps_per_epoch}
 
-    def _look(self, numbers: Mapping[str, float], size: float, *, blank: bool) -> None:
-        """Raises where the run learns nothing, or has left its bounds. size: the norm of its weights."""
-        step, norm = self.done + 1, numbers["gradient_norm"]
+    def _read(self) -> dict[str, float]:
+        """What the last step left, means over ranks; raises where it, or one before it, left its bounds."""
+        rows, self._unread = self._unread, []
+        means = torch.cat([row.values for row in rows])
+        distributed.average_([means])
+        left = iter(means.tolist())
+        for row in rows:
+            *found, size, blank = (next(left) for _ in row.values)
+            numbers = dict(zip([*row.names, "gradient_norm"], found, strict=True))
+            bad = [name for name, value in numbers.items() if not math.isfinite(value)]
+            self.skipped = self.skipped + 1 if bad else 0
+            if bad and not (self.scaler.is_enabled() and self.skipped <= _PATIENCE):
+                raise self._diverged(f"{', '.join(bad)} is not finite", row.step)
+            if not bad:
+                self._look(row.step, numbers, size, blank=blank == 1)
+        return numbers
+
+    def _look(self, step: int, numbers: Mapping[str, float], size: float, *, blank: bool) -> None:
+        """Raises where the run learns nothing, or has left its bounds. size: of its weights before the step."""
+        norm = numbers["gradient_norm"]
         losses = {name: value for name, value in numbers.items() if name.startswith("loss/")}
         reason = self.teaching.wanting(step, losses, norm, blank=blank)
         if reason:
             raise StillmotionError(f"step {step}: {reason}")
         self.bounds.note(norm)
         if grown := self.bounds.grown(size):
-            raise self._diverged(grown, self.done)
+            raise self._diverged(grown, step - 1)
         if strayed := self.bounds.strayed(norm):
             raise self._diverged(strayed, step)
 
@@ -217,6 +257,8 @@ class Run:
             return
         # Alone, and before a step has begun, this is where the last step ended.
         alone = distributed.world() == 1 and self.settings.accumulate == 1
+        if alone and self._unread:
+            self._read()
         kept = alone and self.done > 0 and self._save(0.0, last=False)
         goes_on = "resumes it" if kept else "goes on from the last checkpoint"
         raise Interrupted(
@@ -276,10 +318,8 @@ class Run:
             raise self._diverged(grown, self.done)
 
     def _keep(self, log: RunLog) -> None:
-        """Write the weights of an epoch that is to be kept, at its end: before a checkpoint, which is behind it."""
-        epoch, inside = divmod(self.done, self.steps_per_epoch)
-        if inside or epoch not in self.settings.keep:
-            return
+        """Write the weights of the epoch that ends here: before a checkpoint, which is behind it."""
+        epoch = self.done // self.steps_per_epoch
         if self.bounds.wild:
             log.say(f"epoch {epoch} is not kept: its gradient is out of bounds")
             return

@@ -6,8 +6,7 @@ import two_processes
 from torch import nn
 
 from stillmotion.errors import StillmotionError
-from stillmotion.methods.method import frozen_statistics
-from stillmotion.nn.norms import JointBatchNorm, by_side, join_norms
+from stillmotion.nn.norms import JointBatchNorm, by_side, frozen_statistics, join_norms
 
 KINDS = {
     "1d": (nn.BatchNorm1d, (7, 3), {}),

@@ -1,0 +1,219 @@
+"""What a pre-training run will ask of its devices, counted on a step without numbers (`train.imagined`).
+
+What is not counted: what convolutions and collectives take for themselves while they work, and what an allocator
+wastes between blocks; docs/scale.md says how much of a GPU to leave for them.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from stillmotion import distributed
+from stillmotion.config import Config
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.method import Losses, Method
+from stillmotion.nn.norms import join_norms
+from stillmotion.nn.recompute import recompute_stages
+from stillmotion.optim.bilevel import Weights
+from stillmotion.optim.optimizers import build_optimizer
+from stillmotion.train.imagined import Tally, imagine, imagined
+from stillmotion.train.process import choose_device
+from stillmotion.train.solve import solve
+
+GIB = 2**30
+_DAY = 86400
+_LITTLE = 4  # videos of a step that is timed
+_USABLE = 0.9  # of a device's memory: the rest is for what is not counted
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step asks of each of several devices.
+
+    parameters: weights that are moved. flops: floating-point operations, a product and its sum being two.
+    state: bytes that are there between steps: weights, statistics, queues, and what the optimiser keeps.
+    peak: bytes at the step's height, state among them. clips: a device's, in one of the parts of a batch.
+    """
+
+    parameters: int
+    flops: int
+    state: int
+    peak: int
+    clips: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A run on so many devices of so many bytes each.
+
+    steps: of the run. seconds: of a step, by the operations a second that a device is said to reach.
+    moved: bytes of clips that go to each device in a second.
+    """
+
+    cost: Cost
+    devices: int
+    memory: int
+    steps: int
+    seconds: float
+    moved: float
+
+    @property
+    def fits(self) -> bool:
+        return self.cost.peak <= self.memory
+
+    @property
+    def days(self) -> float:
+        return self.steps * self.seconds / _DAY
+
+
+def estimate(config: Config, *, videos: int, devices: int, memory: float, rate: float) -> Estimate:
+    """What a run on so many videos asks of so many devices.
+
+    memory: bytes of a device that a run may fill. rate: operations a second that a device reaches.
+    """
+    cost = step_cost(config, devices=devices)
+    steps = max(1, videos // config.optim.batch) * config.optim.epochs
+    seconds = cost.flops / rate
+    parts = cost.clips * config.train.accumulate
+    side, frames = config.data.size, config.data.frames + config.method.views.extra
+    moved = parts * 3 * frames * side**2 * 4 / seconds
+    return Estimate(cost, devices, int(memory), steps, seconds, moved)
+
+
+def step_cost(config: Config, *, devices: int = 1) -> Cost:
+    """What a step of these settings asks of the first of so many devices."""
+    parts = devices * config.train.accumulate
+    if config.optim.batch % parts:
+        raise StillmotionError(
+            f"a batch of {config.optim.batch} cannot be shared by {devices} devices × {config.train.accumulate} "
+            f"accumulated parts; choose a multiple of {parts} (--optim.batch)"
+        )
+    if config.method.model.of_tokens:
+        raise StillmotionError("a run on kept tokens is small; it is estimated by trying it")
+    videos = config.optim.batch // parts
+    with imagined(devices), Tally() as tally:
+        step = _Step(config, imagine(lambda: _built(config)), videos)
+        weights = tally.now
+        solved = step.solve()
+        height = tally.peak
+        step.move(solved)
+        del solved
+        state = tally.now
+    peak = max(tally.peak, height + state - weights)  # what the optimiser has made is there in the next step
+    parameters = sum(p.numel() for p in step.method.trainable().values())
+    return Cost(parameters, tally.flops, state, peak, videos * config.data.clips)
+
+
+def fitting(config: Config, *, devices: int, memory: float) -> tuple[Config, str] | None:
+    """The nearest settings whose step fits into so many bytes a device, and the options that make them."""
+    for changed, options in _ladder(config, devices):
+        if step_cost(changed, devices=devices).peak <= memory:
+            return changed, options
+    return None
+
+
+def measured_rate(config: Config, device: torch.device) -> float:
+    """Operations a second that this device reaches in a small step of these settings."""
+    little = replace(config, optim=replace(config.optim, batch=_LITTLE), train=replace(config.train, accumulate=1))
+    flops = step_cost(little).flops
+    step = _Step(little, _built(little).to(device), _LITTLE, device)
+    seconds = []
+    for _ in range(4):
+        _wait(device)
+        started = time.perf_counter()
+        step()
+        _wait(device)
+        seconds.append(time.perf_counter() - started)
+    return flops / min(seconds[1:])
+
+
+def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, tflops: float) -> list[str]:
+    """An estimate in words. memory: GiB of a device. tflops: that each reaches; 0 times a small step here.
+
+    videos: of the set; 0 counts those of the configuration.
+    """
+    for name, value, least in (("videos", videos, 0), ("gpus", devices, 1), ("gpu_memory", memory, 0)):
+        if value < least:
+            raise StillmotionError(f"{name} is {value}; it must be at least {least}")
+    if not videos:
+        videos = len(config.data.open(drawn=config.data.synthetic, seed=config.train.seed))
+    here = choose_device(config.train.device)
+    rate = tflops * 1e12 or measured_rate(config, here)
+    usable = _USABLE * memory * GIB
+    found = estimate(config, videos=videos, devices=devices, memory=usable, rate=rate)
+    cost, each = found.cost, found.cost.clips * config.train.accumulate
+    reached = f"{rate / 1e12:.3g} TFLOP/s" + (f" (a small step, timed on this {here.type})" if not tflops else "")
+    lines = [
+        f"{config.recipe or 'these settings'}: {config.optim.batch} videos of {config.data.clips} clips a step, on "
+        f"{devices} GPUs {each} clips each, {config.train.precision}",
+        f"weights that are moved  {cost.parameters / 1e6:.1f} M",
+        f"between steps           {cost.state / GIB:.2f} GiB of weights, statistics and optimiser",
+        f"at a step's height      {cost.peak / GIB:.2f} GiB of {usable / GIB:.1f} usable",
+        f"operations of a step    {cost.flops / 1e12:.3g} TFLOP a GPU: {found.seconds:.3g} s at {reached}",
+        f"clips to each GPU       {found.moved / 1e6:.3g} MB a second, as float32",
+        f"the whole run           {found.steps} steps on {videos} videos: {found.days:.3g} days",
+    ]
+    if found.fits:
+        return [*lines, "it fits"]
+    nearest = fitting(config, devices=devices, memory=usable)
+    if nearest is None:
+        return [*lines, "it does not fit, nor does any smaller part of this batch; take more GPUs, or larger ones"]
+    return [*lines, f"it does not fit; this does: {nearest[1]}"]
+
+
+class _Step:
+    """A step of pre-training on clips of nothing."""
+
+    def __init__(self, config: Config, method: Method, videos: int, device: torch.device | str = "cpu") -> None:
+        self.config, self.method = config, method
+        self.optimizer = build_optimizer(dict(method.trainable()), config.optim)
+        data = config.data
+        self.clips = torch.zeros(videos, data.clips, 3, data.frames, data.size, data.size, device=device)
+
+    def __call__(self) -> None:
+        self.move(self.solve())
+
+    def solve(self) -> list[tuple[Losses, Weights]]:
+        return [solve(self.method, self.clips, self.config) for _ in range(self.config.train.accumulate)]
+
+    def move(self, parts: list[tuple[Losses, Weights]]) -> None:
+        for name, p in self.method.trainable().items():
+            p.grad = torch.stack([gradient[name] for _, gradient in parts]).mean(0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.method.commit([found.keys for found, _ in parts], 0.5)
+
+
+def _built(config: Config) -> Method:
+    method = Method(config.method).train()
+    if distributed.world() > 1 and not config.method.objective.shuffles:
+        join_norms(method)
+    if config.train.checkpointing:
+        recompute_stages(method.online.backbone)
+    return method
+
+
+def _ladder(config: Config, devices: int) -> Iterator[tuple[Config, str]]:
+    """Settings that need less and less memory; those that change what is learned come last."""
+    bf16: Literal["bf16"] = "bf16"
+    if config.train.precision == "fp32":
+        config = replace(config, train=replace(config.train, precision=bf16))
+        yield config, "--train.precision bf16"
+    if not config.train.checkpointing:
+        config = replace(config, train=replace(config.train, checkpointing=True))
+        yield config, "--train.precision bf16 --train.checkpointing"
+    parts = config.train.accumulate * 2
+    while config.optim.batch // (devices * parts) >= 2 and config.optim.batch % (devices * parts) == 0:
+        yield (
+            replace(config, train=replace(config.train, accumulate=parts)),
+            f"--train.precision bf16 --train.checkpointing --train.accumulate {parts}",
+        )
+        parts *= 2
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
