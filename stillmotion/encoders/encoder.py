@@ -19,6 +19,7 @@ from stillmotion.data.paths import PathSet
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.encoders.features import extract
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.functional.motion import motion
 from stillmotion.methods.method import Network
 from stillmotion.nn.backbones import Backbone
 from stillmotion.nn.dense import check_layer, stage_map
@@ -30,14 +31,15 @@ _PAPERS = Intake(8, 8, 224, Normalisation((0.45, 0.45, 0.45), (0.225, 0.225, 0.2
 
 
 class Vectors(NamedTuple):
-    """What videos show and how they move: one row (n, D) each, as float32 arrays.
+    """What videos show and how they move: one row each, (n, D) and of motion (n, M), as float32 arrays.
 
-    Halves of clips of fewer than three time steps are (n, 0).
+    As in `Embedding`: halves of clips of fewer than three time steps are (n, 0), and motion where there is none.
     """
 
     whole: np.ndarray
     static: np.ndarray
     dynamic: np.ndarray
+    motion: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -83,20 +85,29 @@ class Encoder(nn.Module):
         self.intake, self.layer, self.origin = intake or _PAPERS, layer, origin or Origin()
 
     def forward(self, clips: Tensor) -> Embedding:
-        return self.parts(self.features(clips))
+        frames, maps = self.seen(clips)
+        return self.parts(frames, motion(maps.float()))
 
     def features(self, clips: Tensor) -> Tensor:
         """One feature per time step of normalised clips, (b, T', D); nothing is split."""
         return self.backbone(clips) if self.layer is None else self.maps(clips).mean((2, 3))
 
-    def parts(self, frames: Tensor) -> Embedding:
-        """The embedding of what the backbone says of each frame, (b, T', D)."""
+    def seen(self, clips: Tensor) -> tuple[Tensor, Tensor]:
+        """`features` and `maps` of normalised clips, by one pass."""
+        if self.layer is None:
+            frames, maps = self.backbone.seen(clips)
+            return frames, maps.movedim(1, -1)
+        maps = self.maps(clips)
+        return maps.mean((2, 3)), maps
+
+    def parts(self, frames: Tensor, motion: Tensor | None = None) -> Embedding:
+        """The embedding of what the backbone says of each frame, (b, T', D), and of where things went, (b, M)."""
         frames = frames.float()
-        if frames.shape[1] < self.split.least_frames:
-            none = frames.new_empty(len(frames), 0)
-            return Embedding(frames.mean(1), none, none, frames)
-        static, dynamic = self.split(F.normalize(frames, dim=-1) if self.split.normalize else frames)
-        return Embedding(frames.mean(1), static, dynamic, frames)
+        none = frames.new_empty(len(frames), 0)
+        static = dynamic = none
+        if frames.shape[1] >= self.split.least_frames:
+            static, dynamic = self.split(F.normalize(frames, dim=-1) if self.split.normalize else frames)
+        return Embedding(frames.mean(1), static, dynamic, none if motion is None else motion, frames)
 
     def maps(self, clips: Tensor) -> Tensor:
         """Features of every place of normalised clips, (b, T', h, w, D)."""

@@ -119,6 +119,7 @@ def encoder_digest(encoder: Encoder, sampling: dict[str, Any], *, drawn: Sequenc
         "kind": origin.kind,
         "options": {"layer": backbone.layer, "pool": backbone.pool} if foreign else {"layer": encoder.layer},
         "method": to_json(origin.config.method) if origin.config is not None else None,
+        "parts": _PARTS,
         "split": asdict(encoder.split),
         "intake": asdict(encoder.intake),
         "sampling": sampling,

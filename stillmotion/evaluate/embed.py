@@ -49,9 +49,9 @@ def embed(
     about = {"run": encoder.origin.text, "data": videos.path, "clips": clips, "crops": crops}
     put = _write_parquet if file.suffix == ".parquet" else _write_npz
     write(file, lambda partial: put(partial, columns, vectors, about))
-    width = found.whole.shape[-1]
-    what = "whole, static and dynamic" if len(vectors) > 1 else "whole alone, since its clips are too short for halves"
-    say(f"{len(found.index)} videos embedded in {file}: {what}, {width} channels each")
+    what = ", ".join(f"{part} ({rows.shape[1]})" for part, rows in vectors.items())
+    short = "" if "static" in vectors else "; its clips are too short for halves"
+    say(f"{len(found.index)} videos embedded in {file}, with their channels: {what}{short}")
     for line in skipped(dict(found.broken)):
         say(line)
     return file

@@ -26,7 +26,7 @@ from stillmotion.functional.search import average_precision, top_k
 
 RESULTS = "retrieve.json"
 DEPTHS = (1, 5, 10)
-KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic", "both")
+KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic", "both", "motion")
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,15 @@ class TransformersBackbone(Backbone):
         return Intake(8, 8, size if self.any_size else self.native, normalisation)
 
     def late(self, h: Tensor) -> Tensor:
+        return self._seen(h)[0]
+
+    def seen(self, clip: Tensor) -> tuple[Tensor, Tensor]:
+        return self._seen(self.early(clip))
+
+    def _seen(self, h: Tensor) -> tuple[Tensor, Tensor]:
         first, patches = self._tokens(h)
-        if self.pool == "class" and first is not None:
-            return first
-        return patches.mean((3, 4)).transpose(1, 2)
+        chosen = first is not None and self.pool == "class"
+        return first if chosen else self.pooled(patches), patches
 
     def _early(self, clip: Tensor) -> Tensor:
         return clip  # the whole model is one stage

@@ -44,11 +44,20 @@ class Backbone(nn.Module, ABC):
 
     def late(self, h: Tensor) -> Tensor:
         """Features (B, T', D) from what `early` returned: `late(early(clip))` is `forward(clip)`."""
-        return self._last(h).mean((3, 4)).transpose(1, 2)
+        return self.pooled(self._last(h))
 
     def feature_map(self, clip: Tensor) -> Tensor:
         """Features before pooling, (B, D, T', H', W')."""
         return self._last(self.early(clip))
+
+    def seen(self, clip: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, T', D) and the map (B, D, T', H', W') that they were pooled from, by one pass."""
+        found = self.feature_map(clip)
+        return self.pooled(found), found
+
+    def pooled(self, found: Tensor) -> Tensor:
+        """Features (B, T', D) of a map (B, D, T', H', W')."""
+        return found.mean((3, 4)).transpose(1, 2)
 
     def forward(self, clip: Tensor) -> Tensor:
         """One feature per time step, (B, T', D)."""
