@@ -29,7 +29,7 @@ class Named:
     def text(self) -> str:
         """The text that names it from any folder."""
         place = Path(self.path)
-        found = str(place.resolve()) if place.exists() and self.kind != "recipe" else self.path
+        found = str(place.resolve()) if place.exists() and self.kind not in ("recipe", "flow") else self.path
         return (f"{self.kind}:" if place.is_file() else "") + found + (f"@{self.behind}" if self.options else "")
 
     @property
