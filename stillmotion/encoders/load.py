@@ -30,9 +30,9 @@ def load(text: str | Path, *, device: str | None = None) -> Encoder:
 
     text: a run folder of any training verb; a recipe's name, which gives its network as yet untrained; a folder that
         transformers wrote, of a model of videos, or of images, whose frames are embedded one by one; an original
-        checkpoint as dino:<file>, ibot:<file> or mocov3:<file>; i3d:<file.safetensors>; or flow, which needs no weights. Behind an @ stand options:
-        frames, stride, fps (that stride counts) and size of clips, layer (a transformer's block, a network's stage)
-        and, of transformers, pool (class or patches).
+        checkpoint as dino:<file>, ibot:<file> or mocov3:<file>; i3d:<file.safetensors>; or flow, which needs no
+        weights. Behind an @ stand options: frames, stride, fps (that stride counts) and size of clips, layer (a
+        transformer's block, a network's stage) and, of transformers, pool (class or patches).
     device: "auto" is CUDA where there is one; None is the CPU.
     """
     named = read_text(text)

@@ -72,7 +72,7 @@ class Clustering(_Checked):
         cache: a folder for the features, in place of the run's own.
     """
 
-    by: tuple[Kind, ...] = ("whole", "static", "dynamic")
+    by: tuple[Kind, ...] = ("whole", "static", "dynamic", "motion")
     split: Looked = "test"
     metric: Metric = "euclidean"
     clips: int | None = None
@@ -84,7 +84,7 @@ class Searching(_Checked):
     """What is found.
 
     Attributes:
-        by: static finds what looks alike, dynamic what moves alike, both what does either.
+        by: static finds what looks alike, motion what moves alike; dynamic is what changes of a frame's mean feature.
         top: how many to find.
         clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own; the query's are not kept.
