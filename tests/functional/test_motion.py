@@ -34,7 +34,7 @@ def literal(tokens, radius, temperature):
     for i in range(b):
         for y in range(h):
             for x in range(w):
-                own = sum(matched(tokens[i, k], tokens[i, k], y, x, radius, temperature) for k in range(t)) / t
+                own = sum(matched(f, f, y, x, radius, temperature) for f in tokens[i, :-1]) / (t - 1)
                 for k in range(t - 1):
                     found[i, k, y, x] = matched(tokens[i, k], tokens[i, k + 1], y, x, radius, temperature) - own
     return found
@@ -80,13 +80,13 @@ def test_amplitudes_do_not_tell_when_a_rhythm_began():
     assert (amplitudes(wave)[0, :, 0, 0, 0].argmax(), len(amplitudes(wave)[0])) == (3, 7)
 
 
-def test_the_motion_vector_has_two_parts_of_unit_length():
+def test_the_motion_vector_has_two_parts_of_set_lengths():
     tokens = drawn(3, 6, 4, 5, 8)
     found = motion(tokens)
     field = 5 * 4 * 5 * 2
     assert found.shape == (3, field + 3 * 4 * 5 * 2)
-    for part in (found[:, :field], found[:, field:]):
-        torch.testing.assert_close(part.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    for part, length in ((found[:, :field], 1.0), (found[:, field:], 0.5)):
+        torch.testing.assert_close(part.norm(dim=1), torch.full((3,), length, dtype=torch.float64))
     assert motion(tokens[:, :1]).shape == (3, 0)
 
 
