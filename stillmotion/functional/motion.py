@@ -45,14 +45,17 @@ def amplitudes(field: Tensor) -> Tensor:
     return torch.fft.rfft(field, dim=1).abs()
 
 
-def motion_vector(field: Tensor, *, rhythm: float = RHYTHM) -> Tensor:
+def motion_vector(field: Tensor, *, rhythm: float = RHYTHM, far: float | None = None) -> Tensor:
     """Displacements, steadied, beside their amplitude spectrum: (B, M), two parts of length 1 and `rhythm`.
 
+    far: cells that a displacement counts half for, of at most one; None lets each count as far as it is.
     The vector of a clip that is as good as still is zero: its direction would be that of noise.
     """
     field = steadied(field)
     moving = field.square().mean((1, 2, 3, 4), keepdim=True).sqrt() >= STILL
     field = torch.where(moving, field, 0.0)
+    if far is not None:
+        field = field / (field.norm(dim=-1, keepdim=True) + far)
     parts = (F.normalize(part.flatten(1), dim=-1) for part in (field, amplitudes(field)))
     return torch.cat([part * weight for part, weight in zip(parts, (1.0, rhythm), strict=True)], -1)
 

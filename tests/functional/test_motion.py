@@ -90,6 +90,13 @@ def test_the_motion_vector_has_two_parts_of_set_lengths():
     assert motion(tokens[:, :1]).shape == (3, 0)
 
 
+def test_a_displacement_counts_half_at_the_distance_that_is_far():
+    field = torch.zeros(1, 2, 1, 5, 2)
+    field[0, 0, 0, 0, 0], field[0, 1, 0, 1, 1] = 0.2, -1e6  # the median is zero
+    found = motion_vector(field, far=0.2)[0, : field.numel()].view_as(field)
+    torch.testing.assert_close(found[0, 0, 0, 0, 0] / found[0, 1, 0, 1, 1], torch.tensor(-0.5))
+
+
 def test_motion_has_the_gradient_of_finite_differences():
     tokens = drawn(1, 3, 3, 3, 4).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: motion_vector(displacements(x)), tokens)
