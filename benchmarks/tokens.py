@@ -141,7 +141,9 @@ def answered(
     parts = encoder.parts(frames.flatten(0, 1))
     whole, static, dynamic = (x.unflatten(0, (-1, 2)).numpy() for x in parts[:3])
     index = np.arange(len(frames))
-    features = Features(index=index, whole=whole, static=static, dynamic=dynamic, frames=None, broken=[])
+    features = Features(
+        index=index, whole=whole, static=static, dynamic=dynamic, motion=whole[..., :0], frames=None, broken=[]
+    )
     labels = {target: np.asarray(y) for target, y in parted.videos.labels.items()}
     names = [parted.videos.name(i) for i in range(len(index))]
     library = Library(features, names, labels, parted.videos.classes, reused=False)

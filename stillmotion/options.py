@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-Kind = Literal["both", "whole", "static", "dynamic"]  # of embeddings; both is static ⊕ dynamic
+Kind = Literal["both", "whole", "static", "dynamic", "motion"]  # of embeddings; both is static ⊕ dynamic
 FOLD = arg(name="fold", prefix_name=False)
 DataPath = Annotated[str, arg(name="data", prefix_name=False)]
 Annotations = Annotated[str | None, arg(name="annotations", prefix_name=False)]

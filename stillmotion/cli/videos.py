@@ -18,11 +18,11 @@ def embed(
     videos: Videos,
     reading: Reading,
     out: str,
-    clips: int = 4,
+    clips: int | None = None,
     crops: int = 1,
     device: Device = "auto",
 ) -> None:
-    """Write the static, dynamic and whole embeddings of videos to a Parquet or npz file.
+    """Write the whole, static, dynamic and motion embeddings of videos to a Parquet or npz file.
 
     examples:
       stillmotion embed runs/mine --data ~/videos --out embeddings.parquet
@@ -30,7 +30,7 @@ def embed(
 
     Args:
         out: the file to write, .parquet or .npz.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 4, or 1 whose frames are spread over the video.
         crops: 1, the centre, or 3 along the longer edge.
     """
     from stillmotion.encoders import load
@@ -53,7 +53,8 @@ def search(
     """Find the videos of a folder that look like one video, or move like it.
 
     examples:
-      stillmotion search runs/mine jump.mp4 --data ~/videos --by dynamic
+      stillmotion search flow jump.mp4 --data ~/videos --by motion             what moves like it; needs no weights
+      stillmotion search models/dinov2 jump.mp4 --data ~/videos --by motion
       stillmotion search runs/mine jump.mp4 --data ~/videos --by static --top 3
 
     Prints similarities and paths, best first. The folder's features are kept and reused as for retrieve.

@@ -21,8 +21,11 @@ from stillmotion.nn.split import Embedding
 from stillmotion.options import Kind
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+PARTS = ("whole", "static", "dynamic", "motion")  # what an encoder gives; both is made of two of them
 Progress = Callable[[int, int], None]  # videos done, videos in all
 
+_HELD = 256 * 224**2  # pixels of decoded clips in a batch, about
+_SEEN = 64 * 224**2  # pixels of clips that a network is given at a time, about
 _MARGIN = 256 / 224  # what the papers resize to, and what they crop of it
 _SMALLEST_WITH_MARGIN = 112
 
@@ -31,8 +34,8 @@ _SMALLEST_WITH_MARGIN = 112
 class Features:
     """What an encoder says about the readable ones of some videos.
 
-    index (N,): their numbers in the set. whole, static, dynamic: (N, V, D), one for each view; the halves of clips of
-        fewer than three time steps are (N, V, 0).
+    index (N,): their numbers in the set. whole, static, dynamic (N, V, D) and motion (N, V, M): one for each view, as
+        in `Embedding`; what there is not is (N, V, 0).
     frames (N, T, D): of each video's first view, where they were asked for.
     broken: name and reason of each video that could not be read.
     """
@@ -41,6 +44,7 @@ class Features:
     whole: np.ndarray
     static: np.ndarray
     dynamic: np.ndarray
+    motion: np.ndarray
     frames: np.ndarray | None
     broken: Broken
 
@@ -51,6 +55,11 @@ class Features:
         """
         if kind not in KINDS:
             raise StillmotionError(f"there are no {kind!r} features; choose one of {', '.join(KINDS)}")
+        if kind not in self.kinds and kind == "motion":
+            raise StillmotionError(
+                "there is no motion embedding: the encoder tells no places of a frame apart, or sees one time step of "
+                "a clip; show it more frames, or choose another"
+            )
         if kind not in self.kinds:
             raise StillmotionError(
                 f"there is no {kind} embedding: the encoder makes fewer than {LEAST_FRAMES} time steps of a clip; "
@@ -61,21 +70,22 @@ class Features:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds that there are: whole alone where clips are too short to be split."""
-        return KINDS if self.static.shape[-1] else ("whole",)
+        """The kinds that there are: no halves where clips are too short to be split, no motion where none is seen."""
+        missing = {of for of in PARTS if not getattr(self, of).shape[-1]}
+        return tuple(of for of in KINDS if of not in missing and (of != "both" or "static" not in missing))
 
     def averaged(self) -> "Features":
         """The mean over each video's views, as its one view."""
         if len(self.index) == 0:
             return self
-        means = {name: getattr(self, name).mean(1, keepdims=True) for name in ("whole", "static", "dynamic")}
+        means = {name: getattr(self, name).mean(1, keepdims=True) for name in PARTS}
         return replace(self, **means, frames=None)
 
 
 class Seeing(Protocol):
     """What features are asked of: an `Encoder`."""
 
-    intake: Intake
+    survey: Intake
 
     @property
     def device(self) -> torch.device: ...
@@ -97,16 +107,18 @@ def extract(
 ) -> Features:
     """The features of a set, in its order, on the device where the encoder is.
 
-    clips (K): per video, evenly spaced, as the encoder's intake has them. crops: 1, the centre, or 3 along the longer
+    clips (K): per video, evenly spaced, as the encoder's survey has them. crops: 1, the centre, or 3 along the longer
         edge. full: as in `even_clips`.
     average: keep the mean over a video's views, as its one view.
     keep_frames: keep the per-frame features of each video's first view.
     progress: called with the number of videos done and of all.
     """
     reading = reading or Reading()
-    dataset = even_clips(videos, encoder.intake, clips=clips, crops=crops, full=full)
+    shown = encoder.survey
+    dataset = even_clips(videos, shown, clips=clips, crops=crops, full=full)
+    held = max(1, round(_HELD / (clips * crops * shown.frames * shown.size**2)))
     parts, done = [], 0
-    for item in eval_loader(dataset, batch=reading.batch, workers=reading.decoders(videos)):
+    for item in eval_loader(dataset, batch=min(reading.batch, held), workers=reading.decoders(videos)):
         part = _features(encoder, item["clips"], item["index"].numpy(), item["broken"])
         part = part.averaged() if average else part
         parts.append(part if keep_frames else replace(part, frames=None))
@@ -114,6 +126,11 @@ def extract(
         if progress is not None:
             progress(done, len(videos))
     return join(parts)
+
+
+def clips_of(encoder: Seeing, asked: int | None, *, usual: int) -> int:
+    """How many clips of a video: as asked; of None one where its frames are spread over the video, else the usual."""
+    return asked if asked is not None else 1 if encoder.survey.stride == 0 else usual
 
 
 def join(parts: list[Features]) -> Features:
@@ -126,9 +143,7 @@ def join(parts: list[Features]) -> Features:
     kept = [part.frames for part in some if part.frames is not None]
     return Features(
         index=np.concatenate([part.index for part in some]),
-        whole=np.concatenate([part.whole for part in some]),
-        static=np.concatenate([part.static for part in some]),
-        dynamic=np.concatenate([part.dynamic for part in some]),
+        **{name: np.concatenate([getattr(part, name) for part in some]) for name in PARTS},
         frames=np.concatenate(kept) if kept else None,
         broken=broken,
     )
@@ -151,7 +166,8 @@ def centre_crops(intake: Intake, *, crops: int = 1, full: bool = False) -> Cente
     """
     side = short_side(intake.size)
     mean, std = intake.normalisation
-    return CenterCrops(side if full and not intake.entire else intake.size, side, crops, mean, std, intake.entire)
+    size = side if full and not intake.entire else intake.size
+    return CenterCrops(size, side, crops, mean, std, intake.entire, intake.width)
 
 
 def short_side(size: int) -> int:
@@ -162,11 +178,15 @@ def short_side(size: int) -> int:
 def _features(encoder: Seeing, views: torch.Tensor, index: np.ndarray, broken: Broken) -> Features:
     if len(views) == 0:
         nothing = np.empty((0, 0, 0), np.float32)
-        return Features(index=index, whole=nothing, static=nothing, dynamic=nothing, frames=None, broken=broken)
+        return Features(index=index, **dict.fromkeys(PARTS, nothing), frames=None, broken=broken)
+    clips = views.flatten(0, 1)
+    at_once = max(1, _SEEN // clips[0, 0].numel())
     with torch.inference_mode():
-        found = encoder(views.flatten(0, 1).to(encoder.device, non_blocking=True))
-    whole, static, dynamic, frames = (x.float().cpu().unflatten(0, views.shape[:2]).numpy() for x in found)
-    return Features(index=index, whole=whole, static=static, dynamic=dynamic, frames=frames[:, 0], broken=broken)
+        found = [encoder(some.to(encoder.device, non_blocking=True)) for some in clips.split(at_once)]
+    *parts, frames = (
+        torch.cat(x).float().cpu().unflatten(0, views.shape[:2]).numpy() for x in zip(*found, strict=True)
+    )
+    return Features(index=index, **dict(zip(PARTS, parts, strict=True)), frames=frames[:, 0], broken=broken)
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.errors import StillmotionError
 
+NAMES = ("recipe", "flow")  # kinds whose texts are no paths
 _FOR = {
     "pool": "image models and what was transferred from them",
     "layer": "encoders whose features are not projected",
@@ -43,7 +44,7 @@ class Named:
     def text(self) -> str:
         """The text that names it from any folder."""
         place = Path(self.path)
-        found = str(place.resolve()) if place.exists() and self.kind != "recipe" else self.path
+        found = str(place.resolve()) if place.exists() and self.kind not in NAMES else self.path
         return (f"{self.kind}:" if place.is_file() else "") + found + (f"@{self.behind}" if self.options else "")
 
     @property

@@ -1,4 +1,4 @@
-"""Any encoder by one text: a run folder, a recipe, a transformers folder, an original checkpoint, I3D.
+"""Any encoder by one text: a run folder, a recipe, a transformers folder, an original checkpoint, I3D, flow.
 
 Behind an @ stand options: `models/dinov2@frames=4,size=112,pool=patches,layer=11`, `runs/mine@epoch=2`.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stillmotion.encoders.encoder import Encoder
+from stillmotion.encoders.flow import FLOW
 from stillmotion.encoders.kinds import EncoderKind, Named, with_options
 from stillmotion.encoders.models import MODELS
 from stillmotion.encoders.runs import RUNS
@@ -20,7 +21,7 @@ from stillmotion.nn.originals import family_of
 from stillmotion.registry import Registry
 from stillmotion.train.process import choose_device
 
-ENCODERS: Registry[EncoderKind] = Registry("kind of encoder", "encoders", RUNS | MODELS)
+ENCODERS: Registry[EncoderKind] = Registry("kind of encoder", "encoders", RUNS | MODELS | FLOW)
 """Asked in this order whether a text is one of theirs."""
 
 _NUMBERS = (*CLIPS, "layer", "epoch")
@@ -39,7 +40,7 @@ def load(text: str | Path, *, device: str | None = None) -> Encoder:
     text: a run folder of any training verb; a recipe's name, which gives its network as yet untrained; a folder that
         transformers wrote, or its name on the Hugging Face hub, of a model of videos, or of images, whose frames are
         embedded one by one; an original checkpoint as <family>:<file> (`nn.families`), or the file alone where its
-        names tell its family; or i3d:<file.safetensors>. Behind an @ stand options:
+        names tell its family; i3d:<file.safetensors>; or flow, which needs no weights. Behind an @ stand options:
         frames, stride, fps (that stride counts) and size of clips, layer (a transformer's block, a network's stage),
         epoch (of a run that kept its weights) and, of image models, pool (class or patches).
     device: "auto" is CUDA where there is one; None is the CPU.

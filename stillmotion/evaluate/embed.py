@@ -1,4 +1,4 @@
-"""`stillmotion embed`: a table of static, dynamic and whole embeddings of videos, as Parquet or npz."""
+"""`stillmotion embed`: a table of whole, static, dynamic and motion embeddings of videos, as Parquet or npz."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ import numpy as np
 from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
-from stillmotion.encoders import Encoder, Progress, Vectors, extract
+from stillmotion.encoders import Encoder, Progress, Vectors, clips_of, extract
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.outputs import read_by, spare_file, tried
 from stillmotion.evaluate.told import readable, skipped
@@ -22,7 +22,7 @@ def embed(
     videos: Videos,
     out: str | Path,
     *,
-    clips: int = 4,
+    clips: int | None = None,
     crops: int = 1,
     reading: Reading | None = None,
     say: Callable[[str], None] = print,
@@ -30,10 +30,11 @@ def embed(
 ) -> Path:
     """Write the embeddings of videos, each the mean over its clips, with their paths and labels.
 
-    out: a .parquet file, whose columns whole, static and dynamic are fixed-size lists of float32, or an .npz file with
-        arrays of the same names; path, and label where known, stand beside them. Clips that are too short for halves
-        have whole alone.
-    clips, crops: views of a video. say: told how many videos were embedded and which could not be read.
+    out: a .parquet file, whose columns whole, static, dynamic and motion are fixed-size lists of float32, or an .npz
+        file with arrays of the same names; path, and label where known, stand beside them. What an encoder has not,
+        such as halves of clips that are too short, is left out.
+    clips, crops: views of a video; None as in `clips_of`, usually 4.
+    say: told how many videos were embedded and which could not be read.
     """
     file = Path(out)
     if file.suffix not in (".parquet", ".npz"):
@@ -41,6 +42,7 @@ def embed(
     tried(file)
     opened = videos.open(drawn=encoder.drawn, seed=encoder.seed)
     spare_file(file, read_by(videos, videos=opened, encoders=[encoder]))
+    clips = clips_of(encoder, clips, usual=4)
     found = extract(encoder, opened, clips=clips, crops=crops, average=True, reading=reading, progress=progress)
     columns = {"path": _texts(opened.name(int(i)) for i in found.index)} | _labels(opened, found.index)
     vectors: dict[str, np.ndarray] = {
@@ -49,9 +51,9 @@ def embed(
     about = {"run": encoder.origin.text, "data": videos.path, "clips": clips, "crops": crops}
     put = _write_parquet if file.suffix == ".parquet" else _write_npz
     write(file, lambda partial: put(partial, columns, vectors, about))
-    width = found.whole.shape[-1]
-    what = "whole, static and dynamic" if len(vectors) > 1 else "whole alone, since its clips are too short for halves"
-    say(f"{len(found.index)} videos embedded in {file}: {what}, {width} channels each")
+    what = ", ".join(f"{part} ({rows.shape[1]})" for part, rows in vectors.items())
+    short = "" if "static" in vectors else "; its clips are too short for halves"
+    say(f"{len(found.index)} videos embedded in {file}, with their channels: {what}{short}")
     for line in skipped(dict(found.broken)):
         say(line)
     return file

@@ -32,7 +32,7 @@ class Probing(_Checked):
 
     Attributes:
         preset: small is logistic regression on 4 clips; k400 the Kinetics protocol on 10, tested on 3 crops.
-        clips: evenly spaced, of each video, in place of the preset's.
+        clips: evenly spaced, of each video, in place of the preset's, or of 1 whose frames are spread over the video.
         untrained: the network that the run started from, beside it.
     """
 
@@ -48,14 +48,14 @@ class Retrieval(_Checked):
     Attributes:
         protocol: split asks test videos among training videos; leave-one-out each video among the others.
         among: the videos of leave-one-out.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own.
         index: a file for FAISS's index of the references, made or reused; one for each kind of embedding.
     """
 
     protocol: Protocol = "split"
     among: Among = "test"
-    clips: int = 10
+    clips: int | None = None
     cache: str | None = None
     index: str | None = None
 
@@ -68,14 +68,14 @@ class Clustering(_Checked):
         by: kinds of embedding.
         split: whose videos are looked at; classes are ranked by retrieval of test videos among training videos.
         metric: of silhouette scores and maps; the paper does not say its own.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own.
     """
 
-    by: tuple[Kind, ...] = ("whole", "static", "dynamic")
+    by: tuple[Kind, ...] = ("whole", "static", "dynamic", "motion")
     split: Looked = "test"
     metric: Metric = "euclidean"
-    clips: int = 10
+    clips: int | None = None
     cache: str | None = None
 
 
@@ -84,16 +84,16 @@ class Searching(_Checked):
     """What is found.
 
     Attributes:
-        by: static finds what looks alike, dynamic what moves alike, both what does either.
+        by: static finds what looks alike, motion what moves alike; dynamic is what changes of a frame's mean feature.
         top: how many to find.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own; the query's are not kept.
         index: a file for FAISS's index, made or reused.
     """
 
     by: Kind = "whole"
     top: int = 10
-    clips: int = 10
+    clips: int | None = None
     cache: str | None = None
     index: str | None = None
 

@@ -13,9 +13,9 @@ import torch
 
 from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.reading import Reading
-from stillmotion.encoders import Encoder, Kind, Progress
+from stillmotion.encoders import Encoder, Kind, Progress, clips_of
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.cache import Library, cached_features, check_cache
+from stillmotion.evaluate.cache import USUAL_CLIPS, Library, cached_features, check_cache
 from stillmotion.evaluate.index import Search, check_index, open_index
 from stillmotion.evaluate.options import Among, Protocol, Retrieval
 from stillmotion.evaluate.outputs import RUN, read_by, tried
@@ -26,7 +26,7 @@ from stillmotion.functional.search import average_precision, top_k
 
 RESULTS = "retrieve.json"
 DEPTHS = (1, 5, 10)
-KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic", "both")
+KINDS: tuple[Kind, ...] = ("whole", "static", "dynamic", "both", "motion")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def retrieve(
     say: told of a damaged cache or index.
     """
     how = retrieval or Retrieval()
-    protocol, among, clips, index = how.protocol, how.among, how.clips, how.index
+    protocol, among, index = how.protocol, how.among, how.index
     if index is not None and (len(encoders) > 1 or halves.fold == "all"):
         raise StillmotionError("an index holds one encoder's videos of one fold; give one run and one --fold")
     results: dict[str, Any] = {}
@@ -154,7 +154,7 @@ def retrieve(
     if index is not None:
         for kind in kinds:
             check_index(index_file(index, kind), read_by(halves, encoders=encoders))
-    each = libraries(encoders, halves, clips=clips, cache=how.cache, reading=reading, say=say, progress=progress)
+    each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, encoder, parted, library in each:
         there = [kind for kind in kinds if kind in library.features.kinds] or kinds
         asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index, say=say) for k in there}
@@ -164,8 +164,8 @@ def retrieve(
             "data": halves.path,
             "protocol": protocol if protocol == "split" else f"{protocol}, {among} videos",
             "split": parted.how,
-            "clips": clips,
-            "frames": encoder.intake.frames,
+            "clips": clips_of(encoder, how.clips, usual=USUAL_CLIPS),
+            "frames": encoder.survey.frames,
             "queries": sum(len(queries) for queries, _ in turns),
             "references": sorted({len(rows) - (protocol == "leave-one-out") for _, rows in turns}),
             "scores": {k: {t: a.scores() for t, a in by.items()} for k, by in asked.items()},
@@ -182,7 +182,7 @@ def libraries(
     encoders: Sequence[Encoder],
     halves: Halves,
     *,
-    clips: int,
+    clips: int | None,
     cache: str | Path | None,
     reading: Reading | None,
     say: Callable[[str], object],

@@ -11,8 +11,8 @@ from stillmotion.data.paths import PathSet
 from stillmotion.data.reading import Reading
 from stillmotion.data.video import open_video
 from stillmotion.data.videos import Videos
-from stillmotion.encoders import Encoder, Progress, extract
-from stillmotion.evaluate.cache import cached_features, check_cache
+from stillmotion.encoders import Encoder, Progress, clips_of, extract
+from stillmotion.evaluate.cache import USUAL_CLIPS, cached_features, check_cache
 from stillmotion.evaluate.index import check_index, open_index
 from stillmotion.evaluate.options import Searching
 from stillmotion.evaluate.outputs import read_by
@@ -44,7 +44,7 @@ def search(
     say: told which videos could not be read, and of a damaged cache or index.
     """
     how = searching or Searching()
-    by, top, clips, index = how.by, how.top, how.clips, how.index
+    by, top, clips, index = how.by, how.top, clips_of(encoder, how.clips, usual=USUAL_CLIPS), how.index
     open_video(query)  # what is wrong with it is said before the library is embedded
     searched = videos.open(drawn=encoder.drawn, seed=encoder.seed)
     read = read_by(videos, videos=searched, encoders=[encoder], also=[query])

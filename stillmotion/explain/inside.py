@@ -118,7 +118,7 @@ def reference_of_class(encoder: Encoder, videos: VideoSet) -> tuple[dict[Part, T
     """The mean directions over the videos of a set, how many of them could be read, and which could not."""
     found = extract(encoder, videos)
     whole, static, dynamic = (torch.from_numpy(x[:, 0]) for x in (found.whole, found.static, found.dynamic))
-    return directions(Embedding(whole, static, dynamic, whole[:, None])), len(found.index), found.broken
+    return directions(Embedding(whole, static, dynamic, whole[:, :0], whole[:, None])), len(found.index), found.broken
 
 
 def directions(found: Embedding) -> dict[Part, Tensor]:

@@ -102,6 +102,7 @@ class TransformersBackbone(Backbone):
         convolutional = not hasattr(config, "patch_size") or bool(getattr(config, "hidden_sizes", None))
         self.any_size = self._family is None and (self._asked or convolutional or self.kind in _ANY_SIZE)
         self.least_size, self.size_step = (1, 1) if convolutional else (self.patch, self.patch)
+        self.patch_grid = self.any_size and not convolutional and not hasattr(config, "depths")  # of a pyramid
         if layer is not None and not 0 <= layer <= config.num_hidden_layers:
             raise StillmotionError(f"layer is {layer}; this {self.kind} has blocks 1 to {config.num_hidden_layers}")
         self.pool: Pool = pool or ("patches" if self._family else "class")
@@ -121,10 +122,15 @@ class TransformersBackbone(Backbone):
         return Intake(8, 8, size if self.any_size else self.native, normalisation)
 
     def late(self, h: Tensor) -> Tensor:
+        return self._seen(h)[0]
+
+    def seen(self, clip: Tensor) -> tuple[Tensor, Tensor]:
+        return self._seen(self.early(clip))
+
+    def _seen(self, h: Tensor) -> tuple[Tensor, Tensor]:
         first, patches = self._tokens(h)
-        if self.pool == "class" and first is not None:
-            return first
-        return patches.mean((3, 4)).transpose(1, 2)
+        chosen = first is not None and self.pool == "class"
+        return first if chosen else self.pooled(patches), patches
 
     def _early(self, clip: Tensor) -> Tensor:
         return clip  # the whole model is one stage

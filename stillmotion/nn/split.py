@@ -63,12 +63,16 @@ class SplitConfig:
 
 
 class Embedding(NamedTuple):
-    """What a clip shows and how it moves: whole, static, dynamic (b, D) and frames (b, T, D).
+    """What a clip shows and how it moves: whole, static, dynamic (b, D), motion (b, M) and frames (b, T, D).
 
-    Of fewer than three time steps there are no halves: static and dynamic are then (b, 0).
+    whole: the mean over frames. static: what stays of it. dynamic: what changes of it. motion: where things go, as
+    `functional.motion` reads it off the places of a frame.
+    Of fewer than three time steps there are no halves: static and dynamic are then (b, 0). Motion is (b, 0) where a
+    network does not tell places, or sees one time step.
     """
 
     whole: Tensor
     static: Tensor
     dynamic: Tensor
+    motion: Tensor
     frames: Tensor

@@ -85,7 +85,8 @@ def test_maps_have_a_feature_for_every_place(texts, kind):
 
 
 def test_every_kind_of_ours_is_asked_here():
-    assert {*MAPS, *FAMILIES, "hub"} == set(ENCODERS.own)  # tests/nn/test_originals.py and test_hub.py have the others
+    others = {*FAMILIES, "hub", "flow"}  # tests/nn/test_originals.py, tests/nn/test_hub.py and test_flow.py have these
+    assert {*MAPS, *others} == set(ENCODERS.own)
 
 
 @pytest.mark.parametrize("kind", MAPS)
@@ -167,8 +168,9 @@ def test_what_is_no_run_has_no_folder_to_write_to(texts, folder, tmp_path, kind,
 def test_several_videos_give_a_row_each_and_a_torn_one_is_an_error(texts, folder, tmp_path):
     encoder = load(texts["pretrain"])
     paths = sorted(folder.glob("*/*.mp4"))
-    whole, static, dynamic = encoder.embed(paths, crops=3)
-    assert whole.shape == static.shape == dynamic.shape == (6, 8)
+    found = encoder.embed(paths, crops=3)
+    assert found.whole.shape == found.static.shape == found.dynamic.shape == (6, 8)
+    assert len(found.motion) == 6
     (tmp_path / "torn.mp4").write_bytes(b"torn")
     for videos in ([*paths, tmp_path / "torn.mp4"], [tmp_path / "torn.mp4"]):
         with pytest.raises(VideoError, match=r"torn\.mp4"):

@@ -17,6 +17,7 @@ class Backbone(nn.Module, ABC):
     stages: prefixes of parameter names, a tuple for each stage from stem to last; they cover all parameters.
     least_size, least_frames: the smallest height or width, and clip length, that the network takes.
     size_step, frames_step: what height and width, and clip length, must be multiples of.
+    of_images: frames are seen one by one. patch_grid: and as one grid of patches of `size_step` pixels, of any size.
 
     A subclass sets these and writes `_early` and `_last`.
     """
@@ -28,6 +29,8 @@ class Backbone(nn.Module, ABC):
     least_frames: int = 1
     size_step: int = 1
     frames_step: int = 1
+    of_images: bool = False
+    patch_grid: bool = False
 
     @abstractmethod
     def _early(self, clip: Tensor) -> Tensor:
@@ -44,11 +47,20 @@ class Backbone(nn.Module, ABC):
 
     def late(self, h: Tensor) -> Tensor:
         """Features (B, T', D) from what `early` returned: `late(early(clip))` is `forward(clip)`."""
-        return self._last(h).mean((3, 4)).transpose(1, 2)
+        return self.pooled(self._last(h))
 
     def feature_map(self, clip: Tensor) -> Tensor:
         """Features before pooling, (B, D, T', H', W')."""
         return self._last(self.early(clip))
+
+    def seen(self, clip: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, T', D) and the map (B, D, T', H', W') that they were pooled from, by one pass."""
+        found = self.feature_map(clip)
+        return self.pooled(found), found
+
+    def pooled(self, found: Tensor) -> Tensor:
+        """Features (B, T', D) of a map (B, D, T', H', W')."""
+        return found.mean((3, 4)).transpose(1, 2)
 
     def forward(self, clip: Tensor) -> Tensor:
         """One feature per time step, (B, T', D)."""

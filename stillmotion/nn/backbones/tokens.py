@@ -76,8 +76,7 @@ class TokensCNN(Backbone):
     def _last(self, h: Tensor) -> Tensor:
         return self.layers[-1](h)
 
-    def late(self, h: Tensor) -> Tensor:
-        found = self._last(h)
+    def pooled(self, found: Tensor) -> Tensor:
         cells = F.adaptive_avg_pool3d(found, (found.shape[2], self.cells, self.cells))
         return cells.movedim(2, 1).flatten(2)
 

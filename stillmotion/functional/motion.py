@@ -1,0 +1,86 @@
+"""How things move, read off which cells of a frame match which of the next: nothing is trained for it.
+
+A cell's token is looked for among the cells around it in the next frame; the mean place of its matches, less its own,
+is how far it went. Averaging tokens over the frame first would leave nothing of this. What moves alike is then told by
+two things side by side: where and when what went where, and how often, whenever it began.
+
+Shapes: B clips, T frames of h×w cells, D channels; a displacement is (rows, columns), in cells.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stillmotion.errors import StillmotionError
+
+LEAST_FRAMES = 2
+RADIUS, TEMPERATURE, RHYTHM = 2, 0.1, 0.5
+STILL = 0.01  # cells: displacements whose root mean square is less are the noise of a clip in which nothing moves
+
+
+def displacements(tokens: Tensor, *, radius: int = RADIUS, temperature: float = TEMPERATURE) -> Tensor:
+    """The displacement of each cell from one frame to the next, (B, T-1, h, w, 2).
+
+    tokens: (B, T, h, w, D), any scale: similarity is cosine.
+    radius: cells further than this many rows or columns away are not looked at. temperature (τ): of the softmax over
+        those that are.
+    Cells at an edge, or beside others like them, lean to one side when a frame is matched with itself, too: that, in
+    the mean over the clip, is taken off. So a still clip has no motion, and a scene's layout is not mistaken for one.
+    """
+    if radius < 1 or temperature <= 0:
+        raise StillmotionError(f"radius is {radius} and temperature {temperature}; choose at least 1, and above 0")
+    x = F.normalize(tokens, dim=-1)
+    first, second = x[:, :-1], x[:, 1:]
+    leaning = _expected(first, first, radius, temperature).mean(1, keepdim=True)
+    return _expected(first, second, radius, temperature) - leaning
+
+
+def steadied(field: Tensor) -> Tensor:
+    """Displacements (B, T-1, h, w, 2) less what most of a frame does, its median: that is the camera's."""
+    return field - field.flatten(2, 3).median(2).values[:, :, None, None]
+
+
+def amplitudes(field: Tensor) -> Tensor:
+    """The amplitude spectrum in time of displacements (B, T-1, h, w, 2), (B, F, h, w, 2): how often, and not when."""
+    return torch.fft.rfft(field, dim=1).abs()
+
+
+def motion_vector(field: Tensor, *, rhythm: float = RHYTHM, far: float | None = None) -> Tensor:
+    """Displacements, steadied, beside their amplitude spectrum: (B, M), two parts of length 1 and `rhythm`.
+
+    far: cells that a displacement counts half for, of at most one; None lets each count as far as it is.
+    The vector of a clip that is as good as still is zero: its direction would be that of noise.
+    """
+    field = steadied(field)
+    moving = field.square().mean((1, 2, 3, 4), keepdim=True).sqrt() >= STILL
+    field = torch.where(moving, field, 0.0)
+    if far is not None:
+        field = field / (field.norm(dim=-1, keepdim=True) + far)
+    parts = (F.normalize(part.flatten(1), dim=-1) for part in (field, amplitudes(field)))
+    return torch.cat([part * weight for part, weight in zip(parts, (1.0, rhythm), strict=True)], -1)
+
+
+def motion(tokens: Tensor) -> Tensor:
+    """The motion vector (B, M) of token maps (B, T, h, w, D), by `displacements`; (B, 0) of single frames."""
+    if tokens.shape[1] < LEAST_FRAMES:
+        return tokens.new_empty(len(tokens), 0)
+    return motion_vector(displacements(tokens))
+
+
+def _expected(first: Tensor, second: Tensor, radius: int, temperature: float) -> Tensor:
+    """The mean displacement (…, h, w, 2) of one frame's cells in another, both (…, h, w, D) of unit length."""
+    h, w = first.shape[-3:-1]
+    reach = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
+    around = F.pad(second, (0, 0, radius, radius, radius, radius))
+    windows = (around[..., radius + y :, radius + x :, :][..., :h, :w, :] for y, x in reach)
+    similarity = torch.stack([(first * window).sum(-1) for window in windows], -1)
+    offsets = torch.tensor(reach, device=first.device)
+    inside = _within(h, offsets[:, 0])[:, None] & _within(w, offsets[:, 1])
+    weights = (similarity / temperature).masked_fill(~inside, -torch.inf).softmax(-1)
+    return weights @ offsets.to(weights.dtype)
+
+
+def _within(length: int, offsets: Tensor) -> Tensor:
+    """Whether each of `length` places lies inside after each offset, (length, offsets)."""
+    moved = torch.arange(length, device=offsets.device)[:, None] + offsets
+    return (moved >= 0) & (moved < length)
