@@ -17,7 +17,7 @@ def embed(
     videos: Videos,
     reading: Reading,
     out: str,
-    clips: int = 4,
+    clips: int | None = None,
     crops: int = 1,
     device: Device = "auto",
 ) -> None:
@@ -29,7 +29,7 @@ def embed(
 
     Args:
         out: the file to write, .parquet or .npz.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 4, or 1 whose frames are spread over the video.
         crops: 1, the centre, or 3 along the longer edge.
     """
     from stillmotion.encoders import load

@@ -39,7 +39,7 @@ class Probing(_Checked):
 
     Attributes:
         preset: small is logistic regression on 4 clips; k400 the Kinetics protocol on 10, tested on 3 crops.
-        clips: evenly spaced, of each video, in place of the preset's.
+        clips: evenly spaced, of each video, in place of the preset's, or of 1 whose frames are spread over the video.
         untrained: the network that the run started from, beside it.
     """
 
@@ -55,13 +55,13 @@ class Retrieval(_Checked):
     Attributes:
         protocol: split asks test videos among training videos; leave-one-out each video among the others.
         among: the videos of leave-one-out.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own.
     """
 
     protocol: Protocol = "split"
     among: Among = "test"
-    clips: int = 10
+    clips: int | None = None
     cache: str | None = None
 
 
@@ -73,14 +73,14 @@ class Clustering(_Checked):
         by: kinds of embedding.
         split: whose videos are looked at; classes are ranked by retrieval of test videos among training videos.
         metric: of silhouette scores and maps; the paper does not say its own.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own.
     """
 
     by: tuple[Kind, ...] = ("whole", "static", "dynamic")
     split: Looked = "test"
     metric: Metric = "euclidean"
-    clips: int = 10
+    clips: int | None = None
     cache: str | None = None
 
 
@@ -95,7 +95,7 @@ class Searching(_Checked):
         top: how many to find.
         start: of the moment of the query that is meant, in seconds.
         end: of that moment.
-        clips: evenly spaced clips of each video, averaged; without an index.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own; the query's are not kept. Without an index.
     """
 
@@ -104,7 +104,7 @@ class Searching(_Checked):
     top: int = 10
     start: Annotated[float | None, arg(name="from")] = None
     end: Annotated[float | None, arg(name="to")] = None
-    clips: int = 10
+    clips: int | None = None
     cache: str | None = None
 
     def __post_init__(self) -> None:

@@ -13,9 +13,9 @@ import torch
 
 from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.reading import Reading
-from stillmotion.encoders import Encoder, Kind, Progress
+from stillmotion.encoders import Encoder, Kind, Progress, clips_of
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.cache import Library, cached_features, check_cache
+from stillmotion.evaluate.cache import USUAL_CLIPS, Library, cached_features, check_cache
 from stillmotion.evaluate.options import Among, Protocol, Retrieval
 from stillmotion.evaluate.outputs import RUN, read_by, tried
 from stillmotion.evaluate.told import say as to_stderr
@@ -137,12 +137,12 @@ def retrieve(
     say: told of a damaged cache.
     """
     how = retrieval or Retrieval()
-    protocol, among, clips = how.protocol, how.among, how.clips
+    protocol, among = how.protocol, how.among
     results: dict[str, Any] = {}
     for encoder in encoders:
         if encoder.folder is not None:
             tried(encoder.folder / RESULTS, option=RUN)
-    each = libraries(encoders, halves, clips=clips, cache=how.cache, reading=reading, say=say, progress=progress)
+    each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, encoder, parted, library in each:
         there = [kind for kind in kinds if kind in library.features.kinds] or kinds
         asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among) for k in there}
@@ -152,8 +152,8 @@ def retrieve(
             "data": halves.path,
             "protocol": protocol if protocol == "split" else f"{protocol}, {among} videos",
             "split": parted.how,
-            "clips": clips,
-            "frames": encoder.intake.frames,
+            "clips": clips_of(encoder, how.clips, usual=USUAL_CLIPS),
+            "frames": encoder.survey.frames,
             "queries": sum(len(queries) for queries, _ in turns),
             "references": sorted({len(rows) - (protocol == "leave-one-out") for _, rows in turns}),
             "scores": {k: {t: a.scores() for t, a in by.items()} for k, by in asked.items()},
@@ -170,7 +170,7 @@ def libraries(
     encoders: Sequence[Encoder],
     halves: Halves,
     *,
-    clips: int,
+    clips: int | None,
     cache: str | Path | None,
     reading: Reading | None,
     say: Callable[[str], object],

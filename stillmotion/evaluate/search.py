@@ -10,11 +10,11 @@ import torch
 from stillmotion.data.clips import Excerpt, in_time
 from stillmotion.data.paths import PathSet
 from stillmotion.data.reading import Reading
-from stillmotion.data.video import Video, open_video
+from stillmotion.data.video import Video
 from stillmotion.data.videos import Videos
-from stillmotion.encoders import Encoder, Features, Progress, extract
+from stillmotion.encoders import Encoder, Features, Progress, clips_of, extract
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.cache import cached_features, check_cache
+from stillmotion.evaluate.cache import USUAL_CLIPS, cached_features, check_cache
 from stillmotion.evaluate.options import Searching
 from stillmotion.evaluate.outputs import read_by
 from stillmotion.evaluate.told import say as to_stderr
@@ -75,11 +75,12 @@ def search(
     how = searching or Searching()
     asked = _Part(Path(query), how.start, how.end)
     asked.video(0)  # what is wrong with it is said before the library is embedded
+    clips = clips_of(encoder, how.clips, usual=USUAL_CLIPS)
     searched = videos.open(drawn=encoder.drawn, seed=encoder.seed)
     check_cache(how.cache, read_by(videos, videos=searched, encoders=[encoder], also=[query]))
-    vector = _vectors(extract(encoder, asked, clips=how.clips, average=True), how)
+    vector = _vectors(extract(encoder, asked, clips=clips, average=True), how)
     library = cached_features(
-        encoder, searched, clips=how.clips, cache=how.cache, reading=reading, say=say, progress=progress
+        encoder, searched, clips=clips, cache=how.cache, reading=reading, say=say, progress=progress
     )
     for line in skipped(dict(library.features.broken)):
         say(line)

@@ -9,7 +9,7 @@ from stillmotion.data.video import open_video
 from stillmotion.encoders import Encoder
 from stillmotion.evaluate.search import steps_between
 from stillmotion.index.moments import Cutting, Span, moment, spans
-from stillmotion.index.showing import Embedder, Piece, pieces, spread
+from stillmotion.index.showing import Embedder, Piece, pieces
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,11 @@ def embed_query(
         parts = spans(opened, cutting or Cutting())
     else:
         parts = [Span(*steps_between(opened, start, end, name=str(video)))]
-    shown = spread(encoder)
     named = [(span, moment("", "", opened, span)) for span in parts]
-    embedder, found = Embedder(shown), []
+    embedder, found = Embedder(encoder), []
     waiting: list[Piece] = []
     thumbnail = b""
-    for piece in pieces(opened, named, shown.intake):
+    for piece in pieces(opened, named, embedder.intake):
         thumbnail = thumbnail or piece.thumbnail
         waiting.append(piece)
         if len(waiting) == embedder.batch:

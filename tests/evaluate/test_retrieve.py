@@ -1,7 +1,5 @@
 import itertools
 import json
-import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from stillmotion.data.halves import Halves
 from stillmotion.data.sets import FolderSet
 from stillmotion.encoders import Encoder, Origin, extract, load
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.index import open_index
 from stillmotion.evaluate.options import Retrieval
 from stillmotion.evaluate.retrieve import answers, result_lines, retrieve, titles
 from stillmotion.nn.backbones import create_backbone
