@@ -112,7 +112,7 @@ class Probe:
                 asked = self._tables.moments.search(row, vector_column_name=part).distance_type("cosine")
                 asked = asked.nprobes(_PROBES).refine_factor(_REFINED).limit(max(_MANY, _TIMES * top))
                 asked = asked.where(" AND ".join(limits), prefilter=True) if limits else asked
-                found = asked.select([*LIGHT, *self._parts]).to_arrow()
+                found = asked.select([*LIGHT, *self._parts, "_distance"]).to_arrow()
                 cosines = [
                     rows_of(found[name]) @ getattr(query, name).T if name in self._parts else np.zeros((len(found), 1))
                     for name in PARTS

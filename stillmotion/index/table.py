@@ -140,7 +140,7 @@ class Tables:
 
     def rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         """These columns of some moments, in the order of the ids; those that are not there are left out."""
-        wanted = ["id", *columns]
+        wanted = list(dict.fromkeys(["id", *columns]))
         parts = [batch for some in _some(ids) for batch in self.batches(wanted, f"id IN ({some})")]
         if not parts:
             return pa.table({name: [] for name in wanted})
