@@ -191,11 +191,12 @@ def test_names_that_are_not_utf8_are_indexed_and_found_again(tmp_path: Path, enc
 
 def test_how_long_it_takes_is_said_once_from_the_first_videos() -> None:
     said: list[str] = []
-    clock = keeping.Clock([10, 10, 40], said.append)
+    clock = keeping.Clock([10, 10, 40, 60], said.append)
+    clock.step(10)
     clock._start -= 60
     clock.step(10)
-    clock.step(10)
-    assert said == ["about 5 minutes for 2 more videos"]
+    clock.step(40)
+    assert said == ["about 10 minutes for 2 more videos"]
     assert [keeping.duration(s) for s in (0.2, 80, 600, 9000)] == ["1 seconds", "80 seconds", "10 minutes", "2.5 hours"]
 
 
