@@ -16,6 +16,11 @@ from stillmotion.index.moments import Moment
 from stillmotion.index.table import About, Row, Tables
 
 
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
     return load("flow@frames=6,size=48")

@@ -32,7 +32,7 @@ def test_overlapping_moments_are_shown_as_if_each_were_read_by_itself(tmp_path: 
         torch.testing.assert_close(piece.clip, centre_crops(intake)(read_clips(video, steps)[0])[0], rtol=0, atol=0)
         picture = Image.open(io.BytesIO(piece.thumbnail))
         assert picture.format == "WEBP"
-        assert 1 < picture.n_frames <= 16
+        assert 1 < getattr(picture, "n_frames", 1) <= 16
         assert min(picture.size) <= SIDE
         assert len(piece.thumbnail) <= BYTES
 
@@ -82,5 +82,5 @@ def test_what_is_made_ahead_comes_in_order_with_its_error_and_stops_when_left() 
     before = threading.active_count()
     left = ahead(iter(range(10**9)), most=3)
     assert next(left) == 0
-    left.close()
+    left.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
