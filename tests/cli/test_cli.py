@@ -16,7 +16,19 @@ from stillmotion import __version__
 from stillmotion.recipes import recipe_names
 
 VERBS = (
-    *("demo", "pretrain", "transfer", "probe", "propagate", "geometry", "retrieve", "clusters", "search", "embed"),
+    *(
+        "demo",
+        "pretrain",
+        "transfer",
+        "probe",
+        "propagate",
+        "geometry",
+        "retrieve",
+        "clusters",
+        "index",
+        "search",
+        "embed",
+    ),
     *("explain", "report", "prepare"),
 )
 GROUPS = {
