@@ -87,7 +87,7 @@ export class Plane {
     pen.clearRect(0, 0, this.wide, this.high);
     const seen = this.inView();
     const pictured = seen.length <= PICTURED;
-    const size = Math.max(26, Math.min(54, 340 / Math.sqrt(seen.length)));
+    const size = Math.max(20, Math.min(54, 0.58 * Math.sqrt((this.wide * this.high) / seen.length)));
     const radius = Math.max(2, Math.min(6, (90 / Math.sqrt(this.points.length)) * Math.sqrt(this.zoom)));
     const last = [];
     for (const spot of seen) {
