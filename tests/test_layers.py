@@ -24,6 +24,7 @@ LAYERS = (
     ("recipes",),
     ("encoders",),
     ("evaluate",),
+    ("index",),
     ("tasks",),
     ("explain",),
     ("report",),

@@ -145,18 +145,40 @@ class FileVideo:
         wanted = sorted(set(order))
         images = None
         if self._index.times is not None:
-            images = self._by_time(wanted, self._index.times)
+            try:
+                images = dict(self._by_time(wanted, self._index.times))
+            except _Disordered:
+                images = None
         if images is None:
-            images = self._by_count(wanted)
-        if len(images) < len(wanted):
-            raise VideoError(
-                f"{self.path}: decoded {len(images)} of the {len(wanted)} frames wanted; truncated or damaged"
-            )
+            images = dict(self._by_count(wanted))
+        self._check_all(len(images), len(wanted))
         return np.stack([images[number] for number in order])
 
-    def _by_time(self, wanted: list[int], times: Sequence[int]) -> dict[int, np.ndarray] | None:
-        """The wanted frames by their presentation times; None where decoded times do not ascend."""
-        images: dict[int, np.ndarray] = {}
+    def each(self, numbers: Sequence[int]) -> Iterator[np.ndarray]:
+        """The frames of ascending numbers by one walk over the file, one in memory at a time."""
+        wanted = _checked(self.path, numbers, len(self)).tolist()
+        done = 0
+        if self._index.times is not None:
+            try:
+                for _, image in self._by_time(wanted, self._index.times):
+                    done += 1
+                    yield image
+            except _Disordered:
+                pass  # the rest is counted
+            else:
+                self._check_all(done, len(wanted))
+        if done < len(wanted):
+            for _, image in self._by_count(wanted[done:]):
+                done += 1
+                yield image
+        self._check_all(done, len(wanted))
+
+    def _check_all(self, decoded: int, wanted: int) -> None:
+        if decoded < wanted:
+            raise VideoError(f"{self.path}: decoded {decoded} of the {wanted} frames wanted; truncated or damaged")
+
+    def _by_time(self, wanted: list[int], times: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """The wanted frames by their presentation times; _Disordered where decoded times do not ascend."""
         convert = VideoReformatter()
         with _opened(self.path) as (container, stream):
             context = stream.codec_context
@@ -170,25 +192,22 @@ class FileVideo:
                     context.skip_frame = "DEFAULT" if packet.pts in missing or packet.pts is None else "NONREF"
                     for frame in packet.decode():
                         if frame.pts is None or (last is not None and frame.pts <= last):
-                            return None
+                            raise _Disordered
                         last = frame.pts
                         number = missing.pop(last, None)
                         if number is not None:
-                            images[number] = _rgb(convert, frame, context)
+                            yield number, _rgb(convert, frame, context)
                     if not missing:
                         break
-        return images
 
-    def _by_count(self, wanted: list[int]) -> dict[int, np.ndarray]:
-        images: dict[int, np.ndarray] = {}
+    def _by_count(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         convert, keep = VideoReformatter(), set(wanted)
         with _opened(self.path) as (container, stream):
             for number, frame in enumerate(container.decode(stream)):
                 if number in keep:
-                    images[number] = _rgb(convert, frame, stream.codec_context)
+                    yield number, _rgb(convert, frame, stream.codec_context)
                 if number >= wanted[-1]:
                     break
-        return images
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """All frames in order, one in memory at a time."""
@@ -199,6 +218,10 @@ class FileVideo:
                 yield _rgb(convert, frame, stream.codec_context)
         if number != len(self):
             raise VideoError(f"{self.path}: decoded {number} of {len(self)} frames; truncated or damaged")
+
+
+class _Disordered(Exception):
+    """Decoded times do not ascend, whatever the packets said."""
 
 
 @dataclass(frozen=True, slots=True)

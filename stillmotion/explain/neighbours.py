@@ -4,17 +4,13 @@ Shapes: N videos, D channels.
 """
 
 import base64
-import io
 from collections.abc import Mapping, Sequence
 
-import cv2
 import numpy as np
-from PIL import Image
 
+from stillmotion.data.animated import animated, small
 from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
-
-_FASTEST = 80  # milliseconds a frame
 
 
 def nearest(vectors: np.ndarray, queries: Sequence[int], *, k: int) -> np.ndarray:
@@ -40,19 +36,10 @@ def thumbnail(video: Video, *, side: int = 96, frames: int = 32) -> str:
     side: its shorter edge, never enlarged. frames: at most so many, evenly spaced over the whole video.
     """
     step = -(-len(video) // frames)
-    pixels = video.frames(range(0, len(video), step))
-    scale = min(1.0, side / min(pixels.shape[1:3]))
-    size = (max(1, round(pixels.shape[2] * scale)), max(1, round(pixels.shape[1] * scale)))
-    pictures = [Image.fromarray(cv2.resize(p, size, interpolation=cv2.INTER_AREA)) for p in pixels]
-    file = io.BytesIO()
-    pictures[0].save(
-        file,
-        "WEBP",
-        save_all=True,
-        append_images=pictures[1:],
-        duration=max(_FASTEST, min(200, round(1000 * step / max(video.fps, 1)))),
-        loop=0,
-        quality=45,
-        method=4,
-    )
-    return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
+    pictures = [small(frame, side) for frame in video.frames(range(0, len(video), step))]
+    return data_uri(animated(pictures, seconds=step / max(video.fps, 1)))
+
+
+def data_uri(webp: bytes) -> str:
+    """A WebP as a page holds it."""
+    return "data:image/webp;base64," + base64.b64encode(webp).decode()

@@ -1,0 +1,93 @@
+"""How moments get into the table: embedded some at a time, stored now and then, and never half a video as a whole."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from stillmotion.encoders import Encoder
+from stillmotion.index.showing import Embedder, Piece
+from stillmotion.index.table import Done, Row, Tables
+
+_ROWS, _SECONDS = 64, 15.0  # moments, or seconds, after which what there is is stored
+_TIMED = 5.0  # seconds of work that the rest is foretold from
+
+
+class Keeper:
+    """Embeds moments as they come and stores them; a video is done when all of its moments are stored."""
+
+    def __init__(self, tables: Tables, encoder: Encoder) -> None:
+        self._tables, self._embedder = tables, Embedder(encoder)
+        self._waiting: list[tuple[Piece, str]] = []
+        self._rows: list[Row] = []
+        self._ended: list[Done] = []
+        self._stored = time.monotonic()
+
+    def take(self, piece: Piece, fingerprint: str) -> None:
+        """A moment of a video of this fingerprint."""
+        self._waiting.append((piece, fingerprint))
+        if len(self._waiting) == self._embedder.batch:
+            self._embed()
+            self._store_if_due()
+
+    def end(self, video: Done) -> None:
+        """There are no more moments of this video; one that was passed over after all has none."""
+        if video.reason:
+            self._waiting = [one for one in self._waiting if one[0].moment.path != video.path]
+            self._rows = [row for row in self._rows if row.moment.path != video.path]
+            self._tables.drop("path", [video.path])
+        self._ended.append(video)
+        self._store_if_due()
+
+    def close(self) -> None:
+        """Store what is left."""
+        if self._waiting:
+            self._embed()
+        self._store()
+
+    def _embed(self) -> None:
+        looks, motions = self._embedder([piece.clip for piece, _ in self._waiting])
+        for (piece, fingerprint), look, motion in zip(self._waiting, looks, motions, strict=True):
+            self._rows.append(Row(piece.moment, fingerprint, look, motion, piece.thumbnail))
+        self._waiting.clear()
+
+    def _store_if_due(self) -> None:
+        if len(self._rows) >= _ROWS or time.monotonic() - self._stored > _SECONDS:
+            self._store()
+
+    def _store(self) -> None:
+        self._tables.add(self._rows)
+        self._rows.clear()
+        waiting = {piece.moment.path for piece, _ in self._waiting}
+        self._tables.note([video for video in self._ended if video.path not in waiting])
+        self._ended = [video for video in self._ended if video.path in waiting]
+        self._stored = time.monotonic()
+
+
+class Clock:
+    """Says after the first videos how long all of them take, from the sizes of their files.
+
+    sizes: bytes of each video. say: told once.
+    """
+
+    def __init__(self, sizes: Sequence[int], say: Callable[[str], object]) -> None:
+        self.videos = 0
+        self._all, self._bytes, self._done = len(sizes), sum(sizes), 0
+        self._say, self._told, self._start = say, False, time.monotonic()
+
+    def step(self, size: int) -> None:
+        """A video of this size is done."""
+        self.videos += 1
+        self._done += size
+        taken = time.monotonic() - self._start
+        if not self._told and taken > _TIMED and self._done and self.videos < self._all:
+            self._told = True
+            left = taken / self._done * (self._bytes - self._done)
+            self._say(f"about {duration(left)} for {self._all - self.videos} more videos")
+
+
+def duration(seconds: float) -> str:
+    """A time in words, as exactly as a forecast can be."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} seconds"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} minutes"
+    return f"{seconds / 3600:.1f} hours"
