@@ -65,6 +65,7 @@ class _Desk:
         self._index, self._queries = index, queries
         self._atlas, self._films, self._names = Atlas(index), Films(index), Names(index.folder)
         self._moments = index.moments()
+        self._several = len({moment.path for moment in self._moments}) > 1  # one video is searched within itself
         # The page is a few files of the package; they are read once, so that no request names a path.
         folder = resources.files("stillmotion.browse") / "page"
         self._parts = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
@@ -125,7 +126,7 @@ class _Desk:
                 raise HTTPException(404, "this video is not remembered any more; drop it again") from None
         else:
             asked = self._known(request.query_params.get("id", ""))
-        found = self._index.near(asked, mix=mix, top=top)
+        found = self._index.near(asked, mix=mix, top=top, apart=self._several)
         return JSONResponse(
             [
                 _told_of(f.moment)

@@ -4,6 +4,7 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,13 +12,10 @@ import cv2
 import numpy as np
 
 from stillmotion.data.encode import write_mp4
-from stillmotion.data.video import open_video
+from stillmotion.data.video import Video, open_video
 from stillmotion.errors import StillmotionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from stillmotion.data.video import Video
     from stillmotion.index import Index
 
 # What browsers play, as far as a name tells; where one refuses it after all, the page asks for a copy.
@@ -77,7 +75,7 @@ class Films:
             return self._copies[id]
 
 
-def _encoded(video: "Video", start: float, end: float) -> bytes:
+def _encoded(video: Video, start: float, end: float) -> bytes:
     """The seconds from start to end as H.264, of which browsers everywhere play 4:2:0 at even sizes."""
     rate = min(_RATE, video.fps)
     count = max(1, round(min(end - start, _SECONDS) * rate))
@@ -91,14 +89,14 @@ def _encoded(video: "Video", start: float, end: float) -> bytes:
         return file.read_bytes()
 
 
-def _numbers(video: "Video", times: np.ndarray) -> list[int]:
+def _numbers(video: Video, times: np.ndarray) -> list[int]:
     """The frames shown at these seconds; `paced` tells them where the rate varies."""
     steps = np.clip(np.floor(times * video.fps + 1e-6).astype(int), 0, len(video) - 1)
     paced = getattr(video, "paced", None)
     return (steps if paced is None else paced[steps]).tolist()
 
 
-def _small(video: "Video", numbers: list[int], size: tuple[int, int]) -> "Iterator[np.ndarray]":
+def _small(video: Video, numbers: list[int], size: tuple[int, int]) -> Iterator[np.ndarray]:
     for first in range(0, len(numbers), _TOGETHER):
         for frame in video.frames(numbers[first : first + _TOGETHER]):
             yield cv2.resize(frame, size[::-1], interpolation=cv2.INTER_AREA)

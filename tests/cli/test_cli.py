@@ -17,7 +17,7 @@ from stillmotion.recipes import recipe_names
 
 VERBS = (
     *("demo", "pretrain", "transfer", "probe", "propagate", "geometry", "retrieve", "clusters", "search", "embed"),
-    *("explain", "report", "prepare"),
+    *("explain", "report", "prepare", "browse"),
 )
 GROUPS = {
     "controlled": ("make", "evaluate"),
