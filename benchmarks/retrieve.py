@@ -2,7 +2,7 @@
 
     python benchmarks/retrieve.py [--queries 10000] [--references 10000] [--channels 512]
 
-All find the 10 nearest of each query. The bare product and FAISS are given unit vectors; `top_k` normalises its own.
+All find the 10 nearest of each query. The bare product is given unit vectors; `top_k` normalises its own.
 Contestants take turns; the figures are medians over rounds on one thread, by the processor's clock, so that other work
 on the machine does not count.
 """
@@ -23,19 +23,10 @@ LIMIT = 1.5
 
 def contestants(queries: torch.Tensor, references: torch.Tensor) -> dict[str, Callable[[], object]]:
     x, y = F.normalize(queries, dim=1), F.normalize(references, dim=1)
-    found: dict[str, Callable[[], object]] = {
+    return {
         "product + top-k": lambda: (x @ y.mT).topk(K),
         "top_k": lambda: top_k(queries, references, k=K),
     }
-    try:
-        import faiss
-    except ImportError:
-        print("FAISS is not installed; its time is left out")
-        return found
-    faiss.omp_set_num_threads(1)
-    index = faiss.IndexFlatIP(y.shape[1])
-    index.add(y.numpy())
-    return found | {"FAISS, flat": lambda: index.search(x.numpy(), K)}
 
 
 def main() -> None:

@@ -69,11 +69,6 @@ def test_the_wheel_runs_in_an_empty_environment_from_another_folder(wheel: Path,
     ("missing", "call", "extra"),
     [
         ("transformers", "from stillmotion.nn.originals import import_transformers as f; f()", "models"),
-        (
-            "faiss",
-            "import numpy; from stillmotion.evaluate.index import open_index as f; f('x', numpy.eye(2))",
-            "index",
-        ),
     ],
 )
 def test_a_missing_extra_is_one_line_with_the_install_command(missing: str, call: str, extra: str) -> None:

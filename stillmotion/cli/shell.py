@@ -17,9 +17,11 @@ from stillmotion.errors import StillmotionError
 Config = TypeVar("Config")
 # A verb's configuration: its fields are options by their places, such as --optim.lr.
 Configured = Annotated[Config, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
-_TEXT = "a run folder, a recipe's name (untrained), a model's folder or checkpoint; @frames=…,size=… behind it."
-Encoder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENCODER", help=_TEXT)]
-Encoders = Annotated[tuple[str, ...], tyro.conf.arg(name="encoder", metavar="ENCODER …", help=f"One or more: {_TEXT}")]
+ENCODER_TEXT = "a run folder, a recipe's name (untrained), a model's folder or checkpoint; @frames=…,size=… behind it."
+Encoder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENCODER", help=ENCODER_TEXT)]
+Encoders = Annotated[
+    tuple[str, ...], tyro.conf.arg(name="encoder", metavar="ENCODER …", help=f"One or more: {ENCODER_TEXT}")
+]
 Out = Annotated[str, tyro.conf.arg(help="the folder to write to.")]
 Frames = Annotated[int | None, tyro.conf.arg(help="of a clip, in place of the encoder's; the papers take 16.")]
 

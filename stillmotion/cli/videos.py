@@ -1,13 +1,12 @@
-"""Verbs about videos themselves: embed, search, prepare, controlled make, data check."""
+"""Verbs about videos themselves: embed, prepare, controlled make, data check."""
 
 import tyro
 
-from stillmotion.cli.shell import Encoder, Frames
+from stillmotion.cli.shell import Encoder
 from stillmotion.data.controlled import Controlled
 from stillmotion.data.prepare import Prepare
 from stillmotion.data.reading import Reading, cores
 from stillmotion.data.videos import Located, Videos
-from stillmotion.evaluate.options import Searching
 from stillmotion.files import spare
 from stillmotion.options import Device
 from stillmotion.train.log import bar
@@ -18,7 +17,7 @@ def embed(
     videos: Videos,
     reading: Reading,
     out: str,
-    clips: int = 4,
+    clips: int | None = None,
     crops: int = 1,
     device: Device = "auto",
 ) -> None:
@@ -30,7 +29,7 @@ def embed(
 
     Args:
         out: the file to write, .parquet or .npz.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 4, or 1 whose frames are spread over the video.
         crops: 1, the centre, or 3 along the longer edge.
     """
     from stillmotion.encoders import load
@@ -39,36 +38,6 @@ def embed(
     loaded = load(encoder, device=device)
     with bar("embedding") as progress:
         embed(loaded, videos, out, clips=clips, crops=crops, reading=reading, progress=progress)
-
-
-def search(
-    encoder: Encoder,
-    query: tyro.conf.Positional[str],
-    videos: Videos,
-    searching: Searching,
-    reading: Reading,
-    frames: Frames = None,
-    device: Device = "auto",
-) -> None:
-    """Find the videos of a folder that look like one video, or move like it.
-
-    examples:
-      stillmotion search runs/mine jump.mp4 --data ~/videos --by dynamic
-      stillmotion search runs/mine jump.mp4 --data ~/videos --by static --top 3
-
-    Prints similarities and paths, best first. The folder's features are kept and reused as for retrieve.
-
-    Args:
-        query: a video, or a folder of frames.
-    """
-    from stillmotion.encoders import load
-    from stillmotion.evaluate.search import search
-
-    loaded = load(encoder, device=device).shown(frames=frames)
-    with bar("embedding") as progress:
-        found = search(loaded, query, videos, searching, reading=reading, progress=progress)
-    for match in found:
-        print(f"{match.similarity:.4f}  {match.path}")
 
 
 def prepare(out: str, videos: Videos, settings: Prepare, processes: int = cores(), strict: bool = False) -> None:

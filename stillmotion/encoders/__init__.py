@@ -2,7 +2,7 @@
 
 from stillmotion.data.reading import Reading
 from stillmotion.encoders.encoder import Encoder, Origin, Vectors
-from stillmotion.encoders.features import KINDS, Features, Kind, Progress, extract
+from stillmotion.encoders.features import KINDS, Features, Kind, Progress, clips_of, extract
 from stillmotion.encoders.load import ENCODERS, full_text, load, read_text
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Progress",
     "Reading",
     "Vectors",
+    "clips_of",
     "extract",
     "full_text",
     "load",

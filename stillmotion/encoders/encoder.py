@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stillmotion.config import Config
 from stillmotion.data.paths import PathSet
 from stillmotion.data.synthetic import SyntheticConfig
-from stillmotion.encoders.features import extract
+from stillmotion.encoders.features import clips_of, extract
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.functional.motion import motion
 from stillmotion.methods.method import Network
@@ -27,6 +27,7 @@ from stillmotion.nn.intake import Intake, Normalisation
 from stillmotion.nn.split import Embedding, SplitConfig
 from stillmotion.nn.weights import load_weights
 
+_CELLS, _LEAST_SIZE = 9, 112  # cells and pixels a side, at the least, of frames whose patches are matched
 _PAPERS = Intake(8, 8, 224, Normalisation((0.45, 0.45, 0.45), (0.225, 0.225, 0.225)))
 
 
@@ -67,6 +68,8 @@ class Encoder(nn.Module):
 
     backbone: clips (b, 3, T, H, W) to (b, T', D). split: None takes the library's default.
     intake: None is the papers' clips of 8 frames at stride 8, 224 pixels. layer: features after so many stages.
+    survey: what it is shown of a video that is embedded whole. None is clips as the intake has them; and where frames
+        are seen one by one, some that are spread over the video, small: what moves is told by how patches match.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Encoder(nn.Module):
         split: SplitConfig | None = None,
         *,
         intake: Intake | None = None,
+        survey: Intake | None = None,
         layer: int | None = None,
         origin: Origin | None = None,
     ) -> None:
@@ -83,6 +87,7 @@ class Encoder(nn.Module):
         self.backbone = backbone
         self.split = split if split is not None and split.how != "none" else SplitConfig()
         self.intake, self.layer, self.origin = intake or _PAPERS, layer, origin or Origin()
+        self.survey = survey or _surveying(backbone, self.intake)
 
     def forward(self, clips: Tensor) -> Embedding:
         frames, maps = self.seen(clips)
@@ -113,12 +118,13 @@ class Encoder(nn.Module):
         """Features of every place of normalised clips, (b, T', h, w, D)."""
         return stage_map(self.backbone, clips, self.layer)
 
-    def embed(self, videos: Sequence[str | Path], *, clips: int = 4, crops: int = 1) -> Vectors:
+    def embed(self, videos: Sequence[str | Path], *, clips: int | None = None, crops: int = 1) -> Vectors:
         """The embeddings of video files (or folders of frames), each the mean over evenly spaced clips.
 
-        clips, crops: views of a video. A video that cannot be read raises VideoError.
+        clips, crops: views of a video; None as in `clips_of`. A video that cannot be read raises VideoError.
         """
-        found = extract(self, PathSet([Path(video) for video in videos]), clips=clips, crops=crops)
+        files = PathSet([Path(video) for video in videos])
+        found = extract(self, files, clips=clips_of(self, clips, usual=4), crops=crops)
         if found.broken:
             raise VideoError(found.broken[0][1])
         return Vectors(*(getattr(found, part).mean(1) for part in Vectors._fields))
@@ -132,8 +138,8 @@ class Encoder(nn.Module):
         fps: float | None = None,
     ) -> Self:
         """The same network, shown other clips where a number is given."""
-        changed = copy.copy(self)
-        changed.intake = self.intake.changed({"frames": frames, "stride": stride, "size": size, "fps": fps})
+        changed, asked = copy.copy(self), {"frames": frames, "stride": stride, "size": size, "fps": fps}
+        changed.intake, changed.survey = self.intake.changed(asked), self.survey.changed(asked)
         return changed
 
     def untrained(self) -> "Encoder":
@@ -150,7 +156,9 @@ class Encoder(nn.Module):
         return self._with(self.origin.fresh())
 
     def _with(self, backbone: Backbone) -> "Encoder":
-        return Encoder(backbone, self.split, intake=self.intake, layer=self.layer, origin=self.origin)
+        return Encoder(
+            backbone, self.split, intake=self.intake, survey=self.survey, layer=self.layer, origin=self.origin
+        )
 
     @property
     def name(self) -> str:
@@ -175,6 +183,16 @@ class Encoder(nn.Module):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
+
+
+def _surveying(backbone: Backbone, intake: Intake) -> Intake:
+    if not backbone.of_images:
+        return intake
+    if not backbone.patch_grid:
+        return intake.spread(intake.size)
+    patch = backbone.size_step
+    cells = min(max(_CELLS, -(-_LEAST_SIZE // patch)), max(1, intake.size // patch))
+    return intake.spread(cells * patch)
 
 
 def first_network(config: Config) -> Backbone:

@@ -24,6 +24,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 PARTS = ("whole", "static", "dynamic", "motion")  # what an encoder gives; both is made of two of them
 Progress = Callable[[int, int], None]  # videos done, videos in all
 
+_HELD = 256 * 224**2  # pixels of decoded clips in a batch, about
+_SEEN = 64 * 224**2  # pixels of clips that a network is given at a time, about
 _MARGIN = 256 / 224  # what the papers resize to, and what they crop of it
 _SMALLEST_WITH_MARGIN = 112
 
@@ -83,7 +85,7 @@ class Features:
 class Seeing(Protocol):
     """What features are asked of: an `Encoder`."""
 
-    intake: Intake
+    survey: Intake
 
     @property
     def device(self) -> torch.device: ...
@@ -105,16 +107,18 @@ def extract(
 ) -> Features:
     """The features of a set, in its order, on the device where the encoder is.
 
-    clips (K): per video, evenly spaced, as the encoder's intake has them. crops: 1, the centre, or 3 along the longer
+    clips (K): per video, evenly spaced, as the encoder's survey has them. crops: 1, the centre, or 3 along the longer
         edge. full: as in `even_clips`.
     average: keep the mean over a video's views, as its one view.
     keep_frames: keep the per-frame features of each video's first view.
     progress: called with the number of videos done and of all.
     """
     reading = reading or Reading()
-    dataset = even_clips(videos, encoder.intake, clips=clips, crops=crops, full=full)
+    shown = encoder.survey
+    dataset = even_clips(videos, shown, clips=clips, crops=crops, full=full)
+    held = max(1, round(_HELD / (clips * crops * shown.frames * shown.size**2)))
     parts, done = [], 0
-    for item in eval_loader(dataset, batch=reading.batch, workers=reading.decoders(videos)):
+    for item in eval_loader(dataset, batch=min(reading.batch, held), workers=reading.decoders(videos)):
         part = _features(encoder, item["clips"], item["index"].numpy(), item["broken"])
         part = part.averaged() if average else part
         parts.append(part if keep_frames else replace(part, frames=None))
@@ -122,6 +126,11 @@ def extract(
         if progress is not None:
             progress(done, len(videos))
     return join(parts)
+
+
+def clips_of(encoder: Seeing, asked: int | None, *, usual: int) -> int:
+    """How many clips of a video: as asked; of None one where its frames are spread over the video, else the usual."""
+    return asked if asked is not None else 1 if encoder.survey.stride == 0 else usual
 
 
 def join(parts: list[Features]) -> Features:
@@ -169,9 +178,13 @@ def _features(encoder: Seeing, views: torch.Tensor, index: np.ndarray, broken: B
     if len(views) == 0:
         nothing = np.empty((0, 0, 0), np.float32)
         return Features(index=index, **dict.fromkeys(PARTS, nothing), frames=None, broken=broken)
+    clips = views.flatten(0, 1)
+    at_once = max(1, _SEEN // clips[0, 0].numel())
     with torch.inference_mode():
-        found = encoder(views.flatten(0, 1).to(encoder.device, non_blocking=True))
-    *parts, frames = (x.float().cpu().unflatten(0, views.shape[:2]).numpy() for x in found)
+        found = [encoder(some.to(encoder.device, non_blocking=True)) for some in clips.split(at_once)]
+    *parts, frames = (
+        torch.cat(x).float().cpu().unflatten(0, views.shape[:2]).numpy() for x in zip(*found, strict=True)
+    )
     return Features(index=index, **dict(zip(PARTS, parts, strict=True)), frames=frames[:, 0], broken=broken)
 
 

@@ -20,7 +20,7 @@ from stillmotion.config import to_json
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.reading import Reading
 from stillmotion.data.subset import Subset, drawings
-from stillmotion.encoders import Encoder, Features, Progress, Vectors, extract
+from stillmotion.encoders import Encoder, Features, Progress, Vectors, clips_of, extract
 from stillmotion.evaluate.outputs import Read, spare_folder, tried_folder
 from stillmotion.evaluate.stored import restore, store
 from stillmotion.evaluate.told import say as to_stderr
@@ -28,6 +28,7 @@ from stillmotion.files import fingerprint
 from stillmotion.nn.foreign import TransformersBackbone
 
 FOLDER = "features"
+USUAL_CLIPS = 10
 _PARTS = Vectors._fields
 
 
@@ -49,7 +50,7 @@ def cached_features(
     encoder: Encoder,
     videos: VideoSet,
     *,
-    clips: int = 10,
+    clips: int | None = None,
     crops: int = 1,
     average: bool = True,
     cache: str | Path | None = None,
@@ -59,7 +60,8 @@ def cached_features(
 ) -> Library:
     """The features of videos, from the disk where they were computed before.
 
-    clips, crops: views of a video. average: keep the mean over them, as its one view; else every view.
+    clips, crops: views of a video; None as in `clips_of`, usually 10. average: keep the mean over them, as its one
+        view; else every view.
     cache: the folder of the files; by default `features` in the folder of the encoder's run. An encoder that is no run
         is only cached where a folder is given.
     say: told where a file is damaged or was swapped.
@@ -67,6 +69,7 @@ def cached_features(
     order = sorted(range(len(videos)), key=videos.name)
     listed = Subset(videos, np.array(order, np.int64))
     folder = cache_folder(encoder, cache)
+    clips = clips_of(encoder, clips, usual=USUAL_CLIPS)
     sampling = {"clips": clips, "crops": crops, "average": average}
     file = folder / f"{_key(encoder, listed, sampling)}.safetensors" if folder else None
     found = _read(file, say) if file else None
@@ -75,7 +78,7 @@ def cached_features(
         found = extract(encoder, listed, clips=clips, crops=crops, average=average, reading=reading, progress=progress)
         if file:
             about = {"run": encoder.origin.text, "videos": len(videos)}
-            _write(file, found, about | sampling | asdict(encoder.intake))
+            _write(file, found, about | sampling | asdict(encoder.survey))
     return _restored(found, videos, listed, reused)
 
 
@@ -122,6 +125,7 @@ def encoder_digest(encoder: Encoder, sampling: dict[str, Any], *, drawn: Sequenc
         "parts": _PARTS,
         "split": asdict(encoder.split),
         "intake": asdict(encoder.intake),
+        "survey": asdict(encoder.survey),
         "sampling": sampling,
         "drawn": list(drawn),
     }

@@ -10,7 +10,7 @@ import numpy as np
 from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
-from stillmotion.encoders import Encoder, Progress, Vectors, extract
+from stillmotion.encoders import Encoder, Progress, Vectors, clips_of, extract
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.outputs import read_by, spare_file, tried
 from stillmotion.evaluate.told import readable, skipped
@@ -22,7 +22,7 @@ def embed(
     videos: Videos,
     out: str | Path,
     *,
-    clips: int = 4,
+    clips: int | None = None,
     crops: int = 1,
     reading: Reading | None = None,
     say: Callable[[str], None] = print,
@@ -33,7 +33,7 @@ def embed(
     out: a .parquet file, whose columns whole, static and dynamic are fixed-size lists of float32, or an .npz file with
         arrays of the same names; path, and label where known, stand beside them. Clips that are too short for halves
         have whole alone.
-    clips, crops: views of a video. say: told how many videos were embedded and which could not be read.
+    clips, crops: views of a video; None as in `clips_of`, usually 4. say: told how many videos were embedded and which could not be read.
     """
     file = Path(out)
     if file.suffix not in (".parquet", ".npz"):
@@ -41,6 +41,7 @@ def embed(
     tried(file)
     opened = videos.open(drawn=encoder.drawn, seed=encoder.seed)
     spare_file(file, read_by(videos, videos=opened, encoders=[encoder]))
+    clips = clips_of(encoder, clips, usual=4)
     found = extract(encoder, opened, clips=clips, crops=crops, average=True, reading=reading, progress=progress)
     columns = {"path": _texts(opened.name(int(i)) for i in found.index)} | _labels(opened, found.index)
     vectors: dict[str, np.ndarray] = {

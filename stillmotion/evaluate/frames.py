@@ -27,8 +27,6 @@ from stillmotion.evaluate.cache import encoder_digest, stamp
 from stillmotion.evaluate.outputs import tried_folder
 from stillmotion.evaluate.stored import restore, store
 from stillmotion.evaluate.told import say as to_stderr
-from stillmotion.nn.foreign import TransformersBackbone
-from stillmotion.nn.images import TokensBackbone
 
 _FRAMES = "frames"
 
@@ -43,7 +41,7 @@ class FrameFeatures:
     def __init__(self, encoder: Encoder, folder: str | Path, *, hop: int = 1) -> None:
         if hop < 1:
             raise StillmotionError(f"hop is {hop}; it must be at least 1 (--data.hop)")
-        of_images = _of_images(encoder) and "frames" not in encoder.origin.options
+        of_images = encoder.backbone.of_images and "frames" not in encoder.origin.options
         self.encoder, self.hop = encoder.shown(frames=1) if of_images else encoder, hop
         key = encoder_digest(self.encoder, {"hop": hop}).hexdigest()[:32]
         self.folder = tried_folder(Path(folder) / key, option="--cache")
@@ -183,8 +181,3 @@ def centred(centres: np.ndarray, frames: int, stride: int, length: int) -> np.nd
     """Frame numbers (n, L) of clips around these frames; beyond its ends a video repeats its first and last frame."""
     around = max(stride, 1) * (np.arange(frames) - frames // 2)  # 0 is of whole videos
     return np.clip(centres[:, None] + around, 0, length - 1)
-
-
-def _of_images(encoder: Encoder) -> bool:
-    backbone = encoder.backbone
-    return isinstance(backbone, TokensBackbone) or (isinstance(backbone, TransformersBackbone) and backbone.of_images)

@@ -1,7 +1,9 @@
 """What evaluations are asked, as options; light to import, so that help does not wait for torch."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from tyro.conf import arg
 
 from stillmotion.errors import StillmotionError
 from stillmotion.options import DataPath, Kind, Split
@@ -10,6 +12,7 @@ Protocol = Literal["split", "leave-one-out"]
 Among = Literal["test", "all"]
 Looked = Literal["test", "train", "all"]
 Metric = Literal["euclidean", "cosine"]
+Sought = Literal[Kind, "look"]
 LEAST_FRAMES = 3  # of a sequence: the first is given, and the last of DAVIS does not count
 
 
@@ -20,10 +23,14 @@ class _Checked:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             several = get_origin(hint) is tuple
-            choices: Any = get_args(hint)[0] if several else hint
-            for one in value if several else (value,):
+            choices: Any = get_args(hint)[0] if several or _may_be_none(hint) else hint
+            for one in value if several else () if value is None else (value,):
                 if get_origin(choices) is Literal and one not in get_args(choices):
                     raise StillmotionError(f"{name} is {one!r}; choose one of {', '.join(get_args(choices))}")
+
+
+def _may_be_none(hint: Any) -> bool:
+    return get_args(hint)[1:] == (type(None),)
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class Probing(_Checked):
 
     Attributes:
         preset: small is logistic regression on 4 clips; k400 the Kinetics protocol on 10, tested on 3 crops.
-        clips: evenly spaced, of each video, in place of the preset's.
+        clips: evenly spaced, of each video, in place of the preset's, or of 1 whose frames are spread over the video.
         untrained: the network that the run started from, beside it.
     """
 
@@ -48,16 +55,14 @@ class Retrieval(_Checked):
     Attributes:
         protocol: split asks test videos among training videos; leave-one-out each video among the others.
         among: the videos of leave-one-out.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own.
-        index: a file for FAISS's index of the references, made or reused; one for each kind of embedding.
     """
 
     protocol: Protocol = "split"
     among: Among = "test"
-    clips: int = 10
+    clips: int | None = None
     cache: str | None = None
-    index: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,14 +73,14 @@ class Clustering(_Checked):
         by: kinds of embedding.
         split: whose videos are looked at; classes are ranked by retrieval of test videos among training videos.
         metric: of silhouette scores and maps; the paper does not say its own.
-        clips: evenly spaced clips of each video, averaged.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
         cache: a folder for the features, in place of the run's own.
     """
 
     by: tuple[Kind, ...] = ("whole", "static", "dynamic")
     split: Looked = "test"
     metric: Metric = "euclidean"
-    clips: int = 10
+    clips: int | None = None
     cache: str | None = None
 
 
@@ -84,23 +89,32 @@ class Searching(_Checked):
     """What is found.
 
     Attributes:
-        by: static finds what looks alike, dynamic what moves alike, both what does either.
+        by: motion finds what moves alike, look what looks alike; without an index also whole (its default), static
+            (which is the look), dynamic and both.
+        mix: of look and motion, in place of --by: 0 is look alone, 1 motion alone; an index is asked at 0.5.
         top: how many to find.
-        clips: evenly spaced clips of each video, averaged.
-        cache: a folder for the features, in place of the run's own; the query's are not kept.
-        index: a file for FAISS's index, made or reused.
+        start: of the moment of the query that is meant, in seconds.
+        end: of that moment.
+        clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
+        cache: a folder for the features, in place of the run's own; the query's are not kept. Without an index.
     """
 
-    by: Kind = "whole"
+    by: Sought | None = None
+    mix: float | None = None
     top: int = 10
-    clips: int = 10
+    start: Annotated[float | None, arg(name="from")] = None
+    end: Annotated[float | None, arg(name="to")] = None
+    clips: int | None = None
     cache: str | None = None
-    index: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.top < 1:
             raise StillmotionError(f"top is {self.top}; ask for at least 1")
+        if self.by is not None and self.mix is not None:
+            raise StillmotionError(f"--by {self.by} and --mix {self.mix:g} are both given; choose one")
+        if self.mix is not None and not 0 <= self.mix <= 1:
+            raise StillmotionError(f"mix is {self.mix:g}; it lies between 0, by look, and 1, by motion")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from stillmotion.data.halves import Halves
 from stillmotion.data.reading import Reading
-from stillmotion.encoders import KINDS, Encoder, Kind, Progress, extract
+from stillmotion.encoders import KINDS, Encoder, Kind, Progress, clips_of, extract
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.linear import ProbeResult, linear_probe, sgd_probe
 from stillmotion.evaluate.options import Probing
@@ -25,7 +25,7 @@ RESULTS = "probe.json"
 class Preset:
     """A protocol.
 
-    clips: per video. crops: of each clip of a test video; training takes the centre.
+    clips: per video. crops: of each clip of a test video; training takes the centre. Entire frames have one.
     full: test crops are as large as the resized frame.
     """
 
@@ -60,7 +60,8 @@ def probe(
     if encoder.folder is not None:
         tried(encoder.folder / RESULTS, option=RUN)
     rule = PRESETS[probing.preset]
-    rule = rule if probing.clips is None else replace(rule, clips=probing.clips)
+    rule = replace(rule, clips=clips_of(encoder, probing.clips, usual=rule.clips))
+    rule = replace(rule, crops=1) if encoder.survey.entire else rule
     check_one_fold(halves)
     parted = halves.open(encoder.drawn)
     train, test = parted.halves()

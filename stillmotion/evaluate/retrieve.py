@@ -13,10 +13,9 @@ import torch
 
 from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.reading import Reading
-from stillmotion.encoders import Encoder, Kind, Progress
+from stillmotion.encoders import Encoder, Kind, Progress, clips_of
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.cache import Library, cached_features, check_cache
-from stillmotion.evaluate.index import Search, check_index, open_index
+from stillmotion.evaluate.cache import USUAL_CLIPS, Library, cached_features, check_cache
 from stillmotion.evaluate.options import Among, Protocol, Retrieval
 from stillmotion.evaluate.outputs import RUN, read_by, tried
 from stillmotion.evaluate.told import say as to_stderr
@@ -59,12 +58,11 @@ def answers(
     reference_labels: np.ndarray,
     *,
     own: np.ndarray | None = None,
-    search: Search | None = None,
 ) -> Answers:
     """What the exact search by cosine gives queries (q, D) among references (r, D); labels are ints.
 
     own: (q,), the number of the reference that a query is itself, which it is not given.
-    search: finds the nearest in place of the exact search. A query whose class no reference has is missed.
+    A query whose class no reference has is missed.
     """
     for name, vectors in (("queries", queries), ("references", references)):
         if not np.isfinite(vectors).all():
@@ -75,7 +73,7 @@ def answers(
     k = min(max(DEPTHS), others)
     x, y, x_labels, y_labels = map(torch.from_numpy, (queries, references, query_labels, reference_labels))
     itself = None if own is None else torch.from_numpy(own)
-    found = top_k(x, y, k=k, own=itself)[1].numpy() if search is None else _searched(search, queries, k, own)
+    found = top_k(x, y, k=k, own=itself)[1].numpy()
     hits = np.zeros((len(queries), max(DEPTHS)), bool)
     hits[:, :k] = reference_labels[found] == query_labels[:, None]
     same = (reference_labels == query_labels[:, None]).sum(1) - (own is not None)
@@ -90,25 +88,20 @@ def ask(
     kind: Kind = "whole",
     protocol: Protocol = "split",
     among: Among = "test",
-    index: str | Path | None = None,
-    say: Callable[[str], object] = to_stderr,
 ) -> dict[str, Answers]:
     """The answers of an encoder's features for each target that the videos are labelled with, all folds together.
 
     protocol: "split" asks with the test videos among the training videos; "leave-one-out" with each of the `among`
-        videos, the test half or all, among the others of them. index, say: as in `open_index`.
+        videos, the test half or all, among the others of them.
     """
     vectors = library.features.vector(kind)
-    search: Search | None = None
     found = {}
     for target, labels in library.labels.items():
         parts = []
         for queries, references in rounds(library, parted, protocol=protocol, among=among):
             q, r = queries[labels[queries] >= 0], references[labels[references] >= 0]
             own = np.arange(len(r)) if protocol == "leave-one-out" else None
-            if index is not None:
-                search = open_index(index_file(index, kind), vectors[r], say=say)
-            parts.append(answers(vectors[q], labels[q], vectors[r], labels[r], own=own, search=search))
+            parts.append(answers(vectors[q], labels[q], vectors[r], labels[r], own=own))
         fields = [np.concatenate([getattr(a, name) for a in parts]) for name in Answers.__dataclass_fields__]
         found[target] = Answers(*fields)
     return found
@@ -141,31 +134,26 @@ def retrieve(
 
     encoders: into the folder of a run its `retrieve.json` is written.
     halves: with the fold "all", the queries of every fold are asked.
-    say: told of a damaged cache or index.
+    say: told of a damaged cache.
     """
     how = retrieval or Retrieval()
-    protocol, among, clips, index = how.protocol, how.among, how.clips, how.index
-    if index is not None and (len(encoders) > 1 or halves.fold == "all"):
-        raise StillmotionError("an index holds one encoder's videos of one fold; give one run and one --fold")
+    protocol, among = how.protocol, how.among
     results: dict[str, Any] = {}
     for encoder in encoders:
         if encoder.folder is not None:
             tried(encoder.folder / RESULTS, option=RUN)
-    if index is not None:
-        for kind in kinds:
-            check_index(index_file(index, kind), read_by(halves, encoders=encoders))
-    each = libraries(encoders, halves, clips=clips, cache=how.cache, reading=reading, say=say, progress=progress)
+    each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, encoder, parted, library in each:
         there = [kind for kind in kinds if kind in library.features.kinds] or kinds
-        asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among, index=index, say=say) for k in there}
+        asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among) for k in there}
         turns = rounds(library, parted, protocol=protocol, among=among)
         found = {
             "run": encoder.origin.text,
             "data": halves.path,
             "protocol": protocol if protocol == "split" else f"{protocol}, {among} videos",
             "split": parted.how,
-            "clips": clips,
-            "frames": encoder.intake.frames,
+            "clips": clips_of(encoder, how.clips, usual=USUAL_CLIPS),
+            "frames": encoder.survey.frames,
             "queries": sum(len(queries) for queries, _ in turns),
             "references": sorted({len(rows) - (protocol == "leave-one-out") for _, rows in turns}),
             "scores": {k: {t: a.scores() for t, a in by.items()} for k, by in asked.items()},
@@ -182,7 +170,7 @@ def libraries(
     encoders: Sequence[Encoder],
     halves: Halves,
     *,
-    clips: int,
+    clips: int | None,
     cache: str | Path | None,
     reading: Reading | None,
     say: Callable[[str], object],
@@ -228,21 +216,6 @@ def titles(encoders: Sequence[Encoder]) -> list[str]:
     if len(set(names)) < len(names):
         raise StillmotionError(f"{max(names, key=names.count)} is given twice; name each encoder once")
     return names
-
-
-def index_file(index: str | Path, kind: Kind) -> Path:
-    """Where one kind of embedding is indexed: library.faiss holds its static one in library.static.faiss."""
-    file = Path(index)
-    return file.with_name(f"{file.stem}.{kind}{file.suffix or '.faiss'}")
-
-
-def _searched(search: Search, queries: np.ndarray, k: int, own: np.ndarray | None) -> np.ndarray:
-    if own is None:
-        return search(queries, k)[1]
-    found = search(queries, k + 1)[1]
-    others = found != own[:, None]
-    others[others.all(1), -1] = False  # among many equals a search may not come to the query itself
-    return found[others].reshape(len(queries), k)
 
 
 def _chance(same: np.ndarray, others: int) -> np.ndarray:

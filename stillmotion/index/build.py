@@ -18,7 +18,7 @@ from stillmotion.index.index import Index
 from stillmotion.index.keeping import Clock, Keeper
 from stillmotion.index.moments import Cutting, moment, spans
 from stillmotion.index.places import address, default_place, is_remote
-from stillmotion.index.showing import BYTES, PICTURES, SIDE, Piece, ahead, pieces, spread
+from stillmotion.index.showing import BYTES, PICTURES, SIDE, Piece, ahead, pieces, shown
 from stillmotion.index.table import About, Done, Tables
 
 
@@ -53,9 +53,9 @@ def build(
     if out is not None and not is_remote(out):
         spare(Path(out).expanduser(), [folder])
     place = address(out if out is not None else default_place(folder))
-    shown, cut = spread(encoder), cutting or Cutting()
-    stored_as = {"cutting": asdict(cut), "thumbnail": [SIDE, BYTES, PICTURES]}
-    digest = encoder_digest(shown, stored_as).hexdigest()[:32]
+    cut = cutting or Cutting()
+    stored_as = {"shown": asdict(shown(encoder)), "cutting": asdict(cut), "thumbnail": [SIDE, BYTES, PICTURES]}
+    digest = encoder_digest(encoder, stored_as).hexdigest()[:32]
     about = About(encoder.origin.text, digest, readable(str(folder)), stored_as)
     with ExitStack() as holding:
         own = default_place(folder) if is_remote(place) else Path(place)
@@ -65,7 +65,7 @@ def build(
         if tables is None:
             tables = Tables.create(place, about)
         _check_same(place, tables.about, about)
-        _bring_up_to_date(tables, folder, shown, cut, say, progress)
+        _bring_up_to_date(tables, folder, encoder, cut, say, progress)
     return Index(place, tables)
 
 
@@ -147,7 +147,7 @@ def _read(
             duration = len(video) / video.fps
             parts = [(span, moment(file.path, file.fingerprint, video, span)) for span in spans(video, cutting)]
             missing = [(span, one) for span, one in parts if one.id not in stored.get(file.path, ())]
-            yield from ((file, piece) for piece in pieces(video, missing, encoder.intake))
+            yield from ((file, piece) for piece in pieces(video, missing, shown(encoder)))
         except VideoError as error:
             yield file, Done(file.path, file.fingerprint, duration, readable(str(error)))
         else:

@@ -35,7 +35,7 @@ class Cutting:
     seconds: float = 6.0
     overlap: float = 1.5
     samples: float = 2.0
-    change: float = 0.5
+    change: float = 0.4
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:

@@ -7,9 +7,9 @@ import numpy as np
 
 from stillmotion.data.video import open_video
 from stillmotion.encoders import Encoder
-from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.search import steps_between
 from stillmotion.index.moments import Cutting, Span, moment, spans
-from stillmotion.index.showing import Embedder, Piece, pieces, spread
+from stillmotion.index.showing import Embedder, Piece, pieces
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,12 @@ def embed_query(
     if start is None and end is None:
         parts = spans(opened, cutting or Cutting())
     else:
-        lasts = len(opened) / opened.fps
-        first, last = start or 0.0, lasts if end is None else end
-        if not 0 <= first < last or first >= lasts:
-            raise StillmotionError(f"{video} lasts {lasts:.2f} s; {first:g} to {last:g} is no moment of it")
-        begin = min(int(first * opened.fps), len(opened) - 1)
-        parts = [Span(begin, max(begin + 1, min(round(last * opened.fps), len(opened))))]
-    shown = spread(encoder)
+        parts = [Span(*steps_between(opened, start, end, name=str(video)))]
     named = [(span, moment("", "", opened, span)) for span in parts]
-    embedder, found = Embedder(shown), []
+    embedder, found = Embedder(encoder), []
     waiting: list[Piece] = []
     thumbnail = b""
-    for piece in pieces(opened, named, shown.intake):
+    for piece in pieces(opened, named, embedder.intake):
         thumbnail = thumbnail or piece.thumbnail
         waiting.append(piece)
         if len(waiting) == embedder.batch:

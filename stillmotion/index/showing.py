@@ -6,6 +6,7 @@ Shapes: b clips of T frames, H×W pixels; D channels of a look, M of a motion.
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -34,9 +35,10 @@ class Piece(NamedTuple):
     thumbnail: bytes
 
 
-def spread(encoder: Encoder) -> Encoder:
-    """The encoder as an index shows it moments: frames lie evenly over all of one, unless its text says a stride."""
-    return encoder if "stride" in encoder.origin.options else encoder.shown(stride=0, fps=0)
+def shown(encoder: Encoder) -> Intake:
+    """What an index shows an encoder of a moment: frames evenly over all of it, unless its text says a stride."""
+    survey = encoder.survey
+    return survey if "stride" in encoder.origin.options else replace(survey, stride=0, fps=0.0)
 
 
 def pieces(video: Video, parts: Sequence[tuple[Span, Moment]], intake: Intake) -> Iterator[Piece]:
@@ -82,8 +84,8 @@ class Embedder:
     """
 
     def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-        self.batch = max(1, FRAMES // encoder.intake.frames)
+        self.encoder, self.intake = encoder, shown(encoder)
+        self.batch = max(1, FRAMES // self.intake.frames)
 
     def __call__(self, clips: Sequence[Tensor]) -> tuple[np.ndarray, np.ndarray]:
         """The vectors of at most `batch` clips."""

@@ -83,6 +83,7 @@ class TransformersBackbone(Backbone):
         convolutional = not hasattr(config, "patch_size") or bool(getattr(config, "hidden_sizes", None))
         self.any_size = self._family is None and (self._asked or convolutional or self.kind in _ANY_SIZE)
         self.least_size, self.size_step = (1, 1) if convolutional else (self.patch, self.patch)
+        self.patch_grid = self.any_size and not convolutional and not hasattr(config, "depths")  # of a pyramid
         if layer is not None and not 0 <= layer <= config.num_hidden_layers:
             raise StillmotionError(f"layer is {layer}; this {self.kind} has blocks 1 to {config.num_hidden_layers}")
         self.pool: Pool = pool or ("patches" if self._family else "class")

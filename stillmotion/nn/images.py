@@ -258,6 +258,8 @@ class TokensBackbone(Backbone):
     projection: tokens (…, D) to (…, D); None leaves them. Features are means over a frame's tokens.
     """
 
+    of_images = patch_grid = True
+
     def __init__(self, images: ImageTokens, projection: nn.Module | None = None) -> None:
         super().__init__()
         self.images, self.projection = images, projection

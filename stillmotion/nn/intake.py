@@ -15,6 +15,7 @@ class Normalisation(NamedTuple):
 
 
 CLIPS = ("frames", "stride", "size", "fps")  # what of an intake can be asked for
+GLANCES = 16  # frames of a video that is seen whole, where a network sees them one by one
 FASTEST = 1000  # frames a second
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -45,6 +46,10 @@ class Intake:
             if getattr(self, name) < least:
                 raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least {least}")
         check_rate(self.fps)
+
+    def spread(self, size: int) -> "Intake":
+        """A whole video at one glance: so many of its frames, spread over it, each entire and of this size."""
+        return replace(self, frames=GLANCES, stride=0, fps=0.0, size=size, entire=True)
 
     @property
     def sampling(self) -> dict[str, Any]:

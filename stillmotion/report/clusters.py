@@ -34,7 +34,7 @@ def _written(found: Sequence[Clusters], folder: Path, clustering: Clustering, da
     settings = {
         "encoders": ", ".join(dict.fromkeys(c.encoder for c in found)),
         "videos": f"all videos of {data}" if clustering.split == "all" else f"the {clustering.split} videos of {data}",
-        "clips of a video": str(clustering.clips),
+        "clips of a video": str(clustering.clips or "as the encoder has them"),
         "distance": metric,
     }
     numbers = {"clusters": [_numbers(c) for c in found], "broken": broken}

@@ -1,7 +1,5 @@
 import itertools
 import json
-import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from stillmotion.data.halves import Halves
 from stillmotion.data.sets import FolderSet
 from stillmotion.encoders import Encoder, Origin, extract, load
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.index import open_index
 from stillmotion.evaluate.options import Retrieval
 from stillmotion.evaluate.retrieve import answers, result_lines, retrieve, titles
 from stillmotion.nn.backbones import create_backbone
@@ -125,44 +122,11 @@ def test_chance_is_the_mean_over_all_orders():
         np.testing.assert_allclose(told, np.mean(found, 0), atol=1e-12)
 
 
-def test_an_index_answers_as_the_exact_search(run, folder, tmp_path):
-    pytest.importorskip("faiss")
-    for asked in (Retrieval(clips=1), Retrieval(clips=1, protocol="leave-one-out", among="all")):
-        indexed = replace(asked, index=str(tmp_path / "made" / "videos.faiss"))
-        exact, made, reused = (retrieve([load(run)], Halves(folder), how) for how in (asked, indexed, indexed))
-        assert exact["run"]["scores"] == made["run"]["scores"] == reused["run"]["scores"]
-    assert (tmp_path / "made" / "videos.static.faiss").exists()
-
-
-def test_an_index_is_reused_only_for_the_vectors_it_was_made_of(tmp_path):
-    pytest.importorskip("faiss")
-    x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
-    file = tmp_path / "a.faiss"
-    similarities, numbers = open_index(file, x)(x * 3, 2)
-    made = file.stat().st_mtime_ns
-    assert numbers[:, 0].tolist() == list(range(6))
-    np.testing.assert_allclose(similarities[:, 0], 1, atol=1e-6)
-    open_index(file, x)
-    assert file.stat().st_mtime_ns == made
-    assert open_index(file, x[::-1].copy())(x[:1], 1)[1].item() == 5
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.faiss", "a.faiss.json"]
-
-
-def test_without_faiss_an_index_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(StillmotionError, match=r"pip install 'stillmotion\[index\]'"):
-        open_index(tmp_path / "a", np.ones((2, 2)))
-
-
-def test_what_cannot_be_asked_is_an_error(run, tmp_path):
+def test_what_cannot_be_asked_is_an_error(run):
     with pytest.raises(StillmotionError, match="NaN or infinity"):
         answers(np.full((1, 2), np.nan), np.zeros(1, int), np.ones((2, 2)), np.zeros(2, int))
     with pytest.raises(StillmotionError, match="0 other videos"):
         answers(np.ones((1, 2)), np.zeros(1, int), np.ones((1, 2)), np.zeros(1, int), own=np.zeros(1, int))
-    with pytest.raises(StillmotionError, match="one encoder's videos"):
-        retrieve([load(run), load("debug-simclr")], Halves("synthetic"), Retrieval(index=tmp_path / "a"))
-    with pytest.raises(StillmotionError, match="one encoder's videos"):
-        retrieve([load(run)], Halves("synthetic", fold="all"), Retrieval(index=tmp_path / "a"))
     with pytest.raises(StillmotionError, match="'loo'"):
         retrieve([load(run)], Halves("synthetic"), Retrieval(protocol="loo"))
     with pytest.raises(StillmotionError, match="no encoder given"):

@@ -4,7 +4,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from debug_videos import change_quietly, write_classes
@@ -12,7 +11,6 @@ from small_run import one_core
 
 from stillmotion.data.pairs import TokenStore
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.index import open_index
 from stillmotion.files import fingerprint
 from stillmotion.methods.transfer import PositionsConfig
 from stillmotion.recipes.transfer import TRANSFER
@@ -65,20 +63,6 @@ def test_a_disk_that_fills_up_is_one_line_and_its_tokens_are_not_there(
         with pytest.raises(StillmotionError, match=r"cannot write to .*: No space .* free\); choose another --cache"):
             store.write(0, 0, torch.randn(SHAPE[2:]))
     assert not store.has(0, 0)
-
-
-@pytest.mark.parametrize("damage", ["torn", "swapped"])
-def test_an_index_that_is_damaged_or_swapped_is_made_again_and_told(damage: str, tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
-    others = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
-    wanted = open_index(tmp_path / "a.faiss", rows)(rows[:3], 5)
-    open_index(tmp_path / "b.faiss", others)
-    content = (tmp_path / "a.faiss").read_bytes()[:-9] if damage == "torn" else (tmp_path / "b.faiss").read_bytes()
-    (tmp_path / "a.faiss").write_bytes(content)
-    said: list[str] = []
-    found = open_index(tmp_path / "a.faiss", rows, say=said.append)(rows[:3], 5)
-    np.testing.assert_array_equal(found[1], wanted[1])
-    assert said == [f"{tmp_path / 'a.faiss'} is damaged or was swapped; it is made again"]
 
 
 def test_one_byte_in_the_ends_or_in_a_sampled_block_changes_a_fingerprint(tmp_path: Path) -> None:

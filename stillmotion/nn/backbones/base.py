@@ -17,6 +17,7 @@ class Backbone(nn.Module, ABC):
     stages: prefixes of parameter names, a tuple for each stage from stem to last; they cover all parameters.
     least_size, least_frames: the smallest height or width, and clip length, that the network takes.
     size_step, frames_step: what height and width, and clip length, must be multiples of.
+    of_images: frames are seen one by one. patch_grid: and as one grid of patches of `size_step` pixels, of any size.
 
     A subclass sets these and writes `_early` and `_last`.
     """
@@ -28,6 +29,8 @@ class Backbone(nn.Module, ABC):
     least_frames: int = 1
     size_step: int = 1
     frames_step: int = 1
+    of_images: bool = False
+    patch_grid: bool = False
 
     @abstractmethod
     def _early(self, clip: Tensor) -> Tensor:
