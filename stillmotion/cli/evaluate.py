@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from stillmotion.cli.shell import Encoder, Encoders, Frames, Out
-from stillmotion.data.halves import Halves
+from stillmotion.data.halves import Halves, Unlabelled
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
@@ -55,13 +55,20 @@ def retrieve(
       stillmotion retrieve --encoder models/dinov2@size=112 --data ~/labelled --fold all --cache ~/features
 
     Features are kept in the run's folder (or in --cache) and reused while encoder, videos and sampling stay the same.
+    Of videos without labels, the nearest to each are printed.
     """
     from stillmotion.evaluate.retrieve import result_lines, retrieve
+    from stillmotion.evaluate.unlabelled import neighbour_lines, neighbours
 
     loaded = _loaded(encoder, device, frames)
     with bar("embedding") as progress:
-        results = retrieve(loaded, videos, retrieval, reading=reading, progress=progress)
-    print("\n".join(result_lines(results)))
+        try:
+            lines = result_lines(retrieve(loaded, videos, retrieval, reading=reading, progress=progress))
+        except Unlabelled:
+            clips, cache = retrieval.clips, retrieval.cache
+            nearest = neighbours(loaded, videos, clips=clips, cache=cache, reading=reading, progress=progress)
+            lines = neighbour_lines(nearest, videos.path)
+    print("\n".join(lines))
 
 
 def clusters(
@@ -80,19 +87,24 @@ def clusters(
       stillmotion clusters --encoder runs/base runs/vididi --data ~/ucf101 --by whole --out runs/clusters
       stillmotion clusters --encoder runs/demo/simclr-0 laptop --out runs/clusters   the factors of synthetic videos
 
-    Writes report.html and results.json. Features are kept and reused as for retrieve.
+    Writes report.html and results.json. Features are kept and reused as for retrieve. Videos without labels are put
+    into groups, which are looked at in place of classes.
 
     Args:
         out: the folder to write to; by default "clusters" in the first run's.
     """
     from stillmotion.evaluate.clusters import clusters
+    from stillmotion.evaluate.unlabelled import groups
     from stillmotion.report.clusters import cluster_lines, cluster_report
 
     loaded = _loaded(encoder, device, frames)
     if out is None and loaded[0].folder is None:
         raise StillmotionError(f"{encoder[0]} has no run folder to write to; give --out")
     with bar("embedding") as progress:
-        found = clusters(loaded, videos, clustering, reading=reading, progress=progress)
+        try:
+            found = clusters(loaded, videos, clustering, reading=reading, progress=progress)
+        except Unlabelled:
+            found = groups(loaded, videos, clustering, reading=reading, progress=progress)
     page = cluster_report(found, out or f"{loaded[0].folder}/clusters", clustering, data=videos.path)
     print("\n".join([*cluster_lines(found), f"written: {page}"]))
 

@@ -18,6 +18,10 @@ SYNTHETIC_SEEDS = (1_000_001, 1_000_002)
 _TEST_SHARE = 0.3
 
 
+class Unlabelled(StillmotionError):
+    """Videos of which none has a label: they can be set side by side, but nothing can be asked of them."""
+
+
 @dataclass(frozen=True)
 class Parted:
     """Labelled videos and their halves.
@@ -65,7 +69,7 @@ class Halves(Located):
             return _joined([(train, test)], f"the set's own train and {name} split{fold}")
         everything = Joined([_known(self.part(fold=self.fold).open())])
         if len(everything) == 0:
-            raise StillmotionError(f"{self.path} has no labels; give class/video folders or a list `path,label`")
+            raise Unlabelled(f"{self.path} has no labels; give class/video folders or a list `path,label`")
         mask = held_out(next(iter(everything.labels.values())), _TEST_SHARE, seed=self.seed)
         halves = (np.flatnonzero(~mask), np.flatnonzero(mask))
         return Parted(everything, [halves], f"parted 70/30 by seed {self.seed}, every class alike")

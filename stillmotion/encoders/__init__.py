@@ -1,6 +1,7 @@
 """Encoders: any network by one text, what it wants to be shown, and what it says of videos."""
 
 from stillmotion.data.reading import Reading
+from stillmotion.encoders.best import best
 from stillmotion.encoders.encoder import Encoder, Origin, Vectors
 from stillmotion.encoders.features import KINDS, Features, Kind, Progress, clips_of, extract
 from stillmotion.encoders.load import ENCODERS, full_text, load, read_text
@@ -15,6 +16,7 @@ __all__ = [
     "Progress",
     "Reading",
     "Vectors",
+    "best",
     "clips_of",
     "extract",
     "full_text",

@@ -8,6 +8,8 @@ from typing import Any
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.errors import StillmotionError
 
+NAMES = ("recipe", "flow")  # kinds whose texts are no paths
+
 
 def _nothing(text: str) -> Encoder:
     raise StillmotionError(f"{text} is not looked up from here")
@@ -29,7 +31,7 @@ class Named:
     def text(self) -> str:
         """The text that names it from any folder."""
         place = Path(self.path)
-        found = str(place.resolve()) if place.exists() and self.kind != "recipe" else self.path
+        found = str(place.resolve()) if place.exists() and self.kind not in NAMES else self.path
         return (f"{self.kind}:" if place.is_file() else "") + found + (f"@{self.behind}" if self.options else "")
 
     @property

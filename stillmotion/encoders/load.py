@@ -1,4 +1,4 @@
-"""Any encoder by one text: a run folder, a recipe, a transformers folder, an original checkpoint, I3D.
+"""Any encoder by one text: a run folder, a recipe, a transformers folder, an original checkpoint, I3D, flow.
 
 Behind an @ stand options: `models/dinov2@frames=4,size=112,pool=patches,layer=11`.
 """
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stillmotion.encoders.encoder import Encoder
+from stillmotion.encoders.flow import FLOW
 from stillmotion.encoders.kinds import EncoderKind, Named
 from stillmotion.encoders.models import MODELS
 from stillmotion.encoders.runs import RUNS
@@ -16,7 +17,7 @@ from stillmotion.nn.intake import CLIPS
 from stillmotion.registry import Registry
 from stillmotion.train.process import choose_device
 
-ENCODERS: Registry[EncoderKind] = Registry("kind of encoder", "encoders", RUNS | MODELS)
+ENCODERS: Registry[EncoderKind] = Registry("kind of encoder", "encoders", RUNS | MODELS | FLOW)
 """Asked in this order whether a text is one of theirs."""
 
 _NUMBERS = (*CLIPS, "layer")
@@ -29,9 +30,9 @@ def load(text: str | Path, *, device: str | None = None) -> Encoder:
 
     text: a run folder of any training verb; a recipe's name, which gives its network as yet untrained; a folder that
         transformers wrote, of a model of videos, or of images, whose frames are embedded one by one; an original
-        checkpoint as dino:<file>, ibot:<file> or mocov3:<file>; or i3d:<file.safetensors>. Behind an @ stand options:
-        frames, stride, fps (that stride counts) and size of clips, layer (a transformer's block, a network's stage)
-        and, of transformers, pool (class or patches).
+        checkpoint as dino:<file>, ibot:<file> or mocov3:<file>; i3d:<file.safetensors>; or flow, which needs no
+        weights. Behind an @ stand options: frames, stride, fps (that stride counts) and size of clips, layer (a
+        transformer's block, a network's stage) and, of transformers, pool (class or patches).
     device: "auto" is CUDA where there is one; None is the CPU.
     """
     named = read_text(text)

@@ -19,6 +19,7 @@ from stillmotion.evaluate.retrieve import Answers, ask, libraries
 from stillmotion.evaluate.told import say as to_stderr
 
 SIZES = (3, 5, 10, 15, 20)
+GROUP = "group"  # the target of videos without labels
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def clusters(
     each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, _, parted, library in each:
         rows = _rows(library, parted, how.split)
-        for of in how.by:
+        for of in [of for of in how.by if of in library.features.kinds] or how.by:
             vectors = library.features.vector(of)[rows]
             for target, answered in ask(library, parted, kind=of).items():
                 order, recall = best_retrieved(answered)

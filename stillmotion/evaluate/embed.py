@@ -33,7 +33,8 @@ def embed(
     out: a .parquet file, whose columns whole, static and dynamic are fixed-size lists of float32, or an .npz file with
         arrays of the same names; path, and label where known, stand beside them. Clips that are too short for halves
         have whole alone.
-    clips, crops: views of a video; None as in `clips_of`, usually 4. say: told how many videos were embedded and which could not be read.
+    clips, crops: views of a video; None as in `clips_of`, usually 4.
+    say: told how many videos were embedded and which could not be read.
     """
     file = Path(out)
     if file.suffix not in (".parquet", ".npz"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.videos import Located
 from stillmotion.encoders import Encoder, read_text
+from stillmotion.encoders.kinds import NAMES
 from stillmotion.errors import StillmotionError
 from stillmotion.files import made, spare, writing
 
@@ -92,12 +93,12 @@ def _paths(videos: VideoSet) -> Iterator[Path]:
 
 
 def _files(encoder: Encoder | str) -> list[Path]:
-    """What an encoder, or that of a text, is loaded from; nothing of a recipe."""
+    """What an encoder, or that of a text, is loaded from; nothing of one that is known by its name."""
     try:
         named = read_text(encoder if isinstance(encoder, str) else encoder.origin.text)
     except StillmotionError:  # one that was built by hand, or is gone since
         return []
     place = Path(named.path)
-    if named.kind == "recipe":
+    if named.kind in NAMES:
         return []
     return [file for file in place.iterdir() if file.is_file()] if place.is_dir() else [place]

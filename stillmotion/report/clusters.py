@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.clusters import Clusters
+from stillmotion.evaluate.clusters import GROUP, Clusters
 from stillmotion.evaluate.options import Clustering
 from stillmotion.evaluate.told import skipped
 from stillmotion.explain.maps import embedding_map, tsne
@@ -46,7 +46,10 @@ def _written(found: Sequence[Clusters], folder: Path, clustering: Clustering, da
     for target in targets:
         some = [c for c in found if c.target == target]
         of = f" of {target}" if len(targets) > 1 else ""
-        sections.append(Section(f"Silhouette scores{of}", [silhouette_table(some)]))
+        if target == GROUP:
+            sections.append(Section("Groups", [group_table(some)]))
+        else:
+            sections.append(Section(f"Silhouette scores{of}", [silhouette_table(some)]))
         sections.append(Section(f"Maps{of}", _maps(some, metric, placed)))
     title = "Clusters of " + ", ".join(dict.fromkeys(c.encoder for c in found))
     return write_page(folder / "report.html", title, sections)
@@ -70,12 +73,27 @@ def silhouette_table(found: Sequence[Clusters]) -> Table:
     return Table(["classes", *(f"{s}" for s in sizes[:-1]), f"all {sizes[-1]}"], rows, caption, frozenset(strong))
 
 
+def group_table(found: Sequence[Clusters]) -> Table:
+    """The groups of videos without labels: how many, and the videos in the middle of each."""
+    rows = [
+        [f"{c.encoder}, {c.kind}", name, str(int((c.ranks == rank).sum())), f"{_score(c, len(c.classes)):.3f}"]
+        for c in found
+        for rank, name in enumerate(c.classes)
+    ]
+    caption = "The number of groups is that of the best silhouette score. A group is told by the videos in its middle."
+    return Table(["by", "group", "videos", "silhouette of all"], rows, caption)
+
+
 def cluster_lines(found: Sequence[Clusters]) -> list[str]:
     """The silhouette scores as lines for a terminal."""
     wide = max(14, *(len(c.encoder) + 2 for c in found))
     lines = []
     for target in dict.fromkeys(c.target for c in found):
         some = [c for c in found if c.target == target]
+        if target == GROUP:
+            cells = (row for row in group_table(some).rows)
+            lines += [f"{by:<{wide + 10}}{score:>7}{videos:>6} videos   {name}" for by, name, videos, score in cells]
+            continue
         table = silhouette_table(some)
         lines.append(f"{'silhouette, ' + target:<{wide + 10}}" + "".join(f"{cell:>9}" for cell in table.header[1:]))
         for c, row in zip(some, table.rows, strict=True):
@@ -104,7 +122,7 @@ def _maps(found: Sequence[Clusters], metric: str, placed: dict[bytes, np.ndarray
         except StillmotionError as error:
             blocks.append(Text(f"The map of {size} classes is not shown: {error}."))
             continue
-        which = f"The {size} classes that each encoder retrieves best" if size < most else f"All {size} classes"
+        which = f"The first {size} classes of each encoder" if size < most else f"All {size} classes"
         told = f"{which}, best first, laid out by t-SNE; the number is their silhouette score, before the layout."
         blocks.append(figures(drawn, caption=told))
     return blocks
