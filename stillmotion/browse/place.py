@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stillmotion.browse.queries import Encode
-from stillmotion.data.drawn import draw_files
-from stillmotion.encoders import Encoder, Progress, load
+from stillmotion.encoders import Encoder, Progress, best, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.told import say as to_stderr
 from stillmotion.index import Cutting, Index, Query, build, default_place, embed_query
-from stillmotion.index.places import cache_home, is_remote
-
-DRAWN = "synthetic"
+from stillmotion.index.drawn import or_drawn
+from stillmotion.index.places import is_remote
 
 
 class Shown(NamedTuple):
@@ -45,12 +43,11 @@ def find(
                 raise StillmotionError(f"{folder} is an index already; leave out {option}, or give the videos' folder")
         index = Index.open(folder)
         return Shown(index, _encode(index, functools.cache(lambda: load(index.encoder, device=device))))
-    if folder == DRAWN and not Path(folder).exists():
-        folder = draw_files(cache_home() / DRAWN)
-    loaded = load(encoder or _encoder_of(out or default_place(folder)) or "laptop", device=device)
-    index = build(folder, loaded, out, say=say, progress=progress)
+    videos = or_drawn(folder)
+    loaded = load(encoder or _encoder_of(out or default_place(videos)) or best(), device=device)
+    index = build(videos, loaded, out, say=say, progress=progress)
     if not len(index):
-        raise StillmotionError(f"no video in {folder} can be read; give a folder with others")
+        raise StillmotionError(f"no video in {videos} can be read; give a folder with others")
     return Shown(index, _encode(index, lambda: loaded))
 
 

@@ -79,3 +79,15 @@ def test_a_broken_page_is_noticed(browser, tmp_path):
         told = " ".join(errors)
     for word in ("fetched", "one", "missing is not defined"):
         assert word in told
+
+
+def test_a_wide_table_and_long_names_are_not_cut_off(browser, tmp_path):
+    header = ["encoder", *(f"{version} top-{k} (%)" for version in ("plain", "static", "dynamic") for k in (1, 5))]
+    rows = [["/home/someone/models/dinov2-small@frames=16,stride=4,size=224,layer=11", *["50.0 [45.0, 54.0]"] * 6]] * 2
+    file = write_page(tmp_path / "page.html", f"Of {rows[0][0]}", [Section("S", [Table(header, rows)])])
+    with new_page(browser, viewport={"width": 1200, "height": 900}) as (page, errors):
+        page.goto(file.as_uri())
+        assert page.evaluate("[...document.querySelectorAll('.scroll')].every(s => s.scrollWidth <= s.clientWidth)")
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert errors == []
