@@ -38,8 +38,7 @@ def index(
         videos: a folder of videos, or "synthetic" for drawn ones.
         out: a folder, or an address of LanceDB's.
     """
-    from stillmotion.encoders import load
-    from stillmotion.encoders.best import best
+    from stillmotion.encoders import best, load
     from stillmotion.index import build
     from stillmotion.index.drawn import or_drawn
 

@@ -90,7 +90,7 @@ class Searching(_Checked):
 
     Attributes:
         by: motion finds what moves alike, look what looks alike; without an index also whole (its default), static
-            (which is the look), dynamic and both.
+            (which is the look), dynamic (what changes of a frame's mean feature) and both.
         mix: of look and motion, in place of --by: 0 is look alone, 1 motion alone; an index is asked at 0.5.
         top: how many to find.
         start: of the moment of the query that is meant, in seconds.

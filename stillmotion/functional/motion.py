@@ -1,7 +1,8 @@
-"""How things move, read off which cells of one frame match which of the next: no training, no optical flow.
+"""How things move, read off which cells of a frame match which of the next: nothing is trained for it.
 
 A cell's token is looked for among the cells around it in the next frame; the mean place of its matches, less its own,
-is how far it went. Averaging tokens over the frame first would leave nothing of this.
+is how far it went. Averaging tokens over the frame first would leave nothing of this. What moves alike is then told by
+two things side by side: where and when what went where, and how often, whenever it began.
 
 Shapes: B clips, T frames of h×w cells, D channels; a displacement is (rows, columns), in cells.
 """
@@ -13,48 +14,29 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 
 LEAST_FRAMES = 2
+RADIUS, TEMPERATURE = 2, 0.1
+STILL = 0.01  # cells: displacements whose root mean square is less are the noise of a clip in which nothing moves
 
 
-def displacements(tokens: Tensor, *, radius: int = 2, temperature: float = 0.1) -> Tensor:
+def displacements(tokens: Tensor, *, radius: int = RADIUS, temperature: float = TEMPERATURE) -> Tensor:
     """The displacement of each cell from one frame to the next, (B, T-1, h, w, 2).
 
     tokens: (B, T, h, w, D), any scale: similarity is cosine.
-    radius: cells further than this many rows or columns are not looked at. temperature (τ): of the softmax over them.
-    What a cell would say of its own frame is taken off, so that a still clip has no motion.
+    radius: cells further than this many rows or columns away are not looked at. temperature (τ): of the softmax over
+        those that are.
+    Cells at an edge, or beside others like them, lean to one side in a still frame, too: what a clip's frames say of
+    themselves, in the mean, is taken off. So a still clip has no motion, and a scene's layout is not mistaken for one.
     """
     if radius < 1 or temperature <= 0:
         raise StillmotionError(f"radius is {radius} and temperature {temperature}; choose at least 1, and above 0")
     x = F.normalize(tokens, dim=-1)
-    first, second = x[:, :-1], x[:, 1:]
-    return _expected(first, second, radius, temperature) - _expected(first, first, radius, temperature)
+    leaning = _expected(x, x, radius, temperature).mean(1, keepdim=True)
+    return _expected(x[:, :-1], x[:, 1:], radius, temperature) - leaning
 
 
-def _expected(first: Tensor, second: Tensor, radius: int, temperature: float) -> Tensor:
-    """The mean displacement (…, h, w, 2) of the cells of one frame in another, both (…, h, w, D) of unit length."""
-    *_, h, w, _ = first.shape
-    reach = range(-radius, radius + 1)
-    padded = F.pad(second, (0, 0, radius, radius, radius, radius))
-    logits = (
-        torch.stack(
-            [
-                (first * padded[..., radius + y : radius + y + h, radius + x : radius + x + w, :]).sum(-1)
-                for y in reach
-                for x in reach
-            ],
-            -1,
-        )
-        / temperature
-    )
-    offsets = torch.tensor([(y, x) for y in reach for x in reach], device=first.device)
-    rows, columns = torch.arange(h, device=first.device), torch.arange(w, device=first.device)
-    inside = _within(rows, offsets[:, 0], h)[:, None] & _within(columns, offsets[:, 1], w)
-    weights = logits.masked_fill(~inside, -torch.inf).softmax(-1)
-    return weights @ offsets.to(weights.dtype)
-
-
-def _within(places: Tensor, offsets: Tensor, length: int) -> Tensor:
-    moved = places[:, None] + offsets
-    return (moved >= 0) & (moved < length)
+def steadied(field: Tensor) -> Tensor:
+    """Displacements (B, T-1, h, w, 2) less what most of a frame does, its median: that is the camera's."""
+    return field - field.flatten(2, 3).median(2).values[:, :, None, None]
 
 
 def amplitudes(field: Tensor) -> Tensor:
@@ -62,13 +44,40 @@ def amplitudes(field: Tensor) -> Tensor:
     return torch.fft.rfft(field, dim=1).abs()
 
 
-def motion_vector(field: Tensor) -> Tensor:
-    """Displacements and their amplitude spectrum side by side, each of unit length: (B, M). No motion is zero."""
-    return torch.cat([F.normalize(part.flatten(1), dim=-1) for part in (field, amplitudes(field))], -1)
+def motion_vector(field: Tensor, *, rhythm: float = 1.0) -> Tensor:
+    """Displacements, steadied, beside their amplitude spectrum: two parts of unit length, (B, M).
+
+    rhythm: what the spectrum weighs against the displacements. The vector of a clip that is as good as still is zero:
+    it is like no other, since its direction would be that of noise.
+    """
+    field = steadied(field)
+    moving = field.square().mean((1, 2, 3, 4), keepdim=True).sqrt() >= STILL
+    field = torch.where(moving, field, 0.0)
+    parts = (F.normalize(part.flatten(1), dim=-1) for part in (field, amplitudes(field)))
+    return torch.cat([part * weight for part, weight in zip(parts, (1.0, rhythm), strict=True)], -1)
 
 
-def motion(tokens: Tensor, *, radius: int = 2, temperature: float = 0.1) -> Tensor:
+def motion(tokens: Tensor) -> Tensor:
     """The motion vector (B, M) of token maps (B, T, h, w, D), by `displacements`; (B, 0) of single frames."""
     if tokens.shape[1] < LEAST_FRAMES:
         return tokens.new_empty(len(tokens), 0)
-    return motion_vector(displacements(tokens, radius=radius, temperature=temperature))
+    return motion_vector(displacements(tokens))
+
+
+def _expected(first: Tensor, second: Tensor, radius: int, temperature: float) -> Tensor:
+    """The mean displacement (…, h, w, 2) of one frame's cells in another, both (…, h, w, D) of unit length."""
+    h, w = first.shape[-3:-1]
+    reach = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
+    around = F.pad(second, (0, 0, radius, radius, radius, radius))
+    windows = (around[..., radius + y :, radius + x :, :][..., :h, :w, :] for y, x in reach)
+    similarity = torch.stack([(first * window).sum(-1) for window in windows], -1)
+    offsets = torch.tensor(reach, device=first.device)
+    inside = _within(h, offsets[:, 0])[:, None] & _within(w, offsets[:, 1])
+    weights = (similarity / temperature).masked_fill(~inside, -torch.inf).softmax(-1)
+    return weights @ offsets.to(weights.dtype)
+
+
+def _within(length: int, offsets: Tensor) -> Tensor:
+    """Whether each of `length` places lies inside after each offset, (length, offsets)."""
+    moved = torch.arange(length, device=offsets.device)[:, None] + offsets
+    return (moved >= 0) & (moved < length)

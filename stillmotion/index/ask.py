@@ -7,8 +7,9 @@ from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Searching
 from stillmotion.evaluate.told import readable
-from stillmotion.index.index import Found, Index
+from stillmotion.index.index import Index
 from stillmotion.index.moments import Cutting
+from stillmotion.index.nearest import Found
 from stillmotion.index.query import Query, embed_query
 
 _MIX = 0.5

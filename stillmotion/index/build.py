@@ -14,6 +14,7 @@ from stillmotion.evaluate.cache import encoder_digest
 from stillmotion.evaluate.told import readable, skipped
 from stillmotion.evaluate.told import say as to_stderr
 from stillmotion.files import fingerprint, locked, made, spare
+from stillmotion.index import nearest
 from stillmotion.index.index import Index
 from stillmotion.index.keeping import Clock, Keeper
 from stillmotion.index.moments import Cutting, moment, spans
@@ -119,7 +120,7 @@ def _bring_up_to_date(
     for line in skipped(broken):
         say(line)
     if todo or gone or stale:
-        tables.tidy()
+        tables.tidy(cells=len(tables) >= nearest.LARGE)
 
 
 def _files(folder: Path) -> dict[str, File]:

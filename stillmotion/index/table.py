@@ -9,11 +9,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
 import lancedb
 import numpy as np
 import pyarrow as pa
+from lancedb.index import BTree, IvfSq
 
 from stillmotion.errors import StillmotionError
 from stillmotion.files import writing
@@ -22,9 +24,11 @@ from stillmotion.index.moments import Moment
 FORMAT = 1
 Part = Literal["look", "motion"]
 PARTS: tuple[Part, ...] = ("look", "motion")
-_LIGHT = ("id", "path", "start", "end", "duration")
+LIGHT = ("id", "path", "start", "end", "duration")
 _KEY = "stillmotion"
 _AT_ONCE = 1000  # values named in one condition
+_SAMPLE, _ROUNDS = 32, 20  # vectors a cell that cells are learned from, and rounds of that: of 3680 channels, 0.5 GB
+_KEPT = timedelta(days=1)  # earlier versions, which those may still read who have the index open
 # What LanceDB raises of a table that it cannot read or write; OSError is a disk's.
 LANCE = (RuntimeError, ValueError, OSError, pa.ArrowException)
 
@@ -78,11 +82,9 @@ class Tables:
             database = lancedb.connect(address)
             if "videos" not in _names(database):
                 return None
-            said = json.loads(database.open_table("videos").schema.metadata[_KEY.encode()])
-            if said["format"] != FORMAT:
-                raise StillmotionError(
-                    f"{address} is an index of format {said['format']}, and this is {FORMAT}; delete it and index again"
-                )
+            said = json.loads((database.open_table("videos").schema.metadata or {}).get(_KEY.encode(), b"{}"))
+            if not isinstance(said, dict) or said.get("format") != FORMAT:
+                raise StillmotionError(f"{address} is no index of this version's format; delete it and index again")
             return cls(database, About(**said))
 
     @classmethod
@@ -126,8 +128,8 @@ class Tables:
     def light(self) -> pa.Table:
         """Everything of the moments but vectors and thumbnails, by path and then by time."""
         if self._moments is None:
-            return pa.table({name: [] for name in _LIGHT})
-        return pa.Table.from_batches(self.batches(_LIGHT)).sort_by([("path", "ascending"), ("start", "ascending")])
+            return pa.table({name: [] for name in LIGHT})
+        return pa.Table.from_batches(self.batches(LIGHT)).sort_by([("path", "ascending"), ("start", "ascending")])
 
     def batches(self, columns: Sequence[str], where: str | None = None) -> Iterator[pa.RecordBatch]:
         """These columns of the moments, some rows at a time."""
@@ -179,12 +181,19 @@ class Tables:
                 for some in _some(values):
                     self._moments.delete(f"{column} IN ({some})")
 
-    def tidy(self) -> None:
-        """Join the small files that commits leave."""
+    def tidy(self, *, cells: bool) -> None:
+        """Join the small files that commits leave. cells: keep an index of the vectors by cells, for many moments."""
         with storing(self._database.uri):
             for table in (self._videos, self._moments):
                 if table is not None:
-                    table.optimize()
+                    table.optimize(cleanup_older_than=_KEPT)  # which takes new moments into their cells, too
+            indexed = {name for index in self._moments.list_indices() for name in index.columns} if cells else set()
+            if cells and "id" not in indexed:
+                self._moments.create_index("id", config=BTree())
+            for part in PARTS if cells else ():
+                if self.width(part) and part not in indexed:
+                    config = IvfSq(distance_type="cosine", sample_rate=_SAMPLE, max_iterations=_ROUNDS)
+                    self._moments.create_index(part, config=config)
 
 
 @contextmanager
@@ -192,7 +201,7 @@ def reading(address: str) -> Iterator[None]:
     """What LanceDB cannot read meanwhile is one line."""
     try:
         yield
-    except (*LANCE, KeyError, TypeError) as error:
+    except LANCE as error:
         raise StillmotionError(
             f"{address} cannot be read as an index ({_first_line(error)}); delete it and index again"
         ) from None
@@ -217,15 +226,20 @@ def _names(database: Any) -> list[str]:
     return list(database.list_tables().tables)
 
 
+def quoted(value: str | None) -> str:
+    """A text as SQL has it."""
+    return "'" + (value or "").replace("'", "''") + "'"
+
+
 def _some(values: Iterable[str]) -> Iterator[str]:
     """Values as SQL has them, so many at a time."""
-    quoted = ["'" + value.replace("'", "''") + "'" for value in values]
-    for start in range(0, len(quoted), _AT_ONCE):
-        yield ", ".join(quoted[start : start + _AT_ONCE])
+    listed = [quoted(value) for value in values]
+    for start in range(0, len(listed), _AT_ONCE):
+        yield ", ".join(listed[start : start + _AT_ONCE])
 
 
 def _arrow(rows: Sequence[Row]) -> pa.Table:
-    columns: dict[str, Any] = {name: [getattr(row.moment, name) for row in rows] for name in _LIGHT}
+    columns: dict[str, Any] = {name: [getattr(row.moment, name) for row in rows] for name in LIGHT}
     columns["fingerprint"] = [row.fingerprint for row in rows]
     for part in PARTS:
         vectors = np.stack([getattr(row, part) for row in rows]).astype(np.float32)

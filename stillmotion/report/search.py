@@ -12,7 +12,8 @@ from stillmotion.evaluate.search import Match
 from stillmotion.evaluate.told import readable
 from stillmotion.explain.neighbours import data_uri, thumbnail
 from stillmotion.index.ask import mix_of
-from stillmotion.index.index import Found, Index
+from stillmotion.index.index import Index
+from stillmotion.index.nearest import Found
 from stillmotion.index.query import Query
 from stillmotion.report.blocks import Block, Section, Text, Thumbnail, Thumbnails
 from stillmotion.report.page import write_page

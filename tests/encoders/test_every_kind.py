@@ -163,8 +163,9 @@ def test_what_is_no_run_has_no_folder_to_write_to(texts, folder, tmp_path, kind,
 def test_several_videos_give_a_row_each_and_a_torn_one_is_an_error(texts, folder, tmp_path):
     encoder = load(texts["pretrain"])
     paths = sorted(folder.glob("*/*.mp4"))
-    whole, static, dynamic = encoder.embed(paths, crops=3)
-    assert whole.shape == static.shape == dynamic.shape == (6, 8)
+    found = encoder.embed(paths, crops=3)
+    assert found.whole.shape == found.static.shape == found.dynamic.shape == (6, 8)
+    assert len(found.motion) == 6
     (tmp_path / "torn.mp4").write_bytes(b"torn")
     for videos in ([*paths, tmp_path / "torn.mp4"], [tmp_path / "torn.mp4"]):
         with pytest.raises(VideoError, match=r"torn\.mp4"):

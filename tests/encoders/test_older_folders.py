@@ -44,7 +44,7 @@ def without_rate(tree):
 
 
 def embedded(run: Path, video: Path) -> np.ndarray:
-    return np.concatenate(load(run).embed([video], clips=2))
+    return np.concatenate(load(run).embed([video], clips=2), 1)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_segment_run_gives_the_encoder_that_its_head_was_trained_on(texts, vid
     run = copied("segment")
     rewritten(run / "config.json", lambda config: config | {"untrained": True})
     wanted = load(texts["pretrain"]).untrained().embed([video], clips=2)
-    np.testing.assert_array_equal(embedded(run, video), np.concatenate(wanted))
+    np.testing.assert_array_equal(embedded(run, video), np.concatenate(wanted, 1))
     rewritten(run / "config.json", lambda config: config | {"encoder": "features", "untrained": False})
     with pytest.raises(StillmotionError, match="features that lie with its data; it has no encoder"):
         load(run)

@@ -49,7 +49,7 @@ def test_clusters_are_of_the_videos_that_retrieval_ranks(run, tmp_path):
     encoders, halves = [load(run)], Halves(tmp_path / "set")
     found = clusters(encoders, halves, Clustering(clips=1))
     assert [(c.encoder, c.kind, c.target) for c in found] == [
-        ("run", kind, "class") for kind in ("whole", "static", "dynamic")
+        ("run", kind, "class") for kind in ("whole", "static", "dynamic", "motion")
     ]
     scores = retrieve(encoders, halves, Retrieval(clips=1))["run"]["scores"]["whole"]
     assert np.mean(found[0].recall) == pytest.approx(scores["class"]["R@1"])

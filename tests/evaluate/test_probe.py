@@ -19,7 +19,7 @@ def test_synthetic_probe_tells_every_factor_of_both_networks(run):
     assert found["chance"]["brightness"] == 0.5
     assert list(found["accuracy"]) == ["trained", "untrained"]
     for by_kind in found["accuracy"].values():
-        assert list(by_kind) == ["both", "whole", "static", "dynamic"]
+        assert list(by_kind) == ["both", "whole", "static", "dynamic", "motion"]
         assert by_kind["whole"]["color"]["top1"] > 0.6
     assert found["accuracy"]["trained"] != found["accuracy"]["untrained"]
     text = "\n".join(result_lines(found))

@@ -59,7 +59,7 @@ def test_scores_of_a_set_are_those_of_brute_force(run, folder):
         wanted = brute_force(queries.vector(kind), query_labels, references.vector(kind), reference_labels)
         assert found["scores"][kind]["class"] == pytest.approx(wanted, abs=1e-6)
     assert (found["queries"], found["references"]) == (6, [12])
-    assert list(found["scores"]) == ["whole", "static", "dynamic", "both"]
+    assert list(found["scores"]) == ["whole", "static", "dynamic", "both", "motion"]
     assert [name.rsplit("/", 1)[1] for name in found["broken"]] == ["torn.mp4"]
 
 
@@ -88,9 +88,9 @@ def test_results_are_written_into_the_run_and_read_well(run, folder):
     lines = result_lines(found)
     assert lines[0].startswith("6 queries among 12 references (split: the set's own train and test split)")
     assert lines[1].split() == ["R@1", "R@5", "R@10", "mAP"]
-    assert [line.split()[:2] for line in lines[2:10:4]] == [["run", "whole"], ["debug-bod-simclr", "whole"]]
-    assert lines[10].startswith("random order")
-    assert lines[11] == "1 unreadable videos were skipped:"
+    assert [line.split()[:2] for line in lines[2:12:5]] == [["run", "whole"], ["debug-bod-simclr", "whole"]]
+    assert lines[12].startswith("random order")
+    assert lines[13] == "1 unreadable videos were skipped:"
 
 
 def test_the_second_time_features_are_reused(run, folder):

@@ -1,0 +1,89 @@
+"""The encoder that needs no weights."""
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from debug_videos import write_classes
+
+from stillmotion.data.halves import Halves
+from stillmotion.encoders import best, extract, load
+from stillmotion.encoders.flow import Colours
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.options import Retrieval
+from stillmotion.evaluate.retrieve import retrieve
+
+
+def scene(size: int = 192, seed: int = 0) -> np.ndarray:
+    """A smooth picture of values in [0, 1], (size, size, 3)."""
+    noise = np.random.default_rng(seed).random((size // 8, size // 8, 3), np.float32)
+    return cv2.resize(noise, (size, size), interpolation=cv2.INTER_CUBIC).clip(0, 1)
+
+
+def panned(rows: int, columns: int, *, frames: int = 4, size: int = 128) -> torch.Tensor:
+    """A clip (1, 3, T, size, size) of a picture that moves by so many pixels from frame to frame."""
+    whole = scene()
+    cuts = [whole[32 - rows * t :, 32 - columns * t :][:size, :size] for t in range(frames)]
+    return torch.from_numpy(np.stack(cuts)).movedim(-1, 0)[None]
+
+
+def half_moving() -> torch.Tensor:
+    clip = panned(0, 3)
+    clip[..., :80] = panned(0, 0)[..., :80]
+    return clip
+
+
+def test_its_flow_is_how_far_a_picture_went_in_cells():
+    clip = panned(2, -4)
+    (field,) = load("flow").flow(clip)
+    middle = field[:, 3:6, 3:6].mean((0, 1, 2)) * 128 / 9
+    torch.testing.assert_close(middle, torch.tensor([2.0, -4.0]), atol=0.3, rtol=0)
+
+
+def test_a_still_clip_has_no_motion_and_half_a_moving_picture_has():
+    encoder, still = load("flow"), panned(0, 0)
+    assert encoder(still).motion.abs().max() == 0
+    torch.testing.assert_close(encoder(half_moving()).motion.norm(dim=1), torch.tensor([2.0]).sqrt())
+
+
+def test_colours_are_those_of_opencv_on_a_grid():
+    frame = scene()[:128, :128]
+    clip = torch.from_numpy(frame).movedim(-1, 0)[None, :, None]
+    cells = cv2.resize(frame, (16, 16), interpolation=cv2.INTER_AREA)
+    wanted = cv2.cvtColor(cells, cv2.COLOR_RGB2LAB) / 50 - [1, 0, 0]
+    found = Colours()(clip)[0, 0].numpy()
+    mean = wanted.mean((0, 1))
+    np.testing.assert_allclose(found[:-3].reshape(3, 16, 16), np.moveaxis(wanted - mean, -1, 0), atol=1e-4)
+    np.testing.assert_allclose(found[-3:], 4 * mean, atol=1e-4)
+
+
+def test_it_answers_every_verb_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flow").mkdir()  # a folder of the same name is not what is meant
+    encoder = load("flow@frames=4")
+    assert (encoder.origin.text, encoder.intake.frames, encoder.survey.frames) == ("flow@frames=4", 4, 4)
+    folder = write_classes(tmp_path / "set", videos=3)
+    found = retrieve([encoder], Halves(folder), Retrieval(cache=str(tmp_path / "cache")))
+    assert list(next(iter(found.values()))["scores"]) == ["whole", "static", "dynamic", "both", "motion"]
+    with pytest.raises(StillmotionError, match="flow has no option 'layer'"):
+        load("flow@layer=1")
+
+
+def test_the_best_encoder_is_a_cached_model_or_flow(tmp_path, monkeypatch):
+    constants = pytest.importorskip("huggingface_hub").constants
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert best() == "flow"
+    model = tmp_path / "models--facebook--dino-vits16"
+    snapshot = model / "snapshots" / ("0" * 40)
+    for file in (model / "refs" / "main", snapshot / "config.json"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("0" * 40)
+    assert best() == "flow"  # its weights were not fetched
+    (snapshot / "model.safetensors").write_text("")
+    assert best() == "facebook/dino-vits16"
+
+
+def test_it_is_shown_frames_of_the_whole_video(tmp_path):
+    folder = write_classes(tmp_path / "set", videos=1)
+    found = extract(load("flow"), Halves(folder).part().open())
+    assert found.motion.shape[1:] == (1, 15 * 9 * 9 * 2 + 8 * 9 * 9 * 2)

@@ -1,0 +1,101 @@
+"""Motion by matches, against a literal version and against what is known of simple clips."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stillmotion.errors import StillmotionError
+from stillmotion.functional.motion import amplitudes, displacements, motion, motion_vector, steadied
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def matched(first, second, row, column, radius, temperature):
+    """Where a cell of a frame lies in another, less its own place, by plain loops."""
+    h, w, _ = first.shape
+    total, moved = 0.0, [0.0, 0.0]
+    for y in range(max(0, row - radius), min(h, row + radius + 1)):
+        for x in range(max(0, column - radius), min(w, column + radius + 1)):
+            a, b = first[row, column], second[y, x]
+            weight = math.exp(float(a @ b / a.norm() / b.norm()) / temperature)
+            total += weight
+            moved = [moved[0] + weight * (y - row), moved[1] + weight * (x - column)]
+    return torch.tensor([moved[0] / total, moved[1] / total], dtype=torch.float64)
+
+
+def literal(tokens, radius, temperature):
+    b, t, h, w, _ = tokens.shape
+    found = torch.zeros(b, t - 1, h, w, 2, dtype=torch.float64)
+    for i in range(b):
+        for y in range(h):
+            for x in range(w):
+                own = sum(matched(tokens[i, k], tokens[i, k], y, x, radius, temperature) for k in range(t)) / t
+                for k in range(t - 1):
+                    found[i, k, y, x] = matched(tokens[i, k], tokens[i, k + 1], y, x, radius, temperature) - own
+    return found
+
+
+@pytest.mark.parametrize(("radius", "temperature"), [(1, 0.1), (2, 0.3), (5, 0.05)])
+def test_displacements_are_those_of_plain_loops(radius, temperature):
+    tokens = drawn(2, 3, 4, 5, 6)
+    found = displacements(tokens, radius=radius, temperature=temperature)
+    torch.testing.assert_close(found, literal(tokens, radius, temperature))
+
+
+@given(seed=st.integers(0, 1000), frames=st.integers(2, 5))
+def test_a_still_clip_has_no_motion(seed, frames):
+    still = drawn(1, 1, 4, 4, 8, seed=seed).expand(-1, frames, -1, -1, -1)
+    assert displacements(still).abs().max() < 1e-12
+    assert motion(still).abs().max() == 0
+
+
+@pytest.mark.parametrize("step", [(0, 1), (1, 0), (-1, 2)])
+def test_a_shift_of_a_scene_is_that_displacement(step):
+    scene = drawn(1, 9, 9, 64)
+    tokens = torch.stack([torch.roll(scene, (step[0] * t, step[1] * t), (1, 2)) for t in range(3)], 1)
+    inner = displacements(tokens, temperature=0.01)[:, :, 3:6, 3:6]
+    torch.testing.assert_close(inner, torch.tensor(step, dtype=torch.float64).expand_as(inner), atol=1e-3, rtol=0)
+
+
+def test_the_scale_of_tokens_does_not_matter():
+    tokens = drawn(2, 3, 4, 4, 8)
+    scale = drawn(2, 3, 4, 4, 1, seed=1).exp()
+    torch.testing.assert_close(displacements(tokens * scale), displacements(tokens))
+
+
+def test_what_the_whole_frame_does_is_the_cameras():
+    field = drawn(2, 5, 3, 3, 2)
+    torch.testing.assert_close(steadied(field + drawn(2, 5, 1, 1, 2, seed=1)), steadied(field))
+
+
+def test_amplitudes_do_not_tell_when_a_rhythm_began():
+    field = drawn(1, 12, 3, 3, 2)
+    torch.testing.assert_close(amplitudes(torch.roll(field, 5, 1)), amplitudes(field))
+    wave = torch.cos(2 * math.pi * 3 * torch.arange(12) / 12)[None, :, None, None, None].expand(1, 12, 2, 2, 2)
+    assert (amplitudes(wave)[0, :, 0, 0, 0].argmax(), len(amplitudes(wave)[0])) == (3, 7)
+
+
+def test_the_motion_vector_has_two_parts_of_unit_length():
+    tokens = drawn(3, 6, 4, 5, 8)
+    found = motion(tokens)
+    field = 5 * 4 * 5 * 2
+    assert found.shape == (3, field + 3 * 4 * 5 * 2)
+    for part in (found[:, :field], found[:, field:]):
+        torch.testing.assert_close(part.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert motion(tokens[:, :1]).shape == (3, 0)
+
+
+def test_motion_has_the_gradient_of_finite_differences():
+    tokens = drawn(1, 3, 3, 3, 4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: motion_vector(displacements(x)), tokens)
+
+
+@pytest.mark.parametrize("options", [{"radius": 0}, {"temperature": 0.0}])
+def test_what_finds_no_match_is_refused(options):
+    with pytest.raises(StillmotionError, match=r"radius is .* and temperature .*; choose at least 1, and above 0"):
+        displacements(drawn(1, 2, 3, 3, 4), **options)
