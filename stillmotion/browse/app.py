@@ -20,7 +20,7 @@ from stillmotion.browse.guard import Guard
 from stillmotion.browse.names import Names
 from stillmotion.browse.queries import LIMIT, Encode, Queries
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.told import readable
+from stillmotion.evaluate.told import readable, say
 
 if TYPE_CHECKING:
     from stillmotion.index import Index, Moment
@@ -54,7 +54,7 @@ def app(index: "Index", token: str, *, encode: Encode, limit: int = LIMIT) -> Gu
         Route("/copies/{id}", desk.copy),
         Route("/queries", desk.query, methods=["POST"]),
     ]
-    handlers: Any = {HTTPException: _told, GoneError: _gone, StillmotionError: _mendable}
+    handlers: Any = {HTTPException: _told, GoneError: _gone, StillmotionError: _mendable, Exception: _fault}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), token=token)
 
 
@@ -261,6 +261,12 @@ def _gone(request: Request, error: GoneError) -> Response:
 
 def _mendable(request: Request, error: StillmotionError) -> Response:
     return _answer(422, str(error))
+
+
+def _fault(request: Request, error: Exception) -> Response:
+    words = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}. This is a fault of stillmotion's"
+    say(words)
+    return _answer(500, words)
 
 
 def _answer(code: int, words: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -33,7 +33,7 @@ def serve(
         settings = uvicorn.Config(
             app(index, token, encode=encode),
             lifespan="off",
-            log_level="warning",
+            log_level="critical",  # what goes wrong is said by the application, in a line
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=1,  # a film that is being watched would keep its connection open

@@ -116,6 +116,17 @@ def test_near_is_by_look_by_motion_or_by_a_mixture(client, drawn):
             assert f["similarity"] == pytest.approx((1 - mix) * f["look"] + mix * f["motion"], abs=2e-4)
 
 
+def test_a_fault_of_our_own_is_told_in_a_line(index, capsys):
+    index.near = None
+    page = app(index, TOKEN, encode=encode_red_circling)
+    client = TestClient(page, base_url=f"http://127.0.0.1:8000/{TOKEN}/", raise_server_exceptions=False)
+    answer = client.get(f"near?id={index.moments()[0].id}")
+    assert answer.status_code == 500
+    assert "This is a fault of stillmotion's" in answer.json()["error"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert capsys.readouterr().err.startswith("stillmotion: TypeError: ")
+
+
 def test_a_moment_tells_how_it_is_shown(client, drawn):
     told = client.get(f"moments/{drawn.moments()[0].id}").json()
     assert told["film"] == "file"

@@ -9,6 +9,7 @@ export function card(moment, alike = null) {
   link.draggable = false;
   const image = picture(moment.id);
   image.loading = "lazy";
+  image.addEventListener("load", () => image.classList.toggle("tall", image.naturalWidth < 0.9 * image.naturalHeight));
   wake(link, image);
   const label = document.createElement("span");
   label.className = "label";

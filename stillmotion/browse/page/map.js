@@ -1,7 +1,7 @@
 // The map: the folder laid out by look and by motion, side by side; what is pointed at in one is lit in the other.
 
 import { ask } from "./ask.js";
-import { clock } from "./card.js";
+import { clock, isPart } from "./card.js";
 import { showGroups } from "./groups.js";
 import { picture } from "./moving.js";
 import { Plane } from "./plane.js";
@@ -35,7 +35,13 @@ export class Map_ {
   async load() {
     const sheets = ASPECTS.map(aspect => document.getElementById(`plane-${aspect}`));
     for (const sheet of sheets) sheet.textContent = "Laying out …";
-    this.maps = Object.fromEntries(await Promise.all(ASPECTS.map(async aspect => [aspect, await ask(`map/${aspect}`)])));
+    try {
+      const maps = await Promise.all(ASPECTS.map(aspect => ask(`map/${aspect}`)));
+      this.maps = Object.fromEntries(ASPECTS.map((aspect, i) => [aspect, maps[i]]));
+    } catch (error) {
+      for (const sheet of sheets) sheet.textContent = "";
+      throw error;
+    }
     this.ids = this.maps.look.ids;
     this.planes = {};
     ASPECTS.forEach((aspect, i) => {
@@ -72,7 +78,7 @@ export class Map_ {
       this.tip.dataset.id = id;
       const words = document.createElement("span");
       this.tip.replaceChildren(picture(id), words);
-      ask(`moments/${id}`).then(moment => { words.textContent = `${moment.path} · ${clock(moment.start)}`; }).catch(() => {});
+      ask(`moments/${id}`).then(moment => { words.textContent = isPart(moment) ? `${moment.path} · ${clock(moment.start)}` : moment.path; }).catch(() => {});
     }
     this.tip.hidden = false;
     const box = this.tip.getBoundingClientRect();

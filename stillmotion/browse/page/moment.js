@@ -65,13 +65,19 @@ export class Moment {
   }
 
   async find(stop) {
-    const near = (mix, top) => ask(`near?${this.asked}&mix=${mix}&top=${top}`, { signal: stop.signal });
-    const [look, motion, mixed] = await Promise.all([
-      near(0, AT_SIDES), near(1, AT_SIDES), near(this.share(), IN_BETWEEN),
+    const near = async (list, mix, top) => {
+      try {
+        fill(list, await ask(`near?${this.asked}&mix=${mix}&top=${top}`, { signal: stop.signal }));
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
+        list.replaceChildren(line(error.message)); // an encoder may see no motion, and the look all the same
+      }
+    };
+    await Promise.all([
+      near(this.lists.look, 0, AT_SIDES),
+      near(this.lists.motion, 1, AT_SIDES),
+      near(this.lists.mixed, this.share(), IN_BETWEEN),
     ]);
-    fill(this.lists.look, look);
-    fill(this.lists.motion, motion);
-    fill(this.lists.mixed, mixed);
   }
 
   share() {
@@ -107,14 +113,14 @@ export class Moment {
 function fill(list, found) {
   const there = new Map([...list.children].map(element => [element.getAttribute("href"), element]));
   const cards = found.map(moment => there.get(`#/moment/${moment.id}`) || card(moment, true));
-  if (cards.length) {
-    list.replaceChildren(...cards);
-    return;
-  }
-  const line = document.createElement("p");
-  line.className = "soft";
-  line.textContent = "There is nothing else in this folder.";
-  list.replaceChildren(line);
+  list.replaceChildren(...(cards.length ? cards : [line("There is nothing else in this folder.")]));
+}
+
+function line(words) {
+  const said = document.createElement("p");
+  said.className = "soft";
+  said.textContent = words;
+  return said;
 }
 
 function segment(other, moment) {
