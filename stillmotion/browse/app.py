@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping
 from importlib import resources
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -235,7 +235,7 @@ def _finite(value: float) -> float:
 def _aspect(text: str) -> Aspect:
     if text not in ASPECTS:
         raise HTTPException(404, f"there is no map by {text!r}; choose one of {', '.join(ASPECTS)}")
-    return cast(Aspect, text)
+    return text
 
 
 def _number(request: Request, name: str, default: float, low: float, high: float) -> float:

@@ -62,16 +62,16 @@ def principal(vectors: np.ndarray) -> np.ndarray:
     return PCA(directions, svd_solver="randomized", random_state=0).fit_transform(unit).astype(np.float32)
 
 
-def laid_out(vectors: np.ndarray) -> np.ndarray:
+def laid_out(vectors: np.ndarray, *, most: int = _LAID_OUT) -> np.ndarray:
     """Places (n, 2) between 0 and 1 on which near neighbours (n, D) stay near: by t-SNE, of few by their directions.
 
-    Of many, an even sample is laid out, and each of the others goes to the middle of its nearest in the sample.
+    most: beyond so many an even sample is laid out, and each of the others goes to the middle of its nearest in it.
     """
     if len(vectors) < _FEWEST:
         flat = np.zeros((len(vectors), 2))
         flat[:, : min(2, vectors.shape[1])] = vectors[:, :2]
         return _framed(flat)
-    chosen = np.unique(np.linspace(0, len(vectors) - 1, min(len(vectors), _LAID_OUT)).round().astype(int))
+    chosen = np.unique(np.linspace(0, len(vectors) - 1, min(len(vectors), most)).round().astype(int))
     places = tsne(vectors[chosen])
     if len(chosen) < len(vectors):
         from sklearn.neighbors import NearestNeighbors

@@ -3,8 +3,8 @@
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from stillmotion.browse.queries import Encode
 from stillmotion.encoders import Encoder, Progress, best, load
@@ -15,7 +15,8 @@ from stillmotion.index.drawn import or_drawn
 from stillmotion.index.places import is_remote
 
 
-class Shown(NamedTuple):
+@dataclass(frozen=True)
+class Shown:
     """An index, and how videos are embedded that are to be found in it."""
 
     index: Index

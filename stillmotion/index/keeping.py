@@ -70,18 +70,22 @@ class Clock:
 
     def __init__(self, sizes: Sequence[int], say: Callable[[str], object]) -> None:
         self.videos = 0
-        self._all, self._bytes, self._done = len(sizes), sum(sizes), 0
-        self._say, self._told, self._start = say, False, time.monotonic()
+        self._all, self._left, self._timed = len(sizes), sum(sizes), 0
+        self._say, self._told, self._start = say, False, 0.0
 
     def step(self, size: int) -> None:
         """A video of this size is done."""
         self.videos += 1
-        self._done += size
+        self._left -= size
+        if self.videos == 1:  # which had to wait for everything to be loaded
+            self._start = time.monotonic()
+            return
+        self._timed += size
         taken = time.monotonic() - self._start
-        if not self._told and taken > _TIMED and self._done and self.videos < self._all:
+        if not self._told and taken > _TIMED and self._timed and self.videos < self._all:
             self._told = True
-            left = taken / self._done * (self._bytes - self._done)
-            self._say(f"about {duration(left)} for {self._all - self.videos} more videos")
+            more = duration(taken / self._timed * self._left)
+            self._say(f"about {more} for {self._all - self.videos} more videos")
 
 
 def duration(seconds: float) -> str:

@@ -18,7 +18,7 @@ from stillmotion.errors import StillmotionError
 
 _SIDE = 32  # pixels a side of what cuts are told by
 _LEVELS = 6  # of each colour in a histogram
-_SHORTEST = 1.0  # seconds of a shot; what is shorter belongs to the one before it
+_SHORTEST = 1.0  # seconds of a shot; what is shorter belongs to what follows
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ def windows(shot: Span, fps: float, cutting: Cutting) -> Iterator[Span]:
     length, overlap = shot.last - shot.first, cutting.overlap * fps
     count = 1
     if length > 1.5 * cutting.seconds * fps:
-        count = math.ceil((length - overlap) / (cutting.seconds * fps - overlap))
+        count = min(length, math.ceil((length - overlap) / (cutting.seconds * fps - overlap)))
     size = (length + (count - 1) * overlap) / count
     for i in range(count):
-        first = shot.first + i * (size - overlap)
-        yield Span(round(first), max(round(first) + 1, min(round(first + size), shot.last)))
+        first = min(round(shot.first + i * (size - overlap)), shot.last - 1)
+        yield Span(first, max(first + 1, min(round(shot.first + i * (size - overlap) + size), shot.last)))
 
 
 def _shots(video: Video, cutting: Cutting) -> list[Span]:

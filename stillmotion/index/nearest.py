@@ -5,7 +5,7 @@ Shapes: n moments, D channels; q moments of a query.
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -112,7 +112,7 @@ class Probe:
                 asked = self._tables.moments.search(row, vector_column_name=part).distance_type("cosine")
                 asked = asked.nprobes(_PROBES).refine_factor(_REFINED).limit(max(_MANY, _TIMES * top))
                 asked = asked.where(" AND ".join(limits), prefilter=True) if limits else asked
-                found = asked.select([*LIGHT, *self._parts]).to_arrow()
+                found = asked.select([*LIGHT, *self._parts, "_distance"]).to_arrow()
                 cosines = [
                     rows_of(found[name]) @ getattr(query, name).T if name in self._parts else np.zeros((len(found), 1))
                     for name in PARTS
@@ -147,7 +147,7 @@ def ordered(found: Iterable[Found]) -> list[Found]:
     return sorted(found, key=lambda one: (-one.similarity, one.moment.path, one.moment.start))
 
 
-def rows_of(column: object) -> np.ndarray:
-    """A column of vectors as an array (n, D)."""
+def rows_of(column: Any) -> np.ndarray:
+    """A column of vectors, of a batch or of a table, as an array (n, D)."""
     flat = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    return flat.flatten().to_numpy().reshape(len(flat), -1)  # type: ignore[attr-defined]
+    return flat.flatten().to_numpy().reshape(len(flat), -1)

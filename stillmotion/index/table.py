@@ -27,10 +27,10 @@ PARTS: tuple[Part, ...] = ("look", "motion")
 LIGHT = ("id", "path", "start", "end", "duration")
 _KEY = "stillmotion"
 _AT_ONCE = 1000  # values named in one condition
-_SAMPLE, _ROUNDS = 32, 20  # vectors a cell that cells are learned from, and rounds of that: of 3680 channels, 0.5 GB
+_SAMPLE, _ROUNDS = 32, 20  # vectors a cell that cells are learned from, which are held in memory, and rounds of that
 _KEPT = timedelta(days=1)  # earlier versions, which those may still read who have the index open
 # What LanceDB raises of a table that it cannot read or write; OSError is a disk's.
-LANCE = (RuntimeError, ValueError, OSError, pa.ArrowException)
+_LANCE = (RuntimeError, ValueError, OSError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Tables:
 
     def rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         """These columns of some moments, in the order of the ids; those that are not there are left out."""
-        wanted = ["id", *columns]
+        wanted = list(dict.fromkeys(["id", *columns]))
         parts = [batch for some in _some(ids) for batch in self.batches(wanted, f"id IN ({some})")]
         if not parts:
             return pa.table({name: [] for name in wanted})
@@ -187,13 +187,16 @@ class Tables:
             for table in (self._videos, self._moments):
                 if table is not None:
                     table.optimize(cleanup_older_than=_KEPT)  # which takes new moments into their cells, too
-            indexed = {name for index in self._moments.list_indices() for name in index.columns} if cells else set()
-            if cells and "id" not in indexed:
-                self._moments.create_index("id", config=BTree())
-            for part in PARTS if cells else ():
-                if self.width(part) and part not in indexed:
-                    config = IvfSq(distance_type="cosine", sample_rate=_SAMPLE, max_iterations=_ROUNDS)
-                    self._moments.create_index(part, config=config)
+            if cells and self._moments is not None:
+                self._make_cells(self._moments)
+
+    def _make_cells(self, moments: Any) -> None:
+        indexed = {name for index in moments.list_indices() for name in index.columns}
+        wanted: dict[str, Any] = {"id": BTree()}
+        for part in (part for part in PARTS if self.width(part)):
+            wanted[part] = IvfSq(distance_type="cosine", sample_rate=_SAMPLE, max_iterations=_ROUNDS)
+        for name in wanted.keys() - indexed:
+            moments.create_index(name, config=wanted[name])
 
 
 @contextmanager
@@ -201,7 +204,7 @@ def reading(address: str) -> Iterator[None]:
     """What LanceDB cannot read meanwhile is one line."""
     try:
         yield
-    except LANCE as error:
+    except _LANCE as error:
         raise StillmotionError(
             f"{address} cannot be read as an index ({_first_line(error)}); delete it and index again"
         ) from None
@@ -213,13 +216,15 @@ def storing(address: str) -> Iterator[None]:
     try:
         with writing(address):
             yield
-    except LANCE as error:
+    except _LANCE as error:
         raise StillmotionError(f"cannot write to {address}: {_first_line(error)}; choose another --out") from None
 
 
 def _first_line(error: BaseException) -> str:
-    words = str(error).strip().partition("\n")[0]
-    return words.partition(", /root/")[0].partition(", /home/")[0][:300] or type(error).__name__
+    words = (
+        str(error).strip().partition("\n")[0].partition(", /")[0]
+    )  # behind which a line of LanceDB's source is named
+    return words[:300] or type(error).__name__
 
 
 def _names(database: Any) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +72,8 @@ def moments_found(index: Index, video: str, searching: Searching, query: Query, 
             asdict(one.moment) | {"file": file} | cosines
             for one, file, cosines in zip(found, files, numbers, strict=True)
         ],
-        Shown(lambda: data_uri(query.thumbnail), readable(video)),
-        [
-            Shown(lambda one=one: data_uri(index.thumbnail(one.moment.id)), _caption(one))  # type: ignore[misc]
-            for one in found
-        ],
+        Shown(partial(data_uri, query.thumbnail), readable(video)),
+        [Shown(partial(_moving, index, one.moment.id), _caption(one)) for one in found],
         f"Moments of {readable(str(index.videos))}, best first, by {1 - share:g} · look + {share:g} · motion.",
     )
 
@@ -86,15 +84,18 @@ def videos_found(video: str, searching: Searching, found: Sequence[Match]) -> An
     return Answer(
         [f"{match.similarity:.4f}  {match.path}" for match in found],
         [{"file": readable(match.path), "similarity": match.similarity} for match in found],
-        Shown(lambda: thumbnail(open_video(video)), readable(video)),
-        [
-            Shown(
-                lambda path=match.path: thumbnail(open_video(path)), f"{match.similarity:.3f} · {readable(match.path)}"
-            )  # type: ignore[misc]
-            for match in found
-        ],
+        Shown(partial(_moving_file, video), readable(video)),
+        [Shown(partial(_moving_file, m.path), f"{m.similarity:.3f} · {readable(m.path)}") for m in found],
         f"Videos, best first, by {by}.",
     )
+
+
+def _moving(index: Index, id: str) -> str:
+    return data_uri(index.thumbnail(id))
+
+
+def _moving_file(path: str) -> str:
+    return thumbnail(open_video(path))
 
 
 def _seconds(one: Found) -> str:

@@ -171,7 +171,7 @@ def test_a_copy_shows_the_moment(client, drawn, tmp_path):
 def test_a_still_is_one_frame_of_the_moving_thumbnail(client, drawn):
     id = drawn.moments()[0].id
     moving, still = (Image.open(io.BytesIO(client.get(f"{kind}/{id}").content)) for kind in ("thumbnails", "stills"))
-    assert moving.n_frames > 1
+    assert getattr(moving, "n_frames", 1) > 1
     assert getattr(still, "n_frames", 1) == 1
     assert moving.size == still.size
 

@@ -74,7 +74,7 @@ def test_one_video_and_one_that_is_none(tmp_path, quiet):
     assert list(found.index.skipped()) == ["broken.mp4"]
     assert found.encode(videos / "0.mp4").motion.shape[0] == 1
     (videos / "0.mp4").unlink()
-    with pytest.raises(StillmotionError, match="no video in .* can be read"):
+    with pytest.raises(StillmotionError, match=r"no video in .* can be read"):
         find(videos, **quiet)
 
 

@@ -84,9 +84,9 @@ def test_a_mistake_is_one_line(mistake: str, run: Path, videos: Path, tmp_path: 
     assert re.search(words, Command(*line.split()).refuse())
 
 
-@pytest.mark.parametrize("verb", ["retrieve", "clusters", "search"])
+@pytest.mark.parametrize("verb", ["retrieve", "clusters"])
 def test_help_teaches_by_example(verb: str) -> None:
     command = Command(verb, "--help")
     assert command.succeed() == ""
-    assert f"examples:\n  stillmotion {verb} {'' if verb == 'search' else '--encoder '}runs/mine" in command.answer
+    assert f"examples:\n  stillmotion {verb} --encoder runs/mine" in command.answer
     assert "(required)" in command.answer
