@@ -123,7 +123,7 @@ class Augment:
 class CenterCrops:
     """uint8 (T, H, W, 3) → (crops, 3, T, size, size): the centre, or three crops along the longer edge.
 
-    entire: all of a frame, whatever its shape, in place of a crop.
+    entire: all of a frame, whatever its shape, in place of a crop; width: its own, where it is no square.
     """
 
     size: int
@@ -132,6 +132,7 @@ class CenterCrops:
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
     std: tuple[float, float, float] = (0.225, 0.225, 0.225)
     entire: bool = False
+    width: int = 0
 
     def __post_init__(self) -> None:
         if self.entire and self.crops != 1:
@@ -144,7 +145,8 @@ class CenterCrops:
     def __call__(self, clip: np.ndarray) -> torch.Tensor:
         if self.entire:
             how = cv2.INTER_AREA if min(clip.shape[1:3]) >= 2 * self.size else cv2.INTER_LINEAR
-            whole = np.stack([cv2.resize(frame, (self.size, self.size), interpolation=how) for frame in clip])
+            shape = (self.width or self.size, self.size)
+            whole = np.stack([cv2.resize(frame, shape, interpolation=how) for frame in clip])
             return normalise(whole, self.mean, self.std)[None]
         frames = np.stack(list(resize_short(clip, self.short_side)))
         top, left = (frames.shape[1] - self.size) // 2, (frames.shape[2] - self.size) // 2

@@ -27,7 +27,8 @@ from stillmotion.nn.intake import Intake, Normalisation
 from stillmotion.nn.split import Embedding, SplitConfig
 from stillmotion.nn.weights import load_weights
 
-_CELLS, _LEAST_SIZE = 9, 112  # cells and pixels a side, at the least, of frames whose patches are matched
+# Of frames whose patches are matched: rows and pixels of height, at the least, and columns for a row.
+_ROWS, _LEAST_HEIGHT, _ASPECT = 8, 112, 5 / 4
 _PAPERS = Intake(8, 8, 224, Normalisation((0.45, 0.45, 0.45), (0.225, 0.225, 0.225)))
 
 
@@ -189,10 +190,10 @@ def _surveying(backbone: Backbone, intake: Intake) -> Intake:
     if not backbone.of_images:
         return intake
     if not backbone.patch_grid:
-        return intake.spread(intake.size)
+        return intake.spread(intake.size, intake.size)
     patch = backbone.size_step
-    cells = min(max(_CELLS, -(-_LEAST_SIZE // patch)), max(1, intake.size // patch))
-    return intake.spread(cells * patch)
+    rows = min(max(_ROWS, -(-_LEAST_HEIGHT // patch)), max(1, intake.size // patch))
+    return intake.spread(rows * patch, round(rows * _ASPECT) * patch)
 
 
 def first_network(config: Config) -> Backbone:

@@ -166,7 +166,8 @@ def centre_crops(intake: Intake, *, crops: int = 1, full: bool = False) -> Cente
     """
     side = short_side(intake.size)
     mean, std = intake.normalisation
-    return CenterCrops(side if full and not intake.entire else intake.size, side, crops, mean, std, intake.entire)
+    size = side if full and not intake.entire else intake.size
+    return CenterCrops(size, side, crops, mean, std, intake.entire, intake.width)
 
 
 def short_side(size: int) -> int:

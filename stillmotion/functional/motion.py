@@ -14,7 +14,7 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 
 LEAST_FRAMES = 2
-RADIUS, TEMPERATURE = 2, 0.1
+RADIUS, TEMPERATURE, RHYTHM = 2, 0.1, 0.5
 STILL = 0.01  # cells: displacements whose root mean square is less are the noise of a clip in which nothing moves
 
 
@@ -24,14 +24,15 @@ def displacements(tokens: Tensor, *, radius: int = RADIUS, temperature: float = 
     tokens: (B, T, h, w, D), any scale: similarity is cosine.
     radius: cells further than this many rows or columns away are not looked at. temperature (τ): of the softmax over
         those that are.
-    Cells at an edge, or beside others like them, lean to one side in a still frame, too: what a clip's frames say of
-    themselves, in the mean, is taken off. So a still clip has no motion, and a scene's layout is not mistaken for one.
+    Cells at an edge, or beside others like them, lean to one side when a frame is matched with itself, too: that, in
+    the mean over the clip, is taken off. So a still clip has no motion, and a scene's layout is not mistaken for one.
     """
     if radius < 1 or temperature <= 0:
         raise StillmotionError(f"radius is {radius} and temperature {temperature}; choose at least 1, and above 0")
     x = F.normalize(tokens, dim=-1)
-    leaning = _expected(x, x, radius, temperature).mean(1, keepdim=True)
-    return _expected(x[:, :-1], x[:, 1:], radius, temperature) - leaning
+    first, second = x[:, :-1], x[:, 1:]
+    leaning = _expected(first, first, radius, temperature).mean(1, keepdim=True)
+    return _expected(first, second, radius, temperature) - leaning
 
 
 def steadied(field: Tensor) -> Tensor:
@@ -44,15 +45,17 @@ def amplitudes(field: Tensor) -> Tensor:
     return torch.fft.rfft(field, dim=1).abs()
 
 
-def motion_vector(field: Tensor, *, rhythm: float = 1.0) -> Tensor:
-    """Displacements, steadied, beside their amplitude spectrum: two parts of unit length, (B, M).
+def motion_vector(field: Tensor, *, rhythm: float = RHYTHM, far: float | None = None) -> Tensor:
+    """Displacements, steadied, beside their amplitude spectrum: (B, M), two parts of length 1 and `rhythm`.
 
-    rhythm: what the spectrum weighs against the displacements. The vector of a clip that is as good as still is zero:
-    it is like no other, since its direction would be that of noise.
+    far: cells that a displacement counts half for, of at most one; None lets each count as far as it is.
+    The vector of a clip that is as good as still is zero: its direction would be that of noise.
     """
     field = steadied(field)
     moving = field.square().mean((1, 2, 3, 4), keepdim=True).sqrt() >= STILL
     field = torch.where(moving, field, 0.0)
+    if far is not None:
+        field = field / (field.norm(dim=-1, keepdim=True) + far)
     parts = (F.normalize(part.flatten(1), dim=-1) for part in (field, amplitudes(field)))
     return torch.cat([part * weight for part, weight in zip(parts, (1.0, rhythm), strict=True)], -1)
 

@@ -31,7 +31,8 @@ class Intake:
     """What a network was trained to be shown: clips of so many frames, their stride, pixels a side, normalisation.
 
     stride: 0 spreads a clip's frames over the whole video. fps: frames a second that it counts; 0 counts a video's own.
-    entire: frames are resized to a square whatever their shape, where otherwise their middle is cut out.
+    entire: frames are resized whatever their shape, where otherwise their middle is cut out.
+    width: of frames that are shown entire; 0 makes them squares.
     """
 
     frames: int
@@ -40,6 +41,7 @@ class Intake:
     normalisation: Normalisation
     fps: float = 0.0
     entire: bool = False
+    width: int = 0
 
     def __post_init__(self) -> None:
         for name, least in (("frames", 1), ("stride", 0), ("size", 1)):
@@ -47,9 +49,9 @@ class Intake:
                 raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least {least}")
         check_rate(self.fps)
 
-    def spread(self, size: int) -> "Intake":
-        """A whole video at one glance: so many of its frames, spread over it, each entire and of this size."""
-        return replace(self, frames=GLANCES, stride=0, fps=0.0, size=size, entire=True)
+    def spread(self, height: int, width: int) -> "Intake":
+        """A whole video at one glance: a few frames, spread over it, each entire and of this height and width."""
+        return replace(self, frames=GLANCES, stride=0, fps=0.0, size=height, width=width, entire=True)
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -57,5 +59,6 @@ class Intake:
         return {"frames": self.frames, "stride": self.stride, "fps": self.fps}
 
     def changed(self, clips: Mapping[str, Any]) -> "Intake":
-        """The same with other clips, where a number of this name is given."""
-        return replace(self, **{name: value for name, value in clips.items() if value is not None})
+        """The same with other clips, where a number of this name is given; another size is one of squares."""
+        asked = {name: value for name, value in clips.items() if value is not None}
+        return replace(self, **asked, width=0 if "size" in asked else self.width)

@@ -84,7 +84,7 @@ def test_maps_have_a_feature_for_every_place(texts, kind):
 
 
 def test_every_kind_of_ours_is_asked_here():
-    assert {*MAPS, "ibot", "mocov3"} == set(ENCODERS.own)
+    assert {*MAPS, "ibot", "mocov3", "flow"} == set(ENCODERS.own)
 
 
 @pytest.mark.parametrize("kind", MAPS)

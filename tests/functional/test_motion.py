@@ -34,7 +34,7 @@ def literal(tokens, radius, temperature):
     for i in range(b):
         for y in range(h):
             for x in range(w):
-                own = sum(matched(tokens[i, k], tokens[i, k], y, x, radius, temperature) for k in range(t)) / t
+                own = sum(matched(f, f, y, x, radius, temperature) for f in tokens[i, :-1]) / (t - 1)
                 for k in range(t - 1):
                     found[i, k, y, x] = matched(tokens[i, k], tokens[i, k + 1], y, x, radius, temperature) - own
     return found
@@ -80,14 +80,21 @@ def test_amplitudes_do_not_tell_when_a_rhythm_began():
     assert (amplitudes(wave)[0, :, 0, 0, 0].argmax(), len(amplitudes(wave)[0])) == (3, 7)
 
 
-def test_the_motion_vector_has_two_parts_of_unit_length():
+def test_the_motion_vector_has_two_parts_of_set_lengths():
     tokens = drawn(3, 6, 4, 5, 8)
     found = motion(tokens)
     field = 5 * 4 * 5 * 2
     assert found.shape == (3, field + 3 * 4 * 5 * 2)
-    for part in (found[:, :field], found[:, field:]):
-        torch.testing.assert_close(part.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    for part, length in ((found[:, :field], 1.0), (found[:, field:], 0.5)):
+        torch.testing.assert_close(part.norm(dim=1), torch.full((3,), length, dtype=torch.float64))
     assert motion(tokens[:, :1]).shape == (3, 0)
+
+
+def test_a_displacement_counts_half_at_the_distance_that_is_far():
+    field = torch.zeros(1, 2, 1, 5, 2)
+    field[0, 0, 0, 0, 0], field[0, 1, 0, 1, 1] = 0.2, -1e6  # the median is zero
+    found = motion_vector(field, far=0.2)[0, : field.numel()].view_as(field)
+    torch.testing.assert_close(found[0, 0, 0, 0, 0] / found[0, 1, 0, 1, 1], torch.tensor(-0.5))
 
 
 def test_motion_has_the_gradient_of_finite_differences():
