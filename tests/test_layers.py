@@ -29,6 +29,7 @@ LAYERS = (
     ("explain",),
     ("report",),
     ("study",),
+    ("browse",),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -21,6 +21,7 @@ VERBS: Registry[str | Callable[..., Any]] = Registry(
     "verb",
     "verbs",
     {
+        "browse": "show:browse",
         "demo": "show:demo",
         "pretrain": "train:pretrain",
         "transfer": "train:transfer",

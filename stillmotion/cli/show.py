@@ -1,4 +1,4 @@
-"""Verbs that show: demo, explain, report."""
+"""Verbs that show: browse, demo, explain, report."""
 
 import tyro
 
@@ -8,6 +8,39 @@ from stillmotion.errors import StillmotionError
 from stillmotion.explain.options import Target
 from stillmotion.options import Device
 from stillmotion.train.log import bar
+
+
+def browse(
+    folder: tyro.conf.Positional[str],
+    encoder: str | None = None,
+    out: str | None = None,
+    port: int = 0,
+    open: bool = True,
+    device: Device = "auto",
+) -> None:
+    """Open a page over a folder of videos: what moves like this, what looks like this, a map, and groups.
+
+    examples:
+      stillmotion browse ~/videos                     indexes what is new, and opens the page
+      stillmotion browse synthetic                    the same on drawn videos
+      stillmotion browse ~/videos --encoder models/dinov2
+      stillmotion browse runs/index --no-open         an index as it is; prints the address alone
+
+    The page is for this machine alone, behind a token in its address, and needs no network. Ctrl-C ends it.
+
+    Args:
+        folder: of videos, or of an index, or "synthetic".
+        encoder: any text that names one; the index's own, or the best at hand, if left out.
+        out: the folder for the index, in place of one in the cache.
+        port: of 127.0.0.1; 0 takes a free one.
+        open: the page in the browser.
+    """
+    from stillmotion.browse import serve
+    from stillmotion.browse.place import find
+
+    with bar("indexing") as progress:
+        shown = find(folder, encoder=encoder, out=out, device=device, progress=progress)
+    serve(shown.index, encode=shown.encode, port=port, show=open)
 
 
 def demo(out: str = "runs/demo", seeds: int = 5, processes: int = cores()) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stillmotion.explain.figure import INK, colours, new_axes, plain
+from stillmotion.explain.figure import INK, colours, legend_above, new_axes, plain
 
 Accuracies = Mapping[str, Sequence[Mapping[str, float]]]
 
@@ -45,11 +45,4 @@ def draw_bars(axes: Axes, methods: Accuracies, *, factors: Sequence[str], chance
     axes.set_ylim(0, 1.1)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
     axes.set_ylabel("probe accuracy")
-    axes.legend(
-        frameon=False,
-        fontsize=8,
-        labelcolor=INK,
-        ncols=4,
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-    )
+    legend_above(axes)

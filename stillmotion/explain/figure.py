@@ -2,6 +2,7 @@
 
 import io
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ INK = "#1b1f24"  # stands for the text colour of the page that holds the figure
 PALETTE = ("#e08a2e", "#3485c9", "#4aa564", "#b3559a", "#c8523f", "#7d6bc4")
 GREY = "#8d96a0"
 
+_LETTERS = 11.5  # of the size of titles, in an inch, or a few more
 _ENLARGED = 6.4  # rem an inch at most, so that letters are of one size in all figures of a wide page
 _HEAD = re.compile(r"^.*?<svg[^>]*viewBox=\"([^\"]*)\"[^>]*>", re.DOTALL)
 _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
@@ -33,7 +35,9 @@ def new_axes(*, width: float = 4.2, height: float = 2.8, title: str = "") -> tup
 
 def tidy(axes: Axes, *, title: str = "") -> None:
     """Give axes the look that all figures share."""
-    axes.set_title(plain(title), color=INK, fontsize=10, loc="left")
+    grid = axes.get_subplotspec()
+    wide = axes.figure.get_figwidth() / (grid.get_gridspec().ncols if grid else 1)  # type: ignore[union-attr]
+    axes.set_title(within(title, wide - 0.45), color=INK, fontsize=10, loc="left")
     axes.patch.set_visible(False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
@@ -47,6 +51,29 @@ def tidy(axes: Axes, *, title: str = "") -> None:
 def plain(name: str) -> str:
     """A name as it is drawn letter by letter: matplotlib would read what stands between two $ as a formula."""
     return readable(name).replace("$", r"\$")
+
+
+def within(name: str, width: float) -> str:
+    """A name in as many lines as it takes not to be cut off at so many inches."""
+    lines = [textwrap.wrap(line, max(8, int(width * _LETTERS))) for line in readable(name).splitlines()]
+    return plain("\n".join(part for parts in lines for part in parts or [""]))
+
+
+def legend_above(axes: Axes) -> None:
+    """Names over the axes, as many in a row as there is room for; long ones in several lines."""
+    handles, names = axes.get_legend_handles_labels()
+    wide = axes.figure.get_figwidth()  # type: ignore[union-attr]
+    columns = max(1, min(4, int(wide * _LETTERS / (max(map(len, names)) + 8))))
+    axes.legend(
+        handles,
+        [within(name.replace(r"\$", "$"), wide / columns - 0.6) for name in names],
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+        ncols=columns,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+    )
 
 
 def legend(axes: Axes) -> None:

@@ -8,7 +8,7 @@ from stillmotion.data.videos import SYNTHETIC
 from stillmotion.files import locked, made, write
 from stillmotion.index.places import cache_home
 
-_DRAWN = SyntheticConfig(videos=96, length=32, size=96)
+_DRAWN = SyntheticConfig(videos=96, length=16, size=128, noise=3.0)
 
 
 def or_drawn(videos: str | Path) -> Path:

@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 
 from stillmotion.explain.figure import inline_svg
 
+_WORDS = 24  # letters, beyond which a cell is no number
+
 
 @dataclass(frozen=True)
 class Text:
@@ -43,6 +45,12 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     strong: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def words(self) -> frozenset[int]:
+        """The columns that hold words, which may take several lines; the others hold numbers, and may not."""
+        columns = range(len(self.header))
+        return frozenset({0} | {j for j in columns if any(len(row[j]) > _WORDS for row in self.rows)})
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,6 @@ def controlled_bars(results: Results) -> Figure:
             place, (low, high) = bar.get_x() + bar.get_width() / 2, found[version]["top1_interval"]
             axes.vlines(place, low, high, color=INK, linewidth=1.2)
             next(labels).xy = (place, high)  # type: ignore[attr-defined]  # they are annotations
-    # Names of encoders are long: two in a row.
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 
 

@@ -14,6 +14,7 @@ from stillmotion.explain.figure import PALETTE, new_axes, plain
 from stillmotion.report.blocks import Block, Movie, Picture, Section, Table, Text, figures
 from stillmotion.report.inside import data_uri, webp_uri
 from stillmotion.report.page import curve_blocks, write_page
+from stillmotion.report.retrieval import retrieval_sections
 from stillmotion.tasks.detect import DETECTIONS, open_actions
 from stillmotion.tasks.start import read_results
 
@@ -45,6 +46,7 @@ def detect_report(run: str | Path) -> Path:
         Section("What was trained", [_settings(config, results)]),
         Section("Loss", curve_blocks({folder.name: folder})),
         Section("Average precision", _scores(results)),
+        *retrieval_sections(folder),
     ]
     films = sorted((folder / DRAWN).glob("*.mp4"))[:_PLAYED]
     for film in films:

@@ -11,6 +11,7 @@ from stillmotion.config.finetune import FinetuneConfig
 from stillmotion.explain.confusion import confusion_plot
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.page import broken_blocks, curve_blocks, write_page
+from stillmotion.report.retrieval import retrieval_sections
 from stillmotion.tasks.start import read_results
 
 _CONFUSION = "Rows are the videos' classes, columns what they were taken for; the darker, the larger the row's share."
@@ -38,6 +39,7 @@ def _sections(folder: Path, results: Mapping[str, Any]) -> list[Section]:
         Section("Test", _accuracy(results)),
         Section("Confusion", [_confusion(results)]),
         Section("Classes", [_classes(results)]),
+        *retrieval_sections(folder),
     ]
 
 

@@ -20,6 +20,7 @@ from stillmotion.methods.views import ViewsConfig
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
 from stillmotion.report.inside import RESULTS as INSIDE
 from stillmotion.report.inside import inside_sections
+from stillmotion.report.retrieval import retrieval_sections
 from stillmotion.report.views import View, look, neighbour_blocks, similarity_blocks, spectrum_blocks
 
 _LOOKED_AT = 64
@@ -61,6 +62,7 @@ def run_report(run: str | Path) -> Path:
         Section("Losses", curve_blocks({config.recipe or folder.name: folder})),
         *_health(folder),
         Section("Linear probes", _probe_blocks(folder)),
+        *retrieval_sections(folder),
     ]
     name = config.recipe or folder.name
     try:

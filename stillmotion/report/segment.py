@@ -8,6 +8,7 @@ from stillmotion.explain.timeline import timelines
 from stillmotion.files import made
 from stillmotion.report.blocks import Section, Table, figures
 from stillmotion.report.page import broken_blocks, curve_blocks, write_page
+from stillmotion.report.retrieval import retrieval_sections
 from stillmotion.tasks.segment import Answers, read_answers
 
 SCORES = {"edit": "Edit", "accuracy": "accuracy", "f1@10": "F1@10", "f1@25": "F1@25", "f1@50": "F1@50"}
@@ -25,6 +26,7 @@ def segment_report(folder: str | Path, answers: Answers | None = None) -> Path:
         Section("Prediction and truth", [figures({"timelines of test videos": drawn}, caption=_CAPTION)]),
         Section("Actions", [_recall(results)]),
         Section("Losses", curve_blocks({results["head"]: Path(folder)})),
+        *retrieval_sections(folder),
     ]
     return write_page(Path(folder) / "report.html", f"Action localisation: {Path(folder).name}", sections)
 

@@ -15,6 +15,7 @@ from stillmotion.explain.matches import lattice, match_picture, nearest_patches
 from stillmotion.report.blocks import Block, Code, Picture, Section, Table, Text, figures
 from stillmotion.report.inside import picture_uri
 from stillmotion.report.page import broken_blocks, curve_blocks, write_page
+from stillmotion.report.retrieval import retrieval_sections
 
 _SHOWN = 4  # videos whose patches are followed
 _ACCURACY = "The share of pooled patches that come back to their own place, in the batches of training."
@@ -35,6 +36,7 @@ def transfer_report(run: str | Path) -> Path:
         Section("Losses", curve_blocks({folder.name: folder})),
         Section("Patches that come back", _accuracy(folder)),
         Section("Where patches are found", _matches(folder, config)),
+        *retrieval_sections(folder),
         Section("Next", [Code(following)]),
     ]
     return write_page(folder / "report.html", f"Transfer run: {folder.name}", sections)

@@ -16,20 +16,8 @@ from stillmotion import __version__
 from stillmotion.recipes import recipe_names
 
 VERBS = (
-    *(
-        "demo",
-        "pretrain",
-        "transfer",
-        "probe",
-        "propagate",
-        "geometry",
-        "retrieve",
-        "clusters",
-        "index",
-        "search",
-        "embed",
-    ),
-    *("explain", "report", "prepare"),
+    *("browse", "demo", "pretrain", "transfer", "probe", "propagate", "geometry", "retrieve", "clusters", "index"),
+    *("search", "embed", "explain", "report", "prepare"),
 )
 GROUPS = {
     "controlled": ("make", "evaluate"),

@@ -1,6 +1,6 @@
 import xml.etree.ElementTree
 
-from stillmotion.explain.figure import GREY, INK, colours, inline_svg, new_axes
+from stillmotion.explain.figure import GREY, INK, colours, inline_svg, legend_above, new_axes
 
 
 def test_inline_svg_names_no_host_and_takes_the_pages_colour():
@@ -20,3 +20,14 @@ def test_every_name_has_a_colour_of_its_own_and_the_untrained_network_is_grey():
     assert found["untrained"] == GREY
     assert len(set(found.values())) == 3
     assert len(colours([str(i) for i in range(20)])) == 20
+
+
+def test_long_titles_and_names_are_not_cut_off():
+    name = "/home/someone/models/dinov2-small@frames=16,stride=4,size=224,layer=11"
+    figure, axes = new_axes(width=3.4, title=name)
+    axes.plot([0, 1], label=name)
+    legend_above(axes)
+    figure.draw_without_rendering()
+    for text in (axes.title, axes._left_title, *axes.get_legend().get_texts()):
+        assert text.get_window_extent().x1 <= figure.bbox.x1
+    assert axes._left_title.get_text().replace("\n", "") == name

@@ -1,7 +1,7 @@
 """The report in a real browser, where there is one."""
 
 import pytest
-from browser import chromium, new_page
+from browser import launched, needs_browser, new_page
 from debug_videos import write_classes
 
 from stillmotion.encoders import load
@@ -9,9 +9,7 @@ from stillmotion.report.blocks import Section, Table
 from stillmotion.report.explain import explain
 from stillmotion.report.page import run_report, write_page
 
-pytestmark = pytest.mark.skipif(
-    chromium() is None, reason="no chromium here: apt-get install chromium lets this test open reports in a browser"
-)
+pytestmark = needs_browser
 
 ROWS = [["b", "10", "0.5 (0.4–0.6)"], ["a", "9", ""], ["c", "−2", "0.25"]]
 COLUMN = "[...document.querySelectorAll('tbody tr')].map(row => row.cells[{}].textContent)"
@@ -32,10 +30,16 @@ Promise.all([...document.querySelectorAll("video")].map(video => new Promise((do
 """
 
 
-def test_tables_sort_by_a_click_on_their_heading(tmp_path):
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as opened:
+        yield opened
+
+
+def test_tables_sort_by_a_click_on_their_heading(browser, tmp_path):
     file = write_page(tmp_path / "page.html", "T", [Section("S", [Table(["name", "count", "score"], ROWS)])])
-    with new_page() as page:
-        page.open(file)
+    with new_page(browser) as (page, errors):
+        page.goto(file.resolve().as_uri())
         assert page.evaluate(COLUMN.format(0)) == ["b", "a", "c"]
         page.evaluate(CLICK.format(0))
         assert page.evaluate(COLUMN.format(0)) == ["a", "b", "c"]
@@ -47,15 +51,15 @@ def test_tables_sort_by_a_click_on_their_heading(tmp_path):
         assert page.evaluate(headings) == ["none", "descending", "none"]
         page.evaluate(CLICK.format(2))
         assert page.evaluate(COLUMN.format(0)) == ["c", "b", "a"]  # what is empty comes last
-        assert page.errors == []
+        assert errors == []
 
 
-def test_a_runs_report_with_what_explain_found_loads_whole(run, tmp_path):
+def test_a_runs_report_with_what_explain_found_loads_whole(browser, run, tmp_path):
     videos = write_classes(tmp_path / "videos", videos=1, frames=14, size=24)
     explain(load(run).shown(stride=1), videos, run / "explain", tubes=True)
-    with new_page() as page:
+    with new_page(browser) as (page, errors):
         for file in (run_report(run), run / "explain" / "report.html"):
-            page.open(file)
+            page.goto(file.resolve().as_uri())
             widths = page.evaluate(LOADED)
             assert widths
             assert min(widths) > 0
@@ -64,14 +68,26 @@ def test_a_runs_report_with_what_explain_found_loads_whole(run, tmp_path):
             assert min(sizes) > 0
             assert page.evaluate("[...document.querySelectorAll('svg')].every(s => s.getBBox().width > 0)")
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert page.errors == []
+        assert errors == []
 
 
-def test_a_broken_page_is_noticed(tmp_path):
+def test_a_broken_page_is_noticed(browser, tmp_path):
     file = tmp_path / "bad.html"
     file.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.error('one'); missing()</script>")
-    with new_page() as page:
-        page.open(file)
-        told = " ".join(page.errors)
+    with new_page(browser) as (page, errors):
+        page.goto(file.resolve().as_uri())
+        told = " ".join(errors)
     for word in ("fetched", "one", "missing is not defined"):
         assert word in told
+
+
+def test_a_wide_table_and_long_names_are_not_cut_off(browser, tmp_path):
+    header = ["encoder", *(f"{version} top-{k} (%)" for version in ("plain", "static", "dynamic") for k in (1, 5))]
+    rows = [["/home/someone/models/dinov2-small@frames=16,stride=4,size=224,layer=11", *["50.0 [45.0, 54.0]"] * 6]] * 2
+    file = write_page(tmp_path / "page.html", f"Of {rows[0][0]}", [Section("S", [Table(header, rows)])])
+    with new_page(browser, viewport={"width": 1200, "height": 900}) as (page, errors):
+        page.goto(file.as_uri())
+        assert page.evaluate("[...document.querySelectorAll('.scroll')].every(s => s.scrollWidth <= s.clientWidth)")
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert errors == []
