@@ -22,9 +22,14 @@ def recompute_stages(backbone: Backbone) -> None:
     """Let each block of a backbone's stages forget what its input can give again."""
     modules = dict(backbone.named_modules())
     for part in (modules[name] for stage in backbone.stages for name in stage if name in modules):
-        for block in part if isinstance(part, nn.Sequential) else (part,):
-            if any(True for _ in block.parameters()):
-                block.forward = _Forgetful(block)  # type: ignore[method-assign]
+        for block in _blocks(part):
+            block.forward = _Forgetful(block)  # type: ignore[method-assign]
+
+
+def _blocks(part: nn.Module) -> list[nn.Module]:
+    """The blocks that a stage is a row of; a stage of single layers, which would forget nothing, is one itself."""
+    parts = list(part) if isinstance(part, nn.Sequential) else []
+    return parts if parts and all(any(block.children()) for block in parts) else [part]
 
 
 class _Forgetful:

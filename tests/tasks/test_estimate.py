@@ -21,17 +21,18 @@ def test_the_memory_of_a_step_is_what_torch_allocates(name):
 
 
 def test_memory_grows_with_a_device_s_share_and_checkpointing_spares_it():
-    config = recipe("debug-bod-simclr")
+    config = recipe("laptop")
+    config = replace(config, optim=replace(config.optim, batch=8))
     alone, shared = step_cost(config), step_cost(config, devices=2)
     lighter = step_cost(replace(config, train=replace(config.train, checkpointing=True)))
     assert 0.4 < (shared.peak - shared.state) / (alone.peak - alone.state) < 0.75
-    assert lighter.peak < 0.8 * alone.peak
+    assert lighter.peak < 0.9 * alone.peak
     assert lighter.flops > alone.flops
     assert lighter.parameters == alone.parameters == shared.parameters
 
 
 def test_a_run_that_does_not_fit_is_given_settings_that_do():
-    config = recipe("debug-bod-simclr")
+    config = replace(recipe("debug-bod-simclr"), train=replace(recipe("debug-bod-simclr").train, precision="fp32"))
     whole = step_cost(config).peak
     asked = {"videos": 64, "devices": 1, "rate": 1e12}
     assert estimate(config, memory=whole, **asked).fits
