@@ -2,8 +2,8 @@
 
     python benchmarks/estimate.py
 
-The predicted time is the step's operations by the rate that a step of four videos reaches here; memory is counted on
-tensors without numbers. Measured are the most bytes that torch has allocated at one time in a step, without what is
+The predicted time is the step's operations by what steps of 4 and 12 videos reach here; memory is counted on tensors
+without numbers. Measured are the most bytes that torch has allocated at one time in a step, without what is
 there between steps, and the least CPU time of three steps on one thread. Limits: 15 % of memory, 25 % of time.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from stillmotion.recipes import recipe
-from stillmotion.tasks.estimate import _built, _Step, measured_rate, step_cost
+from stillmotion.tasks.estimate import _built, _Step, measured_pace, step_cost
 from stillmotion.train.memory import peak_memory
 
 BATCHES = {
@@ -36,7 +36,8 @@ def main() -> None:
     for name, batch in BATCHES.items():
         config = replace(recipe(name), optim=replace(recipe(name).optim, batch=batch))
         cost = step_cost(config)
-        predicted, seconds = (cost.peak - cost.state) / 2**20, cost.flops / measured_rate(config, torch.device("cpu"))
+        predicted = (cost.peak - cost.state) / 2**20
+        seconds = measured_pace(config, torch.device("cpu")).seconds(cost.flops)
         step = _Step(config, _built(config), batch)
         taken = []
         for _ in range(4):

@@ -194,7 +194,7 @@ def estimate(
         videos: of the set; 0 counts those of --data.
         gpus: devices that share a batch.
         gpu_memory: of each, in GiB.
-        tflops: 10¹² operations a second that each reaches; 0 times a small step on this machine's device.
+        tflops: 10¹² operations a second that each reaches; 0 times small steps on this machine's device.
     """
     from stillmotion.tasks.estimate import estimate_lines
 

@@ -7,7 +7,7 @@ wastes between blocks; docs/scale.md says how much of a GPU to leave for them.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -25,7 +25,7 @@ from stillmotion.train.solve import solve
 
 GIB = 2**30
 _DAY = 86400
-_LITTLE = 4  # videos of a step that is timed
+_LITTLE = (4, 12)  # videos of the steps that are timed
 _USABLE = 0.9  # of a device's memory: the rest is for what is not counted
 
 
@@ -45,11 +45,21 @@ class Cost:
     clips: int
 
 
+class Pace(NamedTuple):
+    """Operations a second that a device reaches, and seconds that a step takes beside them."""
+
+    rate: float
+    beside: float = 0.0
+
+    def seconds(self, flops: int) -> float:
+        return self.beside + flops / self.rate
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A run on so many devices of so many bytes each.
 
-    steps: of the run. seconds: of a step, by the operations a second that a device is said to reach.
+    steps: of the run. seconds: of a step.
     moved: bytes of clips that go to each device in a second.
     """
 
@@ -69,14 +79,14 @@ class Estimate:
         return self.steps * self.seconds / _DAY
 
 
-def estimate(config: Config, *, videos: int, devices: int, memory: float, rate: float) -> Estimate:
+def estimate(config: Config, *, videos: int, devices: int, memory: float, pace: Pace) -> Estimate:
     """What a run on so many videos asks of so many devices.
 
-    memory: bytes of a device that a run may fill. rate: operations a second that a device reaches.
+    memory: bytes of a device that a run may fill. pace: of a device.
     """
     cost = step_cost(config, devices=devices)
     steps = max(1, videos // config.optim.batch) * config.optim.epochs
-    seconds = cost.flops / rate
+    seconds = pace.seconds(cost.flops)
     parts = cost.clips * config.train.accumulate
     side, frames = config.data.size, config.data.frames + config.method.views.extra
     moved = parts * 3 * frames * side**2 * 4 / seconds
@@ -115,11 +125,17 @@ def fitting(config: Config, *, devices: int, memory: float) -> tuple[Config, str
     return None
 
 
-def measured_rate(config: Config, device: torch.device) -> float:
-    """Operations a second that this device reaches in a small step of these settings."""
-    little = replace(config, optim=replace(config.optim, batch=_LITTLE), train=replace(config.train, accumulate=1))
-    flops = step_cost(little).flops
-    step = _Step(little, _built(little).to(device), _LITTLE, device)
+def measured_pace(config: Config, device: torch.device) -> Pace:
+    """What this device reaches, by two small steps of these settings."""
+    (flops, seconds), (more, longer) = (_timed(config, videos, device) for videos in _LITTLE)
+    rate = (more - flops) / max(longer - seconds, 1e-9)
+    return Pace(rate, max(0.0, seconds - flops / rate))
+
+
+def _timed(config: Config, videos: int, device: torch.device) -> tuple[int, float]:
+    """Operations and seconds of a step of so many videos."""
+    little = replace(config, optim=replace(config.optim, batch=videos), train=replace(config.train, accumulate=1))
+    step = _Step(little, _built(little).to(device), videos, device)
     # On a CPU its own time, which others that use it do not lengthen.
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     seconds = []
@@ -129,7 +145,7 @@ def measured_rate(config: Config, device: torch.device) -> float:
         step()
         _wait(device)
         seconds.append(clock() - started)
-    return flops / min(seconds[1:])
+    return step_cost(little).flops, min(seconds[1:])
 
 
 def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, tflops: float) -> list[str]:
@@ -143,11 +159,11 @@ def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, 
     if not videos:
         videos = len(config.data.open(drawn=config.data.synthetic, seed=config.train.seed))
     here = choose_device(config.train.device)
-    rate = tflops * 1e12 or measured_rate(config, here)
+    pace = Pace(tflops * 1e12) if tflops else measured_pace(config, here)
     usable = _USABLE * memory * GIB
-    found = estimate(config, videos=videos, devices=devices, memory=usable, rate=rate)
+    found = estimate(config, videos=videos, devices=devices, memory=usable, pace=pace)
     cost, each = found.cost, found.cost.clips * config.train.accumulate
-    reached = f"{rate / 1e12:.3g} TFLOP/s" + (f" (a small step, timed on this {here.type})" if not tflops else "")
+    reached = f"{pace.rate / 1e12:.3g} TFLOP/s" + (f" (small steps, timed on this {here.type})" if not tflops else "")
     lines = [
         f"{config.recipe or 'these settings'}: {config.optim.batch} videos of {config.data.clips} clips a step, on "
         f"{devices} GPUs {each} clips each, {config.train.precision}",

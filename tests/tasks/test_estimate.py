@@ -7,7 +7,7 @@ import torch
 
 from stillmotion.errors import StillmotionError
 from stillmotion.recipes import RECIPES, recipe
-from stillmotion.tasks.estimate import _built, _Step, estimate, fitting, step_cost
+from stillmotion.tasks.estimate import Pace, _built, _Step, estimate, fitting, step_cost
 from stillmotion.train.memory import peak_memory
 
 
@@ -34,7 +34,7 @@ def test_memory_grows_with_a_device_s_share_and_checkpointing_spares_it():
 def test_a_run_that_does_not_fit_is_given_settings_that_do():
     config = replace(recipe("debug-bod-simclr"), train=replace(recipe("debug-bod-simclr").train, precision="fp32"))
     whole = step_cost(config).peak
-    asked = {"videos": 64, "devices": 1, "rate": 1e12}
+    asked = {"videos": 64, "devices": 1, "pace": Pace(1e12)}
     assert estimate(config, memory=whole, **asked).fits
     assert not estimate(config, memory=0.8 * whole, **asked).fits
     found = fitting(config, devices=1, memory=0.8 * whole)
