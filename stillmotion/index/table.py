@@ -68,12 +68,12 @@ class Done(NamedTuple):
 
 
 class Tables:
-    """The tables at an address; `open` and `create` make one."""
+    """The tables at an address; `open` and `create` make one. moments: LanceDB's own; None while there are none."""
 
     def __init__(self, database: Any, about: About) -> None:
         self._database, self.about = database, about
         self._videos = database.open_table("videos")
-        self._moments = database.open_table("moments") if "moments" in _names(database) else None
+        self.moments = database.open_table("moments") if "moments" in _names(database) else None
 
     @classmethod
     def open(cls, address: str) -> "Tables | None":
@@ -100,18 +100,13 @@ class Tables:
             return cls(database, about)
 
     def __len__(self) -> int:
-        return 0 if self._moments is None else self._moments.count_rows()
-
-    @property
-    def moments(self) -> Any:
-        """LanceDB's own table of moments; None while there are none."""
-        return self._moments
+        return 0 if self.moments is None else self.moments.count_rows()
 
     def width(self, part: Part) -> int:
         """Channels of the vectors of a part; 0 where there are none."""
-        if self._moments is None or part not in self._moments.schema.names:
+        if self.moments is None or part not in self.moments.schema.names:
             return 0
-        return self._moments.schema.field(part).type.list_size
+        return self.moments.schema.field(part).type.list_size
 
     def done(self) -> dict[str, Done]:
         """The videos that were looked at, by path."""
@@ -127,15 +122,15 @@ class Tables:
 
     def light(self) -> pa.Table:
         """Everything of the moments but vectors and thumbnails, by path and then by time."""
-        if self._moments is None:
+        if self.moments is None:
             return pa.table({name: [] for name in LIGHT})
         return pa.Table.from_batches(self.batches(LIGHT)).sort_by([("path", "ascending"), ("start", "ascending")])
 
     def batches(self, columns: Sequence[str], where: str | None = None) -> Iterator[pa.RecordBatch]:
         """These columns of the moments, some rows at a time."""
-        if self._moments is None:
+        if self.moments is None:
             return
-        asked = self._moments.search().select(list(columns))
+        asked = self.moments.search().select(list(columns))
         yield from (asked.where(where) if where is not None else asked).to_batches()
 
     def rows(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
@@ -154,10 +149,10 @@ class Tables:
             return
         content = _arrow(rows)
         with storing(self._database.uri):
-            if self._moments is None:
-                self._moments = self._database.create_table("moments", content)
+            if self.moments is None:
+                self.moments = self._database.create_table("moments", content)
             else:
-                self._moments.add(content)
+                self.moments.add(content)
 
     def note(self, videos: Sequence[Done]) -> None:
         """Write down that videos are done, in place of what was said of them before."""
@@ -176,19 +171,19 @@ class Tables:
 
     def drop(self, column: Literal["id", "path"], values: Iterable[str]) -> None:
         """Take out moments by their ids or by their paths."""
-        if self._moments is not None:
+        if self.moments is not None:
             with storing(self._database.uri):
                 for some in _some(values):
-                    self._moments.delete(f"{column} IN ({some})")
+                    self.moments.delete(f"{column} IN ({some})")
 
     def tidy(self, *, cells: bool) -> None:
         """Join the small files that commits leave. cells: keep an index of the vectors by cells, for many moments."""
         with storing(self._database.uri):
-            for table in (self._videos, self._moments):
+            for table in (self._videos, self.moments):
                 if table is not None:
                     table.optimize(cleanup_older_than=_KEPT)  # which takes new moments into their cells, too
-            if cells and self._moments is not None:
-                self._make_cells(self._moments)
+            if cells and self.moments is not None:
+                self._make_cells(self.moments)
 
     def _make_cells(self, moments: Any) -> None:
         indexed = {name for index in moments.list_indices() for name in index.columns}
