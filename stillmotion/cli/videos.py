@@ -53,9 +53,9 @@ def search(
     """Find the videos of a folder that look like one video, or move like it.
 
     examples:
-      stillmotion search flow jump.mp4 --data ~/videos --by motion             what moves like it; needs no weights
-      stillmotion search models/dinov2 jump.mp4 --data ~/videos --by motion
       stillmotion search runs/mine jump.mp4 --data ~/videos --by static --top 3
+      stillmotion search models/dinov2 jump.mp4 --data ~/videos --by motion
+      stillmotion search flow jump.mp4 --data ~/videos --by motion             which needs no weights
 
     Prints similarities and paths, best first. The folder's features are kept and reused as for retrieve.
 
