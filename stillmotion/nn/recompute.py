@@ -23,7 +23,7 @@ def recompute_stages(backbone: Backbone) -> None:
     modules = dict(backbone.named_modules())
     for part in (modules[name] for stage in backbone.stages for name in stage if name in modules):
         for block in _blocks(part):
-            block.forward = _Forgetful(block)  # type: ignore[method-assign]
+            block.forward = _Forgetful(block)
 
 
 def _blocks(part: nn.Module) -> list[nn.Module]:
