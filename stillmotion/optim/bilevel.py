@@ -29,6 +29,7 @@ from torch import Tensor
 
 from stillmotion.distributed import average_
 from stillmotion.errors import StillmotionError
+from stillmotion.optim.reduce import mean_gradient
 
 Weights = dict[str, Tensor]
 Loss = Callable[[Weights], Tensor]
@@ -110,7 +111,7 @@ def hypergradient(
     weights = _leaves(weights)
     early = early if config.how in CHOSEN else None
     if config.how in ("plain", "single-level"):
-        return _averaged(_gradient(outer(weights), weights, scale))
+        return _mean_gradient(outer(weights), weights, scale)
 
     unroll = config.how in ("itd-rmad", *CHOSEN)
     # Where each inner step was taken, this rank's inner gradient there, and the step's size.
@@ -123,8 +124,11 @@ def hypergradient(
         here = _leaves({k: w for k, w in weights.items() if k not in early.names} | {SEAM: seam})
     for _ in range(config.inner_steps):
         moved = {k: w for k, w in here.items() if k != SEAM}
-        local = _gradient(inner(here), moved, scale, create_graph=unroll)
-        step = _averaged(local)
+        if unroll:
+            local = _gradient(inner(here), moved, scale)
+            step = _averaged(local)
+        else:
+            step = _mean_gradient(inner(here), moved, scale)
         if scale != 1 and not _finite(step):
             return _with_zeros(step, weights)
         if unroll:
@@ -133,8 +137,9 @@ def hypergradient(
         if config.how == "aid-fd" and first_step is None:
             first_step = step
         here = _leaves(here | _subtract(moved, step, rate))
-        del moved, local, step  # copies of the weights, which the outer pass need not hold
-    gradient = _averaged(_gradient(outer(here), here, scale))
+        local = {}
+        del moved, step  # copies of the weights, which the outer pass need not hold
+    gradient = _mean_gradient(outer(here), here, scale)
     del here
     if scale != 1 and not _finite(gradient):
         return _with_zeros(gradient, weights)
@@ -144,7 +149,7 @@ def hypergradient(
             gradient = _subtract(gradient, _hessian_product(local, point, gradient), rate)
         if early is not None:
             before = {k: w for k, w in weights.items() if k in early.names}
-            gradient |= _averaged(_gradient((seam * gradient.pop(SEAM)).sum(), before, scale))
+            gradient |= _mean_gradient((seam * gradient.pop(SEAM)).sum(), before, scale)
             gradient = {k: gradient[k] for k in weights}
     elif config.how == "aid-fd":
         dtype = precision or next(iter(start.values())).dtype
@@ -152,14 +157,14 @@ def hypergradient(
 
         def inner_gradient(w: Weights) -> Weights:
             w = _leaves(w)
-            return _averaged(_gradient(inner(w), w, scale))
+            return _mean_gradient(inner(w), w, scale)
 
         for _ in range(config.inner_steps):
             base = None if config.central else first_step
             product = _finite_difference(inner_gradient, start, gradient, base, share)
             gradient = _subtract(gradient, product, config.inner_lr)
     elif config.how in ("aid-cg", "aid-nmn"):
-        local = _gradient(inner(start), start, scale, create_graph=True)
+        local = _gradient(inner(start), start, scale)
         rate = config.inner_lr * config.inner_steps
 
         def damped(v: Weights) -> Weights:
@@ -174,9 +179,19 @@ def _leaves(weights: Weights) -> Weights:
     return {k: w.detach().requires_grad_() for k, w in weights.items()}
 
 
-def _gradient(loss: Tensor, weights: Weights, scale: float, *, create_graph: bool = False) -> Weights:
-    grads = torch.autograd.grad(loss * scale, list(weights.values()), create_graph=create_graph, materialize_grads=True)
-    return {k: g / scale if scale != 1 else g for k, g in zip(weights, grads, strict=True)}
+def _gradient(loss: Tensor, weights: Weights, scale: float) -> Weights:
+    """This rank's gradient, with the graph that it can be differentiated by again."""
+    grads = torch.autograd.grad(loss * scale, list(weights.values()), create_graph=True, materialize_grads=True)
+    return _unscaled(dict(zip(weights, grads, strict=True)), scale)
+
+
+def _mean_gradient(loss: Tensor, weights: Weights, scale: float) -> Weights:
+    """The mean over ranks, but at the seam this rank's own."""
+    return _unscaled(mean_gradient(loss * scale, weights, own=frozenset({SEAM})), scale)
+
+
+def _unscaled(gradient: Weights, scale: float) -> Weights:
+    return gradient if scale == 1 else {k: g / scale for k, g in gradient.items()}
 
 
 def _with_zeros(gradient: Weights, weights: Weights) -> Weights:
@@ -192,7 +207,7 @@ def _rate(config: SolverConfig, local: Weights, point: Weights, step: Weights) -
 
 
 def _averaged(gradient: Weights) -> Weights:
-    """The mean over ranks, detached, but at the seam each rank's own; tensors that a graph hangs on are left alone."""
+    """The mean over ranks of what is there already, detached; at the seam each rank's own. No graph is touched."""
     # A stride of 0 is an expanded tensor, which cannot be written to.
     mean = {k: g.detach().clone() if g.requires_grad or 0 in g.stride() else g for k, g in gradient.items()}
     average_(g for k, g in mean.items() if k != SEAM)

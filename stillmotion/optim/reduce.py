@@ -1,0 +1,86 @@
+"""Gradients averaged over ranks in buckets, each on its way while the backward pass makes the next.
+
+Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020 (arXiv:2006.15704), for
+gradients that are asked for by `torch.autograd.grad` and belong to no module.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from stillmotion.distributed import world
+
+BUCKET = 25 * 2**20  # bytes
+
+
+def mean_gradient(
+    loss: Tensor, weights: Mapping[str, Tensor], *, own: frozenset[str] = frozenset(), bucket: int = BUCKET
+) -> dict[str, Tensor]:
+    """The gradient of a loss by weight name, the mean over ranks; zero where the loss does not depend on a weight.
+
+    loss: this rank's mean. own: names whose gradient stays this rank's. bucket: bytes that are sent at a time.
+    """
+    buckets = _Buckets({k: w for k, w in weights.items() if k not in own}, bucket) if world() > 1 else None
+    try:
+        grads = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+    finally:
+        if buckets is not None:
+            buckets.release()
+    found = dict(zip(weights, grads, strict=True))
+    return found if buckets is None else found | buckets.means()
+
+
+class _Buckets:
+    """What has come of a backward pass, and what of it is on its way.
+
+    Gradients come from the last layers to the first; a bucket is sent once it is full and those before it are sent, so
+    that all ranks send in one order.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], size: int) -> None:
+        self._weights, self._came = weights, dict[str, Tensor]()
+        self._names: list[list[str]] = []
+        self._sent: list[tuple[Tensor, dist.Work]] = []
+        filled, kind = size, None
+        for name, weight in reversed(weights.items()):
+            if filled >= size or weight.dtype != kind:
+                self._names.append([])
+                filled, kind = 0, weight.dtype
+            self._names[-1].append(name)
+            filled += weight.nbytes
+        self._hooks = [weight.register_hook(partial(self._note, name)) for name, weight in weights.items()]
+
+    def _note(self, name: str, gradient: Tensor) -> None:
+        self._came[name] = gradient.detach()
+        while len(self._sent) < len(self._names) and all(k in self._came for k in self._names[len(self._sent)]):
+            self._send()
+
+    def _send(self) -> None:
+        names = self._names[len(self._sent)]
+        flat = torch.cat([self._gradient(name).flatten() for name in names])
+        self._sent.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    def _gradient(self, name: str) -> Tensor:
+        found = self._came.pop(name, None)
+        return torch.zeros_like(self._weights[name]) if found is None else found
+
+    def release(self) -> None:
+        """Stop listening."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def means(self) -> dict[str, Tensor]:
+        """Every weight's gradient, once all have arrived; what no gradient came of is sent as zeros."""
+        while len(self._sent) < len(self._names):
+            self._send()
+        found: dict[str, Tensor] = {}
+        for names, (flat, work) in zip(self._names, self._sent, strict=True):
+            work.wait()
+            flat /= world()
+            shapes = [self._weights[name].shape for name in names]
+            parts = flat.split([shape.numel() for shape in shapes])
+            found |= {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
+        return {name: found[name] for name in self._weights}
