@@ -1,7 +1,7 @@
 """Label-free video representations with separate static and dynamic halves.
 
 encoder = stillmotion.load("runs/mine")
-whole, static, dynamic = encoder.embed(["a.mp4", "b.mp4"])
+whole, static, dynamic, motion = encoder.embed(["a.mp4", "b.mp4"])
 """
 
 from pathlib import Path

@@ -23,7 +23,7 @@ _SOME = Videos("synthetic")
 def probe(
     encoder: Encoder, probing: Probing, reading: Reading, videos: Halves = _DRAWN, device: Device = "auto"
 ) -> None:
-    """Ask a frozen encoder with a linear classifier: top-1 and top-5, for whole, static, dynamic and both.
+    """Ask a frozen encoder with a linear classifier: top-1 and top-5, by every embedding.
 
     examples:
       stillmotion probe runs/mine --data ~/labelled          a folder class/video.mp4, a list, or a public set
@@ -46,7 +46,7 @@ def retrieve(
     frames: Frames = None,
     device: Device = "auto",
 ) -> None:
-    """Ask which videos an encoder holds to be most alike: R@1, R@5, R@10 and mAP by whole, static and dynamic.
+    """Ask which videos an encoder holds to be most alike: R@1, R@5, R@10 and mAP by each embedding.
 
     examples:
       stillmotion retrieve --encoder runs/mine --data ~/ucf101 --frames 16   test videos among the training videos

@@ -21,7 +21,7 @@ def embed(
     crops: int = 1,
     device: Device = "auto",
 ) -> None:
-    """Write the static, dynamic and whole embeddings of videos to a Parquet or npz file.
+    """Write the whole, static, dynamic and motion embeddings of videos to a Parquet or npz file.
 
     examples:
       stillmotion embed runs/mine --data ~/videos --out embeddings.parquet

@@ -1,4 +1,4 @@
-"""`stillmotion embed`: a table of static, dynamic and whole embeddings of videos, as Parquet or npz."""
+"""`stillmotion embed`: a table of whole, static, dynamic and motion embeddings of videos, as Parquet or npz."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -30,9 +30,9 @@ def embed(
 ) -> Path:
     """Write the embeddings of videos, each the mean over its clips, with their paths and labels.
 
-    out: a .parquet file, whose columns whole, static and dynamic are fixed-size lists of float32, or an .npz file with
-        arrays of the same names; path, and label where known, stand beside them. Clips that are too short for halves
-        have whole alone.
+    out: a .parquet file, whose columns whole, static, dynamic and motion are fixed-size lists of float32, or an .npz
+        file with arrays of the same names; path, and label where known, stand beside them. What an encoder has not,
+        such as halves of clips that are too short, is left out.
     clips, crops: views of a video; None as in `clips_of`, usually 4.
     say: told how many videos were embedded and which could not be read.
     """

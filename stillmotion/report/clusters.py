@@ -122,7 +122,7 @@ def _maps(found: Sequence[Clusters], metric: str, placed: dict[bytes, np.ndarray
         except StillmotionError as error:
             blocks.append(Text(f"The map of {size} classes is not shown: {error}."))
             continue
-        which = f"The first {size} classes of each encoder" if size < most else f"All {size} classes"
+        which = f"The {size} classes that each encoder retrieves best" if size < most else f"All {size} classes"
         told = f"{which}, best first, laid out by t-SNE; the number is their silhouette score, before the layout."
         blocks.append(figures(drawn, caption=told))
     return blocks
