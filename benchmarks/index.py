@@ -4,8 +4,8 @@
     python benchmarks/index.py search [--most 1000000] [--look 384] [--motion 512] [--plot FILE.png]
 
 make: the obvious loop decodes every frame of a video and shows the network one at a time; `stillmotion index` decodes
-the frames that it needs, some moments at a time. They take turns on each video. The network's share of the time is
-of the index, by the clock.
+the frames that it needs, some moments at a time. One follows the other, by the clock: on a machine with other work the
+ratio is rough. The network's share of the time is of the index.
 search: made-up unit vectors in 2,000 groups, no videos. The bare scan is two products of a matrix with a vector, and
 top-k, on one thread; below 100,000 moments an index does the same, above it asks LanceDB's cells. Times of queries are
 by the processor's clock, of all threads together, so that other work on the machine does not count.

@@ -66,7 +66,7 @@ def search(
       stillmotion search jump.mp4 --index ~/videos                   moments, by look and motion alike
       stillmotion search jump.mp4 --index ~/videos --by motion --from 12.5 --to 16
       stillmotion search jump.mp4 --index ~/videos --mix 0.3 --page found.html
-      stillmotion search runs/mine jump.mp4 --data ~/videos --by static --top 3   whole videos, without an index
+      stillmotion search flow jump.mp4 --data ~/videos --by motion --top 3   whole videos, without an index or weights
 
     Prints similarities and paths, best first. Without an index the folder's features are kept and reused as for
     retrieve.

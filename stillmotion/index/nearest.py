@@ -16,8 +16,8 @@ from stillmotion.index.query import Query
 from stillmotion.index.table import LIGHT, PARTS, Part, Tables, quoted
 
 LARGE = 100_000  # moments from which on an index by cells is made and asked
-_MANY, _TIMES = 64, 4  # candidates of each part: at least so many, and so many times what is asked for
-_PROBES, _REFINED = 40, 8  # cells that are looked into, and how many times as many are compared exactly
+_MANY, _TIMES = 256, 4  # candidates of each part: at least so many, and so many times what is asked for
+_PROBES, _REFINED = 40, 4  # cells that are looked into, and how many times as many are compared exactly
 _ROWS = 8  # of a query's moments that are asked one by one
 
 

@@ -73,7 +73,7 @@ class Tables:
     def __init__(self, database: Any, about: About) -> None:
         self._database, self.about = database, about
         self._videos = database.open_table("videos")
-        self.moments = database.open_table("moments") if "moments" in _names(database) else None
+        self.moments: Any = database.open_table("moments") if "moments" in _names(database) else None
 
     @classmethod
     def open(cls, address: str) -> "Tables | None":
