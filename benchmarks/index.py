@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from stillmotion.data.moments import Moment
 from stillmotion.data.paths import find_videos
 from stillmotion.data.video import FileVideo
 from stillmotion.encoders import Encoder, load
 from stillmotion.encoders.features import centre_crops
 from stillmotion.index import Index, Query, build, nearest
-from stillmotion.index.moments import Moment
 from stillmotion.index.showing import shown
 from stillmotion.index.table import About, Row, Tables
 

@@ -5,11 +5,11 @@ from typing import Annotated
 import tyro
 
 from stillmotion.cli.shell import ENCODER_TEXT, Frames
+from stillmotion.data.moments import Cutting
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Searching
-from stillmotion.index.moments import Cutting
 from stillmotion.options import Device
 from stillmotion.train.log import bar
 

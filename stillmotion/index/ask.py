@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+from stillmotion.data.moments import Cutting
 from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Searching
 from stillmotion.evaluate.told import readable
 from stillmotion.index.index import Index
-from stillmotion.index.moments import Cutting
 from stillmotion.index.nearest import Found
 from stillmotion.index.query import Query, embed_query
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from stillmotion.data.moments import Cutting, moment, spans
 from stillmotion.data.paths import find_videos
 from stillmotion.data.video import open_video
 from stillmotion.encoders import Encoder, Progress
@@ -17,7 +18,6 @@ from stillmotion.files import fingerprint, locked, made, spare
 from stillmotion.index import nearest
 from stillmotion.index.index import Index
 from stillmotion.index.keeping import Clock, Keeper
-from stillmotion.index.moments import Cutting, moment, spans
 from stillmotion.index.places import address, default_place, is_remote
 from stillmotion.index.showing import BYTES, PICTURES, SIDE, Piece, ahead, pieces, shown
 from stillmotion.index.table import About, Done, Tables

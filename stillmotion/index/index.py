@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from stillmotion.data.moments import Moment
 from stillmotion.errors import StillmotionError
 from stillmotion.index import nearest
-from stillmotion.index.moments import Moment
 from stillmotion.index.nearest import Found, check
 from stillmotion.index.places import address, default_place, is_remote
 from stillmotion.index.query import Query

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from stillmotion.data.moments import Moment
 from stillmotion.errors import StillmotionError
-from stillmotion.index.moments import Moment
 from stillmotion.index.query import Query
 from stillmotion.index.table import LIGHT, PARTS, Part, Tables, quoted
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from stillmotion.data.moments import Cutting, Span, moment, spans
 from stillmotion.data.video import open_video
 from stillmotion.encoders import Encoder
 from stillmotion.evaluate.search import steps_between
-from stillmotion.index.moments import Cutting, Span, moment, spans
 from stillmotion.index.showing import Embedder, Piece, pieces
 
 

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from stillmotion.data.animated import animated, small
 from stillmotion.data.clips import in_time, uniform_clips
+from stillmotion.data.moments import Moment, Span, each
 from stillmotion.data.video import Video
 from stillmotion.encoders import Encoder
 from stillmotion.encoders.features import centre_crops
 from stillmotion.errors import StillmotionError
-from stillmotion.index.moments import Moment, Span, each
 from stillmotion.nn.intake import Intake
 
 FRAMES = 64  # that pass the network together, of as many moments as they are

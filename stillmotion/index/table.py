@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import BTree, IvfSq
 
+from stillmotion.data.moments import Moment
 from stillmotion.errors import StillmotionError
 from stillmotion.files import writing
-from stillmotion.index.moments import Moment
 
 FORMAT = 1
 Part = Literal["look", "motion"]

@@ -70,7 +70,7 @@ def test_every_verb_has_help_with_examples() -> None:
         assert command.succeed() == ""
         assert "examples:" in command.answer
         assert f"  stillmotion {verb}" in command.answer
-        assert "(required)" in command.answer or verb == "demo"
+        assert "(required)" in command.answer or verb in ("demo", "search", "estimate")
 
 
 def test_a_group_of_verbs_names_its_own_and_refuses_others() -> None:
@@ -101,7 +101,9 @@ for arguments in [[], ["nosuch"], *([verb, *more] for verb in sys.argv[1:] for m
 heavy = {"torch", "sklearn", "matplotlib", "transformers"} & sys.modules.keys()
 assert not heavy, heavy
 """
-    verbs = [v for v in VERBS if v not in ("pretrain", "transfer")]  # whose options are a configuration's fields
+    verbs = [
+        v for v in VERBS if v not in ("pretrain", "transfer", "estimate")
+    ]  # whose options are a configuration's fields
     done = subprocess.run([sys.executable, "-c", code, *verbs], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
@@ -201,7 +203,7 @@ def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run
     )
     assert "11/11" in embed.succeed()
     rows = pq.read_table(table)
-    assert rows.column_names == ["path", "label", "whole", "static", "dynamic"]
+    assert rows.column_names == ["path", "label", "whole", "static", "dynamic", "motion"]
     assert sorted(rows["label"].to_pylist()) == ["dark"] * 5 + ["light"] * 5
     assert "10 videos embedded" in embed.answer
     assert broken in embed.answer

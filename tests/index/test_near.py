@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scenes import write_folder, write_scenes
 
+from stillmotion.data.moments import Moment
 from stillmotion.encoders import Encoder, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Searching
 from stillmotion.index import Cutting, Index, Query, build, embed_query, nearest
 from stillmotion.index.ask import ask
-from stillmotion.index.moments import Moment
 from stillmotion.index.table import About, Row, Tables
 
 

@@ -13,11 +13,11 @@ from PIL import Image
 from scenes import write_scenes
 
 from stillmotion.data.clips import read_clips, uniform_clips
+from stillmotion.data.moments import Cutting, Span, moment, spans
 from stillmotion.data.video import open_video
 from stillmotion.encoders import load
 from stillmotion.encoders.features import centre_crops
 from stillmotion.errors import StillmotionError
-from stillmotion.index.moments import Cutting, Span, moment, spans
 from stillmotion.index.showing import BYTES, FRAMES, SIDE, Embedder, ahead, numbers_of, pieces, shown
 
 

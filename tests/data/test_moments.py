@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import RATE, write_scenes
 
+from stillmotion.data.moments import Cutting, Span, each, histogram, moment, spans, windows
 from stillmotion.data.video import ArrayVideo, open_video
 from stillmotion.errors import StillmotionError
-from stillmotion.index.moments import Cutting, Span, each, histogram, moment, spans, windows
 
 
 @given(st.integers(0, 500), st.integers(1, 5000), st.floats(1, 60), st.floats(0.5, 20), st.floats(0, 0.5))
