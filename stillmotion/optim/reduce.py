@@ -45,7 +45,7 @@ class _Buckets:
         self._names: list[list[str]] = []
         self._sent: list[tuple[Tensor, dist.Work]] = []
         filled, kind = size, None
-        for name, weight in reversed(weights.items()):
+        for name, weight in reversed(list(weights.items())):
             if filled >= size or weight.dtype != kind:
                 self._names.append([])
                 filled, kind = 0, weight.dtype
