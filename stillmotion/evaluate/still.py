@@ -22,7 +22,6 @@ from stillmotion.evaluate.retrieve import titles
 from stillmotion.evaluate.told import skipped
 from stillmotion.files import write_json
 from stillmotion.functional.koopman import LEAST_FRAMES
-from stillmotion.nn.intake import Intake
 from stillmotion.nn.split import Embedding
 
 FLOOR = 1e-3
@@ -33,18 +32,15 @@ class _Stopped:
     """An encoder that sees the middle frame of every clip all the time."""
 
     def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-
-    @property
-    def intake(self) -> Intake:
-        return self.encoder.intake
+        self.encoder, self.intake = encoder, encoder.intake
 
     @property
     def device(self) -> torch.device:
         return self.encoder.device
 
     def __call__(self, clips: Tensor) -> Embedding:
-        return self.encoder(clips[:, :, clips.shape[2] // 2, None].expand_as(clips))
+        found: Embedding = self.encoder(clips[:, :, clips.shape[2] // 2, None].expand_as(clips))
+        return found
 
 
 def still(
@@ -72,12 +68,10 @@ def still(
         networks = {title: encoder} | ({f"{title}, untrained": encoder.untrained()} if untrained else {})
         opened = videos.open(drawn=encoder.drawn, seed=encoder.seed)
         for name, network in networks.items():
-            seen = [
-                extract(each, opened, clips=clips, reading=reading, progress=progress)
-                for each in (network, _Stopped(network))
-            ]
-            rows[name] = _row(name, *seen)
-            broken |= dict(seen[0].broken)
+            moving = extract(network, opened, clips=clips, reading=reading, progress=progress)
+            stopped = extract(_Stopped(network), opened, clips=clips, reading=reading, progress=progress)
+            rows[name] = _row(name, moving, stopped)
+            broken |= dict(moving.broken)
     results = {"data": videos.path, "clips": clips, "floor": FLOOR, "rows": rows, "broken": broken}
     if out is not None:
         write_json(out, results)
