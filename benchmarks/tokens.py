@@ -35,6 +35,7 @@ OURS = recipe("tokens-ours").method.split
 def main() -> None:
     parser = asked_for(__doc__, seeds=[2, 3, 4, 5, 6])
     parser.add_argument("--images", required=True, help="a folder that transformers wrote")
+    parser.add_argument("--size", type=int, help="pixels a side that the transformer sees, in place of the recipes' own")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     parted = Halves(asked.data, fold=asked.fold).open()
@@ -56,7 +57,7 @@ def of_seed(asked: argparse.Namespace, parted: Parted, seed: int) -> Hits:
         images = replace(config.method.model.images, path=asked.images)
         method = replace(config.method, model=replace(config.method.model, images=images))
         optim = replace(config.optim, epochs=asked.epochs or config.optim.epochs)
-        data = replace(config.data, path=asked.data)
+        data = replace(config.data, path=asked.data, size=asked.size or config.data.size)
         config = replace(config, data=data, method=method, optim=optim, train=replace(config.train, seed=seed))
         folder = pretrain(config, asked.out / f"{row}-{seed}", cache=asked.out / "kept")
         encoder = load(folder)
