@@ -35,7 +35,7 @@ OURS = recipe("tokens-ours").method.split
 def main() -> None:
     parser = asked_for(__doc__, seeds=[2, 3, 4, 5, 6])
     parser.add_argument("--images", required=True, help="a folder that transformers wrote")
-    parser.add_argument("--size", type=int, help="pixels a side that the transformer sees, in place of the recipes' own")
+    parser.add_argument("--size", type=int, help="pixels a side of a frame, in place of the recipes' own")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     parted = Halves(asked.data, fold=asked.fold).open()
