@@ -43,6 +43,7 @@ VERBS: Registry[str | Callable[..., Any]] = Registry(
         "study confounding": "study:confounding",
         "study sweep": "study:sweep",
         "study spectrum": "study:spectrum",
+        "study still": "study:still",
         "study transfer": "study:transfer",
         "controlled make": "videos:controlled_make",
         "controlled evaluate": "evaluate:controlled_evaluate",

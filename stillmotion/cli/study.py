@@ -1,18 +1,22 @@
-"""Verbs that compare many runs to answer one question: study confounding, sweep, spectrum, transfer."""
+"""Verbs that answer one question, most by many runs: study confounding, sweep, spectrum, still, transfer."""
 
 import shlex
 import sys
 from pathlib import Path
 
-from stillmotion.cli.shell import Out
-from stillmotion.data.reading import cores
+from stillmotion.cli.shell import Encoders, Out
+from stillmotion.data.reading import Reading, cores
+from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
+from stillmotion.options import Device
 from stillmotion.study.ablations import Comparison
 from stillmotion.study.confounded import Study
 from stillmotion.study.spectrum import Spectrum
 from stillmotion.study.sweep import Sweeping
 from stillmotion.study.transfer import TransferStudy
 from stillmotion.train.log import bar
+
+_SOME = Videos("synthetic")
 
 
 def confounding(out: Out, study: Study, seeds: int = 3, processes: int = cores()) -> None:
@@ -52,6 +56,38 @@ def spectrum(out: Out, study: Spectrum) -> None:
     with bar("training") as progress:
         results = spectrum(out, study, progress=progress)
     print("\n".join([*result_lines(results), f"written: {out}/report.html"]))
+
+
+def still(
+    encoder: Encoders,
+    reading: Reading,
+    videos: Videos = _SOME,
+    clips: int = 4,
+    untrained: bool = False,
+    out: str | None = None,
+    device: Device = "auto",
+) -> None:
+    """Ask how much of a dynamic half is motion: stop clips at their middle frame, and see what is left of it.
+
+    examples:
+      stillmotion study still --encoder runs/mine --data ~/videos --untrained
+      stillmotion study still --encoder runs/mine runs/zeros --data ~/videos --out still.json
+
+    Prints the cosine of a clip's dynamic half with that of the same clip standing still, how long the latter is, as a
+    share of the former, and the lengths of both halves. Without motion there should be nothing: a share near 0.
+
+    Args:
+        clips: evenly spaced, of each video.
+        untrained: also the network that each run started from.
+        out: a file for the results as JSON.
+    """
+    from stillmotion.encoders import load
+    from stillmotion.evaluate.still import result_lines, still
+
+    loaded = [load(text, device=device) for text in encoder]
+    with bar("embedding") as progress:
+        results = still(loaded, videos, clips=clips, untrained=untrained, out=out, reading=reading, progress=progress)
+    print("\n".join(result_lines(results)))
 
 
 def transfer(out: Out, study: TransferStudy, seeds: int = 3) -> None:

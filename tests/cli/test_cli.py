@@ -21,7 +21,7 @@ VERBS = (
 )
 GROUPS = {
     "controlled": ("make", "evaluate"),
-    "study": ("confounding", "sweep", "spectrum", "transfer"),
+    "study": ("confounding", "sweep", "spectrum", "still", "transfer"),
     "data": ("check",),
 }
 QUICK = [
