@@ -109,8 +109,7 @@ class TransformersBackbone(Backbone):
 
     def _seen(self, h: Tensor) -> tuple[Tensor, Tensor]:
         first, patches = self._tokens(h)
-        chosen = first is not None and self.pool == "class"
-        return first if chosen else self.pooled(patches), patches
+        return self.pooled(patches) if first is None or self.pool != "class" else first, patches
 
     def _early(self, clip: Tensor) -> Tensor:
         return clip  # the whole model is one stage
