@@ -91,6 +91,9 @@ class Encoder(nn.Module):
         self.survey = survey or _surveying(backbone, self.intake)
 
     def forward(self, clips: Tensor) -> Embedding:
+        if not self.backbone.of_images:  # it has seen motion itself, which tells more than matches
+            found = self.parts(self.features(clips))
+            return found._replace(motion=found.dynamic)
         frames, maps = self.seen(clips)
         return self.parts(frames, motion(maps.float()))
 

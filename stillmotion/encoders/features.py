@@ -57,8 +57,8 @@ class Features:
             raise StillmotionError(f"there are no {kind!r} features; choose one of {', '.join(KINDS)}")
         if kind not in self.kinds and kind == "motion":
             raise StillmotionError(
-                "there is no motion embedding: the encoder tells no places of a frame apart, or sees one time step of "
-                "a clip; show it more frames, or choose another"
+                "there is no motion embedding: the encoder makes too few time steps of a clip; ask for whole, or show "
+                "it more frames"
             )
         if kind not in self.kinds:
             raise StillmotionError(

@@ -54,11 +54,10 @@ class Colours(Backbone):
 class FlowEncoder(Encoder):
     """Colours of the frames, and the motion that OpenCV's dense inverse search sees between them."""
 
-    place: Tensor
-
     def __init__(self, origin: Origin | None = None) -> None:
         super().__init__(Colours(), intake=_INTAKE, origin=origin)
-        self.register_buffer("place", torch.empty(0), persistent=False)  # says where its answers are wanted
+        self.place: Tensor  # says where its answers are wanted
+        self.register_buffer("place", torch.empty(0), persistent=False)
 
     def forward(self, clips: Tensor) -> Embedding:
         # Flow jumps where it loses track: which way counts, and how far hardly.
@@ -81,7 +80,9 @@ class FlowEncoder(Encoder):
 def _lab(colours: np.ndarray) -> np.ndarray:
     """CIELAB of sRGB values in [0, 1], both (…, 3), with light from -1 to 1 and the other two to its scale."""
     flat = np.ascontiguousarray(colours.reshape(1, -1, 3), np.float32)
-    return (cv2.cvtColor(flat, cv2.COLOR_RGB2LAB) / 50 - np.array([1, 0, 0], np.float32)).reshape(colours.shape)
+    found: np.ndarray = cv2.cvtColor(flat, cv2.COLOR_RGB2LAB) / 50
+    found[..., 0] -= 1
+    return found.reshape(colours.shape)
 
 
 def _load(named: Named) -> Encoder:

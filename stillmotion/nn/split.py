@@ -66,9 +66,9 @@ class Embedding(NamedTuple):
     """What a clip shows and how it moves: whole, static, dynamic (b, D), motion (b, M) and frames (b, T, D).
 
     whole: the mean over frames. static: what stays of it. dynamic: what changes of it. motion: where things go, as
-    `functional.motion` reads it off the places of a frame.
-    Of fewer than three time steps there are no halves: static and dynamic are then (b, 0). Motion is (b, 0) where a
-    network does not tell places, or sees one time step.
+    `functional.motion` reads it off the places of frames that were seen one by one; of a network of clips, dynamic.
+    Of fewer than three time steps there are no halves: static and dynamic are then (b, 0), and so is motion where it is
+    dynamic, or where there is one frame.
     """
 
     whole: Tensor

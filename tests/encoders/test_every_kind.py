@@ -17,6 +17,7 @@ from stillmotion.evaluate.embed import embed
 from stillmotion.evaluate.options import Probing, Retrieval
 from stillmotion.evaluate.probe import probe
 from stillmotion.evaluate.retrieve import retrieve
+from stillmotion.functional.motion import motion
 from stillmotion.nn.families import FAMILIES
 
 # Time steps, rows, columns and channels of the map of a clip as the encoder wants it.
@@ -84,9 +85,26 @@ def test_maps_have_a_feature_for_every_place(texts, kind):
         torch.testing.assert_close(found.frames, maps.mean((2, 3)), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", MAPS)
+def test_motion_is_of_matches_where_frames_are_seen_one_by_one(texts, kind):
+    encoder = load(texts[kind])
+    clips = clip(encoder)
+    with torch.no_grad():
+        found, maps = encoder(clips), encoder.maps(clips)
+    matched = kind in ("transfer", "transformers", "dino")
+    torch.testing.assert_close(found.motion, motion(maps) if matched else found.dynamic, atol=1e-4, rtol=1e-3)
+
+
 def test_every_kind_of_ours_is_asked_here():
     others = {*FAMILIES, "hub", "flow"}  # tests/nn/test_originals.py, tests/nn/test_hub.py and test_flow.py have these
     assert {*MAPS, *others} == set(ENCODERS.own)
+
+
+def test_a_video_is_shown_to_a_model_of_images_as_a_few_small_frames(texts):
+    survey = load(texts["dino"]).survey  # which has patches of 8 pixels, and 4×4 of them
+    assert (survey.frames, survey.stride, survey.size, survey.width, survey.entire) == (16, 0, 32, 40, True)
+    assert load(f"{texts['dino']}@size=24").survey.width == 0  # a size that is asked for is of squares
+    assert load(texts["pretrain"]).survey == load(texts["pretrain"]).intake
 
 
 @pytest.mark.parametrize("kind", MAPS)

@@ -30,21 +30,21 @@ def video(folder):
     return folder / "light" / "1.mp4"
 
 
-def test_it_embeds_no_halves(short, folder, video, tmp_path):
+def test_it_embeds_the_whole_alone(short, folder, video, tmp_path):
     found = load(short).embed([video])
     assert found.whole.shape == (1, 8)
     assert found.static.shape == found.dynamic.shape == (1, 0)
     said = []
     table = embed(load(short), Videos(str(folder)), tmp_path / "table.npz", clips=1, say=said.append)
-    assert "whole (8), motion (64); its clips are too short for halves" in said[0]
+    assert "whole (8); its clips are too short for halves" in said[0]
     assert "static" not in np.load(table)
 
 
-def test_it_is_probed_and_searched_by_no_halves(short, folder):
+def test_it_is_probed_and_searched_by_the_whole_alone(short, folder):
     halves = Halves(str(folder))
-    assert list(probe(load(short), halves, Probing(clips=1))["accuracy"]["trained"]) == ["whole", "motion"]
+    assert list(probe(load(short), halves, Probing(clips=1))["accuracy"]["trained"]) == ["whole"]
     (scores,) = (found["scores"] for found in retrieve([load(short)], halves).values())
-    assert list(scores) == ["whole", "motion"]
+    assert list(scores) == ["whole"]
 
 
 def test_a_half_that_is_asked_for_is_refused_in_a_line(short, folder, video):
