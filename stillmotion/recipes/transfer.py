@@ -73,10 +73,12 @@ def laptop() -> TransferConfig:
         data=PairsConfig(size=224, pairs=4),
         method=TransferMethodConfig(
             weight=3.0,
+            scale="own",
+            reduce="mean",
             projection=ProjectionConfig(residual=True),
             positions=PositionsConfig(fixed=1),
         ),
-        optim=replace(ADAMW, lr=1e-3, batch=32, epochs=20, warmup_lr=0.0),
+        optim=replace(ADAMW, lr=1e-3, batch=32, epochs=20, warmup_lr=0.0, cosine_from="warmup"),
         train=TrainConfig(checkpoint_every=50),
     )
 
