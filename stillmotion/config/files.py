@@ -13,7 +13,7 @@ from stillmotion.config.detect import DetectConfig
 from stillmotion.config.finetune import FinetuneConfig, HeadConfig, LabelledConfig
 from stillmotion.config.pretrain import Config, DataConfig
 from stillmotion.config.segment import FramesConfig, SegmentConfig
-from stillmotion.config.transfer import TransferConfig
+from stillmotion.config.transfer import PairsConfig, TransferConfig
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Located, Videos
 from stillmotion.errors import StillmotionError
@@ -21,6 +21,7 @@ from stillmotion.methods.method import MethodConfig, ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.objectives import OBJECTIVES
 from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.methods.transfer import TransferMethodConfig
 from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.split import SplitConfig
 from stillmotion.optim.bilevel import SolverConfig
@@ -52,9 +53,14 @@ _LATER = {
     (ClipsConfig, "fps"),
     (LabelledConfig, "clips"),
     (SyntheticConfig, "named"),
-    *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay")),
+    *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay", "cosine_from")),
 }
-_BEFORE: dict[type, dict[str, Any]] = {ModelConfig: {"border": "zeros"}, MethodConfig: {"balance": 0.0}}
+_BEFORE: dict[type, dict[str, Any]] = {
+    ModelConfig: {"border": "zeros"},
+    MethodConfig: {"balance": 0.0},
+    TransferMethodConfig: {"scale": "own"},
+    PairsConfig: {"flip": 0.0},
+}
 # Fields that had another name: of this class and its subclasses, from the old one to the present one.
 _RENAMED: dict[type, dict[str, str]] = {Located: {"kind": "layout"}, FramesConfig: {"split": "fold"}}
 

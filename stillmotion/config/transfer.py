@@ -20,6 +20,7 @@ class PairsConfig(Videos):
         gap: δ, from one frame to the other, of the video's length.
         size: pixels a side.
         area: least and largest share of a frame that a crop covers.
+        flip: the probability that both frames are mirrored.
         pairs: different pairs of a video, which epochs take in turn; 0 draws new ones in each epoch.
         keep: tokens are computed once and kept on disk, where pairs and windows of positions are fixed.
         seed: of pairs, crops and fixed windows; --train.seed is of weights and order.
@@ -31,6 +32,7 @@ class PairsConfig(Videos):
     gap: float = 0.15
     size: int = 224
     area: tuple[float, float] = (0.5, 1.0)
+    flip: float = 0.5
     pairs: int = 0
     keep: bool = True
     seed: int = 0
@@ -43,6 +45,8 @@ class PairsConfig(Videos):
         at_least(self, "data", 1, "size")
         at_least(self, "data", 0, "pairs", "seed")
         at_least(self, "data", -1, "workers")
+        if not 0 <= self.flip <= 1:
+            raise StillmotionError(f"data.flip is {self.flip}; a probability lies from 0 to 1")
         if not 0 < self.gap <= 1:
             raise StillmotionError(f"data.gap is {self.gap}; it lies above 0 and at most at 1")
 

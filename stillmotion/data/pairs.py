@@ -19,9 +19,9 @@ from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.files import made, write_text, writing
 
 
-def pair_augment(size: int, *, area: tuple[float, float], mean: Any, std: Any) -> Augment:
-    """A random resized crop and nothing else, the same for all frames of a clip."""
-    return Augment(size, area=area, flip=0, jitter_p=0, gray=0, blur_p=0, mean=tuple(mean), std=tuple(std))
+def pair_augment(size: int, *, area: tuple[float, float], mean: Any, std: Any, flip: float = 0.0) -> Augment:
+    """A random resized crop, mirrored with a probability, and nothing else; the same for all frames of a clip."""
+    return Augment(size, area=area, flip=flip, jitter_p=0, gray=0, blur_p=0, mean=tuple(mean), std=tuple(std))
 
 
 def draw_pair(length: int, *, gap: float, rng: np.random.Generator) -> np.ndarray:

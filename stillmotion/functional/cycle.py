@@ -13,6 +13,7 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 
 Separability = Literal["kl", "mse"]
+Similarity = Literal["cosine", "dot"]
 
 
 def pool_tokens(tokens: Tensor, grid: tuple[int, int], *, by: int = 2) -> Tensor:
@@ -25,33 +26,41 @@ def pool_tokens(tokens: Tensor, grid: tuple[int, int], *, by: int = 2) -> Tensor
     return F.avg_pool2d(cells, by, ceil_mode=True, count_include_pad=False).flatten(2).transpose(1, 2)
 
 
-def cycle_loss(first: Tensor, second: Tensor, back: Tensor, *, temperature: float = 0.03) -> Tensor:
+def cycle_loss(
+    first: Tensor, second: Tensor, back: Tensor, *, temperature: float = 0.03, similarity: Similarity = "cosine"
+) -> Tensor:
     """Minus the log-probability that each token of the first frame comes back to its place, (B, N).
 
-    first, second, back: (B, N, D) of frames t1, t2 and t1 again, any scale: similarity is cosine. The walk is
+    first, second, back: (B, N, D) of frames t1, t2 and t1 again; of any scale, unless similarity is dot. The walk is
     A(t1→t2)·A(t2→t1'); only its diagonal is ever formed, in the log domain.
 
     >>> tokens = torch.eye(16)[None]  # 16 patches that nobody can mistake for each other
     >>> print(f"{cycle_loss(tokens, tokens.flip(1), tokens).mean():.2f}")
     0.00
     """
-    there, home = log_affinities(first, second, back, temperature=temperature)
+    there, home = log_affinities(first, second, back, temperature=temperature, similarity=similarity)
     return -torch.logsumexp(there + home.transpose(1, 2), dim=2)
 
 
 @torch.no_grad()
-def cycle_accuracy(first: Tensor, second: Tensor, back: Tensor, *, temperature: float = 0.03) -> Tensor:
+def cycle_accuracy(
+    first: Tensor, second: Tensor, back: Tensor, *, temperature: float = 0.03, similarity: Similarity = "cosine"
+) -> Tensor:
     """The share of tokens whose likeliest end is their own place, (B,) (Eq. 55)."""
-    there, home = log_affinities(first, second, back, temperature=temperature)
+    there, home = log_affinities(first, second, back, temperature=temperature, similarity=similarity)
     ends = torch.bmm(there.exp(), home.exp()).argmax(2)
     return (ends == torch.arange(ends.shape[1], device=ends.device)).to(first.dtype).mean(1)
 
 
-def log_affinities(first: Tensor, second: Tensor, back: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
+def log_affinities(
+    first: Tensor, second: Tensor, back: Tensor, *, temperature: float, similarity: Similarity = "cosine"
+) -> tuple[Tensor, Tensor]:
     """The log of A(t1→t2) and of A(t2→t1'), each (B, N, N) with rows that sum to 1."""
     if not temperature > 0:
         raise StillmotionError(f"temperature is {temperature}; it must be positive, such as 0.03")
-    a, b, c = (F.normalize(x, dim=-1) for x in (first, second, back))
+    if similarity not in ("cosine", "dot"):
+        raise StillmotionError(f"similarity is {similarity!r}; choose cosine or dot")
+    a, b, c = (F.normalize(x, dim=-1) if similarity == "cosine" else x for x in (first, second, back))
     there = torch.bmm(a, b.transpose(1, 2)) / temperature
     home = torch.bmm(b, c.transpose(1, 2)) / temperature
     return there.log_softmax(2), home.log_softmax(2)

@@ -1,7 +1,8 @@
 """Image-to-video transfer: a projection of frozen tokens that follows patches through time and keeps what they mean.
 
-"From Static to Dynamic: Exploring Self-supervised Image-to-Video Representation Transfer Learning". Here the
-separability term is a mean over tokens unless the authors' sum is asked for.
+"From Static to Dynamic: Exploring Self-supervised Image-to-Video Representation Transfer Learning". The loss is the one
+its authors train by: tokens of the model and of g have length 1; means of 2×2 of them are compared by their dot
+product; separability is summed over a frame's tokens and over the walk's three views.
 Shapes: B videos, K windows of positions, N tokens, D channels.
 """
 
@@ -9,10 +10,18 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stillmotion.errors import StillmotionError
-from stillmotion.functional.cycle import Separability, cycle_accuracy, cycle_loss, pool_tokens, separability
+from stillmotion.functional.cycle import (
+    Separability,
+    Similarity,
+    cycle_accuracy,
+    cycle_loss,
+    pool_tokens,
+    separability,
+)
 from stillmotion.functional.positions import Crop
 
 
@@ -70,7 +79,9 @@ class TransferMethodConfig:
         pool: cells of the token grid that are averaged, along either side, before affinities.
         separability: kl or mse between tokens before and after the projection.
         weight: λ of separability.
-        reduce: separability is a mean over tokens, or the authors' sum, with N times the weight.
+        scale: unit gives tokens length 1 before they are pooled and held to the model's; own leaves them as they are,
+            and similarity is the cosine of pooled ones.
+        reduce: separability is summed over tokens and the walk's three views, or a mean over both.
         projection: g.
         positions: of the first frame at the walk's end.
     """
@@ -79,7 +90,8 @@ class TransferMethodConfig:
     pool: int = 2
     separability: Separability = "kl"
     weight: float = 3.0
-    reduce: Literal["mean", "sum"] = "mean"
+    scale: Literal["unit", "own"] = "unit"
+    reduce: Literal["mean", "sum"] = "sum"
     projection: ProjectionConfig = field(default_factory=ProjectionConfig)
     positions: PositionsConfig = field(default_factory=PositionsConfig)
 
@@ -133,17 +145,20 @@ class Transfer(nn.Module):
         back: t1 again under K windows of positions, (B, K, N, D); None is t1 as it was. grid: rows and columns.
         """
         c = self.config
-        again = first[:, None] if back is None else back
         seen = [first, second] if back is None else [first, second, back.flatten(0, 1)]
         projected = [self.projection(tokens) for tokens in seen]
+        if c.scale == "unit":
+            seen, projected = ([F.normalize(tokens, dim=-1) for tokens in views] for views in (seen, projected))
         pooled = [pool_tokens(tokens, grid, by=c.pool) for tokens in projected]
-        k = again.shape[1]
+        k = 1 if back is None else back.shape[1]
         there, away = (tokens.repeat_interleave(k, 0) for tokens in pooled[:2])
-        home = there if back is None else pooled[2]
-        cycle = cycle_loss(there, away, home, temperature=c.temperature).mean()
-        accuracy = cycle_accuracy(*(x.detach() for x in (there, away, home)), temperature=c.temperature).mean()
-        kept = [separability(z, p, how=c.separability) for z, p in zip(seen, projected, strict=True)]
-        means = torch.stack([(term.sum(1) if c.reduce == "sum" else term).mean() for term in kept])
-        apart = means.mean()
+        walk = (there, away, there if back is None else pooled[2])
+        similarity: Similarity = "dot" if c.scale == "unit" else "cosine"
+        cycle = cycle_loss(*walk, temperature=c.temperature, similarity=similarity).mean()
+        found = cycle_accuracy(*(x.detach() for x in walk), temperature=c.temperature, similarity=similarity)
+        means = [separability(z, p, how=c.separability).mean() for z, p in zip(seen, projected, strict=True)]
+        # The walk has three views: without other positions, the first frame is two of them.
+        apart = sum(means, start=means[0] if back is None else torch.zeros_like(cycle))
+        apart = apart * first.shape[1] if c.reduce == "sum" else apart / 3
         parts = {"cycle": cycle.detach(), "separability": apart.detach()}
-        return Transferred(cycle + c.weight * apart, parts, accuracy)
+        return Transferred(cycle + c.weight * apart, parts, found.mean())

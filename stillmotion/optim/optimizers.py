@@ -25,7 +25,9 @@ class OptimConfig:
         epochs: passes through the data; the cosine schedule ends with the last.
         milestones: epochs at which the rate is multiplied by `gamma`, in place of the cosine.
         gamma: the factor of each milestone.
-        warmup_epochs: the rate rises linearly over these; the cosine is counted from epoch 0 all the same.
+        warmup_epochs: the rate rises linearly over these.
+        cosine_from: start counts the cosine from epoch 0, so that the rise ends on it, below `lr`; warmup from where
+            the rise ends, so that it reaches `lr`.
         warmup_lr: where the rise begins, scaled as `lr`.
         clip: largest gradient norm; 0 is no limit.
         layer_decay: each stage of a backbone learns at this share of the next one's rate, in fine-tuning.
@@ -43,6 +45,7 @@ class OptimConfig:
     milestones: tuple[float, ...] = ()
     gamma: float = 0.1
     layer_decay: float = 1.0
+    cosine_from: Literal["start", "warmup"] = "start"
 
     def __post_init__(self) -> None:
         for name in ("batch", "epochs"):
@@ -97,12 +100,14 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def learning_rate(config: OptimConfig, epoch: float) -> float:
-    """The rate at a fractional epoch: a linear warm-up into a cosine that is counted from epoch 0, or into steps."""
+    """The rate at a fractional epoch: a linear warm-up into a cosine, or into steps."""
+    rise = config.warmup_epochs if config.cosine_from == "warmup" else 0.0
 
     def course(at: float) -> float:
         if config.milestones:
             return config.lr * config.gamma ** sum(at >= milestone for milestone in config.milestones)
-        return config.lr * 0.5 * (1 + math.cos(math.pi * at / config.epochs))
+        share = (at - rise) / (config.epochs - rise) if config.epochs > rise else 0.0
+        return config.lr * 0.5 * (1 + math.cos(math.pi * share))
 
     rate = course(epoch)
     if epoch < config.warmup_epochs:

@@ -45,12 +45,12 @@ _SHRUNK: tuple[tuple[Family, Arch], ...] = (*((family, "b16") for family in _BAS
 
 
 def paper(family: Family, arch: Arch = "b16") -> TransferConfig:
-    """A row of the paper: Kinetics-400, 5 epochs, the sum over tokens that its λ = 3 goes with."""
+    """A row of the paper: Kinetics-400, 5 epochs."""
     return TransferConfig(
         images=ImagesConfig(family=family, arch=arch),
         data=PairsConfig(path="kinetics400", split="train", size=224),
-        method=TransferMethodConfig(reduce="sum", weight=3.0),
-        optim=replace(ADAMW, lr=1e-4, lr_batch=256, batch=512, epochs=5, warmup_lr=0.0),
+        method=TransferMethodConfig(weight=3.0),
+        optim=replace(ADAMW, lr=1e-4, lr_batch=256, batch=512, epochs=5, warmup_lr=0.0, cosine_from="warmup"),
         train=TrainConfig(checkpoint_every=200),
     )
 
@@ -73,10 +73,12 @@ def laptop() -> TransferConfig:
         data=PairsConfig(size=224, pairs=4),
         method=TransferMethodConfig(
             weight=3.0,
+            scale="own",
+            reduce="mean",
             projection=ProjectionConfig(residual=True),
             positions=PositionsConfig(fixed=1),
         ),
-        optim=replace(ADAMW, lr=1e-3, batch=32, epochs=20, warmup_lr=0.0),
+        optim=replace(ADAMW, lr=1e-3, batch=32, epochs=20, warmup_lr=0.0, cosine_from="warmup"),
         train=TrainConfig(checkpoint_every=50),
     )
 

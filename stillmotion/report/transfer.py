@@ -46,6 +46,7 @@ def _settings(config: TransferConfig) -> Table:
     data, method, optim, places = config.data, config.method, config.optim, config.method.positions
     g = method.projection
     tail = "z + …" if g.residual else " ".join(["tanh"] * (g.tanh and g.layers == 1) + ["LayerNorm"] * g.norm)
+    held = f"of {'unit tokens' if method.scale == 'unit' else 'tokens as they are'}, {method.reduce}"
     layer = "its output" if config.images.layer is None else f"after block {config.images.layer}"
     rows = [
         ["recipe", config.recipe or "none"],
@@ -56,7 +57,7 @@ def _settings(config: TransferConfig) -> Table:
         ],
         ["projection", f"layers: {g.layers}; {tail or 'nothing behind'}"],
         ["positional augmentation", places.crop + (f", ratio {places.ratio:g}" if places.windows else "")],
-        ["separability", f"{method.separability}, weight {method.weight:g}, {method.reduce} over tokens"],
+        ["separability", f"{method.separability}, weight {method.weight:g}, {held} over tokens and views"],
         ["temperature", f"{method.temperature:g}, tokens pooled {method.pool}×{method.pool}"],
         ["optimiser", f"{optim.name}, rate {optim.lr * optim.scale:g}, batch {optim.batch}, {optim.epochs} epochs"],
         ["seed", str(config.train.seed)],

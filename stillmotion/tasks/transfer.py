@@ -140,7 +140,7 @@ class _Transferring(Run):
             frames=2,
             stride=1,
             clips=1,
-            augment=pair_augment(data.size, area=data.area, mean=seen.mean, std=seen.std),
+            augment=pair_augment(data.size, area=data.area, mean=seen.mean, std=seen.std, flip=data.flip),
             seed=data.seed,
             strict=data.strict,
             gap=data.gap,
@@ -156,7 +156,7 @@ class _Transferring(Run):
         drawn = asdict(data.synthetic) if data.path == "synthetic" else None
         about = {
             **told(self.config.images, self.images, self.videos, drawn=drawn),
-            "pairs": {name: getattr(data, name) for name in ("gap", "size", "area", "seed")},
+            "pairs": {name: getattr(data, name) for name in ("gap", "size", "area", "flip", "seed")},
             "positions": {} if places.crop == "none" else {"crop": places.crop, "ratio": places.ratio},
         }
         return TokenStore(folder, shape, about)

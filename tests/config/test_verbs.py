@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stillmotion.config import CONFIGS, Config, RunConfig, read_any_config, read_config, to_json, verb_of
+from stillmotion.config.transfer import TransferConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.recipes import RECIPES
 from stillmotion.train.folder import open_folder
@@ -51,6 +52,14 @@ def test_a_folder_of_before_is_told_by_its_fields_and_opens(verb: str, tmp_path:
     folder = written(tmp_path, before(verb))
     assert verb_of(folder) == verb
     assert read_any_config(folder) == config_of(verb)
+
+
+def test_a_transfer_of_before_was_trained_without_unit_tokens_flips_or_the_later_cosine(tmp_path: Path) -> None:
+    tree = before("transfer")
+    del tree["method"]["scale"], tree["data"]["flip"], tree["optim"]["cosine_from"]
+    tree["method"]["reduce"] = "mean"
+    found = read_config(written(tmp_path, tree), TransferConfig)
+    assert (found.method.scale, found.data.flip, found.optim.cosine_from) == ("own", 0.0, "start")
 
 
 def test_former_names_are_those_of_layout_and_of_segments_fold(tmp_path: Path) -> None:

@@ -54,6 +54,17 @@ def test_both_frames_are_cut_by_the_same_box():
     assert not torch.equal(views[0], views[1])
 
 
+def test_both_frames_are_mirrored_or_neither():
+    picture = np.random.default_rng(0).integers(0, 255, (1, 16, 16, 3), np.uint8).repeat(2, 0)
+    cut = [pair_augment(16, area=(1.0, 1.0), mean=(0.5,) * 3, std=(0.5,) * 3, flip=flip) for flip in (0.0, 0.5, 1.0)]
+    plain, mirrored = (augment(picture, np.random.default_rng(0)) for augment in (cut[0], cut[2]))
+    assert torch.equal(mirrored, plain.flip(-1))
+    found = [cut[1](picture, np.random.default_rng(seed)) for seed in range(100)]
+    turned = [bool(torch.equal(clip[:, 0], clip[:, 1]) and torch.equal(clip[:, 0], mirrored[:, 0])) for clip in found]
+    assert 35 < sum(turned) < 65
+    assert all(torch.equal(clip[:, 0], clip[:, 1]) for clip in found)
+
+
 def test_epochs_take_the_fixed_pairs_in_turn():
     fixed, free = dataset(pairs=2), dataset()
     assert torch.equal(fixed[(0, 1)]["clips"], fixed[(2, 1)]["clips"])

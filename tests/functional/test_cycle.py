@@ -31,6 +31,14 @@ def test_loss_and_accuracy_are_those_of_the_literal_walk():
     torch.testing.assert_close(cycle_accuracy(a, b, c, temperature=0.3), hits)
 
 
+def test_dot_products_are_cosines_of_tokens_of_length_one_and_flatter_of_shorter_ones():
+    a, b, c = (draw(1, 5, 4, seed=s) for s in range(3))
+    unit = [x / x.norm(dim=-1, keepdim=True) for x in (a, b, c)]
+    torch.testing.assert_close(cycle_loss(*unit, similarity="dot"), cycle_loss(a, b, c))
+    halves = [x / 2 for x in unit]
+    torch.testing.assert_close(cycle_loss(*halves, similarity="dot"), cycle_loss(a, b, c, temperature=0.12))
+
+
 def test_a_walk_over_distinct_patches_comes_home_wherever_they_went():
     a = draw(1, 6, 8)
     moved = a[:, torch.randperm(6, generator=torch.Generator().manual_seed(1))]
@@ -80,6 +88,8 @@ def test_errors_say_what_to_do():
     a = draw(1, 4, 3)
     with pytest.raises(StillmotionError, match="temperature is 0"):
         cycle_loss(a, a, a, temperature=0)
+    with pytest.raises(StillmotionError, match="choose cosine or dot"):
+        cycle_loss(a, a, a, similarity="l2")
     with pytest.raises(StillmotionError, match="4 tokens are no grid of 3×2"):
         pool_tokens(a, (3, 2))
     with pytest.raises(StillmotionError, match="choose kl or mse"):

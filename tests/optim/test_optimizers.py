@@ -86,6 +86,15 @@ def test_the_rate_is_never_negative_nor_above_the_configured_one(epoch: float) -
     assert -1e-12 <= learning_rate(PAPER, epoch) <= 1.2
 
 
+def test_a_cosine_that_is_counted_from_the_warm_ups_end_reaches_the_rate() -> None:
+    late = replace(PAPER, cosine_from="warmup")
+    assert [learning_rate(late, epoch) for epoch in (0, 17.5, 35)] == pytest.approx([1e-3, (1e-3 + 1.2) / 2, 1.2])
+    assert learning_rate(late, (35 + 200) / 2) == pytest.approx(0.6)
+    assert learning_rate(late, 200) == pytest.approx(0, abs=1e-12)
+    short = replace(late, epochs=2, warmup_epochs=3)
+    assert learning_rate(short, 1.5) == pytest.approx((1e-3 + 1.2) / 2)
+
+
 def test_milestones_take_the_place_of_the_cosine() -> None:
     steps = OptimConfig(lr=0.2, lr_batch=0, epochs=100, warmup_epochs=0, milestones=(60, 80), gamma=0.1)
     rates = [learning_rate(steps, epoch) for epoch in (0, 59.99, 60, 79.99, 80, 99)]
