@@ -77,7 +77,7 @@ class Clustering(_Checked):
         cache: a folder for the features, in place of the run's own.
     """
 
-    by: tuple[Kind, ...] = ("whole", "static", "dynamic")
+    by: tuple[Kind, ...] = ("whole", "static", "dynamic", "motion")
     split: Looked = "test"
     metric: Metric = "euclidean"
     clips: int | None = None

@@ -21,7 +21,8 @@ def after_two_steps(rank, folder):
     for _ in range(2):
         part = next(batches)
         counts.append(sum(len(boxes) for boxes in part["boxes"]))
-        numbers.append(run.advance(iter([part]), 0, RunLog(Path(folder), total=2, show=False)))
+        run.advance(iter([part]), 0, RunLog(Path(folder), total=2, show=False))
+        numbers.append(run._read())
     found, broken = run._scored(None)
     losses = [(n["loss/action"], n["gradient_norm"]) for n in numbers]
     return {

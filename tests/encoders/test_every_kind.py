@@ -96,7 +96,7 @@ def test_motion_is_of_matches_where_frames_are_seen_one_by_one(texts, kind):
 
 
 def test_every_kind_of_ours_is_asked_here():
-    others = {*FAMILIES, "hub", "flow"}  # tests/nn/test_originals.py, tests/nn/test_hub.py and test_flow.py have these
+    others = {*FAMILIES, "hub", "flow"}  # which test_original_checkpoints.py, test_hub.py and test_flow_encoder.py have
     assert {*MAPS, *others} == set(ENCODERS.own)
 
 
