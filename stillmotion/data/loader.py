@@ -30,6 +30,7 @@ class ClipDataset:
     augment: frames uint8 (T, H, W, 3), rng → float (3, T, S, S).
     seed: with epoch and index it fixes everything that is drawn.
     strict: an unreadable video raises. Otherwise one by chance stands in for it, and `broken` names it.
+    finish: False leaves clips as uint8, with `changes` (V, 11), which `Augment.finish` makes the rest of on a device.
     """
 
     videos: VideoSet
@@ -40,6 +41,7 @@ class ClipDataset:
     seed: int = 0
     strict: bool = False
     fps: float = 0.0
+    finish: bool = True
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -69,7 +71,10 @@ class ClipDataset:
         video = at_rate(self.videos.video(index), self.fps)
         views = read_clips(video, self.numbers(len(video), rng))
         short = is_short(len(video), frames=self.frames, stride=self.stride)
-        return {"clips": torch.stack([self.augment(view, rng) for view in views]), "short": short}
+        if self.finish or not isinstance(self.augment, Augment):
+            return {"clips": torch.stack([self.augment(view, rng) for view in views]), "short": short}
+        clips, changes = zip(*(self.augment.begin(view, rng) for view in views), strict=True)
+        return {"clips": torch.stack(clips), "changes": torch.stack(changes), "short": short}
 
     def numbers(self, length: int, rng: np.random.Generator) -> np.ndarray:
         """The frames (V, T) that are taken of a video of this length."""

@@ -89,7 +89,7 @@ def estimate(config: Config, *, videos: int, devices: int, memory: float, pace: 
     seconds = pace.seconds(cost.flops)
     parts = cost.clips * config.train.accumulate
     side, frames = config.data.size, config.data.frames + config.method.views.extra
-    moved = parts * 3 * frames * side**2 * 4 / seconds
+    moved = parts * 3 * frames * side**2 * (4 if config.data.finish == "workers" else 1) / seconds
     return Estimate(cost, devices, int(memory), steps, seconds, moved)
 
 
@@ -171,7 +171,7 @@ def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, 
         f"between steps           {cost.state / GIB:.2f} GiB of weights, statistics and optimiser",
         f"at a step's height      {cost.peak / GIB:.2f} GiB of {usable / GIB:.1f} usable",
         f"operations of a step    {cost.flops / 1e12:.3g} TFLOP a GPU: {found.seconds:.3g} s at {reached}",
-        f"clips to each GPU       {found.moved / 1e6:.3g} MB a second, as float32",
+        f"clips to each GPU       {found.moved / 1e6:.3g} MB a second, as {'float32' if config.data.finish == 'workers' else 'uint8'}",
         f"the whole run           {found.steps} steps on {videos} videos: {found.days:.3g} days",
     ]
     if found.fits:
