@@ -31,6 +31,8 @@ class DataConfig(Videos):
         augment: a preset: slowfast, vididi, weak, natural, synthetic or none.
         finish: where colours, blur and scale are made: by the workers, or of whole batches on the device, where crops
             then travel as uint8, a quarter of the bytes; auto is the device where it is CUDA.
+        shuffle_buffer: videos among which the next is chosen while shards are read one after the other, in an order of
+            each epoch's own; 0 shuffles all videos at once.
         workers: decoding processes; -1 is one per core.
         strict: stop at the first unreadable video.
         synthetic: the drawn videos that the path "synthetic" stands for.
@@ -46,6 +48,7 @@ class DataConfig(Videos):
     share: float = 1.0
     augment: str = "slowfast"
     finish: Literal["auto", "workers", "device"] = "auto"
+    shuffle_buffer: int = 0
     workers: Workers = -1
     strict: bool = False
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
@@ -53,7 +56,7 @@ class DataConfig(Videos):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, "data", 1, "clips", "frames", "size")
-        at_least(self, "data", 0, "stride", "kept")
+        at_least(self, "data", 0, "stride", "kept", "shuffle_buffer")
         check_rate(self.fps, "data.fps")
         at_least(self, "data", -1, "workers")
         if not 0 < self.share <= 1:

@@ -14,6 +14,7 @@ from stillmotion.config import Config
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset
 from stillmotion.data.notes import say
+from stillmotion.data.order import order_of
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.tokens import TokenClips
 from stillmotion.errors import StillmotionError
@@ -65,7 +66,8 @@ class _Pretraining(Run):
         dataset = _clips(config, videos, finish=not _on_device(config, device))
         if isinstance(backbone, TokensCNN):
             dataset = token_clips(config, videos, backbone, cache or folder / TOKENS)
-        self.loader = shared_loader(dataset, config.optim, config.train, workers=data.workers)
+        order = order_of(videos, data.shuffle_buffer)
+        self.loader = shared_loader(dataset, config.optim, config.train, workers=data.workers, order=order)
         self.counted = config.optim.batch * config.data.clips
         if self.steps_per_epoch == 0:
             raise StillmotionError(
