@@ -4,8 +4,8 @@
 
 Two clips of 8 frames, stride 4, at 112 px with the SimCLR augmentation, from each video. The baseline decodes every
 frame of a file to a PIL image and augments the chosen ones with PIL and NumPy. The methods take turns on each video,
-and the figures are medians over rounds. "cut alone" leaves colour, blur and scale to the device: it makes uint8, and what
-the device then does is timed on this CPU, for a batch of all clips.
+and the figures are medians over rounds. "cut alone" leaves colour, blur and scale to the device: it makes uint8, and
+what the device then does is timed on this CPU, for a batch of all clips.
 """
 
 import argparse
@@ -155,9 +155,7 @@ def measure(folder: Path, *, videos: int, rounds: int) -> None:
     pixels = 3 * FRAMES * SIZE**2
     whole, cut = (1e3 * statistics.median(seconds[name]) for name in ("prepared as shards", "shards, cut alone"))
     print(f"finished by a worker: {4 * pixels / 1e6:.2f} MB and {whole:.2f} ms a clip")
-    print(
-        f"finished on a device: {pixels / 1e6:.2f} MB and {cut:.2f} ms a clip, and {1e3 * rest:.2f} ms there, on this CPU"
-    )
+    print(f"finished on a device: {pixels / 1e6:.2f} MB and {cut:.2f} ms a clip, {1e3 * rest:.2f} ms there (this CPU)")
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ def read_part(place: str, offset: int = 0, size: int | None = None) -> bytes:
         with open(place, "rb") as file:
             file.seek(offset)
             return file.read() if size is None else file.read(size)
-    import fsspec  # where no address is named, it is not needed
+    import fsspec  # type: ignore[import-untyped]  # where no address is named, it is not needed
 
     try:
         system, path = fsspec.core.url_to_fs(place)

@@ -8,7 +8,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-import fsspec
+import fsspec  # type: ignore[import-untyped]
 import pytest
 import torch
 from painted_videos import write_video
