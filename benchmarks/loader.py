@@ -90,7 +90,7 @@ def finishing(videos: VideoSet, *, rounds: int) -> float:
     preset = augment("slowfast", size=SIZE)
     data = ClipDataset(videos, FRAMES, STRIDE, CLIPS, preset, strict=True, finish=False)
     items = [data[0, index] for index in range(len(videos))]
-    clips, changes = (torch.stack([item[name] for item in items]) for name in ("clips", "changes"))
+    clips, changes = torch.stack([item["clips"] for item in items]), np.stack([item["changes"] for item in items])
     seconds = []
     for _ in range(rounds):
         started = time.process_time()

@@ -53,15 +53,16 @@ class Augment:
     def __call__(self, clip: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
         return self.apply(clip, self.draw(rng, 1, *clip.shape[1:3]))
 
-    def begin(self, clip: np.ndarray, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    def begin(self, clip: np.ndarray, rng: np.random.Generator) -> tuple[torch.Tensor, np.ndarray]:
         """The crop alone, uint8 (3, T, size, size), and what `finish` needs to make of it what a call would have."""
         draw = self.draw(rng, 1, *clip.shape[1:3])
         crop = np.ascontiguousarray(self.cut(clip, draw).transpose(3, 0, 1, 2))
-        return torch.from_numpy(crop), torch.from_numpy(draw.changes[0])
+        return torch.from_numpy(crop), draw.changes[0]
 
-    def finish(self, clips: torch.Tensor, changes: torch.Tensor) -> torch.Tensor:
+    def finish(self, clips: torch.Tensor, changes: np.ndarray) -> torch.Tensor:
         """Crops (…, 3, T, size, size) on any device, with their changes, normalised; the rest of `begin`."""
-        return finished(clips, changes, taps=self.kernel(self.blur_sigma[1]), mean=self.mean, std=self.std)
+        taps = self.kernel(self.blur_sigma[1])
+        return finished(clips, torch.from_numpy(changes), taps=taps, mean=self.mean, std=self.std)
 
     def draw(self, rng: np.random.Generator, n: int, height: int, width: int) -> Draw:
         """Draws for n clips of frames of the given size."""

@@ -75,7 +75,7 @@ class ClipDataset:
         if self.finish or not isinstance(self.augment, Augment):
             return {"clips": torch.stack([self.augment(view, rng) for view in views]), "short": short}
         clips, changes = zip(*(self.augment.begin(view, rng) for view in views), strict=True)
-        return {"clips": torch.stack(clips), "changes": torch.stack(changes), "short": short}
+        return {"clips": torch.stack(clips), "changes": np.stack(changes), "short": short}
 
     def numbers(self, length: int, rng: np.random.Generator) -> np.ndarray:
         """The frames (V, T) that are taken of a video of this length."""

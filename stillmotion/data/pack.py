@@ -54,7 +54,7 @@ def write_shards(
             lines = copy_set(data, copies, copier, processes=processes, strict=strict, progress=progress)
             index = {"version": VERSION, "settings": copier.settings, **_packed(out, copies, lines, limit)}
             write_manifest(out, lines)
-            files.write_json(out / INDEX, index)
+            files.write_text(out / INDEX, json.dumps(index) + "\n")
         with files.writing(out):
             files.remove(out / COPIES)
     return lines

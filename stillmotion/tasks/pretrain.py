@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -99,7 +100,7 @@ class _Pretraining(Run):
         self.look_at(batch["clips"])
         clips = batch["clips"].to(self.device, non_blocking=True)
         if "changes" in batch:
-            clips = self.augment.finish(clips, torch.stack(batch["changes"]))
+            clips = self.augment.finish(clips, np.stack(batch["changes"]))
         return batch | {"clips": clips}
 
     def _health(self, batch: Batch, log: RunLog) -> dict[str, float]:
