@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 import pytest
@@ -199,3 +200,27 @@ def test_shards_are_prepared_anew_as_files(packed: Path, tmp_path: Path) -> None
     lines = prepare(Videos(packed).open(), tmp_path / "files", Prepare(short_side=32))
     assert [line.path for line in lines[:2]] == ["run/0.mp4", "run/2.mp4"]
     assert len(Videos(tmp_path / "files").open()) == 7
+
+
+def test_a_call_stopped_while_it_packs_packs_again_what_is_copied(
+    originals: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, add, added = tmp_path / "stopped", pack._add, []
+
+    def stops(*arguments: Any) -> Any:
+        added.append(arguments)
+        if len(added) == 4:
+            raise KeyboardInterrupt
+        return add(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pack, "_add", stops)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(FolderSet(originals), out, Prepare(**SETTINGS, form="shards"))
+    assert not (out / "shards.json").exists()
+    made: list[str] = []
+    told = lambda line, *_: made.append(line.path)  # noqa: E731
+    prepare(FolderSet(originals), out, Prepare(**SETTINGS, form="shards"), progress=told)
+    assert made == ["walk/broken.mp4"]
+    for path in packed.glob("shard*"):
+        assert (out / path.name).read_bytes() == path.read_bytes()
