@@ -1,11 +1,19 @@
-"""Bytes of files on this machine, or at an address that fsspec knows, such as s3://bucket/set."""
+"""Where bytes of videos come from: files, addresses that fsspec knows (s3://bucket/set), or parts of either."""
 
 import errno
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from stillmotion.errors import StillmotionError
+
+
+class Source:
+    """Bytes of a video that are no file of their own; equal ones hold equal bytes, and the text names them."""
+
+    def open(self) -> BinaryIO:
+        """The bytes to be read from any place on, or VideoError."""
+        raise NotImplementedError
 
 
 def is_address(place: str) -> bool:

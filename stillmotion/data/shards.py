@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stillmotion.data.address import below, read_part
+from stillmotion.data.address import Source, below, read_part
 from stillmotion.data.paths import TARGET, read_labels
 from stillmotion.data.sets import matching, split_column
-from stillmotion.data.video import FileVideo, Source, Video
+from stillmotion.data.video import FileVideo, Video
 from stillmotion.errors import StillmotionError, VideoError
 
 INDEX = "shards.json"

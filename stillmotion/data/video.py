@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import av
 import cv2
@@ -22,6 +22,7 @@ import numpy as np
 from av.stream import Disposition
 from av.video.reformatter import VideoReformatter
 
+from stillmotion.data.address import Source
 from stillmotion.errors import VideoError
 
 # What a folder is searched for.
@@ -119,14 +120,6 @@ class FrameFolder:
             listed = " and ".join(f"{w}×{h}" for w, h in sorted(sizes)[:2])
             raise VideoError(f"{self.path}: frames differ in size ({listed}); a video has one size")
         return np.stack([images[number] for number in wanted.tolist()])
-
-
-class Source:
-    """Bytes of a video that are no file of their own; equal ones hold equal bytes, and the text names them."""
-
-    def open(self) -> BinaryIO:
-        """The bytes to be read from any place on, or VideoError."""
-        raise NotImplementedError
 
 
 class FileVideo:
