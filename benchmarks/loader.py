@@ -4,7 +4,8 @@
 
 Two clips of 8 frames, stride 4, at 112 px with the SimCLR augmentation, from each video. The baseline decodes every
 frame of a file to a PIL image and augments the chosen ones with PIL and NumPy. The methods take turns on each video,
-and the figures are medians over rounds.
+and the figures are medians over rounds. "cut alone" leaves colour, blur and scale to the device: it makes uint8, and
+what the device then does is timed on this CPU, for a batch of all clips.
 """
 
 import argparse
@@ -78,10 +79,24 @@ def draw(rng: np.random.Generator, width: int, height: int) -> Callable[[Image.I
     return change
 
 
-def ours(videos: VideoSet) -> Callable[[int, int], torch.Tensor]:
+def ours(videos: VideoSet, *, finish: bool = True) -> Callable[[int, int], torch.Tensor]:
     """Items of the data path over these videos, by round and index."""
-    data = ClipDataset(videos, FRAMES, STRIDE, CLIPS, augment("slowfast", size=SIZE), strict=True)
+    data = ClipDataset(videos, FRAMES, STRIDE, CLIPS, augment("slowfast", size=SIZE), strict=True, finish=finish)
     return lambda round_, index: data[round_, index]["clips"]
+
+
+def finishing(videos: VideoSet, *, rounds: int) -> float:
+    """Seconds a clip that a device takes for what the workers leave it, here on this CPU."""
+    preset = augment("slowfast", size=SIZE)
+    data = ClipDataset(videos, FRAMES, STRIDE, CLIPS, preset, strict=True, finish=False)
+    items = [data[0, index] for index in range(len(videos))]
+    clips, changes = torch.stack([item["clips"] for item in items]), np.stack([item["changes"] for item in items])
+    seconds = []
+    for _ in range(rounds):
+        started = time.process_time()
+        preset.finish(clips, changes)
+        seconds.append((time.process_time() - started) / (CLIPS * len(videos)))
+    return statistics.median(seconds)
 
 
 def write_videos(folder: Path, *, count: int = 8, frames: int = 250) -> None:
@@ -117,6 +132,8 @@ def measure(folder: Path, *, videos: int, rounds: int) -> None:
             "originals": ours(sample),
             "prepared": ours(Videos(str(prepared["mp4"])).open()),
             "prepared as JPEG": ours(Videos(str(prepared["jpeg"])).open()),
+            "prepared as shards": ours(Videos(str(prepared["shards"])).open()),
+            "shards, cut alone": ours(Videos(str(prepared["shards"])).open(), finish=False),
         }
         seconds: dict[str, list[float]] = {name: [] for name in methods}
         for round_ in range(rounds + 1):
@@ -128,12 +145,17 @@ def measure(folder: Path, *, videos: int, rounds: int) -> None:
                     spent[name] += time.process_time() - started
             for name in methods if round_ else ():  # the first round warms up
                 seconds[name].append(spent[name] / (CLIPS * len(sample)))
+        rest = finishing(Videos(str(prepared["shards"])).open(), rounds=rounds)
     print(f"{len(sample)} videos of {folder}, {rounds} rounds, CPU time of one process")
     base = statistics.median(seconds["baseline"])
     for name, values in seconds.items():
         middle = statistics.median(values)
         limit = f"  (at least {LIMITS[name]}×)" if name in LIMITS else ""
         print(f"{name:18} {1 / middle:8.1f} clips/s  {base / middle:6.2f}×{limit}")
+    pixels = 3 * FRAMES * SIZE**2
+    whole, cut = (1e3 * statistics.median(seconds[name]) for name in ("prepared as shards", "shards, cut alone"))
+    print(f"finished by a worker: {4 * pixels / 1e6:.2f} MB and {whole:.2f} ms a clip")
+    print(f"finished on a device: {pixels / 1e6:.2f} MB and {cut:.2f} ms a clip, {1e3 * rest:.2f} ms there (this CPU)")
 
 
 def main() -> None:

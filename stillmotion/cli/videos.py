@@ -47,6 +47,7 @@ def prepare(out: str, videos: Videos, settings: Prepare, processes: int = cores(
       stillmotion prepare --data ~/videos --out ~/videos-small
       stillmotion prepare --data ~/kinetics400 --out /ssd/k400 --short-side 256 --processes 32
       stillmotion prepare --data ~/videos --out ~/frames --form jpeg
+      stillmotion prepare --data ~/kinetics400 --out /ssd/k400-shards --form shards    tar files, for slow or far disks
 
     Every frame is kept, so that training draws the same clips. The same command again goes on where it stopped.
 
@@ -57,9 +58,11 @@ def prepare(out: str, videos: Videos, settings: Prepare, processes: int = cores(
     """
     from stillmotion.data.copies import copy_lines
     from stillmotion.data.prepare import prepare
+    from stillmotion.data.whole import open_whole
 
     spare(out, videos.places())
-    found = videos.open()
+    # A set's own lists do not find videos in shards: these know their splits themselves.
+    found = open_whole(videos) if settings.form == "shards" and videos.split is None else videos.open()
     with bar("encoding") as progress:
         told = lambda line, *counts: progress(*counts)  # noqa: E731
         lines = prepare(found, out, settings, processes=processes, strict=strict, progress=told)

@@ -37,7 +37,7 @@ Kind = TypeVar("Kind")
 _LATER = {
     (MethodConfig, "views"),
     *((ModelConfig, name) for name in ("keep_time", "cells", "images")),
-    *((DataConfig, name) for name in ("kept", "share")),
+    *((DataConfig, name) for name in ("kept", "share", "finish", "shuffle_buffer")),
     (SimCLRConfig, "negatives"),
     (SolverConfig, "curvature"),
     (SplitConfig, "delays"),

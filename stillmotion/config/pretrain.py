@@ -1,7 +1,7 @@
 """A pre-training run's complete configuration."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from stillmotion.config.base import RunConfig, at_least
 from stillmotion.data.augment import AUGMENTS
@@ -29,6 +29,10 @@ class DataConfig(Videos):
             them.
         share: of tokens_cnn: rows and columns of the kept tokens that a clip shows, at a random place, of all.
         augment: a preset: slowfast, vididi, weak, natural, synthetic or none.
+        finish: where colours, blur and scale are made: by the workers, or of whole batches on the device, where crops
+            then travel as uint8, a quarter of the bytes; auto is the device where it is CUDA.
+        shuffle_buffer: videos among which the next is chosen while shards are read one after the other, in an order of
+            each epoch's own; 0 shuffles all videos at once.
         workers: decoding processes; -1 is one per core.
         strict: stop at the first unreadable video.
         synthetic: the drawn videos that the path "synthetic" stands for.
@@ -43,6 +47,8 @@ class DataConfig(Videos):
     kept: int = 0
     share: float = 1.0
     augment: str = "slowfast"
+    finish: Literal["auto", "workers", "device"] = "auto"
+    shuffle_buffer: int = 0
     workers: Workers = -1
     strict: bool = False
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
@@ -50,7 +56,7 @@ class DataConfig(Videos):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, "data", 1, "clips", "frames", "size")
-        at_least(self, "data", 0, "stride", "kept")
+        at_least(self, "data", 0, "stride", "kept", "shuffle_buffer")
         check_rate(self.fps, "data.fps")
         at_least(self, "data", -1, "workers")
         if not 0 < self.share <= 1:
@@ -80,3 +86,5 @@ class Config(RunConfig):
                 f"data.kept is {data.kept}, but {self.method.model.backbone} is shown no tokens: leave it out, or "
                 "choose --method.model.backbone tokens_cnn"
             )
+        if data.finish == "device" and self.method.model.of_tokens:
+            raise StillmotionError("data.finish is 'device', but tokens_cnn is shown no frames; leave it out")

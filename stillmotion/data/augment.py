@@ -3,7 +3,7 @@
 Brightness, contrast, saturation, hue (a rotation of the chroma plane, where torchvision turns HSV) and grey are all
 affine in RGB and commute, so that a draw is one 3×4 matrix and values are clipped once, at its end. Contrast blends
 with the mean luma of the clip rather than of each frame, which leaves trends of brightness in. Resizing is bilinear
-without antialiasing up to a factor of two, by area beyond. The same draws act on tensors in `device.py`.
+without antialiasing up to a factor of two, by area beyond. What follows the cut may be left to `device.py`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import torch
 
-from stillmotion.data.device import apply_on_device
+from stillmotion.data.device import finished
 from stillmotion.data.draws import LUMA, Draw, centre_boxes, colour_matrices, crop_boxes, shrunk
 from stillmotion.errors import StillmotionError
 
@@ -53,23 +53,16 @@ class Augment:
     def __call__(self, clip: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
         return self.apply(clip, self.draw(rng, 1, *clip.shape[1:3]))
 
-    def on_device(self, batch: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-        """The same on (B, 3, T, H, W), uint8 or float in [0, 1], wherever the batch is; one draw per clip."""
-        seed = torch.randint(2**62, (), generator=generator, device=generator.device if generator else None)
-        draw = self.draw(np.random.default_rng(int(seed)), len(batch), *batch.shape[-2:])
-        return self.apply_on_device(batch, draw)
+    def begin(self, clip: np.ndarray, rng: np.random.Generator) -> tuple[torch.Tensor, np.ndarray]:
+        """The crop alone, uint8 (3, T, size, size), and what `finish` needs to make of it what a call would have."""
+        draw = self.draw(rng, 1, *clip.shape[1:3])
+        crop = np.ascontiguousarray(self.cut(clip, draw).transpose(3, 0, 1, 2))
+        return torch.from_numpy(crop), draw.changes[0]
 
-    def apply_on_device(self, batch: torch.Tensor, draw: Draw) -> torch.Tensor:
-        """What `draw`, for each clip of (B, 3, T, H, W), makes of it."""
-        return apply_on_device(
-            batch,
-            draw,
-            size=self.size,
-            short_side=self.short_side,
-            taps=self.kernel(self.blur_sigma[1]),
-            mean=self.mean,
-            std=self.std,
-        )
+    def finish(self, clips: torch.Tensor, changes: np.ndarray) -> torch.Tensor:
+        """Crops (…, 3, T, size, size) on any device, with their changes, normalised; the rest of `begin`."""
+        taps = self.kernel(self.blur_sigma[1])
+        return finished(clips, torch.from_numpy(changes), taps=taps, mean=self.mean, std=self.std)
 
     def draw(self, rng: np.random.Generator, n: int, height: int, width: int) -> Draw:
         """Draws for n clips of frames of the given size."""
@@ -92,13 +85,7 @@ class Augment:
 
     def apply(self, clip: np.ndarray, draw: Draw) -> torch.Tensor:
         """What `draw`, for one clip, makes of uint8 (T, H, W, 3)."""
-        top, left, height, width = draw.box[0].tolist()
-        size = self.size
-        out: np.ndarray = np.empty((len(clip), size, size, 3), np.uint8)
-        large = height >= 2 * size and width >= 2 * size
-        for frame, target in zip(resize_short(clip, self.short_side), out, strict=True):
-            crop = frame[top : top + height, left : left + width]
-            cv2.resize(crop, (size, size), dst=target, interpolation=cv2.INTER_AREA if large else cv2.INTER_LINEAR)
+        out, size = self.cut(clip, draw), self.size
         matrix, offset = draw.matrix[0], draw.offset[0]
         if offset != 0 or not np.allclose(matrix, np.eye(3)):
             luma = float(LUMA @ cv2.mean(out.reshape(-1, size, 3))[:3])
@@ -109,9 +96,20 @@ class Augment:
             taps = self.kernel(sigma)
             for frame in out:
                 cv2.GaussianBlur(frame, (taps, taps), sigma, dst=frame, borderType=cv2.BORDER_REFLECT_101)
-        if draw.flip[0]:
-            out = out[:, :, ::-1]
         return normalise(out, self.mean, self.std)
+
+    def cut(self, clip: np.ndarray, draw: Draw) -> np.ndarray:
+        """The crop that `draw` takes of uint8 (T, H, W, 3), resized and mirrored: uint8 (T, size, size, 3)."""
+        top, left, height, width = draw.box[0].tolist()
+        size = self.size
+        out: np.ndarray = np.empty((len(clip), size, size, 3), np.uint8)
+        large = height >= 2 * size and width >= 2 * size
+        for frame, target in zip(resize_short(clip, self.short_side), out, strict=True):
+            crop = frame[top : top + height, left : left + width]
+            cv2.resize(crop, (size, size), dst=target, interpolation=cv2.INTER_AREA if large else cv2.INTER_LINEAR)
+            if draw.flip[0]:
+                cv2.flip(target, 1, dst=target)
+        return out
 
     def kernel(self, sigma: float) -> int:
         """Taps of the blur at this sigma: three sigmas to each side, within the frame."""

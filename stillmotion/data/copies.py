@@ -85,7 +85,7 @@ def copy_set(
     check_inside(out, paths)
     with files.locked(out):
         lines = {line.path: line for line in read_manifest(out)}
-        _check_settings(out, copier, paths, list(lines.values()))
+        check_settings(out, copier, paths, list(lines.values()))
         files.made(out, mark=True)
         write_manifest(out, lines.values())
         todo = [(i, path) for i, path in enumerate(paths) if path not in lines or not _is_of(lines[path], sources[i])]
@@ -199,7 +199,7 @@ def _write_labels(data: VideoSet, out: Path, lines: Sequence[Copied]) -> None:
     files.write_text(out / LABELS, text.getvalue())
 
 
-def _check_settings(out: Path, copier: Copier, paths: Sequence[str], lines: Sequence[Copied]) -> None:
+def check_settings(out: Path, copier: Copier, paths: Sequence[str], lines: Sequence[Copied]) -> None:
     """A folder holds copies of one kind, and nothing else: those already there must have been made the same way."""
     settings, file = copier.settings, out / copier.record
     if file.exists():

@@ -1,4 +1,4 @@
-"""The random choices of an augmentation, apart from what applies them: arrays and tensors take the same draws."""
+"""The random choices of an augmentation, apart from what applies them, here or on a device."""
 
 from dataclasses import dataclass
 
@@ -25,6 +25,12 @@ class Draw:
     matrix: np.ndarray
     offset: np.ndarray
     sigma: np.ndarray
+
+    @property
+    def changes(self) -> np.ndarray:
+        """What is left to do to crops: (n, 11) float32, the rows of the matrix, the offset and the sigma."""
+        parts = (self.matrix.reshape(-1, 9), self.offset[:, None], self.sigma[:, None])
+        return np.concatenate(parts, 1).astype(np.float32)
 
 
 def shrunk(height: int, width: int, short_side: int | None) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from stillmotion.data.batches import Batch, BatchMaker, Items, Key
 from stillmotion.data.clips import at_rate, is_short, random_clips, read_clips, uniform_clips
 from stillmotion.data.notes import say as to_stderr
 from stillmotion.data.notes import told
+from stillmotion.data.order import Order
 from stillmotion.data.paths import Broken, VideoSet
 from stillmotion.data.pool import Decoders, pinned
 from stillmotion.errors import StillmotionError, VideoError
@@ -30,6 +31,7 @@ class ClipDataset:
     augment: frames uint8 (T, H, W, 3), rng → float (3, T, S, S).
     seed: with epoch and index it fixes everything that is drawn.
     strict: an unreadable video raises. Otherwise one by chance stands in for it, and `broken` names it.
+    finish: False leaves clips as uint8, with `changes` (V, 11), which `Augment.finish` makes the rest of on a device.
     """
 
     videos: VideoSet
@@ -40,6 +42,7 @@ class ClipDataset:
     seed: int = 0
     strict: bool = False
     fps: float = 0.0
+    finish: bool = True
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -69,7 +72,10 @@ class ClipDataset:
         video = at_rate(self.videos.video(index), self.fps)
         views = read_clips(video, self.numbers(len(video), rng))
         short = is_short(len(video), frames=self.frames, stride=self.stride)
-        return {"clips": torch.stack([self.augment(view, rng) for view in views]), "short": short}
+        if self.finish or not isinstance(self.augment, Augment):
+            return {"clips": torch.stack([self.augment(view, rng) for view in views]), "short": short}
+        clips, changes = zip(*(self.augment.begin(view, rng) for view in views), strict=True)
+        return {"clips": torch.stack(clips), "changes": np.stack(changes), "short": short}
 
     def numbers(self, length: int, rng: np.random.Generator) -> np.ndarray:
         """The frames (V, T) that are taken of a video of this length."""
@@ -119,6 +125,7 @@ class ClipLoader:
     seed: with the epoch it fixes the order.
     workers: processes, started once; 0 loads in this one. A script that asks for some guards its main module.
     drop_last: False completes the last batch with the first videos of the epoch.
+    order: by which an epoch's videos are shuffled; None shuffles all at once.
     meanwhile: may be set; called now and then while workers are waited for. What it raises ends the epoch.
     """
 
@@ -132,6 +139,7 @@ class ClipLoader:
         seed: int = 0,
         workers: int = 0,
         drop_last: bool = True,
+        order: Order | None = None,
     ) -> None:
         whole = batch * world
         if len(dataset) < whole:
@@ -142,6 +150,7 @@ class ClipLoader:
         self.videos = len(dataset)
         self.steps_per_epoch = len(dataset) // whole if drop_last else -(-len(dataset) // whole)
         self._batch, self._rank, self._world, self._seed = batch, rank, world, seed
+        self._order = order or (lambda rng: rng.permutation(self.videos))
         self._maker = _Maker(dataset, workers)
         self.meanwhile: Callable[[], object] = _nothing
 
@@ -160,7 +169,7 @@ class ClipLoader:
 
     def _keys(self, epoch: int, start_step: int) -> Iterator[list[Key]]:
         """Of this rank's batches; the epoch travels in them, since workers hold copies."""
-        order = np.random.default_rng((self._seed, epoch)).permutation(self.videos)
+        order = self._order(np.random.default_rng((self._seed, epoch)))
         for step in range(start_step, self.steps_per_epoch):
             first = (step * self._world + self._rank) * self._batch
             yield [(epoch, int(order[i % self.videos])) for i in range(first, first + self._batch)]

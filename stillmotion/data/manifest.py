@@ -40,12 +40,16 @@ class Copied:
 
 def read_manifest(out: Path) -> list[Copied]:
     """The lines of whole copies, which are there as they were written."""
+    return [line for line in read_lines(out) if not line.error and line.size == size_of(out / line.path) > 0]
+
+
+def read_lines(out: Path) -> list[Copied]:
+    """All lines, whatever has become of the copies."""
     file = out / MANIFEST
     if not file.exists():
         return []
     with file.open(encoding="ascii", errors="replace") as texts:
-        lines = [line for line in map(_line, texts) if line is not None]
-    return [line for line in lines if not line.error and line.size == size_of(out / line.path) > 0]
+        return [line for line in map(_line, texts) if line is not None]
 
 
 def write_manifest(out: Path, lines: Iterable[Copied]) -> None:

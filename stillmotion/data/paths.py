@@ -172,7 +172,7 @@ def has_column(file: Path, name: str) -> bool:
             return False
 
 
-def read_labels(file: Path, rows: Sequence[dict[str, str]]) -> tuple[list[int] | None, list[str]]:
+def read_labels(file: object, rows: Sequence[dict[str, str]]) -> tuple[list[int] | None, list[str]]:
     """One int per row of a list and the classes' names, from the columns label (int or name) and class (name)."""
     texts = [row.get("label", "") for row in rows]
     names = [row.get("class", "") for row in rows]

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Literal, get_args
 
 from stillmotion.data.copies import Copied, Written, copy_set
 from stillmotion.data.encode import check_encoder, each_frame, resized, write_jpeg, write_mp4
+from stillmotion.data.pack import write_shards
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError
 
-Form = Literal["mp4", "jpeg"]
+Form = Literal["mp4", "jpeg", "shards"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Prepare:
         gop: frames between two key frames of an mp4.
         crf: H.264 quality; lower is better and larger.
         quality: of JPEG frames.
-        form: mp4 files, or folders of JPEG frames.
+        form: mp4 files, folders of JPEG frames, or tar files of mp4 with an index.
+        shard: megabytes of a tar file, for the form shards; a larger video has one for itself.
     """
 
     short_side: int = 128
@@ -34,25 +36,26 @@ class Prepare:
     crf: int = 20
     quality: int = 90
     form: Form = "mp4"
+    shard: int = 256
 
     record: ClassVar[str] = "prepare.json"
 
     def __post_init__(self) -> None:
         if self.form not in get_args(Form):
-            raise StillmotionError(f"form is {self.form!r}; choose mp4 or jpeg")
-        for name in ("short_side", "gop"):
+            raise StillmotionError(f"form is {self.form!r}; choose mp4, jpeg or shards")
+        for name in ("short_side", "gop", "shard"):
             if getattr(self, name) < 1:
                 raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
     @property
     def settings(self) -> dict[str, Any]:
         """What the copies depend on."""
-        names = ("short_side", "form", "gop", "crf") if self.form == "mp4" else ("short_side", "form", "quality")
-        return {name: getattr(self, name) for name in names}
+        names = {"mp4": ("gop", "crf"), "jpeg": ("quality",), "shards": ("gop", "crf", "shard")}[self.form]
+        return {name: getattr(self, name) for name in ("short_side", "form", *names)}
 
     @property
     def suffix(self) -> str:
-        return ".mp4" if self.form == "mp4" else ""
+        return "" if self.form == "jpeg" else ".mp4"
 
     def write(self, video: Video, name: str, partial: Path) -> Written:
         """Writes the copy of one video; see `Copier`."""
@@ -61,7 +64,7 @@ class Prepare:
         # H.264 in 4:2:0 needs even sizes.
         height, width = (max(2, 2 * round(edge * scale / 2)) for edge in first.shape[:2])
         images = resized(each_frame(video), height, width)
-        if self.form == "mp4":
+        if self.form != "jpeg":
             write_mp4(partial, images, size=(height, width), fps=video.fps, gop=self.gop, crf=self.crf)
             return Written(height, width)
         partial.mkdir()
@@ -80,11 +83,16 @@ def prepare(
     strict: bool = False,
     progress: Callable[[Copied, int, int], None] | None = None,
 ) -> list[Copied]:
-    """Writes a small copy of `data` into the folder `out`, with labels.csv and manifest.jsonl; returns the manifest.
+    """Writes a small copy of `data` into the folder `out`, with labels and manifest.jsonl; returns the manifest.
 
     processes, strict, progress: as for `copy_set`.
     What an earlier call finished is kept; asking for other settings in the same folder is an error.
     """
-    if settings.form == "mp4":
+    if settings.form != "jpeg":
         check_encoder(remedy="choose the form jpeg")
+    if settings.form == "shards":
+        limit = settings.shard * 10**6
+        return write_shards(
+            data, Path(out), settings, limit=limit, processes=processes, strict=strict, progress=progress
+        )
     return copy_set(data, Path(out), settings, processes=processes, strict=strict, progress=progress)

@@ -1,7 +1,7 @@
 """Folders and lists of videos, whole or by their splits."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from stillmotion.data.paths import UNKNOWN, PathSet, find_videos, read_labels, read_rows, split_names
@@ -54,7 +54,7 @@ class ListSet(PathSet):
         labels, classes = read_labels(file, rows)  # of all rows, so that the parts of a split agree on the numbers
         kept: Sequence[int] = range(len(rows))
         if split_column is not None:
-            kept = _matching(file, rows, split_column, {value} if isinstance(value, str) else set(value or ()))
+            kept = matching(file, rows, split_column, {value} if isinstance(value, str) else set(value or ()))
         folders = [file.parent, *([Path(root)] if root is not None else [])]
         super().__init__(
             [_resolve(rows[i]["path"], folders) for i in kept],
@@ -81,23 +81,31 @@ def open_list(file: Path, root: Path | None, *, split: str | None = None, fold: 
     """The videos of a list, or those of a split by its columns split1, split2, …, split, or fold (of the held out)."""
     if split is None:
         return ListSet(file, root)
-    columns = read_rows(file)[0]
+    column, values = split_column(file, read_rows(file), split, fold)
+    return ListSet(file, root, split_column=column, value=values)
+
+
+def split_column(
+    file: object, rows: Sequence[dict[str, str]], split: str, fold: int | None
+) -> tuple[str, Sequence[str]]:
+    """The column of a list by which a split is told, and the values that its rows have there. file: for messages."""
+    columns = rows[0]
     numbered = f"split{fold or 1}"
     if numbered in columns:
-        return ListSet(file, root, split_column=numbered, value=split_names(split))
+        return numbered, split_names(split)
     if "split" in columns and (fold is None or "fold" not in columns):
-        return ListSet(file, root, split_column="split", value=split_names(split))
+        return "split", split_names(split)
     if "fold" in columns:
-        folds = sorted({row["fold"] for row in read_rows(file) if row["fold"]})
+        folds = sorted({row["fold"] for row in rows if row["fold"]})
         held_out = str(fold or 1)
         if held_out not in folds:
             raise StillmotionError(f"{file}: no fold {held_out}; it has {', '.join(folds)}")
-        value = [name for name in folds if (name == held_out) != (split == "train")]
-        return ListSet(file, root, split_column="fold", value=value)
+        return "fold", [name for name in folds if (name == held_out) != (split == "train")]
     raise StillmotionError(f"{file}: no column {numbered}, split or fold to take {split!r} from; leave the split out")
 
 
-def _matching(file: Path, rows: Sequence[dict[str, str]], column: str, values: set[str]) -> list[int]:
+def matching(file: object, rows: Sequence[dict[str, str]], column: str, values: Collection[str]) -> list[int]:
+    """The numbers of the rows of a list that have one of these values in a column; an error where none has."""
     if column not in rows[0]:
         raise StillmotionError(f"{file}: no column {column!r}; it has {', '.join(rows[0])}")
     kept = [i for i, row in enumerate(rows) if row.get(column) in values]

@@ -22,6 +22,7 @@ import numpy as np
 from av.stream import Disposition
 from av.video.reformatter import VideoReformatter
 
+from stillmotion.data.address import Source
 from stillmotion.errors import VideoError
 
 # What a folder is searched for.
@@ -124,18 +125,22 @@ class FrameFolder:
 class FileVideo:
     """A video file, read by PyAV. Opening it walks once over its packets; nothing is kept open."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path | Source) -> None:
+        self.path = path if isinstance(path, Source) else Path(path)
+        self._index = _index(path, 0, 0) if isinstance(path, Source) else self._index_of(Path(path))
+        self.fps, self.paced, self.promised = self._index.fps, self._index.paced, self._index.promised
+
+    @staticmethod
+    def _index_of(path: Path) -> "_Index":
         try:
-            found = self.path.stat()
+            found = path.stat()
         except (OSError, ValueError) as error:
             raise VideoError(f"{path}: {(getattr(error, 'strerror', None) or 'cannot be read').lower()}") from None
         if not stat.S_ISREG(found.st_mode):
             raise VideoError(f"{path}: no file, but a pipe, a socket or a device")  # to open one may wait for ever
         if found.st_size == 0:
             raise VideoError(f"{path}: empty file (0 bytes)")
-        self._index = _index(str(self.path), found.st_mtime_ns, found.st_size)
-        self.fps, self.paced, self.promised = self._index.fps, self._index.paced, self._index.promised
+        return _index(str(path), found.st_mtime_ns, found.st_size)
 
     def __len__(self) -> int:
         return self._index.length
@@ -235,7 +240,7 @@ class _Index:
 
 
 @lru_cache(maxsize=1 << 16)
-def _index(path: str, modified: int, size: int) -> _Index:
+def _index(path: str | Source, modified: int, size: int) -> _Index:
     """Counts and times the frames from the packets, without decoding where the container can be believed."""
     with _opened(path) as (container, stream):
         timed = container.format.name.startswith(_TIMED_CONTAINERS)
@@ -323,11 +328,12 @@ def _runs(wanted: list[int], keys: np.ndarray) -> Iterator[tuple[int, list[int]]
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
+def _opened(path: str | Path | Source) -> Iterator[tuple[Any, Any]]:
     """The container and its first video stream, decoding on one thread; FFmpeg's errors become VideoError."""
     try:
         # The protocol is said, so that no name is taken for an address, such as http:….
-        with av.open(f"file:{path}", metadata_errors="ignore") as container:
+        file: Any = path.open() if isinstance(path, Source) else f"file:{path}"
+        with av.open(file, metadata_errors="ignore") as container:
             shown = (s for s in container.streams.video if not s.disposition & Disposition.attached_pic)
             streams = [s for s in shown if s.codec_context is not None]  # None: of a codec that no one knows
             # FFmpeg draws text files as video.

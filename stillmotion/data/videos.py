@@ -6,9 +6,11 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from stillmotion.data.address import is_address
 from stillmotion.data.paths import PathSet, VideoSet, has_column
 from stillmotion.data.public import PUBLIC, PublicSet, find_lists, openable
 from stillmotion.data.sets import open_folder, open_list
+from stillmotion.data.shards import INDEX, open_shards
 from stillmotion.data.synthetic import SyntheticConfig, SyntheticSet
 from stillmotion.data.video import VIDEO_SUFFIXES
 from stillmotion.errors import StillmotionError
@@ -20,7 +22,7 @@ SYNTHETIC = "synthetic"
 
 def layouts() -> list[str]:
     """The names that a layout may have."""
-    return ["auto", "folder", "list", *openable()]
+    return ["auto", "folder", "list", "shards", *openable()]
 
 
 def _told(layout: str) -> str:
@@ -43,7 +45,8 @@ class Located:
     """Where videos lie.
 
     Attributes:
-        path: a folder of videos, a list (CSV or "path label" lines), one video, a public set's folder, or "synthetic".
+        path: a folder of videos, a list (CSV or "path label" lines), one video, a public set's folder, shards in a
+            folder or at an address (s3://…), or "synthetic".
         layout: how they are laid out: one of `layouts()`.
         annotations: where a public set's split files lie, if not beside its videos.
     """
@@ -64,7 +67,7 @@ class Located:
     def places(self) -> list[Path]:
         """The files and folders that are named."""
         named = () if self.path == SYNTHETIC else (self.path, self.annotations)
-        return [Path(place) for place in named if place]
+        return [Path(place) for place in named if place and not is_address(place)]
 
     def check_given(self) -> None:
         """Raises where there is no path."""
@@ -96,6 +99,8 @@ class Videos(Located):
         notes = None if self.annotations is None else Path(self.annotations)
         if layout not in layouts():
             raise StillmotionError(f"there is no layout {layout!r}{suggestion(layout, layouts())}")
+        if is_address(self.path) and layout in ("auto", "shards"):
+            return open_shards(self.path, split=self.split, fold=self.fold)
         if not path.exists():
             raise StillmotionError(f"{path}: no such file or folder; give a folder of videos or a list of them")
         if notes is not None and not notes.exists():
@@ -104,6 +109,8 @@ class Videos(Located):
             layout, notes = _detect(path, notes)
         if layout == "list":
             return open_list(notes or path, path if path.is_dir() else None, split=self.split, fold=self.fold)
+        if layout == "shards":
+            return open_shards(self.path, split=self.split, fold=self.fold)
         if layout == "folder":
             return open_folder(path, split=self.split)
         return self._public(layout, path, notes)
@@ -112,7 +119,10 @@ class Videos(Located):
         public = PUBLIC[layout]
         if public.choose is not None:
             whole = Videos(self.path, annotations=self.annotations, split=self.split, fold=self.fold).open()
-            assert isinstance(whole, PathSet)
+            if not isinstance(whole, PathSet):
+                raise StillmotionError(
+                    f"{layout} is chosen by the names of files, and {path} holds none; prepare it then"
+                )
             return public.choose(whole)
         if public.open is None:
             raise StillmotionError(f"{layout} does not open as labelled videos; choose another --layout")
@@ -127,6 +137,8 @@ def _detect(path: Path, notes: Path | None) -> tuple[str, Path | None]:
         if path.suffix.lower() in VIDEO_SUFFIXES:
             return "folder", None
         return _by_column(path), notes or path
+    if notes is None and (path / INDEX).is_file():
+        return "shards", None
     known = {name: public for name, public in PUBLIC.items() if public.open is not None}
     if notes is not None and notes.is_file():
         return _by_name(notes, known) or _by_column(notes), notes

@@ -89,7 +89,7 @@ def estimate(config: Config, *, videos: int, devices: int, memory: float, pace: 
     seconds = pace.seconds(cost.flops)
     parts = cost.clips * config.train.accumulate
     side, frames = config.data.size, config.data.frames + config.method.views.extra
-    moved = parts * 3 * frames * side**2 * 4 / seconds
+    moved = parts * 3 * frames * side**2 * (4 if config.data.finish == "workers" else 1) / seconds
     return Estimate(cost, devices, int(memory), steps, seconds, moved)
 
 
@@ -164,6 +164,7 @@ def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, 
     found = estimate(config, videos=videos, devices=devices, memory=usable, pace=pace)
     cost, each = found.cost, found.cost.clips * config.train.accumulate
     reached = f"{pace.rate / 1e12:.3g} TFLOP/s" + (f" (small steps, timed on this {here.type})" if not tflops else "")
+    kind = "float32" if config.data.finish == "workers" else "uint8"
     lines = [
         f"{config.recipe or 'these settings'}: {config.optim.batch} videos of {config.data.clips} clips a step, on "
         f"{devices} GPUs {each} clips each, {config.train.precision}",
@@ -171,7 +172,7 @@ def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, 
         f"between steps           {cost.state / GIB:.2f} GiB of weights, statistics and optimiser",
         f"at a step's height      {cost.peak / GIB:.2f} GiB of {usable / GIB:.1f} usable",
         f"operations of a step    {cost.flops / 1e12:.3g} TFLOP a GPU: {found.seconds:.3g} s at {reached}",
-        f"clips to each GPU       {found.moved / 1e6:.3g} MB a second, as float32",
+        f"clips to each GPU       {found.moved / 1e6:.3g} MB a second, as {kind}",
         f"the whole run           {found.steps} steps on {videos} videos: {found.days:.3g} days",
     ]
     if found.fits:

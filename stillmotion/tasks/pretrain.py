@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from stillmotion.config import Config
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset
 from stillmotion.data.notes import say
+from stillmotion.data.order import order_of
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.tokens import TokenClips
 from stillmotion.errors import StillmotionError
@@ -61,10 +63,12 @@ class _Pretraining(Run):
         self.config = config
         method = _method(config, device, fresh=not (folder / STATE).exists())
         backbone = method.online.backbone
-        dataset = _clips(config, videos)
+        self.augment = augment(data.augment, size=data.size)
+        dataset = _clips(config, videos, finish=not _on_device(config, device))
         if isinstance(backbone, TokensCNN):
             dataset = token_clips(config, videos, backbone, cache or folder / TOKENS)
-        self.loader = shared_loader(dataset, config.optim, config.train, workers=data.workers)
+        order = order_of(videos, data.shuffle_buffer)
+        self.loader = shared_loader(dataset, config.optim, config.train, workers=data.workers, order=order)
         self.counted = config.optim.batch * config.data.clips
         if self.steps_per_epoch == 0:
             raise StillmotionError(
@@ -85,28 +89,35 @@ class _Pretraining(Run):
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         solved = []
         for _ in range(self.config.train.accumulate):
-            batch = next(batches)
-            solved.append(self._solve(batch, log))
+            batch = self._fetched(next(batches), log)
+            solved.append(self._solve(batch))
         seen = self._health(batch, log) if self.logs(self.done + 1) else {}
         return self._step(solved, epoch) | seen
 
+    def _fetched(self, batch: Batch, log: RunLog) -> Batch:
+        """The batch with its clips on the device, as the augmentation left them or finished there."""
+        self.note_broken(batch, log)
+        self.look_at(batch["clips"])
+        clips = batch["clips"].to(self.device, non_blocking=True)
+        if "changes" in batch:
+            clips = self.augment.finish(clips, np.stack(batch["changes"]))
+        return batch | {"clips": clips}
+
     def _health(self, batch: Batch, log: RunLog) -> dict[str, float]:
         """What the frames of a batch, which are no derivatives, say of the method before its step."""
-        clips = batch["clips"][:, :, :, : self.config.data.frames].to(self.device)
+        clips = batch["clips"][:, :, :, : self.config.data.frames]
         labels = {target: found[batch["index"]] for target, found in self.labels.items()}
         numbers = health(self.method, clips, labels, precision=self.settings.precision)
         for line in self.watch.notice(numbers):
             log.say(f"step {self.done + 1}: {line}")
         return numbers
 
-    def _solve(self, batch: Batch, log: RunLog) -> tuple[Any, Weights]:
-        self.note_broken(batch, log)
-        self.look_at(batch["clips"])
+    def _solve(self, batch: Batch) -> tuple[Any, Weights]:
         epoch, step = divmod(self.done, self.steps_per_epoch)
         views, seed, clips = self.config.method.views, self.config.train.seed, batch["clips"]
         orders = views.orders(seed=seed, epoch=epoch, step=step)
         colours = views.colours(seed=seed, epoch=epoch, index=batch["index"], clips=clips.shape[1])
-        shown = views(clips.to(self.device, non_blocking=True), orders, colours)
+        shown = views(clips, orders, colours)
         return solve(self.method, shown, self.config, asked=views.asked(orders), scale=self.scaler.get_scale())
 
     def _step(self, solved: list[tuple[Any, Weights]], epoch: int) -> dict[str, float]:
@@ -164,7 +175,12 @@ def _check_contrast(config: Config) -> None:
         )
 
 
-def _clips(config: Config, videos: VideoSet) -> ClipDataset:
+def _on_device(config: Config, device: torch.device) -> bool:
+    """Whether clips are finished on the device."""
+    return device.type == "cuda" if config.data.finish == "auto" else config.data.finish == "device"
+
+
+def _clips(config: Config, videos: VideoSet, *, finish: bool = True) -> ClipDataset:
     data = config.data
     return ClipDataset(
         videos,
@@ -175,6 +191,7 @@ def _clips(config: Config, videos: VideoSet) -> ClipDataset:
         augment=augment(data.augment, size=data.size),
         seed=config.train.seed,
         strict=data.strict,
+        finish=finish,
     )
 
 

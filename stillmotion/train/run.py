@@ -16,6 +16,7 @@ from stillmotion import distributed, files
 from stillmotion.config.base import RunConfig, TrainConfig
 from stillmotion.data.loader import Batch, ClipDataset, ClipLoader
 from stillmotion.data.notes import Notes, say
+from stillmotion.data.order import Order
 from stillmotion.data.reading import cores
 from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
@@ -346,9 +347,18 @@ class Run:
 
 
 def shared_loader(
-    dataset: ClipDataset, optim: OptimConfig, train: TrainConfig, *, workers: int, together: int = 1
+    dataset: ClipDataset,
+    optim: OptimConfig,
+    train: TrainConfig,
+    *,
+    workers: int,
+    together: int = 1,
+    order: Order | None = None,
 ) -> ClipLoader:
-    """This process's share of the batches. together: videos that are not parted. workers: -1 is one per core."""
+    """This process's share of the batches.
+
+    together: videos that are not parted. workers: -1 is one per core. order: as for `ClipLoader`.
+    """
     world = distributed.world()
     parts = world * train.accumulate
     if optim.batch % (parts * together):
@@ -364,6 +374,7 @@ def shared_loader(
         world=world,
         seed=train.seed,
         workers=decoders(workers),
+        order=order,
     )
 
 

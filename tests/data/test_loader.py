@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,19 @@ def same(left: list[Batch], right: list[Batch]) -> bool:
         torch.equal(a["clips"], b["clips"]) and torch.equal(a["index"], b["index"]) and a["broken"] == b["broken"]
         for a, b in zip(left, right, strict=True)
     )
+
+
+def test_unfinished_clips_come_from_workers_as_bytes_with_what_is_left_to_do() -> None:
+    data = replace(dataset(8), finish=False)
+    alone, shared = (list(ClipLoader(data, batch=4, workers=workers).epoch(1)) for workers in (0, 2))
+    whole = list(ClipLoader(dataset(8), batch=4).epoch(1))
+    for one, other, made in zip(alone, shared, whole, strict=True):
+        assert one["clips"].dtype == torch.uint8
+        assert torch.equal(one["clips"], other["clips"])
+        assert np.array_equal(one["changes"], other["changes"])
+        finished = augment("slowfast", size=16).finish(other["clips"], np.stack(other["changes"]))
+        assert finished.shape == made["clips"].shape
+        assert (finished - made["clips"]).abs().mean() < 0.02
 
 
 def test_items_depend_on_seed_epoch_and_index_only() -> None:

@@ -98,6 +98,18 @@ def test_the_help_names_every_layout(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         tyro.cli(Videos, args=["--help"])
     said = capsys.readouterr().out.split("--layout")[1].split("--annotations")[0]
-    assert layouts() == ["auto", "folder", "list", "ucf101", "hmdb51", "kinetics", "k200", "ssv2", "gym99", "diving48"]
+    assert layouts() == [
+        "auto",
+        "folder",
+        "list",
+        "shards",
+        "ucf101",
+        "hmdb51",
+        "kinetics",
+        "k200",
+        "ssv2",
+        "gym99",
+        "diving48",
+    ]
     for name in layouts():
         assert re.search(rf"\b{name}\b", said), name
