@@ -71,7 +71,9 @@ def main() -> None:
         ranks.append(ranks_of(shares, np.arange(CLASSES), videos % CLASSES))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     held = 4 * options.channels * options.views * (options.videos + options.test_videos) / 1e9
-    print(f"top-1 {Ranks(np.concatenate(ranks), None).result().top1:.3f} after {options.epochs} of {rule.epochs} epochs")
+    print(
+        f"top-1 {Ranks(np.concatenate(ranks), None).result().top1:.3f} after {options.epochs} of {rule.epochs} epochs"
+    )
     print(f"{time.monotonic() - started:.0f} s; {held:.0f} GB of features passed; peak {peak:.2f} GB (at most {LIMIT})")
 
 
