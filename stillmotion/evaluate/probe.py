@@ -183,7 +183,9 @@ def _stream(
     found = streamed_probe(
         encoder, train, test, views, kinds=kinds, seed=seed, rule=sgd, kept=kept, reading=reading, progress=progress
     )
-    accuracy = {of: {t: result._asdict() for t, result in by.items()} for of, by in found.accuracy.items()}
+    accuracy: dict[str, dict[str, dict[str, Any]]] = {
+        of: {t: result._asdict() for t, result in by.items()} for of, by in found.accuracy.items()
+    }
     train_index, test_index = (
         np.array([i for i in range(len(half)) if half.name(i) not in broken], np.int64)
         for half, broken in ((train, found.train_broken), (test, found.test_broken))

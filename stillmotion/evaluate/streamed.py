@@ -77,7 +77,7 @@ def streamed_probe(
         for kind, x in step.features.items():
             if kind not in learners:
                 learners[kind] = Classifiers(x.shape[1], asked.counts, rule)
-            learners[kind].learn(x, asked.train[step.index], epoch=step.epoch)
+            learners[kind].learn(x, asked.train[step.videos], epoch=step.epoch)
         broken |= dict(step.broken)
         if progress is not None:
             progress(round(step.epoch * len(train)), total)
@@ -127,7 +127,7 @@ class _Step(NamedTuple):
     """What all ranks saw at a step: features (n, D) by kind, numbers of the videos (n,); epoch: how far it begins."""
 
     features: dict[Kind, Tensor]
-    index: Tensor
+    videos: Tensor
     epoch: float
     broken: Broken
 
@@ -159,7 +159,7 @@ def _steps(
             for step in range(steps):
                 yield epoch, step, np.array_split(order[step * rule.batch : (step + 1) * rule.batch], world)
 
-    def keys() -> Iterator[list[Key]]:
+    def keys() -> Iterator[Sequence[Key]]:
         for epoch, _, ranks in shares():
             own = ranks[rank].tolist()
             yield from ([(epoch, i) for i in own[first : first + size]] for first in range(0, len(own), size))
