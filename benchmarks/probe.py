@@ -74,7 +74,7 @@ def main() -> None:
     print(
         f"top-1 {Ranks(np.concatenate(ranks), None).result().top1:.3f} after {options.epochs} of {rule.epochs} epochs"
     )
-    print(f"{time.monotonic() - started:.0f} s; {held:.0f} GB of features passed; peak {peak:.2f} GB (at most {LIMIT})")
+    print(f"{time.monotonic() - started:.0f} s; peak {peak:.2f} GB (at most {LIMIT}); all views, held: {held:.0f} GB")
 
 
 if __name__ == "__main__":
