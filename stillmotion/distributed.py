@@ -1,7 +1,7 @@
 """What ranks say to each other; on one process every function here is the identity."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -59,6 +59,17 @@ def gather_values(x: Tensor) -> Tensor:
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world())]
     dist.all_gather(parts, x.detach().contiguous())
     return torch.cat(parts)
+
+
+@torch.no_grad()
+def gather_rows(x: Tensor, counts: Sequence[int]) -> Tensor:
+    """All ranks' rows of x joined in rank order, where each rank has another number of them, as all know."""
+    if world() == 1:
+        return x.detach()
+    padded = x.new_zeros(max(counts), *x.shape[1:])
+    padded[: len(x)] = x
+    parts = gather_values(padded).split(max(counts))
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
 class _Gather(torch.autograd.Function):

@@ -25,6 +25,11 @@ def is_rank() -> bool:
     return "LOCAL_RANK" in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
 
 
+def first_rank() -> bool:
+    """Whether this process speaks for all that `torchrun` started, which may not have met yet."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_EVERY)

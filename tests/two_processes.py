@@ -1,4 +1,4 @@
-"""Run a function in two gloo processes and hand back what each returned."""
+"""Run a function in two gloo processes, or more, and hand back what each returned."""
 
 import tempfile
 import warnings
@@ -10,23 +10,23 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 
-def run(function, *arguments):
-    """[function(0, *arguments), function(1, *arguments)], each called on its own rank of a group of two.
+def run(function, *arguments, processes=2):
+    """[function(0, *arguments), function(1, *arguments)], each called on its own rank of a group of so many.
 
     function: at the top level of a module, because it is sent by name. What it returns goes through `torch.save`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(_process, (function, arguments, folder), nprocs=2)
-        return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
+        torch.multiprocessing.spawn(_process, (function, arguments, folder, processes), nprocs=processes)
+        return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(processes)]
 
 
-def _process(rank, function, arguments, folder):
+def _process(rank, function, arguments, folder, processes):
     warnings.simplefilter("error")
     torch.set_num_threads(1)
     # What the ranks must agree on, they have to tell each other.
     torch.manual_seed(rank)
     meeting = f"file://{folder}/meeting"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2, timeout=timedelta(seconds=90))
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes, timeout=timedelta(seconds=90))
     try:
         torch.save(function(rank, *arguments), Path(folder) / f"{rank}.pt")
     finally:

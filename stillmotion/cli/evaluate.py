@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from stillmotion.cli.shell import Encoder, Encoders, Frames, Out
+from stillmotion.cli.shell import Encoder, Encoders, Frames, Out, say, together
 from stillmotion.data.halves import Halves, Unlabelled
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
@@ -29,13 +29,18 @@ def probe(
       stillmotion probe runs/mine --data ~/labelled          a folder class/video.mp4, a list, or a public set
       stillmotion probe runs/mine --data ~/ucf101 --untrained  beside the network it started from
       stillmotion probe runs/demo/simclr-0                   the four factors of synthetic videos
+      torchrun --nproc-per-node 8 -m stillmotion probe runs/k400 --data /data/k400 --preset k400 --precision bf16
+
+    Under torchrun, processes share the videos. k400 keeps no features, and its classifiers between epochs: the same
+    command again goes on from there.
     """
     from stillmotion.evaluate.probe import probe, result_lines
 
-    (loaded,) = _loaded((encoder,), device)
-    with bar("embedding") as progress:
-        results = probe(loaded, videos, probing, reading=reading, progress=progress)
-    print("\n".join(result_lines(results)))
+    with together(device) as place:
+        (loaded,) = _loaded((encoder,), place)
+        with bar("embedding") as progress:
+            results = probe(loaded, videos, probing, reading=reading, progress=progress)
+    say("\n".join(result_lines(results)))
 
 
 def retrieve(
@@ -55,20 +60,20 @@ def retrieve(
       stillmotion retrieve --encoder models/dinov2@size=112 --data ~/labelled --fold all --cache ~/features
 
     Features are kept in the run's folder (or in --cache) and reused while encoder, videos and sampling stay the same.
-    Of videos without labels, the nearest to each are printed.
+    Of videos without labels, the nearest to each are printed. Under torchrun, processes share the videos.
     """
     from stillmotion.evaluate.retrieve import result_lines, retrieve
     from stillmotion.evaluate.unlabelled import neighbour_lines, neighbours
 
-    loaded = _loaded(encoder, device, frames)
-    with bar("embedding") as progress:
+    with together(device) as place, bar("embedding") as progress:
+        loaded = _loaded(encoder, place, frames)
         try:
             lines = result_lines(retrieve(loaded, videos, retrieval, reading=reading, progress=progress))
         except Unlabelled:
             clips, cache = retrieval.clips, retrieval.cache
             nearest = neighbours(loaded, videos, clips=clips, cache=cache, reading=reading, progress=progress)
             lines = neighbour_lines(nearest, videos.path)
-    print("\n".join(lines))
+    say("\n".join(lines))
 
 
 def clusters(

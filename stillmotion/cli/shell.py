@@ -4,15 +4,15 @@ import contextlib
 import functools
 import inspect
 import io
-import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from stillmotion.errors import StillmotionError
+from stillmotion.parent import first_rank
 
 Config = TypeVar("Config")
 # A verb's configuration: its fields are options by their places, such as --optim.lr.
@@ -117,9 +117,20 @@ def _hint(words: str) -> None:
         print(f"stillmotion: {words}", file=sys.stderr)
 
 
-def first_rank() -> bool:
-    """Whether this process speaks for all that `torchrun` started."""
-    return os.environ.get("RANK", "0") == "0"
+@contextlib.contextmanager
+def together(device: str) -> Iterator[str]:
+    """This process's device, within the group of processes that `torchrun` describes, where it does."""
+    from stillmotion.config import TrainConfig
+    from stillmotion.train.process import computing
+
+    with computing(TrainConfig(device=device)) as place:
+        yield str(place)
+
+
+def say(text: str) -> None:
+    """Print for all processes of a group, once."""
+    if first_rank():
+        print(text)
 
 
 def taken(args: list[str], option: str) -> tuple[str | None, list[str]]:

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from stillmotion.cli.shell import Configured, Out, call, first_rank, taken
+from stillmotion.cli.shell import Configured, Out, call, taken
 from stillmotion.config import CONFIGS, Config, read_config
 from stillmotion.config.detect import DetectConfig
 from stillmotion.config.finetune import FinetuneConfig
 from stillmotion.config.segment import SegmentConfig
 from stillmotion.config.transfer import TransferConfig
 from stillmotion.errors import StillmotionError
+from stillmotion.parent import first_rank
 from stillmotion.recipes import RECIPES
 from stillmotion.train.log import bar
 

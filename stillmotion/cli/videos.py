@@ -2,7 +2,7 @@
 
 import tyro
 
-from stillmotion.cli.shell import Encoder
+from stillmotion.cli.shell import Encoder, together
 from stillmotion.data.controlled import Controlled
 from stillmotion.data.prepare import Prepare
 from stillmotion.data.reading import Reading, cores
@@ -26,6 +26,10 @@ def embed(
     examples:
       stillmotion embed runs/mine --data ~/videos --out embeddings.parquet
       stillmotion embed models/dinov2@frames=16 --data ~/videos --out embeddings.npz --clips 10
+      torchrun --nproc-per-node 8 -m stillmotion embed runs/mine --data ~/videos --out embeddings.parquet
+
+    Under torchrun, processes share the videos. What is done lies beside OUT until that is written: the same command
+    again, on any number of processes, goes on from there and writes the same table.
 
     Args:
         out: the file to write, .parquet or .npz.
@@ -35,8 +39,8 @@ def embed(
     from stillmotion.encoders import load
     from stillmotion.evaluate.embed import embed
 
-    loaded = load(encoder, device=device)
-    with bar("embedding") as progress:
+    with together(device) as place, bar("embedding") as progress:
+        loaded = load(encoder, device=place)
         embed(loaded, videos, out, clips=clips, crops=crops, reading=reading, progress=progress)
 
 

@@ -191,7 +191,22 @@ def eval_loader(
     """
     indices = range(rank, len(dataset), world)
     batches = [list(indices[i : i + batch]) for i in range(0, len(indices), batch)]
-    return told(_Maker(dataset, min(workers, len(batches)))(batches), videos=len(indices), say=say)
+    return keyed_loader(dataset, batches, videos=len(indices), workers=min(workers, len(batches)), say=say)
+
+
+def keyed_loader(
+    dataset: Items,
+    asked: Iterable[Sequence[Key]],
+    *,
+    videos: int,
+    workers: int = 0,
+    say: Callable[[str], object] = to_stderr,
+) -> Iterator[Batch]:
+    """Batches of a data set's items with these keys, in order, as `BatchMaker` makes them.
+
+    asked: keys of each batch, taken a little ahead. videos: how many they are of. say: as in `eval_loader`.
+    """
+    return told(_Maker(dataset, workers)(asked), videos=videos, say=say)
 
 
 class _Maker:

@@ -3,7 +3,7 @@
 Shapes: N videos, V = clips · crops views of each, T frames, D channels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from stillmotion.data.augment import CenterCrops
-from stillmotion.data.loader import Broken, EvalDataset, eval_loader
+from stillmotion.data.loader import Batch, Broken, EvalDataset, keyed_loader
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.reading import Reading
 from stillmotion.errors import StillmotionError, VideoError
@@ -19,10 +19,13 @@ from stillmotion.functional.koopman import LEAST_FRAMES
 from stillmotion.nn.intake import Intake
 from stillmotion.nn.split import Embedding
 from stillmotion.options import Kind
+from stillmotion.train.precision import autocast
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 PARTS = ("whole", "static", "dynamic", "motion")  # what an encoder gives; both is made of two of them
 Progress = Callable[[int, int], None]  # videos done, videos in all
+
+BLOCK = 64  # videos: what is computed of them does not depend on those before and behind
 
 _HELD = 256 * 224**2  # pixels of decoded clips in a batch, about
 _SEEN = 64 * 224**2  # pixels of clips that a network is given at a time, about
@@ -82,6 +85,14 @@ class Features:
         return replace(self, **means, frames=None)
 
 
+_NOTHING = Features(
+    index=np.empty(0, np.int64),
+    **dict.fromkeys(PARTS, np.empty((0, 0, 0), np.float32)),
+    frames=None,
+    broken=[],
+)
+
+
 class Seeing(Protocol):
     """What features are asked of: an `Encoder`."""
 
@@ -91,6 +102,22 @@ class Seeing(Protocol):
     def device(self) -> torch.device: ...
 
     def __call__(self, clips: torch.Tensor) -> Embedding: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Views:
+    """What is taken of each video, and how it is embedded.
+
+    clips (K): evenly spaced, as the encoder's survey has them. crops: 1, the centre, or 3 along the longer edge.
+    full: as in `even_clips`. average: keep the mean over a video's views, as its one view.
+    precision: of the forward pass, by autocast; fp32 is none.
+    """
+
+    clips: int = 1
+    crops: int = 1
+    full: bool = False
+    average: bool = False
+    precision: str = "fp32"
 
 
 def extract(
@@ -107,25 +134,59 @@ def extract(
 ) -> Features:
     """The features of a set, in its order, on the device where the encoder is.
 
-    clips (K): per video, evenly spaced, as the encoder's survey has them. crops: 1, the centre, or 3 along the longer
-        edge. full: as in `even_clips`.
-    average: keep the mean over a video's views, as its one view.
+    clips, crops, full, average: as in `Views`.
     keep_frames: keep the per-frame features of each video's first view.
     progress: called with the number of videos done and of all.
     """
-    reading = reading or Reading()
-    shown = encoder.survey
-    dataset = even_clips(videos, shown, clips=clips, crops=crops, full=full)
-    held = max(1, round(_HELD / (clips * crops * shown.frames * shown.size**2)))
-    parts, done = [], 0
-    for item in eval_loader(dataset, batch=min(reading.batch, held), workers=reading.decoders(videos)):
-        part = _features(encoder, item["clips"], item["index"].numpy(), item["broken"])
-        part = part.averaged() if average else part
-        parts.append(part if keep_frames else replace(part, frames=None))
+    views = Views(clips=clips, crops=crops, full=full, average=average)
+    found, done = [], 0
+    for _, part in parts_of(encoder, videos, views, keep_frames=keep_frames, reading=reading):
+        found.append(part)
         done += len(part.index) + len(part.broken)
         if progress is not None:
             progress(done, len(videos))
-    return join(parts)
+    return readable(join(found))
+
+
+def parts_of(
+    encoder: Seeing,
+    videos: VideoSet,
+    views: Views,
+    *,
+    blocks: Sequence[int] | None = None,
+    keep_frames: bool = False,
+    reading: Reading | None = None,
+) -> Iterator[tuple[int, Features]]:
+    """The features of a set, some videos at a time, in its order, each with the number of the block they are of.
+
+    blocks: those that are asked for, of `BLOCK` videos each; None is all. They come out the same, bit for bit,
+        whichever others are asked for.
+    """
+    reading = reading or Reading()
+    dataset = even_clips(videos, encoder.survey, clips=views.clips, crops=views.crops, full=views.full)
+    size = min(reading.batch, held(encoder.survey, views.clips * views.crops))
+    asked = [
+        (block, range(first, min(first + size, (block + 1) * BLOCK, len(videos))))
+        for block in (range(blocks_in(videos)) if blocks is None else blocks)
+        for first in range(block * BLOCK, min((block + 1) * BLOCK, len(videos)), size)
+    ]
+    workers = min(reading.decoders(videos), len(asked))
+    keys = [list(numbers) for _, numbers in asked]
+    loader = keyed_loader(dataset, keys, videos=sum(map(len, keys)), workers=workers)
+    for (block, _), item in zip(asked, loader, strict=True):
+        part = embedded(encoder, item, views.precision)
+        part = part.averaged() if views.average else part
+        yield block, part if keep_frames else replace(part, frames=None)
+
+
+def blocks_in(videos: VideoSet) -> int:
+    """How many blocks a set has."""
+    return -(-len(videos) // BLOCK)
+
+
+def held(intake: Intake, views: int) -> int:
+    """Of how many videos so many views each are decoded at a time: what they fill does not grow with either."""
+    return max(1, round(_HELD / (views * intake.frames * intake.size**2)))
 
 
 def clips_of(encoder: Seeing, asked: int | None, *, usual: int) -> int:
@@ -133,20 +194,25 @@ def clips_of(encoder: Seeing, asked: int | None, *, usual: int) -> int:
     return asked if asked is not None else 1 if encoder.survey.stride == 0 else usual
 
 
-def join(parts: list[Features]) -> Features:
-    """Several pieces as one; an error if no video among them could be read."""
-    broken = [entry for part in parts for entry in part.broken]
-    some = [part for part in parts if len(part.index)]
-    if not some:
-        first = f"; the first, {broken[0][0]}: {broken[0][1]}" if broken else ""
-        raise VideoError(f"none of the {len(broken)} videos can be read{first}")
+def join(parts: Sequence[Features]) -> Features:
+    """Several pieces as one."""
+    some = [part for part in parts if len(part.index)] or [_NOTHING]
     kept = [part.frames for part in some if part.frames is not None]
     return Features(
         index=np.concatenate([part.index for part in some]),
         **{name: np.concatenate([getattr(part, name) for part in some]) for name in PARTS},
         frames=np.concatenate(kept) if kept else None,
-        broken=broken,
+        broken=[entry for part in parts for entry in part.broken],
     )
+
+
+def readable(found: Features) -> Features:
+    """The same; an error if no video could be read."""
+    if len(found.index) == 0:
+        broken = found.broken
+        first = f"; the first, {broken[0][0]}: {broken[0][1]}" if broken else ""
+        raise VideoError(f"none of the {len(broken)} videos can be read{first}")
+    return found
 
 
 def even_clips(videos: VideoSet, intake: Intake, *, clips: int, crops: int = 1, full: bool = False) -> EvalDataset:
@@ -175,18 +241,20 @@ def short_side(size: int) -> int:
     return round(size * _MARGIN) if size >= _SMALLEST_WITH_MARGIN else size
 
 
-def _features(encoder: Seeing, views: torch.Tensor, index: np.ndarray, broken: Broken) -> Features:
+def embedded(encoder: Seeing, item: Batch, precision: str = "fp32") -> Features:
+    """What an encoder says of the views (B, V, …) of a batch of videos, of which it is shown some at a time."""
+    views = item["clips"]
     if len(views) == 0:
-        nothing = np.empty((0, 0, 0), np.float32)
-        return Features(index=index, **dict.fromkeys(PARTS, nothing), frames=None, broken=broken)
+        return replace(_NOTHING, broken=item["broken"])
     clips = views.flatten(0, 1)
     at_once = max(1, _SEEN // clips[0, 0].numel())
-    with torch.inference_mode():
+    with torch.inference_mode(), autocast(encoder.device, precision):
         found = [encoder(some.to(encoder.device, non_blocking=True)) for some in clips.split(at_once)]
     *parts, frames = (
         torch.cat(x).float().cpu().unflatten(0, views.shape[:2]).numpy() for x in zip(*found, strict=True)
     )
-    return Features(index=index, **dict(zip(PARTS, parts, strict=True)), frames=frames[:, 0], broken=broken)
+    named = dict(zip(PARTS, parts, strict=True))
+    return Features(index=item["index"].numpy(), **named, frames=frames[:, 0], broken=item["broken"])
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from stillmotion.config import to_json
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.reading import Reading
 from stillmotion.data.subset import Subset, drawings
-from stillmotion.encoders import Encoder, Features, Progress, Vectors, clips_of, extract
+from stillmotion.distributed import gather_objects, on_first
+from stillmotion.encoders import Encoder, Features, Progress, Vectors, clips_of
+from stillmotion.encoders.features import Views
 from stillmotion.evaluate.outputs import Read, spare_folder, tried_folder
+from stillmotion.evaluate.parts import NAMES, arrays_of, clear, restored, shared_features
 from stillmotion.evaluate.stored import restore, store
 from stillmotion.evaluate.told import say as to_stderr
 from stillmotion.files import fingerprint
@@ -52,16 +56,17 @@ def cached_features(
     *,
     clips: int | None = None,
     crops: int = 1,
+    full: bool = False,
     average: bool = True,
+    precision: str = "fp32",
     cache: str | Path | None = None,
     reading: Reading | None = None,
     say: Callable[[str], object] = to_stderr,
     progress: Progress | None = None,
 ) -> Library:
-    """The features of videos, from the disk where they were computed before.
+    """The features of videos, from the disk where they were computed before; ranks share the work, and all have them.
 
-    clips, crops: views of a video; None as in `clips_of`, usually 10. average: keep the mean over them, as its one
-        view; else every view.
+    clips, crops, full, average, precision: as in `Views`; clips None as in `clips_of`, usually 10.
     cache: the folder of the files; by default `features` in the folder of the encoder's run. An encoder that is no run
         is only cached where a folder is given.
     say: told where a file is damaged or was swapped.
@@ -70,15 +75,21 @@ def cached_features(
     listed = Subset(videos, np.array(order, np.int64))
     folder = cache_folder(encoder, cache)
     clips = clips_of(encoder, clips, usual=USUAL_CLIPS)
-    sampling = {"clips": clips, "crops": crops, "average": average}
-    file = folder / f"{_key(encoder, listed, sampling)}.safetensors" if folder else None
+    views = Views(clips=clips, crops=crops, full=full, average=average, precision=precision)
+    key = features_key(encoder, listed, views) if folder else ""
+    file = folder / f"{key}.safetensors" if folder else None
     found = _read(file, say) if file else None
-    reused = found is not None
-    if found is None:
-        found = extract(encoder, listed, clips=clips, crops=crops, average=average, reading=reading, progress=progress)
+    reused = all(gather_objects(found is not None))
+    if found is None or not reused:
+        parts = folder / f"{key}.parts" if folder else None
+        found = shared_features(
+            encoder, listed, views, parts=parts, key=key, option="--cache", reading=reading, say=say, progress=progress
+        )
         if file:
-            about = {"run": encoder.origin.text, "videos": len(videos)}
-            _write(file, found, about | sampling | asdict(encoder.survey))
+            about = {"run": encoder.origin.text, "videos": len(videos)} | asdict(views) | asdict(encoder.survey)
+            kept = about | {"broken": found.broken}
+            on_first(partial(store, file, arrays_of(found), kept))
+            clear(parts, key)
     return _restored(found, videos, listed, reused)
 
 
@@ -136,11 +147,16 @@ def encoder_digest(encoder: Encoder, sampling: dict[str, Any], *, drawn: Sequenc
     return digest
 
 
-def _key(encoder: Encoder, videos: Subset, sampling: dict[str, Any]) -> str:
-    digest = encoder_digest(encoder, sampling, drawn=[repr(drawn) for drawn in drawings(videos)])
-    for i in range(len(videos)):
-        digest.update(stamp(videos.name(i)))
-    return digest.hexdigest()[:32]
+def features_key(encoder: Encoder, videos: VideoSet, views: Views) -> str:
+    """What tells these features from all others: a hash of the encoder, of the videos and of what is taken of them."""
+
+    def made() -> str:
+        digest = encoder_digest(encoder, asdict(views), drawn=[repr(drawn) for drawn in drawings(videos)])
+        for i in range(len(videos)):
+            digest.update(stamp(videos.name(i)))
+        return digest.hexdigest()[:32]
+
+    return on_first(made)
 
 
 def stamp(name: str) -> bytes:
@@ -151,13 +167,5 @@ def stamp(name: str) -> bytes:
 
 
 def _read(file: Path, say: Callable[[str], object]) -> Features | None:
-    """What `_write` wrote; None where it is not there or damaged, to be written anew."""
-    found = restore(file, ("index", *_PARTS), say=say)
-    if found is None:
-        return None
-    return Features(**found.arrays, frames=None, broken=[(name, reason) for name, reason in found.about["broken"]])
-
-
-def _write(file: Path, found: Features, about: dict[str, Any]) -> None:
-    arrays = {name: getattr(found, name) for name in ("index", *_PARTS)}
-    store(file, arrays, about | {"broken": found.broken})
+    """What was written; None where it is not there or damaged, to be written anew."""
+    return restored(restore(file, NAMES, say=say))

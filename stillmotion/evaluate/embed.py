@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from stillmotion import distributed
 from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
-from stillmotion.encoders import Encoder, Progress, Vectors, clips_of, extract
+from stillmotion.encoders import Encoder, Progress, Vectors, clips_of
+from stillmotion.encoders.features import Views
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.cache import features_key
 from stillmotion.evaluate.outputs import read_by, spare_file, tried
+from stillmotion.evaluate.parts import clear, shared_features
 from stillmotion.evaluate.told import readable, skipped
 from stillmotion.files import write
 
@@ -34,7 +38,10 @@ def embed(
         file with arrays of the same names; path, and label where known, stand beside them. What an encoder has not,
         such as halves of clips that are too short, is left out.
     clips, crops: views of a video; None as in `clips_of`, usually 4.
-    say: told how many videos were embedded and which could not be read.
+    say: told how many videos were embedded and which could not be read, on the first rank.
+
+    Ranks share the videos. What is done lies beside the table, in a folder .parts, until that is written: the same
+    call again, on however many ranks, goes on from there, and writes the same table.
     """
     file = Path(out)
     if file.suffix not in (".parquet", ".npz"):
@@ -43,14 +50,19 @@ def embed(
     opened = videos.open(drawn=encoder.drawn, seed=encoder.seed)
     spare_file(file, read_by(videos, videos=opened, encoders=[encoder]))
     clips = clips_of(encoder, clips, usual=4)
-    found = extract(encoder, opened, clips=clips, crops=crops, average=True, reading=reading, progress=progress)
+    views, parts = Views(clips=clips, crops=crops, average=True), file.with_name(f"{file.name[:200]}.parts")
+    key = features_key(encoder, opened, views)
+    found = shared_features(encoder, opened, views, parts=parts, key=key, reading=reading, progress=progress)
     columns = {"path": _texts(opened.name(int(i)) for i in found.index)} | _labels(opened, found.index)
     vectors: dict[str, np.ndarray] = {
         part: getattr(found, part)[:, 0] for part in Vectors._fields if part in found.kinds
     }
     about = {"run": encoder.origin.text, "data": videos.path, "clips": clips, "crops": crops}
     put = _write_parquet if file.suffix == ".parquet" else _write_npz
-    write(file, lambda partial: put(partial, columns, vectors, about))
+    distributed.on_first(lambda: write(file, lambda partial: put(partial, columns, vectors, about)))
+    clear(parts, key)
+    if distributed.rank():
+        return file
     what = ", ".join(f"{part} ({rows.shape[1]})" for part, rows in vectors.items())
     short = "" if "static" in vectors else "; its clips are too short for halves"
     say(f"{len(found.index)} videos embedded in {file}, with their channels: {what}{short}")

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 
 from stillmotion.data.halves import held_out
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.sgd import NORM, Sgd
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
 GRID = tuple(10.0**e for e in range(-4, 2))  # C of scikit-learn, from strong to weak
 _HELD_OUT = 0.2
-_NORM = 2.0
 
 
 class ProbeResult(NamedTuple):
@@ -81,7 +81,7 @@ def linear_ranks(
         numbers = np.unique(groups)
         held = np.isin(groups, numbers[held_out(np.zeros(len(numbers)), _HELD_OUT, seed=seed)])
     model = _chosen(train_x, train_y, held)
-    return Ranks(_ranks(_probabilities(model, test_x), model.classes_, test_y), model.C)
+    return Ranks(ranks_of(_probabilities(model, test_x), model.classes_, test_y), model.C)
 
 
 class ClassRows(NamedTuple):
@@ -124,36 +124,32 @@ def sgd_ranks(
     test_y: np.ndarray,
     *,
     seed: int = 0,
-    epochs: int = 60,
-    warmup_epochs: int = 8,
-    lr: float = 0.5,
-    batch: int = 64,
+    rule: Sgd | None = None,
 ) -> Ranks:
-    """The linear classifier of the Kinetics protocol: SGD with momentum 0.9, warm-up and cosine, no weight decay.
+    """The linear classifier of the Kinetics protocol, of features that are held whole; `Classifiers` sees them once.
 
     Arguments are those of `linear_ranks`; every epoch shows one view of each training video, drawn by `seed`.
-    lr: for this batch, on standardised features scaled to a root mean square norm of 2, about the largest at which
-        0.5 is stable however channels are correlated: the rate then means the same for any backbone.
     """
+    rule = rule or Sgd()
     train_x, train_y, test_x, test_y = _prepared(train_x, train_y, test_x, test_y)
     classes, targets = np.unique(train_y, return_inverse=True)
     samples, views, width = train_x.shape
-    scale = _NORM / math.sqrt(width)
+    scale = NORM / math.sqrt(width)
     x = torch.from_numpy(train_x * scale).float()
     y = torch.from_numpy(targets)
     weight = torch.zeros(len(classes), width, requires_grad=True)
     bias = torch.zeros(len(classes), requires_grad=True)
-    optimizer = torch.optim.SGD([weight, bias], lr=lr, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.SGD([weight, bias], lr=rule.lr, momentum=0.9, nesterov=True)
     generator = torch.Generator().manual_seed(seed)
-    steps = -(-samples // batch)
-    for step in range(epochs * steps):
+    steps = -(-samples // rule.batch)
+    for step in range(rule.epochs * steps):
         epoch, inside = step / steps, step % steps
         if inside == 0:
             order = torch.randperm(samples, generator=generator)
             shown = torch.randint(views, (samples,), generator=generator)
         for group in optimizer.param_groups:
-            group["lr"] = lr * min(1.0, epoch / warmup_epochs) * (math.cos(math.pi * epoch / epochs) + 1) / 2
-        rows = order[inside * batch : (inside + 1) * batch]
+            group["lr"] = rule.rate(epoch)
+        rows = order[inside * rule.batch : (inside + 1) * rule.batch]
         loss = F.cross_entropy(F.linear(x[rows, shown[rows]], weight, bias), y[rows])
         optimizer.zero_grad()
         loss.backward()
@@ -161,7 +157,7 @@ def sgd_ranks(
     with torch.no_grad():
         scores = F.linear(torch.from_numpy(test_x * scale).float(), weight, bias)
         probabilities = scores.softmax(-1).mean(1).numpy()
-    return Ranks(_ranks(probabilities, classes, test_y), None)
+    return Ranks(ranks_of(probabilities, classes, test_y), None)
 
 
 def _prepared(
@@ -209,11 +205,11 @@ def _score(model: "LogisticRegression", x: np.ndarray, y: np.ndarray) -> tuple[f
     """Accuracy, and log-likelihood to choose among equals: on few videos many C are equally accurate."""
     probabilities = _probabilities(model, x)
     own = probabilities[np.arange(len(y)), np.searchsorted(model.classes_, y)]
-    right = _ranks(probabilities, model.classes_, y) == 0
+    right = ranks_of(probabilities, model.classes_, y) == 0
     return float(right.mean()), float(np.log(own.clip(1e-12)).mean())
 
 
-def _ranks(probabilities: np.ndarray, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+def ranks_of(probabilities: np.ndarray, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
     """How many classes stand before each video's own; all of them, and five at least, where that was not trained on."""
     own = classes[np.argsort(-probabilities, axis=1, kind="stable")] == y[:, None]
     return np.where(own.any(1), own.argmax(1), max(len(classes), 5))

@@ -38,14 +38,30 @@ class Probing(_Checked):
     """How a probe is made.
 
     Attributes:
-        preset: small is logistic regression on 4 clips; k400 the Kinetics protocol on 10, tested on 3 crops.
-        clips: evenly spaced, of each video, in place of the preset's, or of 1 whose frames are spread over the video.
+        preset: small is logistic regression on 4 clips; k400 the Kinetics protocol: SGD on a new random clip of each
+            training video in each of 60 epochs, tested on 10 clips × 3 crops; k400-3 the same, tested on 3 clips.
+        clips: evenly spaced, of each (k400: test) video, in place of the preset's, or of 1 whose frames are spread
+            over the video.
+        sgd_batch: of k400, training clips of a step over all processes; the rate is 0.5 for each 64.
+        cache: a folder for features: the same evenly spaced clips in every epoch, each embedded once. All features are
+            then held in memory.
+        precision: of the frozen network, by autocast; fp32 is none.
         untrained: the network that the run started from, beside it.
     """
 
-    preset: Literal["small", "k400"] = "small"
+    preset: Literal["small", "k400", "k400-3"] = "small"
     clips: int | None = None
+    sgd_batch: int = 64
+    cache: str | None = None
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     untrained: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sgd_batch < 1:
+            raise StillmotionError(f"sgd_batch is {self.sgd_batch}; a step takes at least 1 clip")
+        if self.preset == "small" and self.sgd_batch != 64:
+            raise StillmotionError(f"--sgd-batch {self.sgd_batch} is of the preset k400; small takes no steps")
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,26 @@
 """`stillmotion probe`: what a linear classifier reads off frozen features, by label or by synthetic factor."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from stillmotion import distributed
 from stillmotion.data.halves import Halves
 from stillmotion.data.reading import Reading
-from stillmotion.encoders import KINDS, Encoder, Kind, Progress, clips_of, extract
+from stillmotion.data.subset import Subset
+from stillmotion.encoders import KINDS, Encoder, Kind, Progress, clips_of
+from stillmotion.encoders.features import Views
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluate.cache import cache_folder, cached_features, check_cache, features_key
 from stillmotion.evaluate.linear import ProbeResult, linear_probe, sgd_probe
 from stillmotion.evaluate.options import Probing
-from stillmotion.evaluate.outputs import RUN, tried
+from stillmotion.evaluate.outputs import RUN, read_by, tried
+from stillmotion.evaluate.parts import shared_features
+from stillmotion.evaluate.sgd import Sgd
+from stillmotion.evaluate.streamed import streamed_probe
 from stillmotion.evaluate.told import skipped
 from stillmotion.files import write_json
 
@@ -27,18 +35,29 @@ class Preset:
 
     clips: per video. crops: of each clip of a test video; training takes the centre. Entire frames have one.
     full: test crops are as large as the resized frame.
+    sgd: the classifier is trained by SGD, on clips that are drawn anew in every epoch unless features are cached.
     """
 
-    fit: Callable[..., ProbeResult]
     clips: int
     crops: int
     full: bool
+    sgd: bool
 
 
 PRESETS = {
-    "small": Preset(linear_probe, clips=4, crops=1, full=False),
-    "k400": Preset(sgd_probe, clips=10, crops=3, full=True),
+    "small": Preset(clips=4, crops=1, full=False, sgd=False),
+    "k400": Preset(clips=10, crops=3, full=True, sgd=True),
+    "k400-3": Preset(clips=3, crops=1, full=True, sgd=True),
 }
+
+
+class _Found(NamedTuple):
+    """Accuracies by kind and target, the videos that could be read, and name and reason of the others."""
+
+    accuracy: dict[str, dict[str, dict[str, Any]]]
+    train: np.ndarray
+    test: np.ndarray
+    broken: dict[str, str]
 
 
 def probe(
@@ -55,6 +74,7 @@ def probe(
     encoder: into the folder of its run, `probe.json` is written.
     halves: labelled videos; "synthetic" ones are drawn as the encoder's run draws them and asked for all four factors.
     kinds: of features; "both" is static ⊕ dynamic. Of clips that are too short for halves, whole is asked alone.
+    Ranks share the videos; the first writes.
     """
     probing = probing or Probing()
     if encoder.folder is not None:
@@ -64,58 +84,113 @@ def probe(
     rule = replace(rule, crops=1) if encoder.survey.entire else rule
     check_one_fold(halves)
     parted = halves.open(encoder.drawn)
+    check_cache(probing.cache, read_by(halves, videos=parted.videos, encoders=[encoder]))
     train, test = parted.halves()
     networks = {"untrained" if encoder.origin.kind == "recipe" else "trained": encoder}
     if probing.untrained:
         networks["untrained"] = encoder.untrained()
-    accuracies: dict[str, Any] = {}
-    broken: dict[str, str] = {}
-    for name, network in networks.items():
-        train_x, test_x = (
-            extract(
-                network,
-                half,
-                clips=rule.clips,
-                crops=rule.crops if half is test else 1,
-                full=rule.full and half is test,
-                reading=reading,
-                progress=progress,
-            )
-            for half in (train, test)
-        )
-        broken |= dict(train_x.broken + test_x.broken)
-        asked = [of for of in kinds if of in train_x.kinds] or kinds
-        train_y = {target: y[train_x.index] for target, y in train.labels.items()}
-        test_y = {target: y[test_x.index] for target, y in test.labels.items()}
-        accuracies[name] = {
-            of: {
-                target: rule.fit(
-                    train_x.vector(of, average=False),
-                    train_y[target],
-                    test_x.vector(of, average=False),
-                    test_y[target],
-                    seed=halves.seed,
-                )._asdict()
-                for target in train.labels
-            }
-            for of in asked
-        }
+    ask = _stream if rule.sgd and probing.cache is None else _hold
+    found = {
+        name: ask(network, train, test, probing, rule, kinds, halves.seed, reading, progress)
+        for name, network in networks.items()
+    }
+    last = next(reversed(found.values()))
+    train_y = {target: y[last.train] for target, y in train.labels.items()}
+    test_y = {target: y[last.test] for target, y in test.labels.items()}
     results = {
         "run": encoder.origin.text,
         "data": halves.path,
         "preset": probing.preset,
         "clips": rule.clips,
         "split": parted.how,
-        "train_videos": len(train_x.index),
-        "test_videos": len(test_x.index),
+        "train_videos": len(last.train),
+        "test_videos": len(last.test),
         "chance": {t: 1 / len(np.unique(y[y >= 0])) for t, y in train_y.items()},
         "majority": {t: _majority(train_y[t], test_y[t]) for t in train_y},
-        "accuracy": accuracies,
-        "broken": broken,
+        "accuracy": {name: one.accuracy for name, one in found.items()},
+        "broken": {name: reason for one in found.values() for name, reason in one.broken.items()},
     }
     if encoder.folder is not None:
-        write_json(encoder.folder / RESULTS, results, option=RUN)
+        file = encoder.folder / RESULTS
+        distributed.on_first(lambda: write_json(file, results, option=RUN))
     return results
+
+
+def _hold(
+    encoder: Encoder,
+    train: Subset,
+    test: Subset,
+    probing: Probing,
+    rule: Preset,
+    kinds: Sequence[Kind],
+    seed: int,
+    reading: Reading | None,
+    progress: Progress | None,
+) -> _Found:
+    """Evenly spaced clips, all of whose features are held."""
+    views = Views(clips=rule.clips, precision=probing.precision)
+    tested = replace(views, crops=rule.crops, full=rule.full)
+    if probing.cache is None:
+        x, tx = (
+            shared_features(encoder, half, of, reading=reading, progress=progress)
+            for half, of in ((train, views), (test, tested))
+        )
+    else:
+        x, tx = (
+            cached_features(
+                encoder, half, **asdict(of), cache=probing.cache, reading=reading, progress=progress
+            ).features
+            for half, of in ((train, views), (test, tested))
+        )
+
+    def fitted() -> dict[str, dict[str, dict[str, Any]]]:
+        fit = partial(sgd_probe, rule=Sgd(batch=probing.sgd_batch)) if rule.sgd else linear_probe
+        return {
+            of: {
+                target: fit(
+                    x.vector(of, average=False),
+                    y[x.index],
+                    tx.vector(of, average=False),
+                    test.labels[target][tx.index],
+                    seed=seed,
+                )._asdict()
+                for target, y in train.labels.items()
+            }
+            for of in [of for of in kinds if of in x.kinds] or kinds
+        }
+
+    return _Found(distributed.on_first(fitted), x.index, tx.index, dict(x.broken + tx.broken))
+
+
+def _stream(
+    encoder: Encoder,
+    train: Subset,
+    test: Subset,
+    probing: Probing,
+    rule: Preset,
+    kinds: Sequence[Kind],
+    seed: int,
+    reading: Reading | None,
+    progress: Progress | None,
+) -> _Found:
+    """Clips that are drawn anew in every epoch, whose features pass."""
+    views = Views(clips=rule.clips, crops=rule.crops, full=rule.full, precision=probing.precision)
+    sgd, folder = Sgd(batch=probing.sgd_batch), cache_folder(encoder, None)
+    kept = None
+    if folder is not None:
+        key = features_key(encoder, train, views)
+        kept = folder / f"{key}-{seed}-{sgd.batch}-{'-'.join(kinds)}.probe.safetensors"
+    found = streamed_probe(
+        encoder, train, test, views, kinds=kinds, seed=seed, rule=sgd, kept=kept, reading=reading, progress=progress
+    )
+    accuracy: dict[str, dict[str, dict[str, Any]]] = {
+        of: {t: result._asdict() for t, result in by.items()} for of, by in found.accuracy.items()
+    }
+    train_index, test_index = (
+        np.array([i for i in range(len(half)) if half.name(i) not in broken], np.int64)
+        for half, broken in ((train, found.train_broken), (test, found.test_broken))
+    )
+    return _Found(accuracy, train_index, test_index, found.train_broken | found.test_broken)
 
 
 def check_one_fold(halves: Halves) -> None:

@@ -5,6 +5,7 @@ Shapes: q queries, r references, k nearest, D channels.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.reading import Reading
+from stillmotion.distributed import on_first
 from stillmotion.encoders import Encoder, Kind, Progress, clips_of
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.cache import USUAL_CLIPS, Library, cached_features, check_cache
@@ -135,35 +137,44 @@ def retrieve(
     encoders: into the folder of a run its `retrieve.json` is written.
     halves: with the fold "all", the queries of every fold are asked.
     say: told of a damaged cache.
+    Ranks share the videos; the first asks, and writes.
     """
     how = retrieval or Retrieval()
-    protocol, among = how.protocol, how.among
     results: dict[str, Any] = {}
     for encoder in encoders:
         if encoder.folder is not None:
             tried(encoder.folder / RESULTS, option=RUN)
     each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, encoder, parted, library in each:
-        there = [kind for kind in kinds if kind in library.features.kinds] or kinds
-        asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among) for k in there}
-        turns = rounds(library, parted, protocol=protocol, among=among)
-        found = {
-            "run": encoder.origin.text,
-            "data": halves.path,
-            "protocol": protocol if protocol == "split" else f"{protocol}, {among} videos",
-            "split": parted.how,
-            "clips": clips_of(encoder, how.clips, usual=USUAL_CLIPS),
-            "frames": encoder.survey.frames,
-            "queries": sum(len(queries) for queries, _ in turns),
-            "references": sorted({len(rows) - (protocol == "leave-one-out") for _, rows in turns}),
-            "scores": {k: {t: a.scores() for t, a in by.items()} for k, by in asked.items()},
-            "chance": {t: a.chances() for t, a in next(iter(asked.values())).items()},
-            "broken": dict(library.features.broken),
-        }
-        if encoder.folder is not None:
-            write_json(encoder.folder / RESULTS, found, option=RUN)
+        found = on_first(partial(_scores, encoder, halves, how, parted, library, kinds))
         results[title] = found | {"reused": library.reused}
     return results
+
+
+def _scores(
+    encoder: Encoder, halves: Halves, how: Retrieval, parted: Parted, library: Library, kinds: Sequence[Kind]
+) -> dict[str, Any]:
+    """What is found of one encoder, which is written beside it."""
+    protocol, among = how.protocol, how.among
+    there = [kind for kind in kinds if kind in library.features.kinds] or kinds
+    asked = {k: ask(library, parted, kind=k, protocol=protocol, among=among) for k in there}
+    turns = rounds(library, parted, protocol=protocol, among=among)
+    found = {
+        "run": encoder.origin.text,
+        "data": halves.path,
+        "protocol": protocol if protocol == "split" else f"{protocol}, {among} videos",
+        "split": parted.how,
+        "clips": clips_of(encoder, how.clips, usual=USUAL_CLIPS),
+        "frames": encoder.survey.frames,
+        "queries": sum(len(queries) for queries, _ in turns),
+        "references": sorted({len(rows) - (protocol == "leave-one-out") for _, rows in turns}),
+        "scores": {k: {t: a.scores() for t, a in by.items()} for k, by in asked.items()},
+        "chance": {t: a.chances() for t, a in next(iter(asked.values())).items()},
+        "broken": dict(library.features.broken),
+    }
+    if encoder.folder is not None:
+        write_json(encoder.folder / RESULTS, found, option=RUN)
+    return found
 
 
 def libraries(

@@ -30,16 +30,16 @@ def store(file: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
     write(file, lambda partial: save_file(rows, partial, noted), option=option)
 
 
-def restore(file: Path, names: Sequence[str], *, say: Callable[[str], object]) -> Stored | None:
+def restore(file: Path, names: Sequence[str] | None = None, *, say: Callable[[str], object]) -> Stored | None:
     """What `store` wrote under this very name; None where it is not there, or where it is damaged or another file.
 
-    say: told of the latter.
+    names: of the arrays, in the order that they were stored in; None is all of them, by name. say: told of the latter.
     """
     if not file.exists():
         return None
     try:
         with safetensors.safe_open(file, "numpy") as opened:
-            arrays = {name: opened.get_tensor(name) for name in names}
+            arrays = {name: opened.get_tensor(name) for name in names or sorted(opened.keys())}
             noted = opened.metadata()
         if noted[_DIGEST] == _digest(file, arrays, noted["about"]):
             return Stored(arrays, json.loads(noted["about"]))

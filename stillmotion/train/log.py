@@ -13,14 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from stillmotion import files
+from stillmotion.parent import first_rank
 
 
 @contextlib.contextmanager
 def bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, with rate and time left; silent elsewhere."""
+    """A progress bar on a terminal, with rate and time left; silent elsewhere, and on all ranks but the first."""
     console = Console(stderr=True)
     columns = (TextColumn(description), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = console.is_terminal
+    shown = console.is_terminal and first_rank()
     # What is printed meanwhile goes above the bar on a terminal, and else to where stdout leads.
     own = sys.stdout.isatty()
     with Progress(*columns, console=console, disable=not shown, transient=True, redirect_stdout=own) as progress:
