@@ -32,7 +32,7 @@ class _Stopped:
     """An encoder that sees the middle frame of every clip all the time."""
 
     def __init__(self, encoder: Encoder) -> None:
-        self.encoder, self.intake = encoder, encoder.intake
+        self.encoder, self.survey = encoder, encoder.survey
 
     @property
     def device(self) -> torch.device:
