@@ -61,7 +61,7 @@ class FlowEncoder(Encoder):
 
     def forward(self, clips: Tensor) -> Embedding:
         # Flow jumps where it loses track: which way counts, and how far hardly.
-        return self.parts(self.features(clips), motion_vector(self.flow(clips), rhythm=1.0, far=_FAR))
+        return self.parts(self.features(clips), motion_vector(self.flow(clips), far=_FAR))
 
     def flow(self, clips: Tensor) -> Tensor:
         """The mean displacement in each cell from frame to frame, (b, T-1, c, c, 2), in cells, rows before columns."""

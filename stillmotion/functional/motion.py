@@ -14,7 +14,7 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 
 LEAST_FRAMES = 2
-RADIUS, TEMPERATURE, RHYTHM = 2, 0.1, 0.5
+RADIUS, TEMPERATURE = 2, 0.1
 STILL = 0.01  # cells: displacements whose root mean square is less are the noise of a clip in which nothing moves
 
 
@@ -45,8 +45,20 @@ def amplitudes(field: Tensor) -> Tensor:
     return torch.fft.rfft(field, dim=1).abs()
 
 
-def motion_vector(field: Tensor, *, rhythm: float = RHYTHM, far: float | None = None) -> Tensor:
-    """Displacements, steadied, beside their amplitude spectrum: (B, M), two parts of length 1 and `rhythm`.
+def mirrored(spectrum: Tensor) -> Tensor:
+    """Amplitudes (B, F, h, w, 2) of a clip and its mirror image together, (B, F, h, ⌈w/2⌉, 2).
+
+    Left and right halves are then equal: one is kept, in which a middle column weighs as it did in the whole.
+    """
+    w = spectrum.shape[3]
+    half = (spectrum + spectrum.flip(3))[:, :, :, : -(-w // 2)]
+    weights = torch.ones(half.shape[3], dtype=half.dtype, device=half.device)
+    weights[w // 2 :] = 0.5**0.5  # the middle column, where there is one
+    return half * weights[:, None]
+
+
+def motion_vector(field: Tensor, *, far: float | None = None) -> Tensor:
+    """Displacements, steadied, beside their amplitudes, mirrored: (B, M), two parts of unit length.
 
     far: cells that a displacement counts half for, of at most one; None lets each count as far as it is.
     The vector of a clip that is as good as still is zero: its direction would be that of noise.
@@ -56,8 +68,8 @@ def motion_vector(field: Tensor, *, rhythm: float = RHYTHM, far: float | None = 
     field = torch.where(moving, field, 0.0)
     if far is not None:
         field = field / (field.norm(dim=-1, keepdim=True) + far)
-    parts = (F.normalize(part.flatten(1), dim=-1) for part in (field, amplitudes(field)))
-    return torch.cat([part * weight for part, weight in zip(parts, (1.0, rhythm), strict=True)], -1)
+    parts = (field, mirrored(amplitudes(field)))
+    return torch.cat([F.normalize(part.flatten(1), dim=-1) for part in parts], -1)
 
 
 def motion(tokens: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stillmotion.errors import StillmotionError
-from stillmotion.functional.motion import amplitudes, displacements, motion, motion_vector, steadied
+from stillmotion.functional.motion import amplitudes, displacements, mirrored, motion, motion_vector, steadied
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -80,13 +80,22 @@ def test_amplitudes_do_not_tell_when_a_rhythm_began():
     assert (amplitudes(wave)[0, :, 0, 0, 0].argmax(), len(amplitudes(wave)[0])) == (3, 7)
 
 
-def test_the_motion_vector_has_two_parts_of_set_lengths():
+@pytest.mark.parametrize("columns", [4, 5])
+def test_half_of_a_mirrored_spectrum_has_the_cosines_of_the_whole(columns):
+    spectrum = drawn(6, 4, 3, columns, 2).abs()
+    whole, half = (spectrum + spectrum.flip(3)).flatten(1), mirrored(spectrum).flatten(1)
+    a, b = (torch.nn.functional.normalize(x, dim=1) for x in (whole, half))
+    torch.testing.assert_close(a @ a.T, b @ b.T)
+    torch.testing.assert_close(mirrored(spectrum.flip(3)), mirrored(spectrum))
+
+
+def test_the_motion_vector_has_two_parts_of_unit_length():
     tokens = drawn(3, 6, 4, 5, 8)
     found = motion(tokens)
     field = 5 * 4 * 5 * 2
-    assert found.shape == (3, field + 3 * 4 * 5 * 2)
-    for part, length in ((found[:, :field], 1.0), (found[:, field:], 0.5)):
-        torch.testing.assert_close(part.norm(dim=1), torch.full((3,), length, dtype=torch.float64))
+    assert found.shape == (3, field + 3 * 4 * 3 * 2)
+    for part in (found[:, :field], found[:, field:]):
+        torch.testing.assert_close(part.norm(dim=1), torch.ones(3, dtype=torch.float64))
     assert motion(tokens[:, :1]).shape == (3, 0)
 
 
