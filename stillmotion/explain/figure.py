@@ -36,7 +36,7 @@ def new_axes(*, width: float = 4.2, height: float = 2.8, title: str = "") -> tup
 def tidy(axes: Axes, *, title: str = "") -> None:
     """Give axes the look that all figures share."""
     grid = axes.get_subplotspec()
-    wide = axes.figure.get_figwidth() / (grid.get_gridspec().ncols if grid else 1)  # type: ignore[union-attr]
+    wide = _inches(axes) / (grid.get_gridspec().ncols if grid else 1)
     axes.set_title(within(title, wide - 0.45), color=INK, fontsize=10, loc="left")
     axes.patch.set_visible(False)
     axes.spines[["top", "right"]].set_visible(False)
@@ -46,6 +46,11 @@ def tidy(axes: Axes, *, title: str = "") -> None:
     axes.yaxis.label.set(color=INK, fontsize=9)
     axes.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _inches(axes: Axes) -> float:
+    """The width of the figure, or of the part of one, that axes are in."""
+    return axes.figure.bbox.width / axes.figure.dpi  # type: ignore[union-attr]
 
 
 def plain(name: str) -> str:
@@ -62,7 +67,7 @@ def within(name: str, width: float) -> str:
 def legend_above(axes: Axes) -> None:
     """Names over the axes, as many in a row as there is room for; long ones in several lines."""
     handles, names = axes.get_legend_handles_labels()
-    wide = axes.figure.get_figwidth()  # type: ignore[union-attr]
+    wide = _inches(axes)
     columns = max(1, min(4, int(wide * _LETTERS / (max(map(len, names)) + 8))))
     axes.legend(
         handles,

@@ -73,16 +73,17 @@ class Tables:
     def __init__(self, database: Any, about: About) -> None:
         self._database, self.about = database, about
         self._videos = database.open_table("videos")
-        self.moments: Any = database.open_table("moments") if "moments" in _names(database) else None
+        self.moments: Any = _table(database, "moments")
 
     @classmethod
     def open(cls, address: str) -> "Tables | None":
         """Those that lie there; None where there are none. What cannot be read is a StillmotionError."""
         with reading(address):
             database = lancedb.connect(address)
-            if "videos" not in _names(database):
+            videos = _table(database, "videos")
+            if videos is None:
                 return None
-            said = json.loads((database.open_table("videos").schema.metadata or {}).get(_KEY.encode(), b"{}"))
+            said = json.loads((videos.schema.metadata or {}).get(_KEY.encode(), b"{}"))
             if not isinstance(said, dict) or said.get("format") != FORMAT:
                 raise StillmotionError(f"{address} is no index of this version's format; delete it and index again")
             return cls(database, About(**said))
@@ -94,7 +95,7 @@ class Tables:
             database = lancedb.connect(address)
             fields = [(name, pa.string()) for name in ("path", "fingerprint", "reason")]
             schema = pa.schema([*fields, ("duration", pa.float64())], {_KEY: json.dumps(asdict(about))})
-            database.create_table("videos", schema=schema)
+            _make(database, "videos", schema=schema)
             if "moments" in _names(database):
                 database.drop_table("moments")
             return cls(database, about)
@@ -150,7 +151,7 @@ class Tables:
         content = _arrow(rows)
         with storing(self._database.uri):
             if self.moments is None:
-                self.moments = self._database.create_table("moments", content)
+                self.moments = _make(self._database, "moments", data=content)
             else:
                 self.moments.add(content)
 
@@ -224,6 +225,23 @@ def _first_line(error: BaseException) -> str:
 
 def _names(database: Any) -> list[str]:
     return list(database.list_tables().tables)
+
+
+def _table(database: Any, name: str) -> Any:
+    """A table; None where there is none, or where it was killed before its first commit."""
+    if name not in _names(database):
+        return None
+    try:
+        return database.open_table(name)
+    except ValueError as error:
+        if "was not found" in str(error):
+            return None
+        raise
+
+
+def _make(database: Any, name: str, **content: Any) -> Any:
+    """A new table, in the place of one that was never finished."""
+    return database.create_table(name, mode="overwrite" if name in _names(database) else "create", **content)
 
 
 def quoted(value: str | None) -> str:

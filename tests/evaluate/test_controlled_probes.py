@@ -105,7 +105,7 @@ def test_appearance_left_in_the_dynamic_set_is_found(sets, untrained, tmp_path):
 
 def test_the_same_command_again_embeds_nothing(sets, untrained, tmp_path, monkeypatch):
     first = evaluate_controlled(untrained, sets, tmp_path, OPTIONS, say=quiet)
-    monkeypatch.setattr(cache, "extract", None)
+    monkeypatch.setattr(cache, "shared_features", None)
     assert evaluate_controlled(untrained, sets, tmp_path, OPTIONS, say=quiet) == first
 
 

@@ -214,3 +214,16 @@ def test_drawn_videos_become_files_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert or_drawn("synthetic") == folder
     assert [file.stat().st_mtime_ns for file in files] == times
     assert or_drawn(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("name", ["videos", "moments"])
+def test_a_table_that_was_killed_before_its_first_commit_is_made_anew(
+    name: str, tmp_path: Path, encoder: Encoder
+) -> None:
+    write_folder(tmp_path / "set", videos=2)
+    whole = build(tmp_path / "set", encoder, tmp_path / "whole", cutting=CUTTING)
+    if name == "moments":
+        Tables.create(str(tmp_path / "index"), whole.about)
+    (tmp_path / "index" / f"{name}.lance" / "data").mkdir(parents=True)
+    made = build(tmp_path / "set", encoder, tmp_path / "index", cutting=CUTTING)
+    assert [moment.path for moment in made.moments()] == [moment.path for moment in whole.moments()]

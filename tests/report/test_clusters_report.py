@@ -25,7 +25,12 @@ def test_the_page_holds_scores_and_maps_of_every_encoder(tmp_path):
     page = cluster_report(FOUND, tmp_path / "new" / "out", Clustering(), data="some")
     html = page.read_text()
     assert html.count("<svg") == 8  # the best 5 and all 6, for two encoders and two kinds
-    for title in ("base, whole: ", "better, dynamic: ", "The first 5 classes of each encoder", "All 6 classes"):
+    for title in (
+        "base, whole: ",
+        "better, dynamic: ",
+        "The 5 classes that each encoder retrieves best",
+        "All 6 classes",
+    ):
         assert title in html
     results = json.loads((tmp_path / "new" / "out" / "results.json").read_text())
     assert [c["encoder"] for c in results["clusters"]] == ["base", "base", "better", "better"]
