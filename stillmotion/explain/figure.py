@@ -50,7 +50,7 @@ def tidy(axes: Axes, *, title: str = "") -> None:
 
 def _inches(axes: Axes) -> float:
     """The width of the figure, or of the part of one, that axes are in."""
-    return axes.figure.bbox.width / axes.figure.dpi  # type: ignore[union-attr]
+    return axes.figure.bbox.width / axes.figure.dpi
 
 
 def plain(name: str) -> str:
