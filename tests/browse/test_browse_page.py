@@ -122,11 +122,12 @@ def test_the_keys(browser, address, index):
         until(page, "document.querySelector('#count').textContent === '24 moments'")
         page.keyboard.press("Escape")
         page.keyboard.press("?")
-        assert page.locator("dialog").is_visible()
+        page.locator("dialog").wait_for(state="visible")
         assert "1 could not be read" in page.locator("#facts").text_content()
         page.keyboard.press("Escape")
+        page.locator("dialog").wait_for(state="hidden")  # keys are its own till then
         page.keyboard.press("t")
-        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        until(page, "document.documentElement.dataset.theme === 'dark'")
         assert errors == []
 
 
