@@ -18,7 +18,7 @@ from stillmotion import files
 from stillmotion.data.copies import LABELS, Copied, Copier, check_settings, copy_set
 from stillmotion.data.manifest import read_lines, size_of, write_manifest
 from stillmotion.data.paths import VideoSet, read_labels, read_rows
-from stillmotion.data.shards import INDEX, VERSION, read_index
+from stillmotion.data.shards import INDEX, LIST, VERSION, key_of, read_index, write_list
 from stillmotion.errors import StillmotionError
 
 COPIES = "copies"
@@ -45,7 +45,7 @@ def write_shards(
     sources = [data.name(index) for index in range(len(data))]
     files.spare(out, sources)
     with files.locked(out):
-        check_settings(out, copier, [INDEX, COPIES, _SHARD.format(0)], [])
+        check_settings(out, copier, [INDEX, LIST, COPIES, _SHARD.format(0)], [])
         files.made(out, mark=True)
         lines = _finished(out, sources)
         if lines is None:
@@ -64,7 +64,10 @@ def _finished(out: Path, sources: Sequence[str]) -> list[Copied] | None:
     """The manifest of whole shards of these videos; None where there are none, or some are gone or torn."""
     try:
         index = read_index(str(out))
-        whole = index is not None and all(size_of(out / s["name"]) == s["size"] for s in index["shards"])
+        whole = index is not None and all(
+            size_of(out / name) == size
+            for name, size in [(LIST, index["list"]), *((s["name"], s["size"]) for s in index["shards"])]
+        )
     except (StillmotionError, KeyError, TypeError):
         return None
     lines = read_lines(out)
@@ -76,7 +79,7 @@ def _finished(out: Path, sources: Sequence[str]) -> list[Copied] | None:
 
 
 def _packed(out: Path, copies: Path, lines: Sequence[Copied], limit: int) -> dict[str, Any]:
-    """Writes the shards; returns the classes, and of each shard what its samples are and where."""
+    """Writes the shards and the list of their videos; returns the classes, and the sizes of what was written."""
     whole = [(number, line) for number, line in enumerate(lines) if not line.error]
     if not whole:
         first = f"; the first: {lines[0].error}" if lines else ""
@@ -85,21 +88,23 @@ def _packed(out: Path, copies: Path, lines: Sequence[Copied], limit: int) -> dic
     _, classes = read_labels(copies / LABELS, listed)
     rows = {row["path"]: row for row in listed}
     order = [whole[i] for i in np.random.default_rng(_SEED).permutation(len(whole))]
-    shards = []
-    for number, part in enumerate(_parts(order, limit)):
-        samples: list[dict[str, Any]] = []
+    shards: list[dict[str, Any]] = []
+    samples: list[dict[str, Any]] = []
+    for shard, part in enumerate(_parts(order, limit)):
 
-        def write(partial: Path, part: Any = part, samples: Any = samples) -> None:
+        def write(partial: Path, shard: int = shard, part: Any = part) -> None:
             with tarfile.open(partial, "w", format=tarfile.GNU_FORMAT) as tar:
-                samples += [_add(tar, copies, f"{number:09d}", line, rows[line.path]) for number, line in part]
+                added = [_add(tar, copies, number, line, rows[line.path]) for number, line in part]
+            samples.extend({"shard": shard} | one for one in added)
 
-        name = _SHARD.format(number)
+        name = _SHARD.format(shard)
         files.write(out / name, write)
-        shards.append({"name": name, "size": size_of(out / name), "samples": samples})
+        shards.append({"name": name, "size": size_of(out / name)})
+    files.write(out / LIST, lambda partial: write_list(str(partial), samples))
     for left in out.glob(_SHARD.format(0).replace("000000", "*")):  # of a call that packed more of them
         if left.name not in {shard["name"] for shard in shards}:
             files.remove(left)
-    return {"classes": classes, "shards": shards}
+    return {"classes": classes, "list": size_of(out / LIST), "shards": shards}
 
 
 def _parts(order: Sequence[tuple[int, Copied]], limit: int) -> Iterator[list[tuple[int, Copied]]]:
@@ -115,15 +120,16 @@ def _parts(order: Sequence[tuple[int, Copied]], limit: int) -> Iterator[list[tup
     yield part
 
 
-def _add(tar: tarfile.TarFile, copies: Path, key: str, line: Copied, row: dict[str, str]) -> dict[str, Any]:
-    """Adds a video and its description; returns what the index says of it."""
+def _add(tar: tarfile.TarFile, copies: Path, number: int, line: Copied, row: dict[str, str]) -> dict[str, Any]:
+    """Adds a video and its description; returns what the list says of it."""
+    key = key_of(number)
     about = {"path": line.path, "frames": line.frames, "fps": line.fps}
     told = {name: value for name, value in row.items() if name != "path"}
     _write(tar, f"{key}.json", json.dumps(about | told).encode())
     content = (copies / line.path).read_bytes()
     offset = _write(tar, f"{key}.mp4", content)
     place = {"offset": offset, "size": len(content), "crc32": zlib.crc32(content)}
-    return {"key": key} | about | place | {"row": told}
+    return {"number": number} | about | place | {"row": told}
 
 
 def _write(tar: tarfile.TarFile, name: str, content: bytes) -> int:

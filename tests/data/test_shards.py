@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 import torch
 from painted_videos import write_video
@@ -77,20 +79,24 @@ def test_shards_are_plain_tar_files_of_pairs_and_the_index_says_where_each_lies(
     assert len(index["shards"]) > 2
     assert index["classes"] == ["run", "walk"]
     assert not (packed / "copies").exists()
+    listed = pa.ipc.open_file(str(packed / "shards.arrow")).read_all().to_pylist()
+    assert [sample["number"] for sample in listed] == list(range(7))  # the last one is broken
     keys = []
-    for shard in index["shards"]:
+    for number, shard in enumerate(index["shards"]):
         content = (packed / shard["name"]).read_bytes()
+        here = sorted((s for s in listed if s["shard"] == number), key=lambda s: s["offset"])
         with tarfile.open(packed / shard["name"], "r:") as tar:
-            names = tar.getnames()
-            assert names == [f"{s['key']}.{kind}" for s in shard["samples"] for kind in ("json", "mp4")]
-            for sample in shard["samples"]:
-                video, about = (tar.extractfile(f"{sample['key']}.{kind}") for kind in ("mp4", "json"))
+            assert tar.getnames() == [f"{s['number']:09d}.{kind}" for s in here for kind in ("json", "mp4")]
+            for sample in here:
+                key = f"{sample['number']:09d}"
+                video, about = (tar.extractfile(f"{key}.{kind}") for kind in ("mp4", "json"))
                 assert video is not None
                 assert about is not None
                 assert content[sample["offset"] : sample["offset"] + sample["size"]] == video.read()
                 told = json.load(io.BytesIO(about.read()))
                 assert (told["class"], told["frames"]) == (sample["path"].split("/")[0], sample["frames"])
-                keys.append(sample["key"])
+                assert sample["row:class"] == told["class"]
+                keys.append(key)
     assert len(set(keys)) == 7
     assert keys != sorted(keys)  # dealt by chance
 
@@ -175,12 +181,39 @@ def test_a_damaged_shard_is_one_line_that_names_it_and_the_key(packed: Path) -> 
         videos.video(int(last))
     batch = next(eval_loader(EvalDataset(videos, 4, 2, 1, CenterCrops(16, 16)), batch=7))
     assert {name for name, _ in batch["broken"]} == {videos.name(int(i)) for i in videos.shards[0]}
-    (packed / "shards.json").write_text('{"version": 1, "shards": [{"name": 3}]}')
+    (packed / "shards.json").write_text('{"version": 2, "shards": [{"size": 3}]}')
     with pytest.raises(StillmotionError, match="no index of shards"):
         Videos(packed).open()
     (packed / "shards.json").write_text('{"versi')
     with pytest.raises(StillmotionError, match="torn or damaged"):
         Videos(packed).open()
+
+
+def test_a_damaged_list_is_one_line(packed: Path) -> None:
+    file = packed / "shards.arrow"
+    content = file.read_bytes()
+    file.write_bytes(content[:-100])
+    with pytest.raises(
+        StillmotionError, match=rf"shards\.arrow has {len(content) - 100} bytes, and .* says {len(content)}"
+    ):
+        Videos(packed).open()
+    file.write_bytes(b"x" * len(content))
+    with pytest.raises(StillmotionError, match=r"shards\.arrow is torn or damaged"):
+        Videos(packed).open()
+    file.unlink()
+    with pytest.raises(StillmotionError, match=r"shards\.arrow: no such file"):
+        Videos(packed).open()
+
+
+def test_another_process_maps_the_list_instead_of_being_sent_it(packed: Path) -> None:
+    videos = Videos(packed).open()
+    names = [videos.name(i) for i in range(len(videos))]
+    assert videos.labels["class"].tolist() == [0, 0, 0, 0, 1, 1, 1]
+    sent = pickle.dumps(videos)
+    assert names[3].rpartition("/")[2].partition("#")[0].encode() not in sent
+    again = pickle.loads(sent)
+    assert [again.name(i) for i in range(len(again))] == names
+    assert again.labels["class"].tolist() == videos.labels["class"].tolist()
 
 
 def test_splits_and_classes_are_kept(tmp_path: Path) -> None:
