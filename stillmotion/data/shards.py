@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stillmotion.data.address import Source, below, read_part
+from stillmotion.data.file_video import FileVideo
 from stillmotion.data.paths import TARGET, read_labels
 from stillmotion.data.sets import matching, split_column
-from stillmotion.data.video import FileVideo, Video
+from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError, VideoError
 
 INDEX = "shards.json"

@@ -55,13 +55,13 @@ def test_index_is_the_number_of_the_frame_that_was_written(video: Write, kind: s
 
 def test_opening_demuxes_but_does_not_decode(video: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = video(b_frames=2)
-    monkeypatch.setattr("stillmotion.data.video._rgb", lambda *_: pytest.fail("converted a frame"))
+    monkeypatch.setattr("stillmotion.data.file_video._rgb", lambda *_: pytest.fail("converted a frame"))
     opened = open_video(path)
     assert (len(opened), opened.fps) == (30, 25.0)
 
 
 def test_only_wanted_frames_are_converted(video: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stillmotion.data import video as module
+    from stillmotion.data import file_video as module
 
     converted = []
     convert = module._rgb
