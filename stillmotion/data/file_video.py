@@ -18,6 +18,9 @@ from stillmotion.data.packets import Index, index, opened, runs
 from stillmotion.data.pictures import checked
 from stillmotion.errors import VideoError
 
+# What they are told to skip at their first packet holds for all.
+_TOLD_ONCE = ("libdav1d",)
+
 
 class FileVideo:
     """A video file, read by PyAV. Opening it walks once over its packets; nothing is kept open."""
@@ -91,7 +94,8 @@ class FileVideo:
                 last = None
                 for packet in container.demux(stream):
                     # What is neither wanted nor referred to is not decoded at all.
-                    context.skip_frame = "DEFAULT" if packet.pts in missing or packet.pts is None else "NONREF"
+                    spared = context.name not in _TOLD_ONCE and packet.pts is not None and packet.pts not in missing
+                    context.skip_frame = "NONREF" if spared else "DEFAULT"
                     for frame in packet.decode():
                         if frame.pts is None or (last is not None and frame.pts <= last):
                             raise _Disordered

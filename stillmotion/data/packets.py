@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ class Index:
     keys: np.ndarray  # numbers of the frames that decoding can start at
     paced: np.ndarray | None  # as in `Video`
     promised: int
+    stream: int  # its number among all streams of the container
+    unit: Fraction  # seconds that times count
+    kind: tuple[str, str, str]  # container, codec, pixel format
 
 
 @lru_cache(maxsize=1 << 16)
@@ -52,19 +56,22 @@ def index(path: str | Source, modified: int, size: int) -> Index:
         context = stream.codec_context
         believable = (timed or not context.has_b_frames) and context.name not in _HIDDEN_FRAMES
         fps, unit = float(rate) if rate else FOLDER_FPS, stream.time_base
+        kind = (container.format.name, context.codec.canonical_name, context.pix_fmt or "")
+        place = (stream.index, unit, kind)
         times = np.array(sorted(time for time, _ in shown if time is not None), dtype=np.int64)
         promised = _promised(container, stream, fps, int(times[0]) if len(times) else 0, len(shown))
     if believable and len(times) == len(shown) > 0 and (np.diff(times) > 0).all():
-        keys = np.searchsorted(times, sorted(time for time, key in shown if key)).astype(np.int32)
+        # The first frame is one, though a cut may have hidden the key frame that it needs: decoding begins before it.
+        keys = np.union1d(0, np.searchsorted(times, [time for time, key in shown if key])).astype(np.int32)
         paced = _paced(times) if timed else None
         if paced is not None:  # the rate of its even steps, which a container's own may be far from
             fps = float((len(times) - 1) / (int(times[-1] - times[0]) * unit))
-        return Index(len(times), fps, _compact(times), keys, paced, _missed(promised, len(times)))
+        return Index(len(times), fps, _compact(times), keys, paced, _missed(promised, len(times)), *place)
     with opened(path) as (container, stream):
         length = sum(1 for _ in container.decode(stream))
     if length == 0:
         raise VideoError(f"{path}: no frame in its video stream")
-    return Index(length, fps, None, np.zeros(1, np.int32), None, _missed(promised, length))
+    return Index(length, fps, None, np.zeros(1, np.int32), None, _missed(promised, length), *place)
 
 
 def _promised(container: Any, stream: Any, fps: float, first: int, packets: int) -> int:
@@ -113,15 +120,14 @@ def _compact(times: np.ndarray) -> Sequence[int]:
 
 def runs(wanted: list[int], keys: np.ndarray) -> Iterator[tuple[int, list[int]]]:
     """Splits the wanted numbers where a key frame lies between two of them; each part comes with its key frame."""
-    starts = keys[np.maximum(np.searchsorted(keys, wanted, side="right") - 1, 0)] if len(keys) else [0] * len(wanted)
     run: list[int] = []
     begin = 0
-    for number, start in zip(wanted, starts, strict=True):
+    for number, start in zip(wanted, keys[np.searchsorted(keys, wanted, side="right") - 1].tolist(), strict=True):
         if run and start > run[-1]:
             yield begin, run
             run = []
         if not run:
-            begin = int(start) if start <= number else 0
+            begin = start
         run.append(number)
     yield begin, run
 

@@ -28,6 +28,7 @@ KINDS = {
     "transport stream with B-frames": {"name": "i.ts", "b_frames": 2},
     "webm of VP8": {"name": "j.webm", "codec": "libvpx"},
     "webm of VP9": {"name": "k.webm", "codec": "libvpx-vp9"},
+    "mkv of AV1": {"name": "m.mkv", "codec": "libsvtav1", "size": (64, 64), "gop": 250},
     "raw mpeg4 without times": {"name": "l.m4v", "codec": "mpeg4"},
 }
 
@@ -75,6 +76,20 @@ def test_variable_frame_rate_counts_frames_and_not_time(video: Write) -> None:
     opened = open_video(video(times=times, b_frames=2))
     assert len(opened) == 30
     assert numbers(opened.frames([0, 11, 29])) == [0, 11, 29]
+
+
+def test_a_video_that_was_cut_without_encoding_starts_with_the_frames_before_its_first_key_frame(video: Write) -> None:
+    path = video("whole.mp4", b_frames=2)
+    with av.open(str(path)) as source, av.open(str(path.with_name("cut.mp4")), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                shift = round(5 / 25 / packet.time_base)  # what lies before 0 is decoded and not shown
+                packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, stream
+                target.mux(packet)
+    opened = open_video(path.with_name("cut.mp4"))
+    assert len(opened) == 25
+    assert numbers(opened.frames(range(25))) == list(range(5, 30))
 
 
 def test_odd_sizes_are_kept(video: Write) -> None:
