@@ -86,7 +86,7 @@ class FileVideo:
         """The wanted frames by their presentation times; _Disordered where decoded times do not ascend."""
         convert = VideoReformatter()
         with opened(self.path) as (container, stream):
-            context = stream.codec_context
+            context, size = stream.codec_context, _size(stream)
             for key, run in runs(wanted, self._index.keys):
                 if key > 0:
                     container.seek(int(times[key]), stream=stream)
@@ -102,16 +102,17 @@ class FileVideo:
                         last = frame.pts
                         number = missing.pop(last, None)
                         if number is not None:
-                            yield number, _rgb(convert, frame, context)
+                            yield number, _rgb(convert, frame, size)
                     if not missing:
                         break
 
     def _by_count(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         convert, keep = VideoReformatter(), set(wanted)
         with opened(self.path) as (container, stream):
+            size = _size(stream)
             for number, frame in enumerate(container.decode(stream)):
                 if number in keep:
-                    yield number, _rgb(convert, frame, stream.codec_context)
+                    yield number, _rgb(convert, frame, size)
                 if number >= wanted[-1]:
                     break
 
@@ -119,9 +120,10 @@ class FileVideo:
         """All frames in order, one in memory at a time."""
         convert, number = VideoReformatter(), 0
         with opened(self.path) as (container, stream):
+            size = _size(stream)
             for frame in container.decode(stream):
                 number += 1
-                yield _rgb(convert, frame, stream.codec_context)
+                yield _rgb(convert, frame, size)
         if number != len(self):
             raise VideoError(f"{self.path}: decoded {number} of {len(self)} frames; truncated or damaged")
 
@@ -130,9 +132,13 @@ class _Disordered(Exception):
     """Decoded times do not ascend, whatever the packets said."""
 
 
-def _rgb(convert: VideoReformatter, frame: Any, context: Any) -> np.ndarray:
-    # The stream's size: a frame of another size (the stream may change midway) is scaled to it.
-    size = {"width": context.width, "height": context.height}
-    image = convert.reformat(frame, format="rgb24", threads=1, **size).to_ndarray()
+def _size(stream: Any) -> tuple[int, int]:
+    """Width and height as the container says; the decoder's follow a stream that changes midway."""
+    return stream.codec_context.width, stream.codec_context.height
+
+
+def _rgb(convert: VideoReformatter, frame: Any, size: tuple[int, int]) -> np.ndarray:
+    """A picture of a video's one size, to which a frame of another is scaled."""
+    image = convert.reformat(frame, *size, format="rgb24", threads=1).to_ndarray()
     turns = round(frame.rotation / 90) % 4  # by its metadata, anticlockwise
     return np.ascontiguousarray(np.rot90(image, turns)) if turns else image

@@ -1,4 +1,5 @@
 import pickle
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -94,6 +95,21 @@ def test_a_video_that_was_cut_without_encoding_starts_with_the_frames_before_its
 
 def test_odd_sizes_are_kept(video: Write) -> None:
     assert open_video(video(size=(47, 61))).frames([1]).shape == (1, 47, 61, 3)
+
+
+def test_frames_after_a_change_of_size_are_scaled_to_the_first_ones(video: Write, tmp_path: Path) -> None:
+    joined = tmp_path / "joined.h264"
+    joined.write_bytes(video("a.h264").read_bytes() + video("b.h264", size=(96, 128)).read_bytes())
+    with av.open(str(joined)) as source, av.open(str(tmp_path / "both.ts"), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(p for p in source.demux(video=0) if p.size):
+            packet.pts = packet.dts = number * 3600
+            packet.time_base, packet.stream = Fraction(1, 90000), stream
+            target.mux(packet)
+    opened = open_video(tmp_path / "both.ts")
+    assert numbers(opened.frames([3, 29, 30, 47])) == [3, 29, 0, 17]
+    assert numbers(opened.frames([47, 3])) == [17, 3]
+    assert {image.shape for image in opened} == {(48, 64, 3)}
 
 
 def test_wrong_frame_count_in_the_header_is_not_believed(video: Write) -> None:
