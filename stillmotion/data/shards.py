@@ -16,10 +16,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stillmotion.data.address import Source, below, read_part
-from stillmotion.data.file_video import FileVideo
 from stillmotion.data.paths import TARGET, read_labels
 from stillmotion.data.sets import matching, split_column
-from stillmotion.data.video import Video
+from stillmotion.data.video import Video, open_file
 from stillmotion.errors import StillmotionError, VideoError
 
 INDEX = "shards.json"
@@ -86,7 +85,7 @@ class ShardSet:
         return len(self._samples)
 
     def video(self, i: int) -> Video:
-        return FileVideo(self._samples[i])
+        return open_file(self._samples[i])
 
     def name(self, i: int) -> str:
         return below(self._root, f"{self._samples[i].path}#{self._samples[i].crc32:08x}")

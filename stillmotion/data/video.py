@@ -7,12 +7,15 @@ from typing import Protocol
 
 import numpy as np
 
+from stillmotion.data.address import Source
 from stillmotion.data.file_video import FileVideo
 from stillmotion.data.pictures import FOLDER_FPS, FrameFolder, checked
-from stillmotion.errors import VideoError
+from stillmotion.errors import StillmotionError, VideoError
 
 # What a folder is searched for.
 VIDEO_SUFFIXES = [".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ts", ".gif"]
+
+DECODER = "STILLMOTION_DECODER"  # which library reads files, in the environment
 
 
 class Video(Protocol):
@@ -37,7 +40,19 @@ def open_video(path: str | Path) -> Video:
     path = Path(path)
     if os.path.isdir(path):
         return FrameFolder(path)
-    return FileVideo(path)
+    return open_file(path)
+
+
+def open_file(file: Path | Source) -> Video:
+    """Opens a video file, or bytes that are one, for the decoder that the environment names, or else for PyAV."""
+    chosen = os.environ.get(DECODER, "pyav")
+    if chosen not in ("pyav", "torchcodec"):
+        raise StillmotionError(f"{DECODER} is {chosen!r}; it is pyav or torchcodec")
+    if chosen == "pyav":
+        return FileVideo(file)
+    from stillmotion.data.torchcodec_video import TorchcodecVideo
+
+    return TorchcodecVideo(file)
 
 
 def partly_read(video: Video) -> str:
