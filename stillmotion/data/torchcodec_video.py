@@ -29,7 +29,7 @@ class TorchcodecVideo(FileVideo):
     """A video file, of which frames by number come from torchcodec; walks over it are PyAV's."""
 
     def __init__(self, path: str | Path | Source) -> None:
-        _decoder()  # what is not installed is said here, and not taken for a damaged file
+        load_torchcodec()  # what is not installed is said here, and not taken for a damaged file
         super().__init__(path)
 
     def frames(self, indices: Sequence[int]) -> np.ndarray:
@@ -44,7 +44,7 @@ class TorchcodecVideo(FileVideo):
         wanted = checked(self.path, indices, len(self)).tolist()
         source: Any = self.path.open().read() if isinstance(self.path, Source) else f"file:{self.path}"
         try:
-            decoder = _decoder()(
+            decoder = load_torchcodec()(
                 source, stream_index=self._index.stream, dimension_order="NHWC", num_ffmpeg_threads=1, seek_mode="exact"
             )
             if len(decoder) != len(self):
@@ -57,7 +57,8 @@ class TorchcodecVideo(FileVideo):
 
 
 @cache
-def _decoder() -> Any:
+def load_torchcodec() -> Any:
+    """Its `VideoDecoder`, or StillmotionError."""
     try:
         from torchcodec.decoders import VideoDecoder
     except (ImportError, OSError, RuntimeError) as error:  # none of its libraries fits this torch and this FFmpeg

@@ -16,11 +16,10 @@ import torch
 from painted_videos import Write, numbers
 from test_video import KINDS, broken_files
 
-from stillmotion.data import torchcodec_video as module
 from stillmotion.data.file_video import FileVideo
 from stillmotion.data.prepare import Prepare, prepare
 from stillmotion.data.sets import FolderSet
-from stillmotion.data.torchcodec_video import TorchcodecVideo
+from stillmotion.data.torchcodec_video import TorchcodecVideo, load_torchcodec
 from stillmotion.data.video import DECODER, open_video
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError, VideoError
@@ -72,9 +71,9 @@ def use(decoder: type, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
-    module._decoder.cache_clear()
+    load_torchcodec.cache_clear()
     yield
-    module._decoder.cache_clear()
+    load_torchcodec.cache_clear()
 
 
 @pytest.fixture(params=["a stand-in", "torchcodec"])
@@ -83,7 +82,7 @@ def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         use(StandIn, monkeypatch)
     else:
         try:
-            module._decoder()
+            load_torchcodec()
         except StillmotionError as error:
             pytest.skip(str(error))
     monkeypatch.setenv(DECODER, "torchcodec")

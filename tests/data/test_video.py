@@ -109,7 +109,7 @@ def test_frames_after_a_change_of_size_are_scaled_to_the_first_ones(video: Write
     opened = open_video(tmp_path / "both.ts")
     assert numbers(opened.frames([3, 29, 30, 47])) == [3, 29, 0, 17]
     assert numbers(opened.frames([47, 3])) == [17, 3]
-    assert {image.shape for image in opened} == {(48, 64, 3)}
+    assert {image.shape for image in list(opened)} == {(48, 64, 3)}
 
 
 def test_wrong_frame_count_in_the_header_is_not_believed(video: Write) -> None:
