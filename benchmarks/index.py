@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from stillmotion.data.file_video import FileVideo
 from stillmotion.data.moments import Moment
 from stillmotion.data.paths import find_videos
-from stillmotion.data.video import FileVideo
 from stillmotion.encoders import Encoder, load
 from stillmotion.encoders.features import centre_crops
 from stillmotion.index import Index, Query, build, nearest

@@ -4,11 +4,13 @@
 
 Two clips of 8 frames, stride 4, at 112 px with the SimCLR augmentation, from each video. The baseline decodes every
 frame of a file to a PIL image and augments the chosen ones with PIL and NumPy. The methods take turns on each video,
-and the figures are medians over rounds. "cut alone" leaves colour, blur and scale to the device: it makes uint8, and
+and the figures are medians over rounds. Where torchcodec can be loaded, it reads the same files, and its clips are
+compared with PyAV's. "cut alone" leaves colour, blur and scale to the device: it makes uint8, and
 what the device then does is timed on this CPU, for a batch of all clips.
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -28,9 +30,13 @@ from stillmotion.data.loader import ClipDataset
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.prepare import Form, Prepare, prepare
 from stillmotion.data.subset import Subset
+from stillmotion.data.torchcodec_video import load_torchcodec
+from stillmotion.data.video import DECODER
 from stillmotion.data.videos import Videos
+from stillmotion.errors import StillmotionError
 
 FRAMES, STRIDE, CLIPS, SIZE = 8, 4, 2, 112
+BY_TORCHCODEC = ", by torchcodec"
 LIMITS = {"originals": 1.2, "prepared": 4.0}
 
 
@@ -79,10 +85,24 @@ def draw(rng: np.random.Generator, width: int, height: int) -> Callable[[Image.I
     return change
 
 
-def ours(videos: VideoSet, *, finish: bool = True) -> Callable[[int, int], torch.Tensor]:
+def ours(videos: VideoSet, *, finish: bool = True, decoder: str = "pyav") -> Callable[[int, int], torch.Tensor]:
     """Items of the data path over these videos, by round and index."""
     data = ClipDataset(videos, FRAMES, STRIDE, CLIPS, augment("slowfast", size=SIZE), strict=True, finish=finish)
-    return lambda round_, index: data[round_, index]["clips"]
+
+    def item(round_: int, index: int) -> torch.Tensor:
+        os.environ[DECODER] = decoder
+        return data[round_, index]["clips"]
+
+    return item
+
+
+def has_torchcodec() -> bool:
+    try:
+        load_torchcodec()
+    except StillmotionError as error:
+        print(error)
+        return False
+    return True
 
 
 def finishing(videos: VideoSet, *, rounds: int) -> float:
@@ -135,6 +155,15 @@ def measure(folder: Path, *, videos: int, rounds: int) -> None:
             "prepared as shards": ours(Videos(str(prepared["shards"])).open()),
             "shards, cut alone": ours(Videos(str(prepared["shards"])).open(), finish=False),
         }
+        if has_torchcodec():
+            methods |= {
+                f"{name}{BY_TORCHCODEC}": ours(data, decoder="torchcodec")
+                for name, data in (
+                    ("originals", sample),
+                    ("prepared", Videos(str(prepared["mp4"])).open()),
+                    ("prepared as shards", Videos(str(prepared["shards"])).open()),
+                )
+            }
         seconds: dict[str, list[float]] = {name: [] for name in methods}
         for round_ in range(rounds + 1):
             spent = dict.fromkeys(methods, 0.0)
@@ -146,12 +175,24 @@ def measure(folder: Path, *, videos: int, rounds: int) -> None:
             for name in methods if round_ else ():  # the first round warms up
                 seconds[name].append(spent[name] / (CLIPS * len(sample)))
         rest = finishing(Videos(str(prepared["shards"])).open(), rounds=rounds)
+        differ = [
+            name
+            for name in methods
+            if name.endswith(BY_TORCHCODEC)
+            for index in range(len(sample))
+            if not torch.equal(methods[name](0, index), methods[name.removesuffix(BY_TORCHCODEC)](0, index))
+        ]
     print(f"{len(sample)} videos of {folder}, {rounds} rounds, CPU time of one process")
     base = statistics.median(seconds["baseline"])
     for name, values in seconds.items():
         middle = statistics.median(values)
         limit = f"  (at least {LIMITS[name]}×)" if name in LIMITS else ""
-        print(f"{name:18} {1 / middle:8.1f} clips/s  {base / middle:6.2f}×{limit}")
+        print(f"{name:33} {1 / middle:8.1f} clips/s  {base / middle:6.2f}×{limit}")
+    for name in seconds:
+        if name.endswith(BY_TORCHCODEC):
+            by_pyav = statistics.median(seconds[name.removesuffix(BY_TORCHCODEC)])
+            ratio = by_pyav / statistics.median(seconds[name])
+            print(f"{name}: {ratio:.2f}× PyAV's clips/s; clips differ in {differ.count(name)} of {len(sample)} videos")
     pixels = 3 * FRAMES * SIZE**2
     whole, cut = (1e3 * statistics.median(seconds[name]) for name in ("prepared as shards", "shards, cut alone"))
     print(f"finished by a worker: {4 * pixels / 1e6:.2f} MB and {whole:.2f} ms a clip")

@@ -12,7 +12,8 @@ import numpy as np
 from PIL import Image
 
 from stillmotion.data.paths import Broken
-from stillmotion.data.video import VIDEO_SUFFIXES, FrameFolder, Video, open_video
+from stillmotion.data.pictures import FrameFolder
+from stillmotion.data.video import VIDEO_SUFFIXES, Video, open_video
 from stillmotion.errors import StillmotionError, VideoError
 
 Opened = TypeVar("Opened")

@@ -10,7 +10,8 @@ import av
 import cv2
 import numpy as np
 
-from stillmotion.data.video import FileVideo, Video
+from stillmotion.data.file_video import FileVideo
+from stillmotion.data.video import Video
 from stillmotion.errors import StillmotionError, VideoError
 
 # H.264 in RGB with quantiser 0 gives back every bit. Noise moved by flow takes a quarter to nine tenths of its raw size

@@ -10,7 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from stillmotion.data.video import FRAME_SUFFIXES, VIDEO_SUFFIXES, Video, open_video
+from stillmotion.data.pictures import FRAME_SUFFIXES
+from stillmotion.data.video import VIDEO_SUFFIXES, Video, open_video
 from stillmotion.errors import StillmotionError
 from stillmotion.files import MARK
 

@@ -5,7 +5,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from stillmotion.data.paths import UNKNOWN, PathSet, find_videos, read_labels, read_rows, split_names
-from stillmotion.data.video import FRAME_SUFFIXES, VIDEO_SUFFIXES
+from stillmotion.data.pictures import FRAME_SUFFIXES
+from stillmotion.data.video import VIDEO_SUFFIXES
 from stillmotion.errors import StillmotionError
 from stillmotion.files import MARK
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from stillmotion.data.address import Source, below, is_address, read_part
 from stillmotion.data.paths import TARGET, read_labels
 from stillmotion.data.sets import matching, split_column
-from stillmotion.data.video import FileVideo, Video
+from stillmotion.data.video import Video, open_file
 from stillmotion.errors import StillmotionError, VideoError
 
 INDEX, LIST = "shards.json", "shards.arrow"
@@ -102,7 +102,7 @@ class ShardSet:
         return {name: value for name, value in vars(self).items() if name not in spared}
 
     def video(self, i: int) -> Video:
-        return FileVideo(self._sample(i))
+        return open_file(self._sample(i))
 
     def name(self, i: int) -> str:
         sample = self._sample(i)

@@ -1,4 +1,5 @@
 import pickle
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -28,6 +29,7 @@ KINDS = {
     "transport stream with B-frames": {"name": "i.ts", "b_frames": 2},
     "webm of VP8": {"name": "j.webm", "codec": "libvpx"},
     "webm of VP9": {"name": "k.webm", "codec": "libvpx-vp9"},
+    "mkv of AV1": {"name": "m.mkv", "codec": "libsvtav1", "size": (64, 64), "gop": 250},
     "raw mpeg4 without times": {"name": "l.m4v", "codec": "mpeg4"},
 }
 
@@ -55,13 +57,13 @@ def test_index_is_the_number_of_the_frame_that_was_written(video: Write, kind: s
 
 def test_opening_demuxes_but_does_not_decode(video: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = video(b_frames=2)
-    monkeypatch.setattr("stillmotion.data.video._rgb", lambda *_: pytest.fail("converted a frame"))
+    monkeypatch.setattr("stillmotion.data.file_video._rgb", lambda *_: pytest.fail("converted a frame"))
     opened = open_video(path)
     assert (len(opened), opened.fps) == (30, 25.0)
 
 
 def test_only_wanted_frames_are_converted(video: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stillmotion.data import video as module
+    from stillmotion.data import file_video as module
 
     converted = []
     convert = module._rgb
@@ -77,8 +79,37 @@ def test_variable_frame_rate_counts_frames_and_not_time(video: Write) -> None:
     assert numbers(opened.frames([0, 11, 29])) == [0, 11, 29]
 
 
+def test_a_video_that_was_cut_without_encoding_starts_with_the_frames_before_its_first_key_frame(video: Write) -> None:
+    path = video("whole.mp4", b_frames=2)
+    with av.open(str(path)) as source, av.open(str(path.with_name("cut.mp4")), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                shift = round(5 / 25 / packet.time_base)  # what lies before 0 is decoded and not shown
+                packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, stream
+                target.mux(packet)
+    opened = open_video(path.with_name("cut.mp4"))
+    assert len(opened) == 25
+    assert numbers(opened.frames(range(25))) == list(range(5, 30))
+
+
 def test_odd_sizes_are_kept(video: Write) -> None:
     assert open_video(video(size=(47, 61))).frames([1]).shape == (1, 47, 61, 3)
+
+
+def test_frames_after_a_change_of_size_are_scaled_to_the_first_ones(video: Write, tmp_path: Path) -> None:
+    joined = tmp_path / "joined.h264"
+    joined.write_bytes(video("a.h264").read_bytes() + video("b.h264", size=(96, 128)).read_bytes())
+    with av.open(str(joined)) as source, av.open(str(tmp_path / "both.ts"), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(p for p in source.demux(video=0) if p.size):
+            packet.pts = packet.dts = number * 3600
+            packet.time_base, packet.stream = Fraction(1, 90000), stream
+            target.mux(packet)
+    opened = open_video(tmp_path / "both.ts")
+    assert numbers(opened.frames([3, 29, 30, 47])) == [3, 29, 0, 17]
+    assert numbers(opened.frames([47, 3])) == [17, 3]
+    assert {image.shape for image in list(opened)} == {(48, 64, 3)}
 
 
 def test_wrong_frame_count_in_the_header_is_not_believed(video: Write) -> None:
