@@ -7,6 +7,7 @@ from stillmotion.cli.shell import Encoder, Encoders, Frames, Out, say, together
 from stillmotion.data.halves import Halves, Unlabelled
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
+from stillmotion.distributed import on_first
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Carrying, Clustering, Comparing, Geometry, Probing, Retrieval, Sequences
 from stillmotion.options import Device
@@ -102,16 +103,19 @@ def clusters(
     from stillmotion.evaluate.unlabelled import groups
     from stillmotion.report.clusters import cluster_lines, cluster_report
 
-    loaded = _loaded(encoder, device, frames)
-    if out is None and loaded[0].folder is None:
-        raise StillmotionError(f"{encoder[0]} has no run folder to write to; give --out")
-    with bar("embedding") as progress:
-        try:
-            found = clusters(loaded, videos, clustering, reading=reading, progress=progress)
-        except Unlabelled:
-            found = groups(loaded, videos, clustering, reading=reading, progress=progress)
-    page = cluster_report(found, out or f"{loaded[0].folder}/clusters", clustering, data=videos.path)
-    print("\n".join([*cluster_lines(found), f"written: {page}"]))
+    with together(device) as place:
+        loaded = _loaded(encoder, place, frames)
+        if out is None and loaded[0].folder is None:
+            raise StillmotionError(f"{encoder[0]} has no run folder to write to; give --out")
+        with bar("embedding") as progress:
+            try:
+                found = clusters(loaded, videos, clustering, reading=reading, progress=progress)
+            except Unlabelled:
+                found = groups(loaded, videos, clustering, reading=reading, progress=progress)
+        folder = out or f"{loaded[0].folder}/clusters"
+        page = on_first(lambda: cluster_report(found, folder, clustering, data=videos.path))
+    if found:
+        print("\n".join([*cluster_lines(found), f"written: {page}"]))
 
 
 def order(
@@ -153,10 +157,10 @@ def order(
         raise StillmotionError("no encoder given; name a run folder or a recipe, or add --recipe debug")
     from stillmotion.evaluate.order import order, result_lines
 
-    loaded = _loaded(encoder, device, frames)
-    with bar("embedding") as progress:
+    with together(device) as place, bar("embedding") as progress:
+        loaded = _loaded(encoder, place, frames)
         results = order(loaded, videos, pairs=pairs, untrained=untrained, out=out, reading=reading, progress=progress)
-    print("\n".join(result_lines(results)))
+    say("\n".join(result_lines(results)))
 
 
 def propagate(
@@ -242,10 +246,11 @@ def controlled_evaluate(
     paths = {"plain": videos.path, "static": static, "dynamic": dynamic}
     versions = {name: replace(videos, path=path) for name, path in paths.items() if path}
     texts = named_encoders(encoder)
-    loaded = dict(zip(texts, _loaded(tuple(texts.values()), device), strict=True))
-    with bar("embedding") as progress:
+    with together(device) as place, bar("embedding") as progress:
+        loaded = dict(zip(texts, _loaded(tuple(texts.values()), place), strict=True))
         results = evaluate_controlled(loaded, versions, out, comparing, reading=reading, progress=progress)
-    print("\n".join(["", *controlled_lines(results), "", f"written: {controlled_report(out, results)}"]))
+        page = on_first(lambda: controlled_report(out, results))
+    say("\n".join(["", *controlled_lines(results), "", f"written: {page}"]))
 
 
 def _loaded(texts: tuple[str, ...], device: str, frames: int | None = None) -> "list[encoders.Encoder]":
