@@ -11,6 +11,7 @@ from stillmotion.distributed import on_first
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Carrying, Clustering, Comparing, Geometry, Probing, Retrieval, Sequences
 from stillmotion.options import Device
+from stillmotion.parent import several
 from stillmotion.train.log import bar
 
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ def order(
 
         if encoder or out is None:
             raise StillmotionError("--recipe debug trains its own encoders; give --out FOLDER and no --encoder")
+        if several():
+            raise StillmotionError("--recipe debug works in one process; start it without torchrun")
         print("\n".join(debug_lines(debug_order(out, device=device))))
         return
     if not encoder:

@@ -89,9 +89,7 @@ def _make(place: str, about: About) -> None:
 def _there(place: str) -> Tables:
     tables = Tables.open(place)
     if tables is None:
-        raise StillmotionError(
-            f"{place} is not to be seen; ranks need an index that all of them see: choose another --out"
-        )
+        raise StillmotionError(f"{place} is not to be seen here; ranks need a disk that all of them see (--out)")
     return tables
 
 
@@ -184,8 +182,8 @@ def _ways(tables: Tables, folder: Path, command: str) -> tuple[Keep, Callable[[]
     distributed.on_first(lambda: made(folder))
     if not all(distributed.gather_objects(folder.is_dir())):
         raise StillmotionError(
-            f"{folder} is not to be seen by all ranks; on several machines they need a disk that all of them see: choose "
-            "another --out, or, where that is an address, another $XDG_CACHE_HOME"
+            f"{folder} is not to be seen by all ranks; on several machines they need a disk that all of them see: "
+            "choose another --out or, where that is an address, another $XDG_CACHE_HOME"
         )
     parts = Parts(folder, rank=distributed.rank(), command=command)
 

@@ -1,6 +1,6 @@
-"""Moments that ranks have embedded, in files that outlive them, until the first rank stores them: tables have one writer.
+"""Moments that ranks have embedded, in files that outlive them, until the first rank stores them.
 
-A part holds moments as the table has them, and the videos that are done with them.
+Tables have one writer. A part holds moments as the table has them, and the videos that are done with them.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ class Parts:
     def __init__(self, folder: Path, *, rank: int, command: str) -> None:
         self.folder, self._rank, self._command = folder, rank, command
         self.written: list[str] = []
+        self._taken: set[str] = set()
 
     def keep(self, rows: Sequence[Row], videos: Sequence[Done]) -> None:
         """Write moments, and videos that are done, as a part."""
@@ -43,21 +44,25 @@ class Parts:
 
     def take(self, tables: Tables) -> None:
         """Store what ranks of this command have written so far."""
-        _store(tables, sorted(self.folder.glob(f"{self._command}-*{_ENDING}")))
+        self._take(tables, sorted(part.name for part in self.folder.glob(f"{self._command}-*{_ENDING}")))
 
     def take_rest(self, tables: Tables, names: Iterable[str]) -> None:
         """Store what is left of all that ranks have written; names: of these, since a disk may list them late."""
-        _store(tables, [part for part in (self.folder / name for name in names) if part.exists()])
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
+        self._take(tables, [name for name in names if name not in self._taken])
+        _remove_empty(self.folder)
+
+    def _take(self, tables: Tables, names: Sequence[str]) -> None:
+        _store(tables, [self.folder / name for name in names])
+        self._taken.update(names)
 
 
 def take_left(folder: Path, tables: Tables, *, say: Callable[[str], object]) -> None:
     """Store what an earlier command has left in a folder, but for moments that are stored; say: told of damage."""
-    parts = sorted(folder.glob(f"*{_ENDING}"))
-    if parts:
+    if folder.is_dir():
         sweep(folder)
-        _store(tables, parts, known={id for ids in tables.stored().values() for id in ids}, say=say)
+        known = {id for ids in tables.stored().values() for id in ids}
+        _store(tables, sorted(folder.glob(f"*{_ENDING}")), known=known, say=say)
+        _remove_empty(folder)
 
 
 def _store(
@@ -95,3 +100,8 @@ def _new(content: pa.Table, known: set[str] | None) -> pa.Table:
     found = content.filter(pa.array([id not in known for id in ids], pa.bool_()))
     known.update(ids)
     return found
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # a process of an earlier command may have left something just now
+        folder.rmdir()

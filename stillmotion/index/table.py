@@ -165,7 +165,7 @@ class Tables:
                 self.moments.add(content)
 
     def note(self, videos: Sequence[Done]) -> None:
-        """Write down that videos are done, in place of what was said of them; one that was passed over has no moments."""
+        """Write down that videos are done, in place of what was said before; those passed over have no moments."""
         if not videos:
             return
         self.drop("path", [video.path for video in videos if video.reason])
