@@ -67,7 +67,8 @@ def build(
     with distributed.first_within(lambda: _held(own)):
         distributed.on_first(lambda: _make(place, about))
         tables = _there(place)
-        parts = own / f"{hashlib.blake2b(f'{place} {digest}'.encode(), digest_size=8).hexdigest()}.parts"
+        told = f"{place} {digest}" if is_remote(place) else digest  # a folder may be moved
+        parts = own / f"{hashlib.blake2b(told.encode(), digest_size=8).hexdigest()}.parts"
         _bring_up_to_date(tables, parts, folder, encoder, cut, say, progress)
     return Index(place, _there(place) if distributed.rank() else tables)
 
