@@ -95,7 +95,7 @@ def clusters(
       stillmotion clusters --encoder runs/demo/simclr-0 laptop --out runs/clusters   the factors of synthetic videos
 
     Writes report.html and results.json. Features are kept and reused as for retrieve. Videos without labels are put
-    into groups, which are looked at in place of classes.
+    into groups, which are looked at in place of classes. Under torchrun, processes share the videos.
 
     Args:
         out: the folder to write to; by default "clusters" in the first run's.
@@ -140,6 +140,7 @@ def order(
 
     A linear classifier is asked by frames one after the other, and by whole, static and dynamic embeddings. One that
     is blind to order, such as the mean over frames that were seen one by one, tells a clip from its reverse at 0.5.
+    Under torchrun, processes share the videos.
 
     Args:
         pairs: a JSON file of opposite actions, by ids or by classes; without it, clips against their reverses.
@@ -237,6 +238,7 @@ def controlled_evaluate(
 
     NAME= in front of an encoder is what tables call it. `stillmotion controlled make` writes the static and the dynamic
     version of a set. OUT gets results.json, report.html and the features, so that the same command again is quick.
+    Under torchrun, processes share the videos.
 
     Args:
         videos: as they are; layout, fold and annotations are those of every version.

@@ -74,7 +74,6 @@ def test_two_processes_answer_and_write_as_one_and_once(verb: str, videos: Path,
 
 
 MISTAKES = {
-    "index DATA/nowhere --encoder flow --out OUT": "no such folder",
     "embed flow --data DATA/nowhere --out OUT.npz": "no such file or folder",
     "clusters --encoder nowhere --data DATA --out OUT": "neither a folder nor a recipe",
     "order --recipe debug --out OUT": "without torchrun",
