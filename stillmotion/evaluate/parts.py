@@ -20,7 +20,7 @@ from stillmotion.encoders.features import Views, blocks_in, join, parts_of, read
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.stored import Stored, restore, store
 from stillmotion.evaluate.told import say as to_stderr
-from stillmotion.files import made
+from stillmotion.files import made, sweep
 
 NAMES = ("index", *Vectors._fields)
 _FRAMES = "frames"
@@ -70,6 +70,7 @@ def clear(parts: Path | None, key: str = "*") -> None:
     if parts is not None and distributed.rank() == 0:
         for file in parts.glob(f"{key}-*.safetensors"):
             file.unlink(missing_ok=True)
+        sweep(parts)
         with contextlib.suppress(OSError):
             parts.rmdir()
 

@@ -61,7 +61,7 @@ def take_left(folder: Path, tables: Tables, *, say: Callable[[str], object]) -> 
     if folder.is_dir():
         sweep(folder)
         known = {id for ids in tables.stored().values() for id in ids}
-        _store(tables, sorted(folder.glob(f"*{_ENDING}")), known=known, say=say)
+        _store(tables, sorted(folder.glob(f"[!.]*{_ENDING}")), known=known, say=say)
         _remove_empty(folder)
 
 
