@@ -1,7 +1,9 @@
 """What ranks say to each other; on one process every function here is the identity."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -28,15 +30,16 @@ def world() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def start(device_type: str) -> None:
+def start(device_type: str, *, patience: timedelta | None = None) -> None:
     """Join the group that `torchrun` describes in the environment: nccl for what is on CUDA, gloo for all else.
 
     Its processes end with the agent that started them.
+    patience: how long a rank waits for the others; None as torch has it, minutes.
     """
     if is_rank():
         end_with_parent()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo", timeout=patience)
 
 
 def stop() -> None:
@@ -149,6 +152,18 @@ def on_first(work: Callable[[], Result]) -> Result:
     if failure is not None:
         raise failure
     return found
+
+
+@contextmanager
+def first_within(opened: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """What the first rank opens, such as the lock of a folder, is open; where it cannot be, all ranks end with that."""
+    with ExitStack() as holding:
+
+        def enter() -> None:
+            holding.enter_context(opened())
+
+        on_first(enter)
+        yield
 
 
 def is_loss(error: RuntimeError) -> bool:

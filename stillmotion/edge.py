@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from stillmotion.errors import Interrupted, StillmotionError
+from stillmotion.parent import first_to_say
 
 _MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "Cannot allocate memory", "bad_alloc")
 
@@ -63,7 +64,8 @@ def _fault(error: Exception) -> str:
 
 
 def _say(words: str) -> None:
-    print(f"stillmotion: {words}", file=sys.stderr)
+    if first_to_say(words):
+        print(f"stillmotion: {words}", file=sys.stderr)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

@@ -30,7 +30,8 @@ def write(file: str | Path, do: Callable[[Path], object], *, option: str = "--ou
     bring to the disk. option: by which another place is chosen.
     """
     place = Path(file)
-    partial = place.with_name(f".{os.getpid()}-{next(_NUMBERS)}.part{place.suffix[:16]}")  # short, for long names
+    own = f"{os.environ.get('RANK', 0)}-{next(_NUMBERS)}"  # processes of two machines may have the same number
+    partial = place.with_name(f".{os.getpid()}-{own}.part{place.suffix[:16]}")  # short, for long names
     try:
         do(partial)
         if partial.is_dir():

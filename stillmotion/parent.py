@@ -1,9 +1,11 @@
-"""A process that does not outlive the one that started it."""
+"""What `torchrun` starts: processes that do not outlive it, and say what they have in common once."""
 
+import hashlib
 import os
 import signal
 import threading
 import time
+from datetime import timedelta
 
 _EVERY, _GRACE = 0.2, 2.0  # seconds between two looks, and between the wish to stop and the end
 _watched = False
@@ -28,6 +30,31 @@ def is_rank() -> bool:
 def first_rank() -> bool:
     """Whether this process speaks for all that `torchrun` started, which may not have met yet."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def several() -> bool:
+    """Whether `torchrun`, or something like it, started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def ranks_here() -> int:
+    """How many processes like this one share its machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def first_to_say(words: str) -> bool:
+    """Whether no other process that `torchrun` started has said this; where there is no agent to ask, so it is."""
+    if not several() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return True
+    from torch.distributed import TCPStore
+
+    place, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    key = f"stillmotion/{attempt}/{hashlib.blake2b(words.encode(errors='replace'), digest_size=8).hexdigest()}"
+    try:
+        return TCPStore(place, port, is_master=False, timeout=timedelta(seconds=5)).add(key, 1) == 1
+    except (RuntimeError, OSError):  # it is gone
+        return True
 
 
 def _watch(parent: int) -> None:

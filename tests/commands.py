@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -26,7 +25,9 @@ _NUMBERS = count()
 
 
 class Command:
-    """A running command: `arguments` are what a user types after `stillmotion`."""
+    """A running command: `arguments` are what a user types after `stillmotion`. store: where it meets others."""
+
+    store: object = None
 
     def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
         self._streams = Path(_kept().name, str(next(_NUMBERS)))
@@ -81,12 +82,14 @@ class Command:
 
 
 def two_ranks(*arguments: str) -> tuple[Command, Command]:
-    """The command on two processes that meet as `torchrun` would have them meet."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    """The command on two processes that meet as `torchrun` has them meet: at a store that its agent keeps."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    common |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     first, second = (Command(*arguments, environment=common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in (0, 1))
+    first.store = second.store = store
     return first, second
 
 

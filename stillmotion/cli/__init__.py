@@ -13,7 +13,7 @@ from typing import Any
 
 from stillmotion.edge import one_line
 from stillmotion.errors import StillmotionError
-from stillmotion.parent import end_with_parent, is_rank
+from stillmotion.parent import end_with_parent, is_rank, several
 from stillmotion.registry import Registry, suggestion
 
 # Verbs by the functions that do them, which are imported when they are asked for.
@@ -52,6 +52,13 @@ VERBS: Registry[str | Callable[..., Any]] = Registry(
     },
 )
 
+# Those that `torchrun` does not make quicker: its processes would do the same, and write the same files.
+ALONE = {
+    *("browse", "demo", "estimate", "propagate", "geometry", "search", "explain", "report", "data check"),
+    *("study confounding", "study sweep", "study spectrum", "study still", "study transfer"),
+    *("controlled make", "prepare"),
+}
+
 
 def main() -> None:
     """The command line; what a user can mend is one line on stderr and exit code 2."""
@@ -85,6 +92,8 @@ def _run(args: list[str]) -> None:
         if verb not in members:
             known = [member.split()[1] for member in members]
             raise StillmotionError(f"there is no {args[0]} {args[1]!r}{suggestion(args[1], known)}")
+    if verb in ALONE and several():
+        raise StillmotionError(f"{verb} works in one process; start it without torchrun: stillmotion {verb} …")
     from stillmotion.cli.shell import call
 
     found = VERBS[verb]

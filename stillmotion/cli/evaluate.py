@@ -7,9 +7,11 @@ from stillmotion.cli.shell import Encoder, Encoders, Frames, Out, say, together
 from stillmotion.data.halves import Halves, Unlabelled
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
+from stillmotion.distributed import on_first
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Carrying, Clustering, Comparing, Geometry, Probing, Retrieval, Sequences
 from stillmotion.options import Device
+from stillmotion.parent import several
 from stillmotion.train.log import bar
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ def clusters(
       stillmotion clusters --encoder runs/demo/simclr-0 laptop --out runs/clusters   the factors of synthetic videos
 
     Writes report.html and results.json. Features are kept and reused as for retrieve. Videos without labels are put
-    into groups, which are looked at in place of classes.
+    into groups, which are looked at in place of classes. Under torchrun, processes share the videos.
 
     Args:
         out: the folder to write to; by default "clusters" in the first run's.
@@ -102,16 +104,19 @@ def clusters(
     from stillmotion.evaluate.unlabelled import groups
     from stillmotion.report.clusters import cluster_lines, cluster_report
 
-    loaded = _loaded(encoder, device, frames)
-    if out is None and loaded[0].folder is None:
-        raise StillmotionError(f"{encoder[0]} has no run folder to write to; give --out")
-    with bar("embedding") as progress:
-        try:
-            found = clusters(loaded, videos, clustering, reading=reading, progress=progress)
-        except Unlabelled:
-            found = groups(loaded, videos, clustering, reading=reading, progress=progress)
-    page = cluster_report(found, out or f"{loaded[0].folder}/clusters", clustering, data=videos.path)
-    print("\n".join([*cluster_lines(found), f"written: {page}"]))
+    with together(device) as place:
+        loaded = _loaded(encoder, place, frames)
+        if out is None and loaded[0].folder is None:
+            raise StillmotionError(f"{encoder[0]} has no run folder to write to; give --out")
+        with bar("embedding") as progress:
+            try:
+                found = clusters(loaded, videos, clustering, reading=reading, progress=progress)
+            except Unlabelled:
+                found = groups(loaded, videos, clustering, reading=reading, progress=progress)
+        folder = out or f"{loaded[0].folder}/clusters"
+        page = on_first(lambda: cluster_report(found, folder, clustering, data=videos.path))
+    if found:
+        print("\n".join([*cluster_lines(found), f"written: {page}"]))
 
 
 def order(
@@ -135,6 +140,7 @@ def order(
 
     A linear classifier is asked by frames one after the other, and by whole, static and dynamic embeddings. One that
     is blind to order, such as the mean over frames that were seen one by one, tells a clip from its reverse at 0.5.
+    Under torchrun, processes share the videos.
 
     Args:
         pairs: a JSON file of opposite actions, by ids or by classes; without it, clips against their reverses.
@@ -147,16 +153,18 @@ def order(
 
         if encoder or out is None:
             raise StillmotionError("--recipe debug trains its own encoders; give --out FOLDER and no --encoder")
+        if several():
+            raise StillmotionError("--recipe debug works in one process; start it without torchrun")
         print("\n".join(debug_lines(debug_order(out, device=device))))
         return
     if not encoder:
         raise StillmotionError("no encoder given; name a run folder or a recipe, or add --recipe debug")
     from stillmotion.evaluate.order import order, result_lines
 
-    loaded = _loaded(encoder, device, frames)
-    with bar("embedding") as progress:
+    with together(device) as place, bar("embedding") as progress:
+        loaded = _loaded(encoder, place, frames)
         results = order(loaded, videos, pairs=pairs, untrained=untrained, out=out, reading=reading, progress=progress)
-    print("\n".join(result_lines(results)))
+    say("\n".join(result_lines(results)))
 
 
 def propagate(
@@ -230,6 +238,7 @@ def controlled_evaluate(
 
     NAME= in front of an encoder is what tables call it. `stillmotion controlled make` writes the static and the dynamic
     version of a set. OUT gets results.json, report.html and the features, so that the same command again is quick.
+    Under torchrun, processes share the videos.
 
     Args:
         videos: as they are; layout, fold and annotations are those of every version.
@@ -242,10 +251,11 @@ def controlled_evaluate(
     paths = {"plain": videos.path, "static": static, "dynamic": dynamic}
     versions = {name: replace(videos, path=path) for name, path in paths.items() if path}
     texts = named_encoders(encoder)
-    loaded = dict(zip(texts, _loaded(tuple(texts.values()), device), strict=True))
-    with bar("embedding") as progress:
+    with together(device) as place, bar("embedding") as progress:
+        loaded = dict(zip(texts, _loaded(tuple(texts.values()), place), strict=True))
         results = evaluate_controlled(loaded, versions, out, comparing, reading=reading, progress=progress)
-    print("\n".join(["", *controlled_lines(results), "", f"written: {controlled_report(out, results)}"]))
+        page = on_first(lambda: controlled_report(out, results))
+    say("\n".join(["", *controlled_lines(results), "", f"written: {page}"]))
 
 
 def _loaded(texts: tuple[str, ...], device: str, frames: int | None = None) -> "list[encoders.Encoder]":

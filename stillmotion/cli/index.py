@@ -4,13 +4,15 @@ from typing import Annotated
 
 import tyro
 
-from stillmotion.cli.shell import ENCODER_TEXT, Frames
+from stillmotion.cli.shell import ENCODER_TEXT, Frames, together
 from stillmotion.data.moments import Cutting
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
+from stillmotion.distributed import on_first
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Searching
 from stillmotion.options import Device
+from stillmotion.parent import first_rank
 from stillmotion.train.log import bar
 
 _BOTH = "the video to search by; without --index, behind the encoder."
@@ -32,7 +34,8 @@ def index(
       stillmotion search jump.mp4 --index ~/videos --by motion
 
     The same command again looks at what is new, has changed or is gone, and goes on where it was stopped. The videos'
-    folder is not written to: the index lies in ~/.cache/stillmotion, unless --out is given.
+    folder is not written to: the index lies in ~/.cache/stillmotion, unless --out is given. Under torchrun, processes
+    share the videos.
 
     Args:
         videos: a folder of videos, or "synthetic" for drawn ones.
@@ -42,11 +45,12 @@ def index(
     from stillmotion.index import build
     from stillmotion.index.drawn import or_drawn
 
-    loaded = load(encoder or best(), device=device)
-    with bar("indexing") as progress:
-        made = build(or_drawn(videos), loaded, out, cutting=cutting, progress=progress)
-    found = len({moment.path for moment in made.moments()})
-    print(f"{len(made)} moments of {found} videos in {made.address}")
+    with together(device) as place, bar("indexing") as progress:
+        loaded = load(encoder or best(), device=place)
+        made = build(on_first(lambda: or_drawn(videos)), loaded, out, cutting=cutting, progress=progress)
+    if first_rank():
+        found = len({moment.path for moment in made.moments()})
+        print(f"{len(made)} moments of {found} videos in {made.address}")
 
 
 def search(

@@ -121,9 +121,9 @@ def _hint(words: str) -> None:
 def together(device: str) -> Iterator[str]:
     """This process's device, within the group of processes that `torchrun` describes, where it does."""
     from stillmotion.config import TrainConfig
-    from stillmotion.train.process import computing
+    from stillmotion.train.process import SHARES, computing
 
-    with computing(TrainConfig(device=device)) as place:
+    with computing(TrainConfig(device=device), patience=SHARES) as place:
         yield str(place)
 
 

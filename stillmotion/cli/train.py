@@ -156,7 +156,8 @@ def segment(
       stillmotion segment --encoder models/dinov2 --data ~/breakfast --data.hop 4 --cache ~/frames --out runs/dino
       stillmotion segment --encoder features --data ~/breakfast --out runs/i3d    features that lie with the data
 
-    Features that were finished are kept when a run is stopped, and so is the head.
+    Features that were finished are kept when a run is stopped, and so is the head. Under torchrun, processes share the
+    features, and the first trains the head.
 
     Args:
         head: mstcn is the light one; fact has frames and action tokens inform each other.
@@ -168,6 +169,8 @@ def segment(
     if head != config.head.name:
         raise StillmotionError(f"--config has the head {config.head.name}; add --head {config.head.name}")
     answers = segment(config, out, cache=cache, watch=bar)
+    if answers is None:
+        return
     for reason in answers.results["broken"].values():
         print(f"unreadable, skipped: {reason}", file=sys.stderr)
     print("\n".join([*score_lines(answers.results), f"written: {segment_report(out, answers)}"]))

@@ -7,6 +7,7 @@ from stillmotion.data.paths import VideoSet
 from stillmotion.data.subset import drawings
 from stillmotion.errors import StillmotionError
 from stillmotion.options import Workers
+from stillmotion.parent import ranks_here
 
 _FEW = 64  # videos that are read before decoding processes would have started
 
@@ -33,7 +34,7 @@ class Reading:
             raise StillmotionError(f"batch is {self.batch} and workers {self.workers}; they start at 1 and at -1")
 
     def decoders(self, videos: VideoSet) -> int:
-        """How many processes read these videos."""
+        """How many processes read these videos for this one; processes of a machine share its cores."""
         if self.workers >= 0:
             return self.workers
-        return 0 if len(videos) <= _FEW or drawings(videos) else cores()
+        return 0 if len(videos) <= _FEW or drawings(videos) else max(1, cores() // ranks_here())

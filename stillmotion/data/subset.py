@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from stillmotion.data.paths import UNKNOWN, VideoSet
+from stillmotion.data.played import Played
 from stillmotion.data.video import Video
 
 
@@ -100,7 +101,7 @@ class _OneFrame:
 
 def drawings(videos: VideoSet) -> list[Any]:
     """How the sets among these that are drawn or changed are made: the names of their videos do not tell."""
-    if isinstance(videos, Subset):
+    if isinstance(videos, Subset | Played):
         return drawings(videos.videos)
     if isinstance(videos, Joined):
         return [drawn for some in videos.sets for drawn in drawings(some)]

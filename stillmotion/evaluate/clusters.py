@@ -3,14 +3,16 @@
 Shapes: N videos, D channels.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.reading import Reading
+from stillmotion.distributed import on_first
 from stillmotion.encoders import Encoder, Kind, Progress
 from stillmotion.evaluate.cache import Library
 from stillmotion.evaluate.options import Clustering, Looked, Metric
@@ -55,36 +57,39 @@ def clusters(
 ) -> list[Clusters]:
     """The clusters of several encoders, for each kind of embedding and each target that the videos are labelled with.
 
-    Videos, features and what is said are as for `retrieve`.
+    Videos, features and what is said are as for `retrieve`. Ranks share the videos; the first has the clusters, the
+    others none.
     out: the folder that the report will be written to, which is looked at before the work.
     """
     how = clustering or Clustering()
     if out is not None:
         spare_folder(out, read_by(halves, encoders=encoders))
         tried_folder(out)
-    found = []
+    found: list[Clusters] = []
     each = libraries(encoders, halves, clips=how.clips, cache=how.cache, reading=reading, say=say, progress=progress)
     for title, _, parted, library in each:
-        rows = _rows(library, parted, how.split)
-        for of in [of for of in how.by if of in library.features.kinds] or how.by:
-            vectors = library.features.vector(of)[rows]
-            for target, answered in ask(library, parted, kind=of).items():
-                order, recall = best_retrieved(answered)
-                ranks = _ranks(library.labels[target][rows], order)
-                found.append(
-                    Clusters(
-                        encoder=title,
-                        kind=of,
-                        target=target,
-                        classes=[library.classes[target][number] for number in order],
-                        recall=recall,
-                        silhouette=silhouettes(vectors, ranks, metric=how.metric),
-                        vectors=vectors[ranks >= 0],
-                        ranks=ranks[ranks >= 0],
-                        broken=dict(library.features.broken),
-                    )
-                )
+        on_first(partial(found.extend, _clusters_of(title, parted, library, how)))
     return found
+
+
+def _clusters_of(title: str, parted: Parted, library: Library, how: Clustering) -> Iterator[Clusters]:
+    rows = _rows(library, parted, how.split)
+    for of in [of for of in how.by if of in library.features.kinds] or how.by:
+        vectors = library.features.vector(of)[rows]
+        for target, answered in ask(library, parted, kind=of).items():
+            order, recall = best_retrieved(answered)
+            ranks = _ranks(library.labels[target][rows], order)
+            yield Clusters(
+                encoder=title,
+                kind=of,
+                target=target,
+                classes=[library.classes[target][number] for number in order],
+                recall=recall,
+                silhouette=silhouettes(vectors, ranks, metric=how.metric),
+                vectors=vectors[ranks >= 0],
+                ranks=ranks[ranks >= 0],
+                broken=dict(library.features.broken),
+            )
 
 
 def best_retrieved(answered: Answers) -> tuple[list[int], list[float]]:

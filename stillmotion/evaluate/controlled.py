@@ -6,6 +6,7 @@ Each encoder is probed on the plain videos, on their static version (one frame r
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from stillmotion.data.halves import Halves, Parted
 from stillmotion.data.paths import TARGET
 from stillmotion.data.reading import Reading
 from stillmotion.data.subset import Joined, Stilled
+from stillmotion.distributed import first_within, gather_objects, on_first, rank, world
 from stillmotion.encoders import Encoder, Kind, Progress, read_text
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluate.bootstrap import interval
@@ -67,6 +69,7 @@ def evaluate_controlled(
     encoders: by what tables call them.
     versions: "plain", the videos as they are, and "static" and "dynamic", which `controlled make` writes; at least one.
     out: features are kept in it, so that the same command again only goes on. say: told each line of the table.
+    Ranks share the videos; the first asks, says and writes.
     """
     how = comparing or Comparing()
     _check(encoders, versions)
@@ -75,7 +78,7 @@ def evaluate_controlled(
     parted = {name: versions[name].open() for name in SETS if name in versions}
     for name, videos in parted.items():
         spare_folder(out, read_by(versions[name], videos=videos.videos, encoders=encoders.values()))
-    with locked(out):
+    with first_within(lambda: locked(out)):
         return _evaluate(encoders, versions, parted, Path(out), options, reading, say, progress)
 
 
@@ -103,8 +106,12 @@ def _evaluate(
             progress=steps,
         ).features
         steps.past(len(videos.videos))
-        vectors = {kind: found.vector(kind, average=False) for kind in options.kinds}
-        return {kind: _probe(x, found.index, videos, options.seed) for kind, x in vectors.items()}, dict(found.broken)
+
+        def probes() -> dict[Kind, Asked]:
+            vectors = {kind: found.vector(kind, average=False) for kind in options.kinds}
+            return {kind: _probe(x, found.index, videos, options.seed) for kind, x in vectors.items()}
+
+        return on_first(probes), dict(found.broken)
 
     asked: dict[str, dict[str, dict[Kind, Asked]]] = {name: {} for name in encoders}
     single: dict[str, Asked] = {}
@@ -119,7 +126,8 @@ def _evaluate(
             stilled = replace(parted["dynamic"], videos=Joined([Stilled(parted["dynamic"].videos)]))
             single[name] = ask(encoder, stilled, replace(options, clips=1, kinds=("whole",)))[0]["whole"]
         cells = [f"{version} {_shares(found[options.kinds[0]])[0]:.3f}" for version, found in asked[name].items()]
-        say(f"{name}: top-1 " + ", ".join(cells))
+        if rank() == 0:
+            say(f"{name}: top-1 " + ", ".join(cells))
 
     about = {version: _about(versions[version].path, videos) for version, videos in parted.items()}
     results = {
@@ -137,7 +145,7 @@ def _evaluate(
         "settings": asdict(options) | {"kinds": list(options.kinds)},
         "broken": broken,
     }
-    write_json(folder / RESULTS, results)
+    on_first(lambda: write_json(folder / RESULTS, results))
     return results
 
 
@@ -195,8 +203,8 @@ def _size(parted: Parted | None) -> int:
 
 def _ask_pixels(parted: Parted, options: _Options) -> Asked:
     """The answers of a probe that has no network: colours and contrasts of the middle frame, cell by cell."""
-    rows, numbers, reason = [], [], "there is none"
-    for i in range(len(parted.videos)):
+    own, reason = {}, "there is none"
+    for i in range(rank(), len(parted.videos), world()):
         try:
             video = parted.videos.video(i)
             frame = video.frames([len(video) // 2])[0].astype(np.float32) / 255
@@ -204,11 +212,13 @@ def _ask_pixels(parted: Parted, options: _Options) -> Asked:
             reason = str(error)
             continue  # named where the encoders meet it
         mean, square = (cv2.resize(x, (_GRID, _GRID), interpolation=cv2.INTER_AREA) for x in (frame, frame**2))
-        rows.append(np.concatenate([mean.ravel(), np.sqrt(np.maximum(square - mean**2, 0)).ravel()]))
-        numbers.append(i)
+        own[i] = np.concatenate([mean.ravel(), np.sqrt(np.maximum(square - mean**2, 0)).ravel()])
+    rows = {i: row for some in gather_objects(own) for i, row in some.items()}
     if not rows:
         raise VideoError(f"none of the {len(parted.videos)} dynamic videos can be read; the last: {reason}")
-    return _probe(np.stack(rows)[:, None], np.array(numbers), parted, options.seed)
+    numbers = sorted(rows)
+    x = np.stack([rows[i] for i in numbers])[:, None]
+    return on_first(partial(_probe, x, np.array(numbers), parted, options.seed))
 
 
 def _probe(x: np.ndarray, index: np.ndarray, parted: Parted, seed: int) -> Asked:

@@ -8,7 +8,7 @@ clip, D channels.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from stillmotion import distributed
 from stillmotion.data.clips import at_rate
 from stillmotion.data.loader import Batch, Broken, EvalDataset, eval_loader
 from stillmotion.data.paths import VideoSet
@@ -60,11 +61,14 @@ class FrameFeatures:
         """Compute what is not on disk yet, or damaged there; returns name and reason of each video that cannot be read.
 
         batch: clips at a time. workers: decoding processes. say: told which files are damaged or were swapped.
-        progress: called with features done and of all.
+        progress: called with features done and of all, about.
+        Ranks share the videos, and the folder is on a disk that all of them see.
         """
-        files = [self._file(videos, i) for i in range(len(videos))]
+        world = distributed.world()
+        share = range(distributed.rank(), len(videos), world)
+        files = {i: self._file(videos, i) for i in share}
         pieces, broken = self._missing(videos, files, batch, say)
-        total = sum(len(piece) for piece in pieces.parts)
+        total = sum(distributed.gather_objects(sum(len(piece) for piece in pieces.parts)))
         kept: list[np.ndarray] = []
         spoilt: set[int] = set()
         done = 0
@@ -81,8 +85,10 @@ class FrameFeatures:
                 kept = []
             done += len(piece)
             if progress is not None:
-                progress(done, total)
-        return list(broken.items())
+                progress(min(done * world, total), total)
+        every = {name: reason for some in distributed.gather_objects(broken) for name, reason in some.items()}
+        distributed.on_first(lambda: self._check_there(videos, every))
+        return sorted(every.items())
 
     def read(self, videos: VideoSet, i: int) -> np.ndarray:
         """The features of video i, float32 (n, D); VideoError where it could not be read."""
@@ -108,11 +114,11 @@ class FrameFeatures:
         return found.arrays[_FRAMES]
 
     def _missing(
-        self, videos: VideoSet, files: list[Path], batch: int, say: Callable[[str], object]
+        self, videos: VideoSet, files: Mapping[int, Path], batch: int, say: Callable[[str], object]
     ) -> tuple["_Pieces", dict[str, str]]:
         parts, broken = [], {}
-        for i in range(len(videos)):
-            if self._read(files[i], say=say) is not None:
+        for i, file in files.items():
+            if self._read(file, say=say) is not None:
                 continue
             try:
                 count = -(-len(videos.video(i)) // self.hop)
@@ -124,6 +130,15 @@ class FrameFeatures:
         crop = centre_crops(intake)
         clips = (intake.frames, intake.stride, 1, crop)
         return _Pieces(videos, *clips, fps=intake.fps, hop=self.hop, parts=tuple(parts)), broken
+
+    def _check_there(self, videos: VideoSet, broken: Collection[str]) -> None:
+        """Raises where another rank computed what is not to be seen from here."""
+        for i in range(len(videos)) if distributed.world() > 1 else ():
+            if videos.name(i) not in broken and not self._file(videos, i).exists():
+                raise StillmotionError(
+                    f"features of {videos.name(i)} are not in {self.folder}; ranks on several machines need a disk "
+                    "that all of them see: choose another --cache"
+                )
 
     def _embed(self, clips: torch.Tensor) -> np.ndarray:
         with torch.inference_mode():

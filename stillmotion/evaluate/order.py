@@ -9,6 +9,7 @@ Shapes: N clips, T frames, D channels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,12 +18,16 @@ import numpy as np
 from stillmotion.data.halves import Halves
 from stillmotion.data.played import Played
 from stillmotion.data.reading import Reading
-from stillmotion.encoders import Encoder, Features, Progress, extract
+from stillmotion.distributed import first_within, on_first
+from stillmotion.encoders import Encoder, Features, Progress
+from stillmotion.encoders.features import Views
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.bootstrap import resampled_means
+from stillmotion.evaluate.cache import features_key
 from stillmotion.evaluate.linear import linear_ranks
 from stillmotion.evaluate.order_tasks import Task, open_tasks
 from stillmotion.evaluate.outputs import read_by, spare_folder
+from stillmotion.evaluate.parts import clear, shared_features
 from stillmotion.evaluate.retrieve import titles
 from stillmotion.evaluate.told import skipped
 from stillmotion.files import locked, write_json, write_text
@@ -70,14 +75,18 @@ def order(
     halves: "synthetic" videos are drawn as the first encoder's run draws them; without pairs, light only grows.
     pairs: a JSON file of opposite actions, as `open_tasks` reads it; None tells clips from their reverses.
     untrained: beside each run the network that it started from.
-    out: a folder for `results.json` and `results.txt`.
+    out: a folder for `results.json` and `results.txt`, and for features until these are written.
+    Ranks share the clips; the first asks, and writes.
     """
     if out is None:
-        return _order(encoders, halves, pairs, untrained, reading, progress)
+        return _order(encoders, halves, pairs, untrained, None, reading, progress)
     spare_folder(out, read_by(halves, encoders=encoders, also=[pairs]))
-    with locked(out):
-        results = _order(encoders, halves, pairs, untrained, reading, progress)
-        write_results(results, Path(out), result_lines(results))
+    folder = Path(out)
+    with first_within(lambda: locked(folder)):
+        parts = folder / "features.parts"
+        results = _order(encoders, halves, pairs, untrained, parts, reading, progress)
+        on_first(lambda: write_results(results, folder, result_lines(results)))
+        clear(parts)
     return results
 
 
@@ -86,6 +95,7 @@ def _order(
     halves: Halves,
     pairs: str | Path | None,
     untrained: bool,
+    parts: Path | None,
     reading: Reading | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
@@ -99,7 +109,11 @@ def _order(
     broken: dict[str, str] = {}
     for name, network in networks.items():
         played = Played(asked.videos, frames=network.intake.frames, both=asked.both)
-        found = extract(network.shown(stride=1, fps=0), played, keep_frames=True, reading=reading, progress=progress)
+        shown, views = network.shown(stride=1, fps=0), Views()
+        key = features_key(shown, played, views) if parts else ""
+        found = shared_features(
+            shown, played, views, parts=parts, key=key, keep_frames=True, reading=reading, progress=progress
+        )
         broken |= dict(found.broken)
         tasks = [task for task in (t.readable(found.index) for t in asked.tasks) if task is not None]
         if not tasks:
@@ -107,8 +121,7 @@ def _order(
                 f"too few videos: of {len(played)} clips {len(found.index)} can be read, and a classifier needs two "
                 "videos of each class to learn from and one to be asked"
             )
-        by_part = {part: answers(vectors(found, part), found.index, tasks, seed=halves.seed) for part in PARTS}
-        accuracy[name] = {part: {"mean": a.mean(), "tasks": a.each()} for part, a in by_part.items()}
+        accuracy[name] = on_first(partial(_accuracies, found, tasks, halves.seed))
     return {
         "data": halves.path,
         "task": "reverse" if pairs is None else "pairs",
@@ -119,6 +132,11 @@ def _order(
         "accuracy": accuracy,
         "broken": broken,
     }
+
+
+def _accuracies(found: Features, tasks: Sequence[Task], seed: int) -> dict[Part, dict[str, Any]]:
+    by_part = {part: answers(vectors(found, part), found.index, tasks, seed=seed) for part in PARTS}
+    return {part: {"mean": a.mean(), "tasks": a.each()} for part, a in by_part.items()}
 
 
 def vectors(found: Features, part: Part) -> np.ndarray:

@@ -20,9 +20,10 @@ from stillmotion.encoders.features import Views, blocks_in, join, parts_of, read
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.stored import Stored, restore, store
 from stillmotion.evaluate.told import say as to_stderr
-from stillmotion.files import made
+from stillmotion.files import made, sweep
 
 NAMES = ("index", *Vectors._fields)
+_FRAMES = "frames"
 
 
 def shared_features(
@@ -33,6 +34,7 @@ def shared_features(
     parts: Path | None = None,
     key: str = "",
     option: str = "--out",
+    keep_frames: bool = False,
     reading: Reading | None = None,
     say: Callable[[str], object] = to_stderr,
     progress: Progress | None = None,
@@ -42,45 +44,50 @@ def shared_features(
     parts: the folder of blocks, on a disk that all ranks see; `clear` removes them. None keeps none. So does a set of
         one block.
     key: tells these features from others. option: by which another folder is chosen.
+    keep_frames: as in `extract`.
     say: told, on the first rank, where a block is damaged.
     """
     blocks = range(blocks_in(videos))
     if parts is None or len(blocks) < 2:
-        own = dict(_made(encoder, videos, views, blocks, reading, progress))
+        own = dict(_made(encoder, videos, views, blocks, keep_frames, reading, progress))
         everyone = distributed.gather_objects(own)
         every = {block: found for some in everyone for block, found in some.items()}
         return readable(join([every[block] for block in blocks]))
-    folder = made(parts, option=option)
+    folder, names = made(parts, option=option), (*NAMES, _FRAMES) if keep_frames else NAMES
 
     def left() -> list[int]:
-        return [block for block in blocks if _kept(folder, key, block, say) is None]
+        return [block for block in blocks if _kept(folder, key, block, names, say) is None]
 
-    for block, found in _made(encoder, videos, views, distributed.on_first(left), reading, progress):
-        store(_file(folder, key, block), arrays_of(found), {"broken": found.broken}, option=option)
+    for block, found in _made(encoder, videos, views, distributed.on_first(left), keep_frames, reading, progress):
+        store(_file(folder, key, block), arrays_of(found, names), {"broken": found.broken}, option=option)
     distributed.barrier()
-    return readable(join([_there(folder, key, block, option) for block in blocks]))
+    return readable(join([_there(folder, key, block, names, option) for block in blocks]))
 
 
-def clear(parts: Path | None, key: str) -> None:
+def clear(parts: Path | None, key: str = "*") -> None:
     """Remove the blocks with this key, which all ranks have read, and their folder if nothing else is in it."""
     distributed.barrier()
     if parts is not None and distributed.rank() == 0:
         for file in parts.glob(f"{key}-*.safetensors"):
             file.unlink(missing_ok=True)
+        sweep(parts)
         with contextlib.suppress(OSError):
             parts.rmdir()
 
 
-def arrays_of(found: Features) -> dict[str, np.ndarray]:
+def arrays_of(found: Features, names: Sequence[str] = NAMES) -> dict[str, np.ndarray]:
     """Features as arrays by name; without the videos that could not be read."""
-    return {name: getattr(found, name) for name in NAMES}
+    nothing = np.empty((0, 0, 0), np.float32)  # where none could, there are no frames either
+    return {name: nothing if getattr(found, name) is None else getattr(found, name) for name in names}
 
 
 def restored(found: Stored | None) -> Features | None:
     """The features of arrays, whose notes name the videos that could not be read."""
     if found is None:
         return None
-    return Features(**found.arrays, frames=None, broken=[(name, reason) for name, reason in found.about["broken"]])
+    broken = [(name, reason) for name, reason in found.about["broken"]]
+    vectors = {name: found.arrays[name] for name in NAMES}
+    return Features(**vectors, frames=found.arrays.get(_FRAMES), broken=broken)
 
 
 def _made(
@@ -88,12 +95,14 @@ def _made(
     videos: VideoSet,
     views: Views,
     blocks: Sequence[int],
+    keep_frames: bool,
     reading: Reading | None,
     progress: Progress | None,
 ) -> Iterator[tuple[int, Features]]:
     """This rank's share of the blocks, each with its number."""
     world, done = distributed.world(), 0
-    asked = parts_of(encoder, videos, views, blocks=blocks[distributed.rank() :: world], reading=reading)
+    share = blocks[distributed.rank() :: world]
+    asked = parts_of(encoder, videos, views, blocks=share, keep_frames=keep_frames, reading=reading)
     for block, some in groupby(asked, key=itemgetter(0)):
         found = []
         for _, part in some:
@@ -108,12 +117,12 @@ def _file(folder: Path, key: str, block: int) -> Path:
     return folder / f"{key}-{block:07}.safetensors"
 
 
-def _kept(folder: Path, key: str, block: int, say: Callable[[str], object]) -> Features | None:
-    return restored(restore(_file(folder, key, block), NAMES, say=say))
+def _kept(folder: Path, key: str, block: int, names: Sequence[str], say: Callable[[str], object]) -> Features | None:
+    return restored(restore(_file(folder, key, block), names, say=say))
 
 
-def _there(folder: Path, key: str, block: int, option: str) -> Features:
-    found = _kept(folder, key, block, to_stderr)
+def _there(folder: Path, key: str, block: int, names: Sequence[str], option: str) -> Features:
+    found = _kept(folder, key, block, names, to_stderr)
     if found is None:
         raise StillmotionError(
             f"block {block} of the features is not in {folder}; ranks on several machines need a disk that all of them "

@@ -4,6 +4,7 @@ Shapes: N videos, D channels.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Located
+from stillmotion.distributed import on_first
 from stillmotion.encoders import Encoder, Kind, Progress
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.cache import Library, cached_features, check_cache
@@ -88,39 +90,39 @@ def groups(
 ) -> list[Clusters]:
     """The groups that videos without labels fall into, the largest first, in place of `clusters` of their classes.
 
-    Their number, up to ten, is the one of the best silhouette score. out, reading, say: as for `clusters`.
+    Their number, up to ten, is the one of the best silhouette score. out, reading, say, ranks: as for `clusters`.
     """
     how = clustering or Clustering()
     if out is not None:
         spare_folder(out, read_by(located, encoders=encoders))
         tried_folder(out)
-    made = []
+    made: list[Clusters] = []
     for title, library in _libraries(encoders, located, how.clips, how.cache, reading, say, progress):
-        if len(library.names) < 3:
-            raise StillmotionError(
-                f"{located.path} has {len(library.names)} readable videos; groups need three or more"
-            )
-        for kind in [of for of in how.by if of in library.features.kinds] or ["whole"]:
-            vectors = library.features.vector(kind)
-            ranks = grouped(vectors, metric=how.metric)
-            names = [
-                f"{i + 1}: " + ", ".join(_end(library.names[row]) for row in _central(vectors, ranks == i))
-                for i in range(ranks.max() + 1)
-            ]
-            made.append(
-                Clusters(
-                    encoder=title,
-                    kind=kind,
-                    target=GROUP,
-                    classes=names,
-                    recall=[],
-                    silhouette=silhouettes(vectors, ranks, metric=how.metric),
-                    vectors=vectors,
-                    ranks=ranks,
-                    broken=dict(library.features.broken),
-                )
-            )
+        on_first(partial(made.extend, _groups_of(title, located, library, how)))
     return made
+
+
+def _groups_of(title: str, located: Located, library: Library, how: Clustering) -> Iterator[Clusters]:
+    if len(library.names) < 3:
+        raise StillmotionError(f"{located.path} has {len(library.names)} readable videos; groups need three or more")
+    for kind in [of for of in how.by if of in library.features.kinds] or ["whole"]:
+        vectors = library.features.vector(kind)
+        ranks = grouped(vectors, metric=how.metric)
+        names = [
+            f"{i + 1}: " + ", ".join(_end(library.names[row]) for row in _central(vectors, ranks == i))
+            for i in range(ranks.max() + 1)
+        ]
+        yield Clusters(
+            encoder=title,
+            kind=kind,
+            target=GROUP,
+            classes=names,
+            recall=[],
+            silhouette=silhouettes(vectors, ranks, metric=how.metric),
+            vectors=vectors,
+            ranks=ranks,
+            broken=dict(library.features.broken),
+        )
 
 
 def grouped(vectors: np.ndarray, *, metric: Metric = "euclidean") -> np.ndarray:

@@ -5,17 +5,24 @@ from collections.abc import Callable, Sequence
 
 from stillmotion.encoders import Encoder
 from stillmotion.index.showing import Embedder, Piece
-from stillmotion.index.table import Done, Row, Tables
+from stillmotion.index.table import Done, Row
 
 _ROWS, _SECONDS = 64, 15.0  # moments, or seconds, after which what there is is stored
 _TIMED = 5.0  # seconds of work that the rest is foretold from
 
 
-class Keeper:
-    """Embeds moments as they come and stores them; a video is done when all of its moments are stored."""
+# Stores moments and, when these are stored, videos that are done.
+Keep = Callable[[Sequence[Row], Sequence[Done]], object]
 
-    def __init__(self, tables: Tables, encoder: Encoder) -> None:
-        self._tables, self._embedder = tables, Embedder(encoder)
+
+class Keeper:
+    """Embeds moments as they come and has them stored; a video is done when all of its moments are.
+
+    keep: by which; `Tables.keep` is one.
+    """
+
+    def __init__(self, keep: Keep, encoder: Encoder) -> None:
+        self._keep, self._embedder = keep, Embedder(encoder)
         self._waiting: list[tuple[Piece, str]] = []
         self._rows: list[Row] = []
         self._ended: list[Done] = []
@@ -33,7 +40,6 @@ class Keeper:
         if video.reason:
             self._waiting = [one for one in self._waiting if one[0].moment.path != video.path]
             self._rows = [row for row in self._rows if row.moment.path != video.path]
-            self._tables.drop("path", [video.path])
         self._ended.append(video)
         self._store_if_due()
 
@@ -54,10 +60,9 @@ class Keeper:
             self._store()
 
     def _store(self) -> None:
-        self._tables.add(self._rows)
-        self._rows.clear()
         waiting = {piece.moment.path for piece, _ in self._waiting}
-        self._tables.note([video for video in self._ended if video.path not in waiting])
+        self._keep(self._rows, [video for video in self._ended if video.path not in waiting])
+        self._rows.clear()
         self._ended = [video for video in self._ended if video.path in waiting]
         self._stored = time.monotonic()
 
@@ -65,11 +70,11 @@ class Keeper:
 class Clock:
     """Says after the first videos how long all of them take, from the sizes of their files.
 
-    sizes: bytes of each video. say: told once.
+    sizes: bytes of each video. say: told once. ranks: that have as many videos each.
     """
 
-    def __init__(self, sizes: Sequence[int], say: Callable[[str], object]) -> None:
-        self.videos = 0
+    def __init__(self, sizes: Sequence[int], say: Callable[[str], object], *, ranks: int = 1) -> None:
+        self.videos, self._ranks = 0, ranks
         self._all, self._left, self._timed = len(sizes), sum(sizes), 0
         self._say, self._told, self._start = say, False, 0.0
 
@@ -85,7 +90,7 @@ class Clock:
         if not self._told and taken > _TIMED and self._timed and self.videos < self._all:
             self._told = True
             more = duration(taken / self._timed * self._left)
-            self._say(f"about {more} for {self._all - self.videos} more videos")
+            self._say(f"about {more} for {(self._all - self.videos) * self._ranks} more videos")
 
 
 def duration(seconds: float) -> str:

@@ -144,11 +144,20 @@ class Tables:
         place = {id: number for number, id in enumerate(found["id"].to_pylist())}
         return found.take([place[id] for id in ids if id in place])
 
+    def keep(self, rows: Sequence[Row], videos: Sequence[Done]) -> None:
+        """Store moments, and then that videos are done."""
+        self.add(rows)
+        self.note(videos)
+
     def add(self, rows: Sequence[Row]) -> None:
         """Store moments, all or none."""
-        if not rows:
+        if rows:
+            self.add_content(arrow(rows))
+
+    def add_content(self, content: pa.Table) -> None:
+        """Store moments that are a table of `arrow`, all or none."""
+        if not len(content):
             return
-        content = _arrow(rows)
         with storing(self._database.uri):
             if self.moments is None:
                 self.moments = _make(self._database, "moments", data=content)
@@ -156,9 +165,10 @@ class Tables:
                 self.moments.add(content)
 
     def note(self, videos: Sequence[Done]) -> None:
-        """Write down that videos are done, in place of what was said of them before."""
+        """Write down that videos are done, in place of what was said before; those passed over have no moments."""
         if not videos:
             return
+        self.drop("path", [video.path for video in videos if video.reason])
         content = pa.Table.from_pylist([video._asdict() for video in videos], self._videos.schema)
         with storing(self._database.uri):
             merge = self._videos.merge_insert("path").when_matched_update_all().when_not_matched_insert_all()
@@ -256,7 +266,8 @@ def _some(values: Iterable[str]) -> Iterator[str]:
         yield ", ".join(listed[start : start + _AT_ONCE])
 
 
-def _arrow(rows: Sequence[Row]) -> pa.Table:
+def arrow(rows: Sequence[Row]) -> pa.Table:
+    """Moments as the table has them."""
     columns: dict[str, Any] = {name: [getattr(row.moment, name) for row in rows] for name in LIGHT}
     columns["fingerprint"] = [row.fingerprint for row in rows]
     for part in PARTS:

@@ -1,14 +1,13 @@
 """Action localisation: a head learns from an encoder's features of untrimmed videos, and is asked about others."""
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from stillmotion import files
+from stillmotion import distributed, files
 from stillmotion.config import read_config, to_json
 from stillmotion.config.segment import SegmentConfig
 from stillmotion.data.breakfast import Breakfast
@@ -22,7 +21,7 @@ from stillmotion.functional.segments import scores
 from stillmotion.tasks.segment_head import Frames, train_head
 from stillmotion.tasks.start import RESULTS, Watch, located, place_of, read_results, unwatched
 from stillmotion.train.folder import held, open_folder, spare_inputs
-from stillmotion.train.process import stoppable
+from stillmotion.train.process import SHARES, computing
 from stillmotion.train.run import decoders
 
 _FEATURES, _PREDICTIONS = "features", "predictions"
@@ -86,23 +85,41 @@ def read_halves(
     out: the run folder, which is checked first. cache: a folder for features, in place of the run's own.
     progress: called with features done and of all, once for either half.
     """
-    train, test = open_untrimmed(config)
-    open_folder(Path(out), config)
-    features = None
-    if config.encoder != READY:
-        place = Path(cache) if cache is not None else Path(out) / _FEATURES
-        encoder = load(config.encoder, device=config.train.device)
-        features = FrameFeatures(encoder.untrained() if config.untrained else encoder, place, hop=config.data.hop)
-    elif not isinstance(train, Breakfast):
-        raise StillmotionError("drawn videos have no features on disk; name an encoder (--encoder)")
-    halves: list[FrameSet] = []
+    return _parted(config, _computed(config, Path(out), cache, progress))
+
+
+class _Computed(NamedTuple):
+    """Both halves of a set, where their features lie, and why each video that cannot be read cannot."""
+
+    videos: tuple[UntrimmedSet, UntrimmedSet]
+    features: FrameFeatures | None
+    broken: dict[str, str]
+
+
+def _computed(config: SegmentConfig, out: Path, cache: str | Path | None, progress: Progress | None) -> _Computed:
+    """Ranks share the videos."""
+    halves = open_untrimmed(config)
+    open_folder(out, config)
+    if config.encoder == READY:
+        if not isinstance(halves[0], Breakfast):
+            raise StillmotionError("drawn videos have no features on disk; name an encoder (--encoder)")
+        return _Computed(halves, None, {})
+    place = Path(cache) if cache is not None else out / _FEATURES
+    encoder = load(config.encoder, device=config.train.device)
+    features = FrameFeatures(encoder.untrained() if config.untrained else encoder, place, hop=config.data.hop)
     broken: dict[str, str] = {}
-    for videos in (train, test):
-        if features is not None:
-            broken |= features.compute(videos, workers=decoders(config.data.workers), progress=progress)
+    for videos in halves:
+        broken |= features.compute(videos, workers=decoders(config.data.workers), progress=progress)
+    return _Computed(halves, features, broken)
+
+
+def _parted(config: SegmentConfig, found: _Computed) -> Halves:
+    halves: list[FrameSet] = []
+    broken = dict(found.broken)
+    for videos in found.videos:
         known = [i for i in range(len(videos)) if videos.name(i) not in broken]
         width = halves[0][0].features.shape[1] if halves else None
-        halves.append(_readable(FrameSet(videos, features, config.data.hop, known), broken, width))
+        halves.append(_readable(FrameSet(videos, found.features, config.data.hop, known), broken, width))
     return Halves(halves[0], halves[1], sorted(broken.items()))
 
 
@@ -124,23 +141,25 @@ def open_untrimmed(config: SegmentConfig) -> tuple[UntrimmedSet, UntrimmedSet]:
 
 def segment(
     config: SegmentConfig, out: str | Path, *, cache: str | Path | None = None, watch: Watch = unwatched
-) -> Answers:
+) -> Answers | None:
     """Train a head, ask it about the test videos, and write `results.json` and `predictions/` to the run folder.
 
     cache: as for `read_halves`. watch: given a word for what goes on, shows its progress; for the features.
     Predictions are written as Breakfast's ground truth is.
+    Under `torchrun` every process calls this: they share the features. The first then trains the head, alone, and the
+    others are done, which is None.
     """
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise StillmotionError("a head of action localisation trains on one process; start it without torchrun")
     config = config if config.encoder == READY else located(config)
     if not config.data.path:
         raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
     encoder = None if config.encoder == READY else place_of(config.encoder)
     spare_inputs(out, config.data.path, config.data.videos, encoder)
-    with stoppable(), held(out):
+    with computing(config.train, patience=SHARES), held(out):
         with watch("embedding") as progress:
-            halves = read_halves(config, out, cache=cache, progress=progress)
-        return _trained_and_asked(config, Path(out), halves)
+            found = _computed(config, Path(out), cache, progress)
+        first = distributed.rank() == 0
+        distributed.stop()
+        return _trained_and_asked(config, Path(out), _parted(config, found)) if first else None
 
 
 def _trained_and_asked(config: SegmentConfig, folder: Path, halves: Halves) -> Answers:

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
@@ -19,6 +20,7 @@ from stillmotion.nn.norms import join_norms
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME = 3.0  # seconds in which a rank hears of one Ctrl-C twice: from the terminal and from torchrun
+SHARES = timedelta(days=1)  # by which ranks with shares of their own may be apart: a lost one is noticed all the same
 _GRACE = 3.0  # seconds that a run which is asked to stop still waits for clips
 
 
@@ -41,14 +43,15 @@ def choose_device(name: str) -> torch.device:
 
 
 @contextlib.contextmanager
-def computing(train: TrainConfig) -> Iterator[torch.device]:
+def computing(train: TrainConfig, *, patience: timedelta | None = None) -> Iterator[torch.device]:
     """This process's device, within the group of processes that `torchrun` describes, where it does.
 
+    patience: how long one of them waits for the others, as `distributed.start` has it.
     Ctrl-C and SIGTERM end what is done meanwhile by `Interrupted`; so does the loss of a rank that was ended so.
     """
     with stoppable():
         device = choose_device(train.device)
-        distributed.start(device.type)
+        distributed.start(device.type, patience=patience)
         try:
             if train.threads:
                 torch.set_num_threads(train.threads)

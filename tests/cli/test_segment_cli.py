@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from commands import Command, stop_and_resume, two_ranks
+from commands import Command, stop_and_resume
 
 SMALL = ("--data.untrimmed.videos", "4", "--data.untrimmed.test", "2", "--data.untrimmed.length", "4", "6")
 SMALL += ("--data.hop", "4", "--head.width", "4", "--head.layers", "2", "--optim.batch", "2")
@@ -45,9 +45,3 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
 )
 def test_mistakes_end_in_one_line(words, complaint, tmp_path):
     assert complaint in Command("segment", "--out", str(tmp_path / "x"), *words).refuse()
-
-
-def test_several_processes_are_refused(tmp_path):
-    for rank in two_ranks("segment", "--recipe", "debug", "--out", str(tmp_path / "x")):
-        assert rank.wait() == 2
-        assert "on one process" in rank.words
