@@ -73,7 +73,7 @@ class RunLog:
         self._task = self._bar.add_task("training", total=total, completed=start, rate="…", losses="", found="")
         self._total = total
         self._clock: tuple[float, int] | None = None
-        self._noted = -_PAUSE
+        self._note(start)
         self._loggers = Loggers(loggers, folder, start=start, say=self.say)
 
     def __enter__(self) -> "RunLog":
@@ -103,11 +103,8 @@ class RunLog:
             self._bar.update(self._task, completed=step, rate=rate)
             return
         self._write(step, values)
-        if now - self._noted >= _PAUSE or step == self._total:
-            self._noted = now
-            course = {"clips_per_second": seen / (now - before), "seconds_left": left} if seen else {}
-            far = {"step": step, "total": self._total, "at": time.time()}
-            files.write_json(self._folder / PROGRESS, far | course)
+        if seen and (now - self._noted >= _PAUSE or step == self._total):
+            self._note(step, clips_per_second=seen / (now - before), seconds_left=left)
         losses = "  ".join(f"{k[5:]} {v:.3f}" for k, v in values.items() if k.startswith("loss/"))
         self._bar.update(self._task, completed=step, rate=rate, losses=losses)
         if not self._console.is_terminal:
@@ -120,6 +117,12 @@ class RunLog:
             for line in lines:
                 self.say(line)
             self._bar.update(self._task, found=short)
+
+    def _note(self, step: int, **course: float) -> None:
+        """Write down how far the run is, for those who look at it meanwhile."""
+        self._noted = time.monotonic()
+        far = {"step": step, "total": self._total, "at": time.time()}
+        files.write_json(self._folder / PROGRESS, far | course)
 
     def _write(self, step: int, values: Mapping[str, float]) -> None:
         with files.writing(self._folder):
