@@ -12,6 +12,7 @@ from stillmotion.train.log import read_metrics
 _LOSS = "loss/"
 _HEALTH = "health/"
 _FOUND = {"knn": "nearest neighbour", "probe": "linear probe"}
+_PARTS = ("static", "dynamic", "whole", "motion")  # in the order of their colours, as health has them
 
 
 def loss_curves(runs: Mapping[str, str | Path]) -> dict[str, Figure]:
@@ -48,6 +49,7 @@ def evaluation_curves(run: str | Path) -> dict[str, Figure]:
             if front == measure:
                 part, _, target = rest.partition("/")
                 titles.setdefault(f"{words}: {target}" if target else words, {})[part] = key
+    titles = {title: {part: keys[part] for part in _PARTS if part in keys} for title, keys in titles.items()}
     step, epoch = found["epoch"][-1] if "epoch" in found else (1, 1.0)
     return {
         title: _drawn({part: {title: found[key]} for part, key in keys.items()}, title, title, per_epoch=step / epoch)

@@ -45,7 +45,7 @@ def course_blocks(course: Course, epochs: int) -> list[Block]:
     if course.at is not None:
         rows.append(["last heard of", time.strftime(_CLOCK, time.localtime(course.at))])
     rows.append(["this page", time.strftime(_CLOCK)])
-    return [Text(_words(course)), Table(["", "value"], rows)]
+    return [Text(_words(course)), Table(["course", "value"], rows)]
 
 
 def _words(course: Course) -> str:

@@ -14,6 +14,7 @@ from small_run import small, trained
 
 from stillmotion import files
 from stillmotion.errors import StillmotionError
+from stillmotion.report.course import course_sections
 from stillmotion.report.run import follow, report
 from stillmotion.train.course import course_of
 from stillmotion.train.log import PROGRESS
@@ -67,17 +68,23 @@ def test_a_run_that_goes_on_is_shown_at_any_moment_and_reloads(run: Path) -> Non
     assert_self_contained(html)
 
 
-@pytest.mark.parametrize("gone", [["metrics.jsonl"], ["metrics.jsonl", PROGRESS], [PROGRESS]])
-def test_what_is_not_written_yet_is_not_missed(run: Path, gone: list[str]) -> None:
+def test_what_is_not_written_yet_is_not_missed(run: Path) -> None:
     half_way(run)
-    for name in gone:
-        (run / name).unlink()
     with files.locked(run):
+        for gone, total in (("metrics.jsonl", 4), (PROGRESS, 0)):
+            (run / gone).unlink()
+            assert course_of(run).total == total
         html = report(run).read_text()
     assert "It is being trained" in html
     assert "refresh" not in html
     assert "no checkpoint.safetensors yet" in html
-    assert course_of(run).total == (0 if len(gone) == 2 else 4)
+
+
+def test_a_run_that_did_not_note_its_course_is_as_far_as_its_last_line(run: Path) -> None:
+    half_way(run)
+    (run / PROGRESS).unlink()
+    course = course_of(run)
+    assert (course.step, course.total, course.finished) == (3, 4, False)
 
 
 def test_a_run_that_was_killed_is_not_thought_to_go_on(run: Path) -> None:
@@ -88,32 +95,39 @@ def test_a_run_that_was_killed_is_not_thought_to_go_on(run: Path) -> None:
     os.waitpid(child, 0)
     (run / files.LOCK).write_text(f"process {child} on {os.uname().nodename}")
     assert files.holder(run) is None
-    assert "It is not being trained, and is not at its end" in report(run).read_text()
+    (section,) = course_sections(run)
+    assert "It is not being trained, and is not at its end" in section.blocks[0].text
     (run / files.LOCK).write_text("process 1 on another.machine")
     assert files.holder(run) == "process 1 on another.machine"
 
 
-def test_following_ends_with_the_run_and_its_last_page_does_not_reload(run: Path, monkeypatch) -> None:
-    said, pages = [], []
-    with files.locked(run) as _:
-        pass
-    holders = iter(["process 1 on here", "process 1 on here", None])
+def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: list[int] = []
+    said: list[str] = []
+
+    def write(run: Path, *, reload: int = 0) -> Path:
+        pages.append(reload)
+        return run
+
+    holders = iter(["process 1 on here", "process 1 on here"])
     monkeypatch.setattr("stillmotion.report.run.holder", lambda _: next(holders, None))
-    monkeypatch.setattr("stillmotion.report.run._wait", lambda *_: pages.append((run / "report.html").read_text()))
-    page = follow(run, 30, say=said.append)
-    assert [RELOADS in html for html in pages] == [True, True]
-    assert "refresh" not in page.read_text()
+    monkeypatch.setattr("stillmotion.report.run.report", write)
+    monkeypatch.setattr("stillmotion.report.run._wait", lambda *_: None)
+    assert follow(tmp_path, 30, say=said.append) == tmp_path
+    assert pages == [30, 30, 0]
     assert len(said) == 1
     with pytest.raises(StillmotionError, match="follow is -1"):
-        follow(run, -1, say=said.append)
+        follow(tmp_path, -1, say=said.append)
 
 
-def test_the_command_follows_a_run_without_a_hold_on_it_and_ctrl_c_leaves_it(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_following_and_not_the_run(tmp_path: Path) -> None:
     place = tmp_path / "run"
     words = "--recipe debug-simclr --optim.epochs 2000 --train.log-every 1 --train.threads 1"
     training = Command("pretrain", *words.split(), "--out", str(place))
     wait_for_steps(training, place, 2)
-    following = Command("report", str(place), "--follow", "1")
+    following = Command("report", str(place), "--follow", "30")
     deadline = time.monotonic() + 120
     while not (place / "report.html").exists():
         assert following.running, following.words
@@ -123,8 +137,5 @@ def test_the_command_follows_a_run_without_a_hold_on_it_and_ctrl_c_leaves_it(tmp
     following.send(signal.SIGINT)
     assert following.wait() == 130
     assert training.running, training.words
-    followed = Command("report", str(place), "--follow", "1")
     training.send(signal.SIGINT)
     assert training.wait() == 130
-    followed.succeed()
-    assert "It is not being trained, and is not at its end" in (place / "report.html").read_text()
