@@ -73,7 +73,9 @@ class RunLog:
         self._task = self._bar.add_task("training", total=total, completed=start, rate="…", losses="", found="")
         self._total = total
         self._clock: tuple[float, int] | None = None
-        self._note(start)
+        self._noted = time.monotonic()
+        if start < total:
+            self._note(start)
         self._loggers = Loggers(loggers, folder, start=start, say=self.say)
 
     def __enter__(self) -> "RunLog":
