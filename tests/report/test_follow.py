@@ -128,7 +128,7 @@ def test_ctrl_c_leaves_the_following_and_not_the_run(tmp_path: Path) -> None:
     training = Command("pretrain", *words.split(), "--out", str(place))
     wait_for_steps(training, place, 2)
     following = Command("report", str(place), "--follow", "30")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not (place / "report.html").exists():
         assert following.running, following.words
         assert time.monotonic() < deadline
