@@ -132,6 +132,20 @@ def locked(folder: str | Path, *, option: str = "--out") -> Iterator[None]:
             handle.truncate(0)
 
 
+def holder(folder: str | Path) -> str | None:
+    """Who holds a folder, in words; None where no one does. To ask takes no hold of it.
+
+    A process of another machine is believed as long as the lock says so.
+    """
+    try:
+        who = (Path(folder) / LOCK).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    pid, _, machine = who.removeprefix("process ").partition(" on ")
+    ended = machine == socket.gethostname() and not _lives(pid)
+    return None if ended else who or None
+
+
 def sweep(folder: str | Path) -> None:
     """Remove what killed writers of this machine left unfinished in a folder, though not below it."""
     for partial in Path(folder).glob(".*-*.part*"):

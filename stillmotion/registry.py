@@ -1,4 +1,4 @@
-"""Tables that can be added to: objectives, data sets, kinds of encoders, and verbs, each in one place by name.
+"""Tables that can be added to: objectives, data sets, kinds of encoders, loggers, verbs, each in one place by name.
 
 A package that is installed beside stillmotion adds a row by an entry point of the table's group, such as
 

@@ -23,7 +23,7 @@ def extras(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "stillmotion_extras.py").write_text(code)
     (toml,) = re.findall(r"```toml\n(.*?)```", page, re.S)
     points = re.findall(r'\[project\.entry-points\."(.*?)"\]\n(\w+) = "(.*?)"', toml)
-    assert len(points) == 4
+    assert len(points) == 5
     info = folder / "stillmotion_extras-0.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stillmotion-extras\nVersion: 0.1\n")
@@ -82,3 +82,11 @@ def test_an_objective_from_outside_trains_and_its_run_is_an_encoder(extras: Path
     assert '"name": "align"' in (folder / "config.json").read_text()
     run(extras, "embed", str(folder), "--data", "videos", "--out", "align.npz", "--workers", "0")
     assert "alignment and uniformity" in (Path(run(extras, "report", str(folder)).split()[-1])).read_text()
+
+
+def test_a_logger_from_outside_is_told_every_number(extras: Path) -> None:
+    change = "--data.synthetic.videos 16 --optim.epochs 1 --train.log-every 1 --train.loggers csv"
+    run(extras, "pretrain", "--recipe", "debug-simclr", *change.split(), "--out", "logged")
+    rows = [line.split(",") for line in (extras / "logged" / "numbers.csv").read_text().splitlines()]
+    assert {"lr", "loss/whole"} <= {name for _, name, _ in rows}
+    assert not (extras / "logged" / "tensorboard").exists()

@@ -113,15 +113,24 @@ def explain(
     print(f"written: {out}/report.html")
 
 
-def report(run: tyro.conf.Positional[str]) -> None:
+def report(run: tyro.conf.Positional[str], follow: int = 0) -> None:
     """Write a run's report.html: settings, curves and what the run found, on one page that needs no other file.
 
     examples:
       stillmotion report runs/mine
+      stillmotion report runs/mine --follow 30        while it is trained, by another command
+
+    A run that is being trained is only read: the page says how far it is, and what time is left.
 
     Args:
         run: a run folder of pretrain, transfer, finetune, detect or segment.
+        follow: write the page anew every so many seconds until the run ends; the page then reloads itself. 0: once.
     """
+    from stillmotion.report.run import follow as following
     from stillmotion.report.run import report
 
-    print(f"written: {report(run)}")
+    print(f"written: {following(run, follow, say=_at_once) if follow else report(run)}")
+
+
+def _at_once(line: str) -> None:
+    print(line, flush=True)

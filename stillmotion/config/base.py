@@ -21,6 +21,11 @@ class TrainConfig:
         checkpoint_every: steps between two checkpoints.
         keep: epochs after which the weights are kept for good; RUN@epoch=2 names those of the second.
         log_every: steps between two lines of metrics.jsonl.
+        loggers: where its numbers go beside metrics.jsonl: tensorboard, wandb, mlflow, or what a package adds.
+        evaluate_every: epochs between two evaluations by nearest neighbours and linear probes, which change nothing of
+            the training; 0 is none.
+        evaluate_data: labelled videos to evaluate on; the training set's own path if left out.
+        evaluate_videos: so many of them at most, drawn by --train.seed.
         seed: of weights, clips and augmentation.
         device: auto, cpu, cuda or another torch device.
         threads: of torch on a CPU; 0 leaves it to torch.
@@ -32,13 +37,18 @@ class TrainConfig:
     checkpoint_every: int = 500
     keep: tuple[int, ...] = ()
     log_every: int = 10
+    loggers: tuple[str, ...] = ("tensorboard",)
+    evaluate_every: int = 0
+    evaluate_data: str = ""
+    evaluate_videos: int = 200
     seed: int = 0
     device: Device = "auto"
     threads: int = 0
 
     def __post_init__(self) -> None:
         at_least(self, "train", 1, "accumulate", "checkpoint_every", "log_every")
-        at_least(self, "train", 0, "threads", "seed")
+        at_least(self, "train", 0, "threads", "seed", "evaluate_every")
+        at_least(self, "train", 4, "evaluate_videos")
         if self.keep and min(self.keep) < 1:
             raise StillmotionError(f"train.keep has epoch {min(self.keep)}; epochs are counted from 1")
 

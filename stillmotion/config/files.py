@@ -5,6 +5,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +42,8 @@ _LATER = {
     (SimCLRConfig, "negatives"),
     (SolverConfig, "curvature"),
     (SplitConfig, "delays"),
-    (TrainConfig, "checkpointing"),
+    *((TrainConfig, name) for name in ("checkpointing", "loggers")),
+    *((TrainConfig, f"evaluate_{name}") for name in ("every", "data", "videos")),
     (ViewsConfig, "route"),
     (ViewsConfig, "colour"),
     (ViewsConfig, "norm"),
@@ -146,16 +148,17 @@ def _read(place: Path) -> Any:
 
 def differences(a: Any, b: Any) -> list[str]:
     """The fields in which two configurations differ, as "data.size: 112 ≠ 224"."""
-    left, right = _flat(to_json(a)), _flat(to_json(b))
+    left, right = flat(to_json(a)), flat(to_json(b))
     keys = [k for k in left | right if left.get(k) != right.get(k)]
     return [f"{k}: {left.get(k)} ≠ {right.get(k)}" for k in keys]
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their places, such as "data.size"."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
 
 
 def _build(kind: Any, data: Any, where: str) -> Any:

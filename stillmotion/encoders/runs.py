@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors
+import torch
+from torch import Tensor
 
 from stillmotion.config import Config, from_json, read_config, to_json, verb_of
 from stillmotion.config.detect import DetectConfig
@@ -13,7 +15,7 @@ from stillmotion.data.augment import AUGMENTS
 from stillmotion.encoders.encoder import Encoder, Origin, first_network
 from stillmotion.encoders.kinds import EncoderKind, Named, with_options
 from stillmotion.encoders.models import i3d_network
-from stillmotion.encoders.tokens import load_tokens
+from stillmotion.encoders.tokens import Tokens, load_tokens
 from stillmotion.errors import StillmotionError
 from stillmotion.files import read_json, write_json
 from stillmotion.methods.method import Network
@@ -72,6 +74,15 @@ def _pretrained(named: Named) -> Encoder:
     return _ours(backbone, config, named, run.results)
 
 
+def in_training(config: Config, weights: Mapping[str, Tensor]) -> Encoder:
+    """What `load` would make of a pre-training run that ended now, on the CPU. weights: of its method, by name."""
+    with torch.random.fork_rng(devices=[]):
+        backbone = Network(config.method.model).backbone
+    front = "online.backbone."
+    backbone.load_state_dict({name.removeprefix(front): w for name, w in weights.items() if name.startswith(front)})
+    return _ours(backbone, config, Named("pretrain", "")).eval()
+
+
 def _ours(backbone: Backbone, config: Config, named: Named, folder: Path | None = None) -> Encoder:
     origin = Origin(
         named.text, named.kind, named.options, folder, config, lambda: Network(config.method.model).backbone
@@ -100,10 +111,14 @@ def _transferred(named: Named) -> Encoder:
             f"{named.path} projects patches and no class token; leave pool out, or give both sides pool=patches"
         )
     run = trained(named.without("layer"))
-    found = load_tokens(run.folder, weights=run.weights)
-    intake = Intake(8, 8, found.size, found.images.normalisation)
     origin = Origin(named.text, named.kind, named.options, run.results)
-    return Encoder(TokensBackbone(found.images, found.projection), intake=intake, origin=origin)
+    return projecting(load_tokens(run.folder, weights=run.weights), origin)
+
+
+def projecting(tokens: Tokens, origin: Origin | None = None) -> Encoder:
+    """The encoder of the tokens of a transfer run."""
+    intake = Intake(8, 8, tokens.size, tokens.images.normalisation)
+    return Encoder(TokensBackbone(tokens.images, tokens.projection), intake=intake, origin=origin)
 
 
 def _finetuned(named: Named) -> Encoder:

@@ -1,4 +1,4 @@
-"""The course of training: every loss part of one or several runs."""
+"""The course of training: every loss part of one or several runs, and what was found between the epochs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +11,8 @@ from stillmotion.train.log import read_metrics
 
 _LOSS = "loss/"
 _HEALTH = "health/"
+_FOUND = {"knn": "nearest neighbour", "probe": "linear probe"}
+_PARTS = ("static", "dynamic", "whole", "motion")  # in the order of their colours, as health has them
 
 
 def loss_curves(runs: Mapping[str, str | Path]) -> dict[str, Figure]:
@@ -37,22 +39,46 @@ def health_curves(run: str | Path) -> dict[str, Figure]:
     }
 
 
+def evaluation_curves(run: str | Path) -> dict[str, Figure]:
+    """A figure over the epochs for each measure of an evaluation in between and each label, with a line by part."""
+    found = read_metrics(run)
+    titles: dict[str, dict[str, str]] = {}  # by title: the keys of the parts
+    for measure, words in _FOUND.items():
+        for key in found:
+            front, _, rest = key.partition("/")
+            if front == measure:
+                part, _, target = rest.partition("/")
+                titles.setdefault(f"{words}: {target}" if target else words, {})[part] = key
+    titles = {title: {part: keys[part] for part in _PARTS if part in keys} for title, keys in titles.items()}
+    step, epoch = found["epoch"][-1] if "epoch" in found else (1, 1.0)
+    return {
+        title: _drawn({part: {title: found[key]} for part, key in keys.items()}, title, title, per_epoch=step / epoch)
+        for title, keys in titles.items()
+    }
+
+
 def metric_curve(runs: Mapping[str, str | Path], metric: str, *, title: str) -> Figure | None:
     """A figure of one logged number, with a line for each run that has it; None where none has."""
     curves = {name: read_metrics(folder) for name, folder in runs.items()}
     return _drawn(curves, metric, title) if any(metric in found for found in curves.values()) else None
 
 
-def _drawn(curves: Mapping[str, Mapping[str, list[tuple[int, float]]]], key: str, title: str) -> Figure:
+def _drawn(
+    curves: Mapping[str, Mapping[str, list[tuple[int, float]]]], key: str, title: str, *, per_epoch: float = 0.0
+) -> Figure:
+    """per_epoch: steps; where given, the course is drawn over epochs, of which each has one number at most."""
     colour = colours(list(curves))
     figure, axes = new_axes(title=title)
     for name, found in curves.items():
         if key not in found:
             continue
         steps, values = np.array(found[key]).T
+        if per_epoch:
+            axes.plot(steps / per_epoch, values, ".-", color=colour[name], linewidth=1.4, label=plain(name))
+            continue
         axes.plot(steps, values, color=colour[name], alpha=0.3, linewidth=0.8)
         axes.plot(steps, smooth(values), color=colour[name], linewidth=1.6, label=plain(name))
-    axes.set_xlabel("step")
+    axes.set_xlabel("epoch" if per_epoch else "step")
     axes.yaxis.set_major_formatter(lambda value, place: f"{value:.4g}")
     if len(curves) > 1:
         legend(axes)

@@ -18,6 +18,7 @@ from stillmotion.explain.curves import health_curves, loss_curves
 from stillmotion.files import made, read_json, write_text
 from stillmotion.methods.views import ViewsConfig
 from stillmotion.report.blocks import Block, Section, Table, Text, figures
+from stillmotion.report.course import course_sections, evaluation_sections
 from stillmotion.report.inside import RESULTS as INSIDE
 from stillmotion.report.inside import inside_sections
 from stillmotion.report.retrieval import retrieval_sections
@@ -40,47 +41,58 @@ _ROUTES = {
 }
 
 
-def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Path:
-    """Write one HTML file that needs no other file and no network; names that are not UTF-8 have escapes in it."""
+def write_page(path: str | Path, title: str, sections: Sequence[Section], *, reload: int = 0) -> Path:
+    """Write one HTML file that needs no other file and no network; names that are not UTF-8 have escapes in it.
+
+    reload: seconds after which a browser reads it again, where it is to be written again.
+    """
     template = (resources.files("stillmotion.report") / "page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     file = made(Path(path).parent) / Path(path).name
-    write_text(file, readable(environment.from_string(template).render(title=title, sections=sections)))
+    write_text(file, readable(environment.from_string(template).render(title=title, sections=sections, reload=reload)))
     return file
 
 
-def run_report(run: str | Path) -> Path:
+def run_report(run: str | Path, *, reload: int = 0) -> Path:
     """Write a run's `report.html`: what was trained, curves, probes, and how the encoder sees some of its videos.
 
     What `explain` wrote to the run's folder `explain` is shown too.
     What cannot be shown, because the videos are out of reach or no probe was made, is said in its place.
+    reload: as for `write_page`; of a page that is soon written again, the encoder is not asked.
     """
     folder = Path(run)
     config = load_config(folder)
     sections = [
+        *course_sections(folder),
         Section("What was trained", training_blocks(config)),
         Section("Losses", curve_blocks({config.recipe or folder.name: folder})),
+        *evaluation_sections(folder),
         *_health(folder),
         Section("Linear probes", _probe_blocks(folder)),
         *retrieval_sections(folder),
     ]
-    name = config.recipe or folder.name
-    try:
-        view = look(folder, _some_videos(config))
-    except StillmotionError as error:
-        sections.append(Section("Eigenvalues, similarity and neighbours", [Text(f"Not shown: {error}.")]))
-    else:
-        sections += [
-            Section("Eigenvalues of its clips", spectrum_blocks({name: view})),
-            Section("How alike frames stay", similarity_blocks({name: view})),
-            Section("Nearest neighbours", [*_neighbours(view), *broken_blocks({"broken": dict(view.features.broken)})]),
-        ]
+    if not reload:
+        sections += _seen(folder, config)
     if (folder / "explain" / INSIDE).exists():
         try:
             sections += inside_sections(folder / "explain")
         except (StillmotionError, OSError) as error:
             sections.append(Section("Inside its videos", [Text(f"Not shown: {error}.")]))
-    return write_page(folder / "report.html", f"Pre-training run: {folder.name}", sections)
+    return write_page(folder / "report.html", f"Pre-training run: {folder.name}", sections, reload=reload)
+
+
+def _seen(folder: Path, config: Config) -> list[Section]:
+    """How the encoder sees some of the run's videos."""
+    name = config.recipe or folder.name
+    try:
+        view = look(folder, _some_videos(config))
+    except StillmotionError as error:
+        return [Section("Eigenvalues, similarity and neighbours", [Text(f"Not shown: {error}.")])]
+    return [
+        Section("Eigenvalues of its clips", spectrum_blocks({name: view})),
+        Section("How alike frames stay", similarity_blocks({name: view})),
+        Section("Nearest neighbours", [*_neighbours(view), *broken_blocks({"broken": dict(view.features.broken)})]),
+    ]
 
 
 def training_blocks(config: Config) -> list[Block]:

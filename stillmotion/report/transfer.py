@@ -13,6 +13,7 @@ from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.explain.curves import metric_curve
 from stillmotion.explain.matches import lattice, match_picture, nearest_patches
 from stillmotion.report.blocks import Block, Code, Picture, Section, Table, Text, figures
+from stillmotion.report.course import course_sections, evaluation_sections
 from stillmotion.report.inside import picture_uri
 from stillmotion.report.page import broken_blocks, curve_blocks, write_page
 from stillmotion.report.retrieval import retrieval_sections
@@ -26,20 +27,25 @@ _SHORTCUT = (
 _MATCHES = "Marks of one colour are one patch: where it is, and where its most alike patch is, by cosine."
 
 
-def transfer_report(run: str | Path) -> Path:
-    """Write `report.html` of a run: what was trained, its curves, and where patches are found before and after."""
+def transfer_report(run: str | Path, *, reload: int = 0) -> Path:
+    """Write `report.html` of a run: what was trained, its curves, and where patches are found before and after.
+
+    reload: as for `run_report`.
+    """
     folder = Path(run)
     config = read_config(folder, TransferConfig)
     following = f"stillmotion geometry --encoder {run} --data …\nstillmotion propagate {run} --data … --out …"
     sections = [
+        *course_sections(folder),
         Section("What was trained", [_settings(config)]),
         Section("Losses", curve_blocks({folder.name: folder})),
         Section("Patches that come back", _accuracy(folder)),
-        Section("Where patches are found", _matches(folder, config)),
+        *evaluation_sections(folder),
+        *([] if reload else [Section("Where patches are found", _matches(folder, config))]),
         *retrieval_sections(folder),
         Section("Next", [Code(following)]),
     ]
-    return write_page(folder / "report.html", f"Transfer run: {folder.name}", sections)
+    return write_page(folder / "report.html", f"Transfer run: {folder.name}", sections, reload=reload)
 
 
 def _settings(config: TransferConfig) -> Table:

@@ -18,6 +18,8 @@ from stillmotion.data.notes import say
 from stillmotion.data.order import order_of
 from stillmotion.data.paths import VideoSet
 from stillmotion.data.tokens import TokenClips
+from stillmotion.encoders import Encoder
+from stillmotion.encoders.runs import in_training
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.nn.backbones.tokens import TokensCNN
@@ -25,6 +27,7 @@ from stillmotion.nn.recompute import recompute_stages
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
 from stillmotion.recipes import recipe
+from stillmotion.tasks.between import Between
 from stillmotion.tasks.tokens import TOKENS, fill, located, token_clips
 from stillmotion.train.checkpoint import STATE
 from stillmotion.train.folder import held, open_folder, spare_inputs
@@ -45,7 +48,8 @@ def pretrain(config: Config, out: str | Path, *, cache: str | Path | None = None
     """
     config = located(config)
     model = config.method.model
-    spare_inputs(out, config.data.path, config.data.annotations, model.weights, model.images.path)
+    others = (config.data.annotations, model.weights, model.images.path, config.train.evaluate_data)
+    spare_inputs(out, config.data.path, *others)
     with computing(config.train) as device, held(out):
         return _Pretraining(config, Path(out), device, cache).train()
 
@@ -54,6 +58,7 @@ class _Pretraining(Run):
     """A method, its optimiser and its clips."""
 
     method: Method
+    evaluates = True
 
     def __init__(self, config: Config, folder: Path, device: torch.device, cache: str | Path | None = None) -> None:
         data = config.data
@@ -76,6 +81,8 @@ class _Pretraining(Run):
                 "lower --train.accumulate"
             )
         _check_contrast(config)
+        if config.train.evaluate_every:
+            self.between = Between(self, data, self._encoder, drawn=data.synthetic, workers=data.workers)
         open_folder(folder, config)
         if isinstance(dataset, TokenClips) and isinstance(backbone, TokensCNN):
             with bar("tokens") if distributed.rank() == 0 else nullcontext() as progress:
@@ -85,6 +92,9 @@ class _Pretraining(Run):
         self.watch = Watch()
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         self.equip(method, method.trainable())
+
+    def _encoder(self) -> Encoder:
+        return in_training(self.config, self.method.state_dict()).to(self.device)
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         solved = []

@@ -3,6 +3,7 @@
 Everything random is a function of (seed, epoch, video), so that a run resumes bit for bit with no generator to restore.
 """
 
+import copy
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,9 +16,13 @@ from torch import Tensor
 from stillmotion.config.transfer import TransferConfig
 from stillmotion.data.loader import Batch, ClipLoader
 from stillmotion.data.pairs import PairDataset, TokenStore, pair_augment
+from stillmotion.encoders import Encoder
+from stillmotion.encoders.runs import projecting
+from stillmotion.encoders.tokens import Tokens
 from stillmotion.functional.positions import cut_windows, draw_corners, enlarged
 from stillmotion.methods.transfer import Transfer
 from stillmotion.nn.images import load_images, locate_images
+from stillmotion.tasks.between import Between
 from stillmotion.tasks.tokens import TOKENS, told
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.log import RunLog
@@ -36,7 +41,7 @@ def transfer(config: TransferConfig, out: str | Path, *, cache: str | Path | Non
     """
     config.data.check_given()
     config = replace(config, images=locate_images(config.images))
-    spare_inputs(out, config.data.path, config.data.annotations, config.images.path)
+    spare_inputs(out, config.data.path, config.data.annotations, config.images.path, config.train.evaluate_data)
     with computing(config.train) as device, held(out):
         return _Transferring(config, Path(out), device, cache).train()
 
@@ -45,6 +50,7 @@ class _Transferring(Run):
     """The frozen model, the projection, its optimiser and pairs of frames."""
 
     method: Transfer
+    evaluates = True
 
     def __init__(self, config: TransferConfig, folder: Path, device: torch.device, cache: str | Path | None) -> None:
         super().__init__(config, folder, device)
@@ -55,6 +61,8 @@ class _Transferring(Run):
         self.places = images.positions(*enlarged(*self.grid, ratio=config.method.positions.ratio)).to(device)
         self.images = images.to(device)
         self.videos = data.open(drawn=data.synthetic, seed=data.seed)
+        if config.train.evaluate_every:
+            self.between = Between(self, data, self._encoder, drawn=data.synthetic, workers=data.workers)
         open_folder(folder, config)
         self.store = self._token_store(cache or folder / TOKENS) if config.keeps_tokens else None
         self.loader = self._pairs()
@@ -62,6 +70,10 @@ class _Transferring(Run):
         torch.manual_seed(config.train.seed)
         method = Transfer(images.width, config.method).to(device)
         self.equip(method, dict(method.projection.named_parameters()), betas=_BETAS)
+
+    def _encoder(self) -> Encoder:
+        projection = copy.deepcopy(self.method.projection).eval()
+        return projecting(Tokens(self.images, projection, self.config.data.size, self.config.images)).to(self.device)
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         batch = next(batches)

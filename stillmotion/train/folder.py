@@ -126,7 +126,8 @@ def _limit(optim: OptimConfig) -> float:
 
 def comparable(config: Any) -> Any:
     """A configuration without what may change between two attempts at the same run."""
-    train = replace(config.train, log_every=1, checkpoint_every=1, threads=0, keep=())
+    watched = {"loggers": (), "evaluate_every": 0, "evaluate_data": "", "evaluate_videos": 4}
+    train = replace(config.train, log_every=1, checkpoint_every=1, threads=0, keep=(), **watched)
     return replace(config, recipe="", data=replace(config.data, workers=0), train=train)
 
 

@@ -45,7 +45,7 @@ def health(
     still = clips[:, 0, :, t // 2, None].expand_as(clips[:, 0])
     inputs = clips.flatten(0, 1) if whole else torch.cat([clips.flatten(0, 1), still])
     numbers: dict[str, float] = {}
-    with frozen_statistics(method), _same_draws(clips.device):
+    with frozen_statistics(method), same_draws(clips.device):
         with torch.no_grad(), autocast(clips.device, precision):
             found, keys = method.embedded(inputs), method._keys(clips)
         if not torch.isfinite(_all(found)).all():
@@ -135,7 +135,7 @@ def _nearest(units: Tensor, labels: Mapping[str, Tensor]) -> dict[str, float]:
     return shared
 
 
-def _same_draws(device: torch.device) -> contextlib.AbstractContextManager[None]:
+def same_draws(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """What is drawn inside is drawn again after it."""
     devices = [] if device.type == "cpu" else [device]
     return torch.random.fork_rng(devices, device_type=device.type if devices else "cuda")

@@ -1,10 +1,10 @@
-"""What a run tells while it runs: `metrics.jsonl`, TensorBoard, and progress bars or plain lines."""
+"""What a run tells while it runs: `metrics.jsonl`, loggers, how far it is, and progress bars or plain lines."""
 
 import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from stillmotion import files
 from stillmotion.parent import first_rank
+from stillmotion.train.loggers import Loggers
+
+PROGRESS = "progress.json"  # how far a run is, how fast it goes and what time is left, as of when
+_PAUSE = 5.0  # seconds between two notes of it, at least
 
 
 @contextlib.contextmanager
@@ -33,22 +37,27 @@ class RunLog:
     """Writes the metrics of one run and shows its progress; a context manager.
 
     folder: of the run. total: steps in all. start: steps done before; later lines of an earlier attempt are dropped.
-    show: False writes nothing at all, for the ranks after the first.
+    loggers: by name. show: False writes nothing at all, for the ranks after the first.
     """
 
-    def __init__(self, folder: Path, *, total: int, start: int = 0, show: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        total: int,
+        start: int = 0,
+        loggers: Sequence[str] = ("tensorboard",),
+        show: bool = True,
+    ) -> None:
         self.show = show
         if not show:
             return
-        from torch.utils.tensorboard import SummaryWriter  # a second to import
-
         file = folder / "metrics.jsonl"
         kept = [json.dumps(row) + "\n" for row in _rows(file) if row["step"] <= start]
         files.write_text(file, "".join(kept))
         self._folder = folder
         with files.writing(folder):
             self._file = file.open("a", buffering=1)
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
         self._console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -57,12 +66,17 @@ class RunLog:
             TextColumn("{task.fields[rate]} clips/s"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[losses]}"),
+            TextColumn("{task.fields[found]}"),
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task("training", total=total, completed=start, rate="…", losses="")
+        self._task = self._bar.add_task("training", total=total, completed=start, rate="…", losses="", found="")
         self._total = total
         self._clock: tuple[float, int] | None = None
+        self._noted = time.monotonic()
+        if start < total:
+            self._note(start)
+        self._loggers = Loggers(loggers, folder, start=start, say=self.say)
 
     def __enter__(self) -> "RunLog":
         if self.show:
@@ -74,9 +88,9 @@ class RunLog:
     ) -> None:
         if self.show:
             self._bar.stop()
-            for opened in (self._file, self._board):
-                with contextlib.suppress(OSError):  # on a full disk, which an error has told by now
-                    opened.close()
+            self._loggers.close(finished=error is None)
+            with contextlib.suppress(OSError):  # on a full disk, which an error has told by now
+                self._file.close()
 
     def step(self, step: int, clips: int, values: dict[str, float] | None) -> None:
         """Advance to `step`, which took in `clips` clips; `values`, where given, are written down."""
@@ -85,19 +99,37 @@ class RunLog:
         now = time.monotonic()
         before, seen = self._clock or (now, 0)
         rate = f"{seen / (now - before):.0f}" if now - before > 0.5 else "…"
+        left = (self._total - step) * (now - before) / max(seen, 1) * clips
         self._clock = (before, seen + clips)
         if values is None:
             self._bar.update(self._task, completed=step, rate=rate)
             return
-        with files.writing(self._folder):
-            self._file.write(json.dumps({"step": step, **values}) + "\n")
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
+        self._write(step, values)
+        if seen and (now - self._noted >= _PAUSE or step == self._total):
+            self._note(step, clips_per_second=seen / (now - before), seconds_left=left)
         losses = "  ".join(f"{k[5:]} {v:.3f}" for k, v in values.items() if k.startswith("loss/"))
         self._bar.update(self._task, completed=step, rate=rate, losses=losses)
         if not self._console.is_terminal:
-            left = (self._total - step) * (now - before) / max(seen, 1) * clips
-            self.say(f"step {step}/{self._total}  {losses}  {rate} clips/s  {_duration(left)} left")
+            self.say(f"step {step}/{self._total}  {losses}  {rate} clips/s  {duration(left)} left")
+
+    def found(self, step: int, values: Mapping[str, float], *, lines: Sequence[str], short: str) -> None:
+        """Write down what an evaluation found after `step`; lines and, for the bar, short: the same in words."""
+        if self.show:
+            self._write(step, values)
+            for line in lines:
+                self.say(line)
+            self._bar.update(self._task, found=short)
+
+    def _note(self, step: int, **course: float) -> None:
+        """Write down how far the run is, for those who look at it meanwhile."""
+        self._noted = time.monotonic()
+        far = {"step": step, "total": self._total, "at": time.time()}
+        files.write_json(self._folder / PROGRESS, far | course)
+
+    def _write(self, step: int, values: Mapping[str, float]) -> None:
+        with files.writing(self._folder):
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._loggers.numbers(step, values)
 
     def say(self, text: str) -> None:
         """One line to the person at the terminal."""
@@ -126,7 +158,8 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

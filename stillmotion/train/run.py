@@ -6,8 +6,9 @@ weights are saved. So the device is never waited for in between, and a step that
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,8 @@ from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_
 from stillmotion.train import checkpoint
 from stillmotion.train.bounds import Bounds, Teaching, not_finite, total_norm
 from stillmotion.train.log import RunLog
-from stillmotion.train.process import StopRequest, stop_signals
+from stillmotion.train.loggers import check_loggers
+from stillmotion.train.process import StopRequest, stop_signals, stoppable
 from stillmotion.train.seen import Named, changes, digest
 
 _PATIENCE = 20  # steps in a row that fp16 may skip while its scale settles
@@ -50,6 +52,8 @@ class Run:
 
     A task sets `loader`, hands what is trained to `equip`, and says in `advance` what a step is.
     weights: what is trained, by name. counted: clips or pairs of a step, by which its rate is shown.
+    between: called where an epoch begins or the last has ended, on every rank, to look at what is trained; it changes
+        nothing of it. None where a task has nothing to look at.
     """
 
     loader: Batches
@@ -57,6 +61,8 @@ class Run:
     weights: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     counted: int
+    evaluates: ClassVar[bool] = False
+    between: Callable[[RunLog], None] | None = None
 
     def __init__(self, config: RunConfig, folder: Path, device: torch.device) -> None:
         self.folder, self.device, self.optim, self.settings = folder, device, config.optim, config.train
@@ -66,6 +72,12 @@ class Run:
             raise StillmotionError(
                 f"train.keep has epoch {late[0]}; the run has {config.optim.epochs} (--optim.epochs)"
             )
+        if config.train.evaluate_every and not self.evaluates:
+            raise StillmotionError(
+                f"train.evaluate_every is {config.train.evaluate_every}, but runs of {config.verb} are not evaluated "
+                "in between; leave it out"
+            )
+        distributed.on_first(lambda: check_loggers(config.train.loggers))
         self.done = self.skipped = 0
         self.broken: dict[str, str] = {}
         self.notes = Notes()
@@ -134,7 +146,8 @@ class Run:
 
     def train(self) -> Path:
         """Take the steps that are left and return the run folder."""
-        log = RunLog(self.folder, total=self.total, start=self.done, show=distributed.rank() == 0)
+        show, loggers = distributed.rank() == 0, self.settings.loggers
+        log = RunLog(self.folder, total=self.total, start=self.done, loggers=loggers, show=show)
         with log, stop_signals() as request:
             if isinstance(self.loader, ClipLoader):
                 self.loader.meanwhile = lambda: self._stop_waiting(request)
@@ -145,6 +158,8 @@ class Run:
             self._tell_past(log)
             while self.done < self.total:
                 epoch, inside = divmod(self.done, self.steps_per_epoch)
+                if inside == 0:
+                    self._pause(log)
                 batches = self.loader.epoch(epoch, start_step=inside * self.settings.accumulate)
                 for _ in range(inside, self.steps_per_epoch):
                     numbers = self._advance(batches, epoch, log)
@@ -164,8 +179,25 @@ class Run:
                         at = f"step {self.done} of {self.total}{saved}"
                         raise Interrupted(f"stopped at {at}; the same command resumes it", request.code)
                 self._tell_short(log)
+            self._pause(log)
             self._tell_broken(log)
         return self.folder
+
+    def _pause(self, log: RunLog) -> None:
+        """Call `between`. A run that is alone stops at once where it is asked to meanwhile; several do so after it."""
+        if self.between is None:
+            return
+        if self._unread:
+            self._read()
+        try:
+            with stoppable() if distributed.world() == 1 else nullcontext():
+                self.between(log)
+        except Interrupted as stop:
+            kept = self.done > 0 and self._save(0.0, last=False)
+            goes_on = "resumes it" if kept else "goes on from the last checkpoint"
+            raise Interrupted(
+                f"stopped at step {self.done} of {self.total}, in an evaluation; the same command {goes_on}", stop.code
+            ) from None
 
     def move(self, values: Mapping[str, Tensor], *, averaged: bool = False) -> dict[str, float]:
         """Take an optimiser's step and return its rate and epoch.

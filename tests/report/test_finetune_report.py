@@ -6,7 +6,6 @@ import pytest
 from self_contained import assert_self_contained
 
 from stillmotion.config import to_json
-from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.classify import classification
 from stillmotion.recipes.finetune import FINETUNE
 from stillmotion.report.finetune import finetune_report
@@ -58,7 +57,8 @@ def test_folds_are_shown_with_their_mean(run, tmp_path):
     assert_self_contained(html)
 
 
-def test_a_run_that_was_not_tested_yet_is_an_error(run):
+def test_of_a_run_that_was_not_tested_yet_the_page_says_how_far_it_is(run):
     (run / "results.json").unlink()
-    with pytest.raises(StillmotionError, match="finishes the run"):
-        report(run)
+    html = report(run).read_text()
+    assert "It is not being trained, and is not at its end" in html
+    assert html.count("<svg") == 1

@@ -1,0 +1,186 @@
+"""Evaluation between epochs: it finds what the verbs find, and changes nothing of the training."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from commands import two_ranks
+from debug_videos import write_classes
+from safetensors.torch import load_file
+from small_finetuning import small as small_finetuning
+from small_run import one_core, small, trained
+
+from stillmotion.config import load_config
+from stillmotion.data.halves import Halves, Parted
+from stillmotion.data.subset import Joined
+from stillmotion.encoders import load
+from stillmotion.errors import Interrupted, StillmotionError
+from stillmotion.evaluate.options import Probing, Retrieval
+from stillmotion.evaluate.probe import probe
+from stillmotion.evaluate.retrieve import retrieve
+from stillmotion.recipes import RECIPES
+from stillmotion.tasks import between
+from stillmotion.tasks.finetune import finetune
+from stillmotion.tasks.transfer import transfer
+from stillmotion.train.checkpoint import load_state
+from stillmotion.train.log import read_metrics
+
+LONG = {"optim.epochs": 3, "train.checkpoint_every": 3}
+ASKED = LONG | {"train.evaluate_every": 2, "train.evaluate_videos": 16}
+
+
+def same(a, b):
+    a, b = (load_file(run / "checkpoint.safetensors") for run in (a, b))
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def rows(run):
+    """The lines of an evaluation, by step."""
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row for row in found if any(name.startswith("knn/") for name in row)}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Of six steps in three epochs, which is evaluated; MoCo draws from torch's generator and has norms and queues."""
+    return trained(small("debug-bod-moco", ASKED), tmp_path_factory.mktemp("between") / "run")
+
+
+def test_evaluation_changes_no_bit_of_the_training(run, tmp_path):
+    assert same(run, trained(small("debug-bod-moco", LONG), tmp_path / "plain"))
+
+
+def test_it_comes_before_the_first_step_every_so_many_epochs_and_at_the_end(run):
+    assert list(rows(run)) == [0, 4, 6]
+    names = set(rows(run)[6]) - {"step"}
+    assert {"knn/dynamic/trajectory", "probe/static/color", "knn/whole/shape"} <= names
+    assert read_metrics(run)["knn/static/color"][-1] == (6, rows(run)[6]["knn/static/color"])
+
+
+def test_it_finds_what_the_verbs_find(run):
+    encoder, halves, found = load(run), Halves("synthetic", videos=8), rows(run)[6]
+    with one_core():
+        probed = probe(encoder, halves, Probing(clips=4))["accuracy"]["trained"]
+        (nearest,) = (found["scores"] for found in retrieve([encoder], halves, Retrieval(clips=4)).values())
+    for kind in ("whole", "static", "dynamic"):
+        for target in probed[kind]:
+            assert found[f"probe/{kind}/{target}"] == probed[kind][target]["top1"]
+            assert found[f"knn/{kind}/{target}"] == nearest[kind][target]["R@1"]
+
+
+class Killed(BaseException):
+    """What no one handles."""
+
+
+STOPPED = Interrupted("stopped", 143)
+
+
+@pytest.mark.parametrize(("end", "turn"), [(Killed(), 1), (Killed(), 2), (STOPPED, 2), (STOPPED, 3)])
+def test_a_run_that_ends_within_an_evaluation_goes_on_to_the_same(run, tmp_path, monkeypatch, end, turn):
+    folder, turns = tmp_path / "run", []
+
+    def dying(*arguments):
+        turns.append(torch.rand(3))  # what is drawn in an evaluation is drawn again
+        if len(turns) == turn:
+            raise end
+        return scores(*arguments)
+
+    scores = between._scores
+    monkeypatch.setattr(between, "_scores", dying)
+    with pytest.raises(type(end)) as ended:
+        trained(small("debug-bod-moco", ASKED), folder)
+    if isinstance(end, Interrupted):
+        assert f"at step {[0, 4, 6][turn - 1]} of 6, in an evaluation" in str(ended.value)
+        assert ended.value.code == 143
+        assert load_state(folder)["step"] == [0, 4, 6][turn - 1]
+    trained(small("debug-bod-moco", ASKED), folder)
+    assert same(run, folder)
+    assert rows(run) == rows(folder)
+
+
+def test_a_finished_run_is_not_evaluated_again(run, monkeypatch):
+    monkeypatch.setattr(between, "_scores", lambda *_: pytest.fail("asked again"))
+    before = rows(run)
+    trained(small("debug-bod-moco", ASKED), run)
+    assert rows(run) == before
+
+
+def test_what_fails_is_said_and_the_run_goes_on(tmp_path, capsys, monkeypatch):
+    def failing(*_, **__):
+        raise StillmotionError("no video can be read")
+
+    monkeypatch.setattr(between, "shared_features", failing)
+    folder = trained(small(changes=ASKED), tmp_path / "run")
+    said = capsys.readouterr().err
+    assert [f"not evaluated after epoch {epoch}: no video can be read" in said for epoch in (0, 2, 3)] == [True] * 3
+    assert same(folder, trained(small(changes=LONG), tmp_path / "plain"))
+
+
+def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, capsys):
+    labelled = write_classes(tmp_path / "labelled", videos=4)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for number, file in enumerate(sorted(labelled.glob("*/*.mp4"))):
+        (plain / f"{number}.mp4").write_bytes(file.read_bytes())
+    changes = ASKED | {"data.path": str(plain), "data.workers": 0, "data.augment": "weak"}
+    trained(small(changes=changes), tmp_path / "run")
+    said = capsys.readouterr().err
+    assert said.count("nothing is evaluated in between") == 1
+    assert "--train.evaluate-data" in said
+    other = trained(small(changes=changes | {"train.evaluate_data": str(labelled)}), tmp_path / "other")
+    assert set(rows(other)[3]) == {"step"} | {
+        f"{m}/{k}" for m in ("knn", "probe") for k in ("whole", "static", "dynamic")
+    }
+    assert "evaluated in between: 6 videos to learn from, 2 to ask (parted 70/30" in capsys.readouterr().err
+    with pytest.raises(StillmotionError, match="no such file"):
+        trained(small(changes=changes | {"train.evaluate_data": str(tmp_path / "gone")}), tmp_path / "third")
+
+
+class Many:
+    """Videos of fifty classes, by number alone."""
+
+    labels = {"label": np.arange(1000) % 50}  # noqa: RUF012
+    classes = {"label": [str(i) for i in range(50)]}  # noqa: RUF012
+
+    def __len__(self):
+        return 1000
+
+    def name(self, i):
+        return str(i)
+
+
+def test_of_many_classes_some_are_drawn_by_seed_ten_videos_of_each():
+    parted = Parted(Joined([Many()]), [(np.arange(800), np.arange(800, 1000))], "")
+    train, test = between._some(parted, 60, seed=1)
+    assert (len(train), len(test)) == (36, 24)
+    assert len(np.unique(np.concatenate([train, test]) % 50)) == 6
+    again, other = (between._some(parted, 60, seed=seed) for seed in (1, 2))
+    assert np.array_equal(again[0], train)
+    assert not np.array_equal(other[0], train)
+
+
+def test_two_processes_find_what_one_finds(tmp_path):
+    words = ["pretrain", "--recipe", "debug-simclr", "--train.threads", "1", "--train.evaluate-every", "1"]
+    words += ["--train.evaluate-videos", "16", "--data.synthetic.videos", "16", "--optim.epochs", "1", "--out"]
+    for command in two_ranks(*words, str(tmp_path / "two")):
+        command.succeed()
+    one = trained(load_config(tmp_path / "two"), tmp_path / "one")
+    assert rows(tmp_path / "two")[0] == rows(one)[0]
+    assert len(rows(tmp_path / "two")) == 2
+
+
+def test_a_transfer_run_is_evaluated_too(tmp_path):
+    config = RECIPES["transfer"].named("debug-dinov2")
+    plain = replace(config, optim=replace(config.optim, epochs=1))
+    asked = replace(plain, train=replace(plain.train, evaluate_every=1, evaluate_videos=12))
+    with one_core():
+        folders = [transfer(one, tmp_path / name) for name, one in (("plain", plain), ("asked", asked))]
+    assert same(*folders)
+    assert {"knn/motion/trajectory", "probe/whole/color"} <= set(rows(folders[1])[0])
+
+
+def test_verbs_that_end_with_a_test_are_not_evaluated_in_between(tmp_path):
+    with pytest.raises(StillmotionError, match="runs of finetune are not evaluated in between; leave it out"):
+        finetune(small_finetuning(train={"evaluate_every": 1}), tmp_path / "run")
