@@ -1,13 +1,13 @@
 """The one training loop, for whatever is trained: steps in any precision, checkpoints, signals, unreadable videos.
 
-A step leaves its numbers on the device; they are read, and looked at in their order, where they are written down or
-weights are saved. So the device is never waited for in between, and a step that went wrong is named all the same.
+A step leaves its numbers on the device (`train.readings`), which is waited for only where they are written down or
+weights are saved.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,8 @@ from stillmotion.train import checkpoint
 from stillmotion.train.bounds import Bounds, Teaching, not_finite, total_norm
 from stillmotion.train.log import RunLog
 from stillmotion.train.process import StopRequest, stop_signals
+from stillmotion.train.readings import Readings
 from stillmotion.train.seen import Named, changes, digest
-
-_PATIENCE = 20  # steps in a row that fp16 may skip while its scale settles
 
 
 class Batches(Protocol):
@@ -35,14 +34,6 @@ class Batches(Protocol):
     steps_per_epoch: int
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]: ...
-
-
-class _Row(NamedTuple):
-    """What a step left on the device: values by name, then the gradient's norm, the weights' and a share of blanks."""
-
-    step: int
-    names: tuple[str, ...]
-    values: Tensor
 
 
 class Run:
@@ -66,11 +57,10 @@ class Run:
             raise StillmotionError(
                 f"train.keep has epoch {late[0]}; the run has {config.optim.epochs} (--optim.epochs)"
             )
-        self.done = self.skipped = 0
+        self.done = 0
         self.broken: dict[str, str] = {}
         self.notes = Notes()
         self.bounds = Bounds()
-        self._unread: list[_Row] = []
         self._seen: dict[str, Tensor] = {}
         self._told: list[str] = []
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
@@ -90,6 +80,7 @@ class Run:
         """
         self.method, self.weights = method, weights
         self.teaching = Teaching(self.total)
+        self.readings = Readings(self.bounds, self.teaching, skips=self.scaler.is_enabled(), diverged=self._diverged)
         self.optimizer = build_optimizer(dict(weights), self.optim, betas=betas, depth=depth)
         state = checkpoint.load_state(self.folder)
         if state is not None:
@@ -111,8 +102,8 @@ class Run:
         try:
             return self.advance(batches, epoch, log)
         except torch.linalg.LinAlgError:
-            if self._unread:
-                self._read()
+            if self.readings:
+                self.readings.read()
             raise
 
     @property
@@ -152,7 +143,7 @@ class Run:
                     saves = stop or last or self.done % self.settings.checkpoint_every == 0
                     keeps = self.keeps(self.done)
                     if logs or saves or keeps or self.teaching.watches(self.done):
-                        numbers |= self._read()
+                        numbers |= self.readings.read()
                     log.step(self.done, self.counted, numbers if logs else None)
                     if keeps:
                         self._keep(log)
@@ -180,43 +171,12 @@ class Run:
             distributed.average_([p.grad for p in self.weights.values() if p.grad is not None])
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.optim.clip or math.inf)
-        blank = torch.full_like(norm, float(self.teaching.blank))
-        found = torch.stack([*values.values(), norm, total_norm(self.weights.values()), blank]).float()
+        size = total_norm(self.weights.values())
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.done += 1
-        self._unread.append(_Row(self.done, tuple(values), found))
+        self.readings.note(self.done, values, norm, size)
         return {"lr": rate, "epoch": self.done / self.steps_per_epoch}
-
-    def _read(self) -> dict[str, float]:
-        """What the last step left, means over ranks; raises where it, or one before it, left its bounds."""
-        rows, self._unread = self._unread, []
-        means = torch.cat([row.values for row in rows])
-        distributed.average_([means])
-        left = iter(means.tolist())
-        for row in rows:
-            *found, size, blank = (next(left) for _ in row.values)
-            numbers = dict(zip([*row.names, "gradient_norm"], found, strict=True))
-            bad = [name for name, value in numbers.items() if not math.isfinite(value)]
-            self.skipped = self.skipped + 1 if bad else 0
-            if bad and not (self.scaler.is_enabled() and self.skipped <= _PATIENCE):
-                raise self._diverged(f"{', '.join(bad)} is not finite", row.step)
-            if not bad:
-                self._look(row.step, numbers, size, blank=blank == 1)
-        return numbers
-
-    def _look(self, step: int, numbers: Mapping[str, float], size: float, *, blank: bool) -> None:
-        """Raises where the run learns nothing, or has left its bounds. size: of its weights before the step."""
-        norm = numbers["gradient_norm"]
-        losses = {name: value for name, value in numbers.items() if name.startswith("loss/")}
-        reason = self.teaching.wanting(step, losses, norm, blank=blank)
-        if reason:
-            raise StillmotionError(f"step {step}: {reason}")
-        self.bounds.note(norm)
-        if grown := self.bounds.grown(size):
-            raise self._diverged(grown, step - 1)
-        if strayed := self.bounds.strayed(norm):
-            raise self._diverged(strayed, step)
 
     def _diverged(self, what: str, step: int) -> NonFiniteError:
         rate = learning_rate(self.optim, max(0, step - 1) / self.steps_per_epoch)
@@ -258,8 +218,8 @@ class Run:
             return
         # Alone, and before a step has begun, this is where the last step ended.
         alone = distributed.world() == 1 and self.settings.accumulate == 1
-        if alone and self._unread:
-            self._read()
+        if alone and self.readings:
+            self.readings.read()
         kept = alone and self.done > 0 and self._save(0.0, last=False)
         goes_on = "resumes it" if kept else "goes on from the last checkpoint"
         raise Interrupted(
