@@ -12,6 +12,7 @@ from torch import Tensor
 
 from stillmotion import distributed
 from stillmotion.config import Config
+from stillmotion.config.files import read_config, verb_of
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset
 from stillmotion.data.notes import say
@@ -26,7 +27,7 @@ from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
 from stillmotion.recipes import recipe
 from stillmotion.tasks.tokens import TOKENS, fill, located, token_clips
-from stillmotion.train.checkpoint import STATE
+from stillmotion.train.checkpoint import STATE, draw_by
 from stillmotion.train.folder import held, open_folder, spare_inputs
 from stillmotion.train.health import Watch, health
 from stillmotion.train.log import RunLog, bar
@@ -58,7 +59,7 @@ class _Pretraining(Run):
     def __init__(self, config: Config, folder: Path, device: torch.device, cache: str | Path | None = None) -> None:
         data = config.data
         videos = data.open(drawn=data.synthetic, seed=config.train.seed)
-        config = _fitting(config, len(videos))
+        config = _fitting(config, len(videos), folder)
         super().__init__(config, folder, device)
         self.config = config
         method = _method(config, device, fresh=not (folder / STATE).exists())
@@ -83,10 +84,14 @@ class _Pretraining(Run):
         self.note_videos(videos, root=data.path)
         self.labels = {target: torch.as_tensor(found) for target, found in videos.labels.items()}
         self.watch = Watch()
+        if config.method.objective.shuffles:
+            self.by_process = "; its batch norms see what one process has, which is another share of them now"
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         self.equip(method, method.trainable())
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        # How keys are shuffled over ranks is a function of seed and step, however many ranks there are.
+        draw_by(self.config.train.seed, self.done)
         solved = []
         for _ in range(self.config.train.accumulate):
             batch = self._fetched(next(batches), log)
@@ -152,10 +157,15 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
     return method.to(device).train()
 
 
-def _fitting(config: Config, videos: int) -> Config:
-    """The configuration with a batch that so many videos make, where the batch is `laptop`'s and nobody's wish."""
+def _fitting(config: Config, videos: int, folder: Path) -> Config:
+    """The configuration with a batch that so many videos make, where the batch is `laptop`'s and nobody's wish.
+
+    A run that goes on keeps the batch of its folder, however many processes share it now.
+    """
     parts = distributed.world() * config.train.accumulate
     batch = videos - videos % parts
+    if (folder / STATE).exists() and verb_of(folder) == config.verb:
+        batch = read_config(folder, Config).optim.batch
     own = config.recipe == _ANY_FOLDER and config.optim.batch == recipe(_ANY_FOLDER).optim.batch
     if not own or videos >= config.optim.batch or batch < 2 * config.train.accumulate:
         return config

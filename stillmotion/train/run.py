@@ -41,6 +41,7 @@ class Run:
 
     A task sets `loader`, hands what is trained to `equip`, and says in `advance` what a step is.
     weights: what is trained, by name. counted: clips or pairs of a step, by which its rate is shown.
+    by_process: what depends on how many processes there are, in words, where anything does.
     """
 
     loader: Batches
@@ -48,6 +49,7 @@ class Run:
     weights: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     counted: int
+    by_process: str = ""
 
     def __init__(self, config: RunConfig, folder: Path, device: torch.device) -> None:
         self.folder, self.device, self.optim, self.settings = folder, device, config.optim, config.train
@@ -233,17 +235,12 @@ class Run:
 
     def resume(self, state: dict[str, Any]) -> None:
         """Go on from what a checkpoint holds."""
-        if len(state["random"]) != distributed.world():
-            raise StillmotionError(
-                f"{self.folder} was trained on {len(state['random'])} processes and cannot go on with "
-                f"{distributed.world()}; the same number resumes it bit for bit"
-            )
         self.method.load_state_dict(state["module"])
         self.optimizer.load_state_dict(state["optimizer"])
         if "scaler" in state:  # runs in fp32 did not always write one
             self.scaler.load_state_dict(state["scaler"])
         self.done, self.broken = state["step"], dict(state["broken"])
-        checkpoint.set_random_state(state["random"][distributed.rank()])
+        self._resume_draws(state["random"])
         if "bounds" in state:  # older runs have none
             self.bounds.resume(state["bounds"])
         mended = distributed.on_first(lambda: checkpoint.mend(self.folder, state))
@@ -251,6 +248,18 @@ class Run:
         self._told += [mended] if mended else []
         if changed:
             self._told.append(f"the videos are not those that {self.folder} was trained on: {changed}")
+
+    def _resume_draws(self, random: Sequence[dict[str, Any]]) -> None:
+        """Go on with the generators that each rank had; of another number of processes, each has new ones."""
+        world = distributed.world()
+        if len(random) == world:
+            checkpoint.set_random_state(random[distributed.rank()])
+            return
+        checkpoint.draw_by(self.settings.seed, self.done, distributed.rank())
+        numbers = f"{_processes(world)} in place of {len(random)}"
+        self._told.append(
+            f"{self.folder} goes on with {numbers}: the same clips in the same batches, up to rounding{self.by_process}"
+        )
 
     def _save(self, norm: float, *, last: bool) -> bool:
         """Write a checkpoint; whether it was, since none is where the gradient, of this norm, is out of bounds."""
@@ -306,6 +315,10 @@ class Run:
                 log.say(f"  {name}")
 
 
+def _processes(number: int) -> str:
+    return "1 process" if number == 1 else f"{number} processes"
+
+
 def shared_loader(
     dataset: ClipDataset,
     optim: OptimConfig,
@@ -325,7 +338,8 @@ def shared_loader(
         videos = f" of {together} videos at least" * (together > 1)
         raise StillmotionError(
             f"a batch of {optim.batch} cannot be shared by {world} processes × {train.accumulate} accumulated "
-            f"parts{videos}; choose a multiple of {parts * together} (--optim.batch)"
+            f"parts{videos}; choose a multiple of {parts * together} (--optim.batch), or, for a run that goes on, a "
+            "number of processes that divides its batch"
         )
     return ClipLoader(
         dataset,
