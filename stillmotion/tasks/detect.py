@@ -101,7 +101,7 @@ class _Detecting(Run):
             self.note_broken(part, log)
             self.look_at(part["clips"])
             loss = self._loss(part, epoch) / boxes.clamp(min=1)
-            self.scaler.scale(loss).backward()
+            self.differentiate(loss)
             total += loss.detach()
         return self.move({"loss/action": total})
 

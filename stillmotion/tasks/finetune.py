@@ -120,7 +120,7 @@ class _Finetuning(Run):
             self.note_broken(batch, log)
             self.look_at(batch["clips"])
             loss, accuracy = self._loss(batch, epoch)
-            self.scaler.scale(loss / parts).backward()
+            self.differentiate(loss / parts)
             found += torch.stack([loss.detach(), accuracy]) / parts
         return self.move({"loss/class": found[0], "accuracy": found[1]})
 

@@ -131,7 +131,7 @@ class _Pretraining(Run):
         for name, p in self.weights.items():
             p.grad = None if name in frozen else _mean([gradient[name] for _, gradient in solved]) * scale
         losses = {f"loss/{name}": _mean([found.parts[name] for found, _ in solved]) for name in solved[0][0].parts}
-        numbers = self.move(losses, averaged=True)
+        numbers = self.move(losses)
         self.method.commit([found.keys for found, _ in solved], self.done / self.total)
         return numbers
 

@@ -20,6 +20,7 @@ from stillmotion.data.order import Order
 from stillmotion.data.reading import cores
 from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
+from stillmotion.optim.reduce import mean_gradient
 from stillmotion.train import checkpoint
 from stillmotion.train.bounds import Bounds, Teaching, not_finite, total_norm
 from stillmotion.train.log import RunLog
@@ -160,17 +161,20 @@ class Run:
             self._tell_broken(log)
         return self.folder
 
-    def move(self, values: Mapping[str, Tensor], *, averaged: bool = False) -> dict[str, float]:
+    def differentiate(self, loss: Tensor) -> None:
+        """Add the gradient of a part of a step, its mean over ranks, to the gradients of the parts before."""
+        for name, gradient in mean_gradient(self.scaler.scale(loss), self.weights).items():
+            weight = self.weights[name]
+            weight.grad = gradient if weight.grad is None else weight.grad + gradient
+
+    def move(self, values: Mapping[str, Tensor]) -> dict[str, float]:
         """Take an optimiser's step and return its rate and epoch.
 
-        Gradients are of losses times `scaler.get_scale()`.
+        Gradients are those of all ranks, of losses times `scaler.get_scale()`.
         values: this rank's, by the names they are logged under; one that is not finite ends the run when it is read.
-        averaged: gradients are those of all ranks already.
         """
         rate = learning_rate(self.optim, self.done / self.steps_per_epoch)
         set_rate(self.optimizer, rate)
-        if not averaged:
-            distributed.average_([p.grad for p in self.weights.values() if p.grad is not None])
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.optim.clip or math.inf)
         size = total_norm(self.weights.values())
