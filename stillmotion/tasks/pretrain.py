@@ -22,16 +22,16 @@ from stillmotion.data.tokens import TokenClips
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.nn.backbones.tokens import TokensCNN
-from stillmotion.nn.recompute import recompute_stages
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
 from stillmotion.recipes import recipe
 from stillmotion.tasks.tokens import TOKENS, fill, located, token_clips
 from stillmotion.train.checkpoint import STATE, draw_by
-from stillmotion.train.folder import held, open_folder, spare_inputs
+from stillmotion.train.folder import held, open_folder, settled, spare_inputs
 from stillmotion.train.health import Watch, health
 from stillmotion.train.log import RunLog, bar
-from stillmotion.train.process import computing, synchronise_norms
+from stillmotion.train.network import readied
+from stillmotion.train.process import computing
 from stillmotion.train.run import Run, shared_loader
 from stillmotion.train.solve import solve
 
@@ -48,7 +48,7 @@ def pretrain(config: Config, out: str | Path, *, cache: str | Path | None = None
     model = config.method.model
     spare_inputs(out, config.data.path, config.data.annotations, model.weights, model.images.path)
     with computing(config.train) as device, held(out):
-        return _Pretraining(config, Path(out), device, cache).train()
+        return _Pretraining(settled(config, out, device), Path(out), device, cache).train()
 
 
 class _Pretraining(Run):
@@ -150,11 +150,8 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
                     "a clip's first and last frame are repeated beyond it: for weights that were trained with zeros "
                     "there, as public ones are, give --method.model.border zeros"
                 )
-    if not config.method.objective.shuffles:
-        synchronise_norms(method)
-    if config.train.checkpointing:
-        recompute_stages(method.online.backbone)
-    return method.to(device).train()
+    readied(method, method.online.backbone, config.train, device, joint=not config.method.objective.shuffles)
+    return method
 
 
 def _fitting(config: Config, videos: int, folder: Path) -> Config:
