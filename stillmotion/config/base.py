@@ -1,6 +1,6 @@
 """What the configurations of all training verbs share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from stillmotion.errors import StillmotionError
@@ -14,10 +14,14 @@ class TrainConfig:
     """How the loop runs.
 
     Attributes:
-        precision: of autocast; fp32 is none.
+        precision: of autocast; fp32 is none, auto is bf16 on CUDA devices that have it and fp32 elsewhere. A run keeps
+            the one that it began with.
         accumulate: parts that a batch is computed in, to save memory; each is contrasted within itself.
         checkpointing: each block of a backbone keeps its input alone and is computed again in the backward pass: the
             same gradient with less memory, in about a third more time.
+        compile: torch.compile the backbone; not with solvers that differentiate it twice, nor with checkpointing.
+        deterministic: ask CUDA for algorithms that give the same bits each time, which may be slower; a CPU has them
+            anyway.
         checkpoint_every: steps between two checkpoints.
         keep: epochs after which the weights are kept for good; RUN@epoch=2 names those of the second.
         log_every: steps between two lines of metrics.jsonl.
@@ -31,9 +35,11 @@ class TrainConfig:
         threads: of torch on a CPU; 0 leaves it to torch.
     """
 
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     accumulate: int = 1
     checkpointing: bool = False
+    compile: bool = False
+    deterministic: bool = False
     checkpoint_every: int = 500
     keep: tuple[int, ...] = ()
     log_every: int = 10
@@ -51,11 +57,21 @@ class TrainConfig:
         at_least(self, "train", 4, "evaluate_videos")
         if self.keep and min(self.keep) < 1:
             raise StillmotionError(f"train.keep has epoch {min(self.keep)}; epochs are counted from 1")
+        if self.compile and self.checkpointing:
+            raise StillmotionError(
+                "train.compile and train.checkpointing do not go together: what is compiled is not computed again; "
+                "choose one"
+            )
 
     @property
     def plain(self) -> bool:
         """Whether nothing is done to save memory: what trains a small layer alone need not."""
-        return self.precision == "fp32" and self.accumulate == 1 and not self.checkpointing
+        return self.precision == "fp32" and self.accumulate == 1 and not self.checkpointing and not self.compile
+
+
+def in_full(train: TrainConfig) -> TrainConfig:
+    """The settings of what is too small to gain by another precision than fp32, which "auto" then is."""
+    return replace(train, precision="fp32") if train.precision == "auto" else train
 
 
 def at_least(section: object, where: str, least: int, *names: str) -> None:

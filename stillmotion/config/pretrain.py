@@ -1,7 +1,7 @@
 """A pre-training run's complete configuration."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from stillmotion.config.base import RunConfig, at_least
 from stillmotion.data.augment import AUGMENTS
@@ -10,7 +10,7 @@ from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import MethodConfig
 from stillmotion.nn.intake import check_rate
-from stillmotion.optim.bilevel import SolverConfig
+from stillmotion.optim.bilevel import TWICE, How, SolverConfig
 from stillmotion.options import DataPath, Workers
 from stillmotion.registry import suggestion
 
@@ -85,6 +85,12 @@ class Config(RunConfig):
             raise StillmotionError(
                 f"data.kept is {data.kept}, but {self.method.model.backbone} is shown no tokens: leave it out, or "
                 "choose --method.model.backbone tokens_cnn"
+            )
+        if self.train.compile and self.solver.how in TWICE:
+            works = ", ".join(how for how in get_args(How) if how not in TWICE)
+            raise StillmotionError(
+                f"solver.how is {self.solver.how}, which differentiates the backbone twice, and a compiled one can be "
+                f"differentiated once; leave --train.compile out, or choose {works}"
             )
         if data.finish == "device" and self.method.model.of_tokens:
             raise StillmotionError("data.finish is 'device', but tokens_cnn is shown no frames; leave it out")

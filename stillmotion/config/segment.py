@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from stillmotion.config.base import StartedConfig, at_least
+from stillmotion.config.base import StartedConfig, at_least, in_full
 from stillmotion.data.untrimmed import UntrimmedConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.nn.fact import FACTConfig
@@ -56,7 +56,8 @@ class SegmentConfig(StartedConfig):
     head: MSTCNConfig | FACTConfig = field(default_factory=MSTCNConfig)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "train", in_full(self.train))
         if not self.train.plain:
             raise StillmotionError(
-                "a head of action localisation trains in fp32 and in whole batches, without checkpointing"
+                "a head of action localisation trains in fp32 and in whole batches, neither checkpointed nor compiled"
             )

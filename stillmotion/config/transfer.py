@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stillmotion.config.base import RunConfig, at_least
+from stillmotion.config.base import RunConfig, at_least, in_full
 from stillmotion.data.synthetic import SyntheticConfig
 from stillmotion.data.videos import Videos
 from stillmotion.errors import StillmotionError
@@ -66,9 +66,10 @@ class TransferConfig(RunConfig):
             raise StillmotionError(
                 f"{places.windows} windows are taken of {places.fixed} fixed ones; raise --method.positions.fixed"
             )
+        object.__setattr__(self, "train", in_full(self.train))
         if not self.train.plain:
             raise StillmotionError(
-                "a transfer trains one small layer: in fp32 and in whole batches, without checkpointing"
+                "a transfer trains one small layer: in fp32 and in whole batches, neither checkpointed nor compiled"
             )
 
     @property

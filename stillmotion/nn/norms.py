@@ -26,6 +26,10 @@ class JointBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or world() == 1:
             return super().forward(input)
+        return self._jointly(input)
+
+    @torch.compiler.disable  # what ranks tell each other stays outside of what is compiled
+    def _jointly(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         if not input.numel():
             raise StillmotionError(

@@ -37,6 +37,7 @@ How = Literal[
     "plain", "single-level", "first-order", "exact-late", "exact-head", "aid-fd", "aid-cg", "aid-nmn", "itd-rmad"
 ]
 CHOSEN: tuple[How, ...] = ("exact-late", "exact-head")  # with an inner level of late weights, and γ by curvature
+TWICE: tuple[How, ...] = ("exact-late", "itd-rmad", "aid-cg", "aid-nmn")  # through the network, and not its head alone
 SEAM = "seam"  # stands among the weights for what the early ones have made
 
 

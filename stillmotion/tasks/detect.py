@@ -26,12 +26,12 @@ from stillmotion.encoders.runs import note_network
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.detection import detection_results
 from stillmotion.nn.detector import Detector
-from stillmotion.nn.recompute import recompute_stages
 from stillmotion.tasks.start import Watch, located, place_of, start, train_and_test, unwatched
-from stillmotion.train.folder import held, open_folder, spare_inputs
+from stillmotion.train.folder import held, open_folder, settled, spare_inputs
 from stillmotion.train.log import RunLog
+from stillmotion.train.network import readied
 from stillmotion.train.precision import autocast
-from stillmotion.train.process import computing, synchronise_norms
+from stillmotion.train.process import computing
 from stillmotion.train.run import Run, decoders, shared_loader
 
 DETECTIONS = "detections.csv"
@@ -49,7 +49,7 @@ def detect(config: DetectConfig, out: str | Path, *, watch: Watch = unwatched) -
         raise StillmotionError("no videos given; add --data FOLDER of AVA (or --data acting to try)")
     spare_inputs(out, config.data.path, config.data.annotations, place_of(config.encoder))
     with computing(config.train) as device, held(out):
-        return train_and_test(_Detecting(config, Path(out), device), watch)
+        return train_and_test(_Detecting(settled(config, out, device), Path(out), device), watch)
 
 
 def open_actions(config: ActionsConfig, *, seed: int, train: bool) -> ActionSet:
@@ -85,10 +85,7 @@ class _Detecting(Run):
         self.note_videos(self.videos, root=config.data.path)
         torch.manual_seed(config.train.seed)
         method = Detector(began.backbone, len(self.videos.actions), config.head)
-        synchronise_norms(method)
-        if config.train.checkpointing:
-            recompute_stages(began.backbone)
-        method.to(device).train()
+        readied(method, began.backbone, config.train, device)
         self.equip(method, method.trainable(), depth=method.depth)
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
@@ -101,7 +98,7 @@ class _Detecting(Run):
             self.note_broken(part, log)
             self.look_at(part["clips"])
             loss = self._loss(part, epoch) / boxes.clamp(min=1)
-            self.scaler.scale(loss).backward()
+            self.differentiate(loss)
             total += loss.detach()
         return self.move({"loss/action": total})
 

@@ -25,6 +25,7 @@ from stillmotion.train.solve import solve
 
 GIB = 2**30
 _DAY = 86400
+_BF16: Literal["bf16"] = "bf16"
 _LITTLE = (4, 12)  # videos of the steps that are timed
 _USABLE = 0.9  # of a device's memory: the rest is for what is not counted
 
@@ -149,13 +150,16 @@ def _timed(config: Config, videos: int, device: torch.device) -> tuple[int, floa
 
 
 def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, tflops: float) -> list[str]:
-    """An estimate in words. memory: GiB of a device. tflops: that each reaches; 0 times a small step here.
+    """An estimate in words, of GPUs: the precision "auto" is bf16.
 
+    memory: GiB of a device. tflops: that each reaches; 0 times a small step here.
     videos: of the set; 0 counts those of the configuration.
     """
     for name, value, least in (("videos", videos, 0), ("gpus", devices, 1), ("gpu_memory", memory, 0)):
         if value < least:
             raise StillmotionError(f"{name} is {value}; it must be at least {least}")
+    if config.train.precision == "auto":
+        config = replace(config, train=replace(config.train, precision=_BF16))
     if not videos:
         videos = len(config.data.open(drawn=config.data.synthetic, seed=config.train.seed))
     here = choose_device(config.train.device)
@@ -217,9 +221,8 @@ def _built(config: Config) -> Method:
 
 def _ladder(config: Config, devices: int) -> Iterator[tuple[Config, str]]:
     """Settings that need less and less memory; those that change what is learned come last."""
-    bf16: Literal["bf16"] = "bf16"
     if config.train.precision == "fp32":
-        config = replace(config, train=replace(config.train, precision=bf16))
+        config = replace(config, train=replace(config.train, precision=_BF16))
         yield config, "--train.precision bf16"
     if not config.train.checkpointing:
         config = replace(config, train=replace(config.train, checkpointing=True))

@@ -25,12 +25,12 @@ from stillmotion.evaluate.classify import classification, clip_probabilities
 from stillmotion.functional.labels import mix_pairs, soft_cross_entropy, soft_targets, top_k
 from stillmotion.nn.blocks import unfreeze
 from stillmotion.nn.classifier import Classifier, time_steps
-from stillmotion.nn.recompute import recompute_stages
 from stillmotion.tasks.start import RESULTS, Watch, located, place_of, read_results, start, train_and_test, unwatched
-from stillmotion.train.folder import held, open_folder, spare_inputs
+from stillmotion.train.folder import held, open_folder, settled, spare_inputs
 from stillmotion.train.log import RunLog
+from stillmotion.train.network import readied
 from stillmotion.train.precision import autocast
-from stillmotion.train.process import computing, synchronise_norms
+from stillmotion.train.process import computing
 from stillmotion.train.run import Run, decoders, shared_loader
 
 _DROPOUT, _MIXUP = 21, 22  # what a generator is for, beside seed, epoch and video
@@ -45,7 +45,7 @@ def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = unwatche
     config = located(config)
     spare_inputs(out, config.data.path, config.data.annotations, place_of(config.encoder))
     with computing(config.train) as device, held(out):
-        return train_and_test(_Finetuning(config, Path(out), device), watch)
+        return train_and_test(_Finetuning(settled(config, out, device), Path(out), device), watch)
 
 
 def _labelled(data: LabelledConfig) -> Labelled:
@@ -74,7 +74,8 @@ def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int]
         for fold in folds:
             one = replace(config, data=replace(config.data, fold=fold))
             with held(folder / f"fold{fold}"):
-                run = _Finetuning(one, folder / f"fold{fold}", device)
+                own = folder / f"fold{fold}"
+                run = _Finetuning(settled(one, own, device), own, device)
                 found[str(fold)] = read_results(train_and_test(run, watch))
         means = {name: float(np.mean([r[name] for r in found.values()])) for name in ("top1", "top5", "mean_class")}
         distributed.on_first(lambda: files.write_json(folder / RESULTS, means | {"folds": found}))
@@ -101,10 +102,7 @@ class _Finetuning(Run):
         torch.manual_seed(config.train.seed)
         unfreeze(began.backbone, config.head.unfreeze)
         method = _classifier(began, len(self.videos.classes), config.head)
-        synchronise_norms(method)
-        if config.train.checkpointing:
-            recompute_stages(began.backbone)
-        method.to(device).train()
+        readied(method, began.backbone, config.train, device)
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         weights = {name: p for name, p in method.named_parameters() if p.requires_grad}
         self.equip(method, weights, depth=method.depth)
@@ -120,7 +118,7 @@ class _Finetuning(Run):
             self.note_broken(batch, log)
             self.look_at(batch["clips"])
             loss, accuracy = self._loss(batch, epoch)
-            self.scaler.scale(loss / parts).backward()
+            self.differentiate(loss / parts)
             found += torch.stack([loss.detach(), accuracy]) / parts
         return self.move({"loss/class": found[0], "accuracy": found[1]})
 

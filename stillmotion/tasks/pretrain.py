@@ -12,6 +12,7 @@ from torch import Tensor
 
 from stillmotion import distributed
 from stillmotion.config import Config
+from stillmotion.config.files import read_config, verb_of
 from stillmotion.data.augment import augment
 from stillmotion.data.loader import Batch, ClipDataset
 from stillmotion.data.notes import say
@@ -23,17 +24,17 @@ from stillmotion.encoders.runs import in_training
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.nn.backbones.tokens import TokensCNN
-from stillmotion.nn.recompute import recompute_stages
 from stillmotion.nn.weights import load_weights
 from stillmotion.optim.bilevel import Weights
 from stillmotion.recipes import recipe
 from stillmotion.tasks.between import Between
 from stillmotion.tasks.tokens import TOKENS, fill, located, token_clips
-from stillmotion.train.checkpoint import STATE
-from stillmotion.train.folder import held, open_folder, spare_inputs
+from stillmotion.train.checkpoint import STATE, draw_by
+from stillmotion.train.folder import held, open_folder, settled, spare_inputs
 from stillmotion.train.health import Watch, health
 from stillmotion.train.log import RunLog, bar
-from stillmotion.train.process import computing, synchronise_norms
+from stillmotion.train.network import readied
+from stillmotion.train.process import computing
 from stillmotion.train.run import Run, shared_loader
 from stillmotion.train.solve import solve
 
@@ -51,7 +52,7 @@ def pretrain(config: Config, out: str | Path, *, cache: str | Path | None = None
     others = (config.data.annotations, model.weights, model.images.path, config.train.evaluate_data)
     spare_inputs(out, config.data.path, *others)
     with computing(config.train) as device, held(out):
-        return _Pretraining(config, Path(out), device, cache).train()
+        return _Pretraining(settled(config, out, device), Path(out), device, cache).train()
 
 
 class _Pretraining(Run):
@@ -63,7 +64,7 @@ class _Pretraining(Run):
     def __init__(self, config: Config, folder: Path, device: torch.device, cache: str | Path | None = None) -> None:
         data = config.data
         videos = data.open(drawn=data.synthetic, seed=config.train.seed)
-        config = _fitting(config, len(videos))
+        config = _fitting(config, len(videos), folder)
         super().__init__(config, folder, device)
         self.config = config
         method = _method(config, device, fresh=not (folder / STATE).exists())
@@ -90,6 +91,8 @@ class _Pretraining(Run):
         self.note_videos(videos, root=data.path)
         self.labels = {target: torch.as_tensor(found) for target, found in videos.labels.items()}
         self.watch = Watch()
+        if config.method.objective.shuffles:
+            self.by_process = "; its batch norms see what one process has, which is another share of them now"
         torch.manual_seed(config.train.seed * 1009 + distributed.rank() + 1)
         self.equip(method, method.trainable())
 
@@ -97,6 +100,8 @@ class _Pretraining(Run):
         return in_training(self.config, self.method.state_dict()).to(self.device)
 
     def advance(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        # How keys are shuffled over ranks is a function of seed and step, however many ranks there are.
+        draw_by(self.config.train.seed, self.done)
         solved = []
         for _ in range(self.config.train.accumulate):
             batch = self._fetched(next(batches), log)
@@ -136,7 +141,7 @@ class _Pretraining(Run):
         for name, p in self.weights.items():
             p.grad = None if name in frozen else _mean([gradient[name] for _, gradient in solved]) * scale
         losses = {f"loss/{name}": _mean([found.parts[name] for found, _ in solved]) for name in solved[0][0].parts}
-        numbers = self.move(losses, averaged=True)
+        numbers = self.move(losses)
         self.method.commit([found.keys for found, _ in solved], self.done / self.total)
         return numbers
 
@@ -155,17 +160,19 @@ def _method(config: Config, device: torch.device, *, fresh: bool) -> Method:
                     "a clip's first and last frame are repeated beyond it: for weights that were trained with zeros "
                     "there, as public ones are, give --method.model.border zeros"
                 )
-    if not config.method.objective.shuffles:
-        synchronise_norms(method)
-    if config.train.checkpointing:
-        recompute_stages(method.online.backbone)
-    return method.to(device).train()
+    readied(method, method.online.backbone, config.train, device, joint=not config.method.objective.shuffles)
+    return method
 
 
-def _fitting(config: Config, videos: int) -> Config:
-    """The configuration with a batch that so many videos make, where the batch is `laptop`'s and nobody's wish."""
+def _fitting(config: Config, videos: int, folder: Path) -> Config:
+    """The configuration with a batch that so many videos make, where the batch is `laptop`'s and nobody's wish.
+
+    A run that goes on keeps the batch of its folder, however many processes share it now.
+    """
     parts = distributed.world() * config.train.accumulate
     batch = videos - videos % parts
+    if (folder / STATE).exists() and verb_of(folder) == config.verb:
+        batch = read_config(folder, Config).optim.batch
     own = config.recipe == _ANY_FOLDER and config.optim.batch == recipe(_ANY_FOLDER).optim.batch
     if not own or videos >= config.optim.batch or batch < 2 * config.train.accumulate:
         return config

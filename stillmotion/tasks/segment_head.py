@@ -95,7 +95,7 @@ class _Segmenting(Run):
         for number in numbers:
             features, labels = (part.to(self.device) for part in self.videos[number])
             parts = {name: part / len(numbers) for name, part in self.method.losses(features, labels).items()}
-            torch.stack(list(parts.values())).sum().backward()
+            self.differentiate(torch.stack(list(parts.values())).sum())
             sums = {name: sums.get(name, 0) + part.detach() for name, part in parts.items()}
         return self.move({f"loss/{name}": value for name, value in sums.items()})
 

@@ -84,7 +84,7 @@ class _Transferring(Run):
         first, second, back = self._tokens(batch, epoch)
         found = self.method(first, second, back, self.grid)
         self.optimizer.zero_grad()
-        found.total.backward()
+        self.differentiate(found.total)
         losses = {f"loss/{name}": part.detach() for name, part in found.parts.items()}
         return self.move(losses | {"cycle_accuracy": found.accuracy})
 

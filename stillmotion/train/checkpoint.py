@@ -11,6 +11,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -93,6 +94,11 @@ def set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def draw_by(*numbers: int) -> None:
+    """Let torch's generators of this process begin anew, as these numbers have it."""
+    torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]))
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -5,7 +5,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import torch
 
 from stillmotion import distributed, files
 from stillmotion.config.base import RunConfig
@@ -13,6 +15,9 @@ from stillmotion.config.files import FILE, differences, read_config, to_json, ve
 from stillmotion.errors import StillmotionError
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.train.checkpoint import STATE, load_state
+from stillmotion.train.precision import chosen
+
+Started = TypeVar("Started", bound=RunConfig)
 
 
 @contextlib.contextmanager
@@ -82,6 +87,23 @@ def _open(folder: Path, config: RunConfig) -> None:
         print(f"{folder} goes on {line}")
 
 
+def settled(config: Started, folder: str | Path, device: torch.device) -> Started:
+    """The configuration with what "auto" stands for: the precision that the folder's run has, or this device's.
+
+    A run does not change its precision by being moved to another kind of device, and says so.
+    """
+    if config.train.precision != "auto":
+        return config
+    place, own = Path(folder), chosen(device, "auto")
+    precision = own
+    if (place / FILE).exists() and (place / STATE).exists() and verb_of(place) == config.verb:
+        there = read_config(place, type(config)).train.precision
+        precision = own if there == "auto" else there
+    if precision != own and distributed.rank() == 0:
+        print(f"{folder} goes on in {precision}, as it began; a new run on this {device.type} has {own}")
+    return replace(config, train=replace(config.train, precision=cast(Any, precision)))
+
+
 def _going_on(folder: Path, there: RunConfig, config: RunConfig) -> tuple[RunConfig, list[str]]:
     """The configuration of a folder's run with what may change in its course, and what changes, in words."""
     told: list[str] = []
@@ -127,7 +149,7 @@ def _limit(optim: OptimConfig) -> float:
 def comparable(config: Any) -> Any:
     """A configuration without what may change between two attempts at the same run."""
     watched = {"loggers": (), "evaluate_every": 0, "evaluate_data": "", "evaluate_videos": 4}
-    train = replace(config.train, log_every=1, checkpoint_every=1, threads=0, keep=(), **watched)
+    train = replace(config.train, log_every=1, checkpoint_every=1, threads=0, keep=(), deterministic=False, **watched)
     return replace(config, recipe="", data=replace(config.data, workers=0), train=train)
 
 

@@ -55,7 +55,8 @@ def computing(train: TrainConfig, *, patience: timedelta | None = None) -> Itera
         try:
             if train.threads:
                 torch.set_num_threads(train.threads)
-            yield device
+            with _same_bits() if train.deterministic else contextlib.nullcontext():
+                yield device
         except RuntimeError as error:
             if not distributed.is_loss(error):
                 raise
@@ -63,6 +64,24 @@ def computing(train: TrainConfig, *, patience: timedelta | None = None) -> Itera
             raise StillmotionError("another process of this run has ended; its own words say why") from None
         finally:
             distributed.stop()
+
+
+@contextlib.contextmanager
+def _same_bits() -> Iterator[None]:
+    """Within it, torch takes algorithms that give the same bits each time, and warns where it has none."""
+    cudnn, workspace = torch.backends.cudnn, "CUBLAS_WORKSPACE_CONFIG"
+    before = cudnn.deterministic, cudnn.benchmark, os.environ.get(workspace)
+    asked, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    os.environ.setdefault(workspace, ":4096:8")  # read when cuBLAS is first called
+    cudnn.deterministic, cudnn.benchmark = True, False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark = before[:2]
+        torch.use_deterministic_algorithms(asked, warn_only=warns)
+        if before[2] is None:
+            os.environ.pop(workspace, None)
 
 
 def synchronise_norms(module: nn.Module) -> None:

@@ -1,14 +1,14 @@
 """The one training loop, for whatever is trained: steps in any precision, checkpoints, signals, unreadable videos.
 
-A step leaves its numbers on the device; they are read, and looked at in their order, where they are written down or
-weights are saved. So the device is never waited for in between, and a step that went wrong is named all the same.
+A step leaves its numbers on the device (`train.readings`), which is waited for only where they are written down or
+weights are saved.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,14 +21,14 @@ from stillmotion.data.order import Order
 from stillmotion.data.reading import cores
 from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, learning_rate, set_rate
+from stillmotion.optim.reduce import mean_gradient
 from stillmotion.train import checkpoint
 from stillmotion.train.bounds import Bounds, Teaching, not_finite, total_norm
 from stillmotion.train.log import RunLog
 from stillmotion.train.loggers import check_loggers
 from stillmotion.train.process import StopRequest, stop_signals, stoppable
+from stillmotion.train.readings import Readings
 from stillmotion.train.seen import Named, changes, digest
-
-_PATIENCE = 20  # steps in a row that fp16 may skip while its scale settles
 
 
 class Batches(Protocol):
@@ -39,14 +39,6 @@ class Batches(Protocol):
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]: ...
 
 
-class _Row(NamedTuple):
-    """What a step left on the device: values by name, then the gradient's norm, the weights' and a share of blanks."""
-
-    step: int
-    names: tuple[str, ...]
-    values: Tensor
-
-
 class Run:
     """A training run: its course from the first step to the last, the optimiser's step, its precision, its checkpoint.
 
@@ -54,6 +46,7 @@ class Run:
     weights: what is trained, by name. counted: clips or pairs of a step, by which its rate is shown.
     between: called where an epoch begins or the last has ended, on every rank, to look at what is trained; it changes
         nothing of it. None where a task has nothing to look at.
+    by_process: what depends on how many processes there are, in words, where anything does.
     """
 
     loader: Batches
@@ -63,6 +56,7 @@ class Run:
     counted: int
     evaluates: ClassVar[bool] = False
     between: Callable[[RunLog], None] | None = None
+    by_process: str = ""
 
     def __init__(self, config: RunConfig, folder: Path, device: torch.device) -> None:
         self.folder, self.device, self.optim, self.settings = folder, device, config.optim, config.train
@@ -78,11 +72,10 @@ class Run:
                 "in between; leave it out"
             )
         distributed.on_first(lambda: check_loggers(config.train.loggers))
-        self.done = self.skipped = 0
+        self.done = 0
         self.broken: dict[str, str] = {}
         self.notes = Notes()
         self.bounds = Bounds()
-        self._unread: list[_Row] = []
         self._seen: dict[str, Tensor] = {}
         self._told: list[str] = []
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
@@ -102,6 +95,7 @@ class Run:
         """
         self.method, self.weights = method, weights
         self.teaching = Teaching(self.total)
+        self.readings = Readings(self.bounds, self.teaching, skips=self.scaler.is_enabled(), diverged=self._diverged)
         self.optimizer = build_optimizer(dict(weights), self.optim, betas=betas, depth=depth)
         state = checkpoint.load_state(self.folder)
         if state is not None:
@@ -123,8 +117,8 @@ class Run:
         try:
             return self.advance(batches, epoch, log)
         except torch.linalg.LinAlgError:
-            if self._unread:
-                self._read()
+            if self.readings:
+                self.readings.read()
             raise
 
     @property
@@ -167,7 +161,7 @@ class Run:
                     saves = stop or last or self.done % self.settings.checkpoint_every == 0
                     keeps = self.keeps(self.done)
                     if logs or saves or keeps or self.teaching.watches(self.done):
-                        numbers |= self._read()
+                        numbers |= self.readings.read()
                     log.step(self.done, self.counted, numbers if logs else None)
                     if keeps:
                         self._keep(log)
@@ -187,8 +181,8 @@ class Run:
         """Call `between`. A run that is alone stops at once where it is asked to meanwhile; several do so after it."""
         if self.between is None:
             return
-        if self._unread:
-            self._read()
+        if self.readings:
+            self.readings.read()
         try:
             with stoppable() if distributed.world() == 1 else nullcontext():
                 self.between(log)
@@ -199,56 +193,28 @@ class Run:
                 f"stopped at step {self.done} of {self.total}, in an evaluation; the same command {goes_on}", stop.code
             ) from None
 
-    def move(self, values: Mapping[str, Tensor], *, averaged: bool = False) -> dict[str, float]:
+    def differentiate(self, loss: Tensor) -> None:
+        """Add the gradient of a part of a step, its mean over ranks, to the gradients of the parts before."""
+        for name, gradient in mean_gradient(self.scaler.scale(loss), self.weights).items():
+            weight = self.weights[name]
+            weight.grad = gradient if weight.grad is None else weight.grad + gradient
+
+    def move(self, values: Mapping[str, Tensor]) -> dict[str, float]:
         """Take an optimiser's step and return its rate and epoch.
 
-        Gradients are of losses times `scaler.get_scale()`.
+        Gradients are those of all ranks, of losses times `scaler.get_scale()`.
         values: this rank's, by the names they are logged under; one that is not finite ends the run when it is read.
-        averaged: gradients are those of all ranks already.
         """
         rate = learning_rate(self.optim, self.done / self.steps_per_epoch)
         set_rate(self.optimizer, rate)
-        if not averaged:
-            distributed.average_([p.grad for p in self.weights.values() if p.grad is not None])
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.optim.clip or math.inf)
-        blank = torch.full_like(norm, float(self.teaching.blank))
-        found = torch.stack([*values.values(), norm, total_norm(self.weights.values()), blank]).float()
+        size = total_norm(self.weights.values())
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.done += 1
-        self._unread.append(_Row(self.done, tuple(values), found))
+        self.readings.note(self.done, values, norm, size)
         return {"lr": rate, "epoch": self.done / self.steps_per_epoch}
-
-    def _read(self) -> dict[str, float]:
-        """What the last step left, means over ranks; raises where it, or one before it, left its bounds."""
-        rows, self._unread = self._unread, []
-        means = torch.cat([row.values for row in rows])
-        distributed.average_([means])
-        left = iter(means.tolist())
-        for row in rows:
-            *found, size, blank = (next(left) for _ in row.values)
-            numbers = dict(zip([*row.names, "gradient_norm"], found, strict=True))
-            bad = [name for name, value in numbers.items() if not math.isfinite(value)]
-            self.skipped = self.skipped + 1 if bad else 0
-            if bad and not (self.scaler.is_enabled() and self.skipped <= _PATIENCE):
-                raise self._diverged(f"{', '.join(bad)} is not finite", row.step)
-            if not bad:
-                self._look(row.step, numbers, size, blank=blank == 1)
-        return numbers
-
-    def _look(self, step: int, numbers: Mapping[str, float], size: float, *, blank: bool) -> None:
-        """Raises where the run learns nothing, or has left its bounds. size: of its weights before the step."""
-        norm = numbers["gradient_norm"]
-        losses = {name: value for name, value in numbers.items() if name.startswith("loss/")}
-        reason = self.teaching.wanting(step, losses, norm, blank=blank)
-        if reason:
-            raise StillmotionError(f"step {step}: {reason}")
-        self.bounds.note(norm)
-        if grown := self.bounds.grown(size):
-            raise self._diverged(grown, step - 1)
-        if strayed := self.bounds.strayed(norm):
-            raise self._diverged(strayed, step)
 
     def _diverged(self, what: str, step: int) -> NonFiniteError:
         rate = learning_rate(self.optim, max(0, step - 1) / self.steps_per_epoch)
@@ -290,8 +256,8 @@ class Run:
             return
         # Alone, and before a step has begun, this is where the last step ended.
         alone = distributed.world() == 1 and self.settings.accumulate == 1
-        if alone and self._unread:
-            self._read()
+        if alone and self.readings:
+            self.readings.read()
         kept = alone and self.done > 0 and self._save(0.0, last=False)
         goes_on = "resumes it" if kept else "goes on from the last checkpoint"
         raise Interrupted(
@@ -305,17 +271,12 @@ class Run:
 
     def resume(self, state: dict[str, Any]) -> None:
         """Go on from what a checkpoint holds."""
-        if len(state["random"]) != distributed.world():
-            raise StillmotionError(
-                f"{self.folder} was trained on {len(state['random'])} processes and cannot go on with "
-                f"{distributed.world()}; the same number resumes it bit for bit"
-            )
         self.method.load_state_dict(state["module"])
         self.optimizer.load_state_dict(state["optimizer"])
         if "scaler" in state:  # runs in fp32 did not always write one
             self.scaler.load_state_dict(state["scaler"])
         self.done, self.broken = state["step"], dict(state["broken"])
-        checkpoint.set_random_state(state["random"][distributed.rank()])
+        self._resume_draws(state["random"])
         if "bounds" in state:  # older runs have none
             self.bounds.resume(state["bounds"])
         mended = distributed.on_first(lambda: checkpoint.mend(self.folder, state))
@@ -323,6 +284,18 @@ class Run:
         self._told += [mended] if mended else []
         if changed:
             self._told.append(f"the videos are not those that {self.folder} was trained on: {changed}")
+
+    def _resume_draws(self, random: Sequence[dict[str, Any]]) -> None:
+        """Go on with the generators that each rank had; of another number of processes, each has new ones."""
+        world = distributed.world()
+        if len(random) == world:
+            checkpoint.set_random_state(random[distributed.rank()])
+            return
+        checkpoint.draw_by(self.settings.seed, self.done, distributed.rank())
+        numbers = f"{_processes(world)} in place of {len(random)}"
+        self._told.append(
+            f"{self.folder} goes on with {numbers}: the same clips in the same batches, up to rounding{self.by_process}"
+        )
 
     def _save(self, norm: float, *, last: bool) -> bool:
         """Write a checkpoint; whether it was, since none is where the gradient, of this norm, is out of bounds."""
@@ -378,6 +351,10 @@ class Run:
                 log.say(f"  {name}")
 
 
+def _processes(number: int) -> str:
+    return "1 process" if number == 1 else f"{number} processes"
+
+
 def shared_loader(
     dataset: ClipDataset,
     optim: OptimConfig,
@@ -397,7 +374,8 @@ def shared_loader(
         videos = f" of {together} videos at least" * (together > 1)
         raise StillmotionError(
             f"a batch of {optim.batch} cannot be shared by {world} processes × {train.accumulate} accumulated "
-            f"parts{videos}; choose a multiple of {parts * together} (--optim.batch)"
+            f"parts{videos}; choose a multiple of {parts * together} (--optim.batch), or, for a run that goes on, a "
+            "number of processes that divides its batch"
         )
     return ClipLoader(
         dataset,

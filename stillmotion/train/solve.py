@@ -12,10 +12,9 @@ from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Losses, Method
 from stillmotion.methods.views import ViewsConfig
 from stillmotion.nn.backbones import Backbone, second_order
-from stillmotion.optim.bilevel import CHOSEN, SEAM, Early, Weights, hypergradient
-from stillmotion.train.precision import PRECISIONS, autocast
+from stillmotion.optim.bilevel import CHOSEN, SEAM, TWICE, Early, Weights, hypergradient
+from stillmotion.train.precision import PRECISIONS, autocast, chosen
 
-_TWICE = (*CHOSEN, "itd-rmad", "aid-cg", "aid-nmn")  # solvers that differentiate twice
 _BACKBONE = "online.backbone."
 
 
@@ -39,7 +38,7 @@ def solve(
         known = "features" if config.solver.how == "exact-head" else "seam"
         options = {"level": level, "asked": asked, known: weights.get(SEAM)}
         weights = {name: w for name, w in weights.items() if name != SEAM}
-        twice = level == "inner" and config.solver.how in _TWICE
+        twice = level == "inner" and config.solver.how in (*CHOSEN, *TWICE)
         with (
             autocast(clips.device, config.train.precision),
             second_order(method.online.backbone) if twice else contextlib.nullcontext(),
@@ -56,7 +55,7 @@ def solve(
         dict(method.trainable()),
         config.solver,
         early=shared(method, clips, config),
-        precision=PRECISIONS[config.train.precision],
+        precision=PRECISIONS[chosen(clips.device, config.train.precision)],
         scale=scale,
     )
     return found, gradient

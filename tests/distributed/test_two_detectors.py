@@ -22,7 +22,7 @@ def after_two_steps(rank, folder):
         part = next(batches)
         counts.append(sum(len(boxes) for boxes in part["boxes"]))
         run.advance(iter([part]), 0, RunLog(Path(folder), total=2, show=False))
-        numbers.append(run._read())
+        numbers.append(run.readings.read())
     found, broken = run._scored(None)
     losses = [(n["loss/action"], n["gradient_norm"]) for n in numbers]
     return {

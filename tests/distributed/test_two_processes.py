@@ -8,6 +8,7 @@ import copy
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from tiny import OBJECTIVES, loss_of, tiny_clips, tiny_method
 from stillmotion.config import Config
 from stillmotion.distributed import average_, broadcast_, gather, gather_objects, gather_values, rank, world
 from stillmotion.nn.norms import join_norms
-from stillmotion.optim.bilevel import SolverConfig, hypergradient
+from stillmotion.optim.bilevel import How, SolverConfig, hypergradient
 from stillmotion.train.solve import solve
 
 SOLVERS = {
@@ -170,6 +171,10 @@ def ranks():
 @pytest.fixture(scope="module")
 def one():
     return one_and_only(None)
+
+
+def test_no_solver_is_left_out():
+    assert {config.how for config in SOLVERS.values()} == set(get_args(How))
 
 
 @pytest.mark.parametrize("case", [*CASES, *APART])

@@ -1,15 +1,24 @@
 """Gradients in buckets: the mean over ranks, whatever the buckets' size, and sent while the backward pass goes on."""
 
+from typing import get_args
+
 import pytest
 import torch
 import torch.distributed as dist
 import two_processes
+from tiny import tiny_clips, tiny_method
 from torch import nn
 
-from stillmotion.optim import reduce
+from stillmotion.config import Config
+from stillmotion.distributed import average_
+from stillmotion.nn.norms import join_norms
+from stillmotion.optim import bilevel, reduce
+from stillmotion.optim.bilevel import How, SolverConfig
 from stillmotion.optim.reduce import mean_gradient
+from stillmotion.train.solve import solve
 
 SIZES = (1, 300, 2**20)
+SOLVERS = get_args(How)
 
 
 def problem():
@@ -35,7 +44,35 @@ def on_a_rank(rank):
         found[size] = mean_gradient(loss(batch[4 * rank : 4 * rank + 4]), weights, bucket=size)
     weights, loss, batch = problem()
     kept = mean_gradient(loss(batch[4 * rank : 4 * rank + 4]), weights, own=frozenset({"scale"}))["scale"]
-    return found, kept, sent_before_the_end(rank)
+    return found, kept, sent_before_the_end(rank), [by_solvers(rank, one) for one in (in_buckets, plainly)]
+
+
+def in_buckets(loss, weights, *, own):
+    """Many small ones."""
+    return mean_gradient(loss, weights, own=own, bucket=200)
+
+
+def plainly(loss, weights, *, own):
+    """The whole gradient first, its mean over ranks after."""
+    grads = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+    found = {name: gradient.clone() for name, gradient in zip(weights, grads, strict=True)}
+    average_([gradient for name, gradient in found.items() if name not in own])
+    return found
+
+
+def by_solvers(rank, reduced):
+    """The gradient of a rank's half of a batch by every solver, where gradients are averaged by this function."""
+    bilevel.mean_gradient = reduced
+    try:
+        found = {}
+        for how in SOLVERS:
+            method = tiny_method("simclr").train()
+            join_norms(method)
+            config = Config(method=method.config, solver=SolverConfig(how, inner_lr=0.01, inner_steps=2, terms=2))
+            found[how] = solve(method, tiny_clips(4, 2)[2 * rank : 2 * rank + 2], config)[1]
+        return found
+    finally:
+        bilevel.mean_gradient = mean_gradient
 
 
 def sent_before_the_end(rank):
@@ -65,20 +102,27 @@ def ranks():
 def test_the_mean_over_ranks_is_the_gradient_of_the_joined_batch(ranks, size):
     weights, loss, batch = problem()
     wanted = mean_gradient(loss(batch), weights)
-    for found, _, _ in ranks:
+    for found, *_ in ranks:
         assert list(found[size]) == list(weights)
         for name, gradient in found[size].items():
             torch.testing.assert_close(gradient, wanted[name], rtol=1e-6, atol=1e-9)
 
 
 def test_a_name_of_one_s_own_is_not_averaged(ranks):
-    for rank, (_, kept, _) in enumerate(ranks):
+    for rank, (_, kept, *_) in enumerate(ranks):
         weights, loss, batch = problem()
         assert torch.equal(kept, mean_gradient(loss(batch[4 * rank : 4 * rank + 4]), weights)["scale"])
 
 
 def test_a_full_bucket_does_not_wait_for_the_others(ranks):
     assert not dist.is_initialized()
-    for _, _, seen in ranks:
+    for _, _, seen, _ in ranks:
         assert len(seen) == 10
         assert min(seen) < 3  # gradients at hand when one was sent: not all ten
+
+
+@pytest.mark.parametrize("how", SOLVERS)
+def test_every_solver_has_in_buckets_the_gradient_that_it_has_without(ranks, how):
+    for *_, (bucketed, plain) in ranks:
+        assert any(gradient.any() for gradient in plain[how].values())
+        torch.testing.assert_close(bucketed[how], plain[how], atol=0, rtol=0)

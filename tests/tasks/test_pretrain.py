@@ -269,15 +269,6 @@ def test_what_does_not_fit_together_is_said_with_the_numbers(tmp_path: Path) -> 
         assert not (tmp_path / "run").exists()
 
 
-def test_a_run_of_two_processes_is_not_resumed_by_one(tmp_path: Path) -> None:
-    config = small("debug-simclr", ONE_STEP)
-    state = checkpoint.load_state(trained(config, tmp_path))
-    assert state is not None
-    torch.save(state | {"random": state["random"] * 2}, tmp_path / checkpoint.STATE)
-    with pytest.raises(StillmotionError, match="trained on 2 processes and cannot go on with 1"):
-        trained(config, tmp_path)
-
-
 def in_float64(rank: int, folder: str) -> None:
     """Train debug-bod-simclr; in float32 the recipe makes differences of rounding a million times larger by its end."""
     build, config = module._method, recipe("debug-bod-simclr")

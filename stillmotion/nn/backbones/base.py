@@ -5,6 +5,7 @@ Shapes: B clips, T frames, H×W pixels, T' ≤ T time steps, D = `width` channel
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from stillmotion.errors import StillmotionError
@@ -17,6 +18,7 @@ class Backbone(nn.Module, ABC):
     stages: prefixes of parameter names, a tuple for each stage from stem to last; they cover all parameters.
     least_size, least_frames: the smallest height or width, and clip length, that the network takes.
     size_step, frames_step: what height and width, and clip length, must be multiples of.
+    layout: of clips in memory, in which the first layer has them.
     of_images: frames are seen one by one. patch_grid: and as one grid of patches of `size_step` pixels, of any size.
 
     A subclass sets these and writes `_early` and `_last`.
@@ -29,6 +31,7 @@ class Backbone(nn.Module, ABC):
     least_frames: int = 1
     size_step: int = 1
     frames_step: int = 1
+    layout: torch.memory_format = torch.contiguous_format
     of_images: bool = False
     patch_grid: bool = False
 
@@ -43,6 +46,8 @@ class Backbone(nn.Module, ABC):
     def early(self, clip: Tensor) -> Tensor:
         """What the last stage is given for `clip` (B, 3, T, H, W); `late` finishes it, as often as wanted."""
         self._check(clip)
+        if self.layout != torch.contiguous_format:
+            clip = clip.contiguous(memory_format=self.layout)
         return self._early(clip)
 
     def late(self, h: Tensor) -> Tensor:
