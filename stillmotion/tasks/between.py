@@ -5,6 +5,7 @@ Nothing of the training changes: the encoder is a copy, and what is drawn meanwh
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,8 +44,9 @@ class Between:
     ) -> None:
         settings = run.settings
         count, other = settings.evaluate_videos, settings.evaluate_data
-        place = (other,) if other else (videos.path, videos.layout, videos.annotations, videos.fold)
-        halves = Halves(*place, videos=count // 2, seed=settings.seed)
+        halves = Halves(other or videos.path, videos=count // 2, seed=settings.seed)
+        if not other:
+            halves = replace(halves, layout=videos.layout, annotations=videos.annotations, fold=videos.fold)
         self._run, self._encoder, self._reading = run, encoder, Reading(workers=workers)
         self._halves: tuple[Subset, int] | None = None
         try:

@@ -150,6 +150,9 @@ class Many:
     def name(self, i):
         return str(i)
 
+    def video(self, i):
+        raise NotImplementedError
+
 
 def test_of_many_classes_some_are_drawn_by_seed_ten_videos_of_each():
     parted = Parted(Joined([Many()]), [(np.arange(800), np.arange(800, 1000))], "")
