@@ -5,7 +5,7 @@
 The loop reads a video with cv2.VideoCapture, finds DIS flow on grey frames, samples the last noise frame by cv2.remap
 (nearest) and writes FFV1 with cv2.VideoWriter. It does less: its noise repeats itself where the flow expands, motion of
 less than half a pixel is lost, and its files are three times as large. The methods take turns; figures are medians over
-rounds. CPU time is that of one process; by the clock, all cores count.
+rounds. CPU time is that of one process; by the clock, all cores count. Last comes the CPU time of each stage by itself.
 """
 
 import argparse
@@ -13,15 +13,18 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-from stillmotion.data.controlled import Controlled, make_controlled
-from stillmotion.data.flow import FLOWS, FlowName
+from stillmotion.data.controlled import Controlled, make_controlled, moved_noise
+from stillmotion.data.encode import each_frame, write_mp4
+from stillmotion.data.flow import FLOWS, FlowName, open_flow
 from stillmotion.data.paths import PathSet
 from stillmotion.data.video import open_video
 from stillmotion.data.videos import Videos
@@ -56,6 +59,58 @@ def plain_loop(paths: list[Path], out: Path, flow: str) -> None:
             before = grey
         writer.release()
         video.release()
+
+
+class Stages:
+    """CPU time by the name of a stage."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        before = time.process_time()
+        yield
+        self.spent[name] = self.spent.get(name, 0.0) + time.process_time() - before
+
+    def line(self, frames: int) -> str:
+        total = sum(self.spent.values())
+        shares = (f"{name} {1e3 * t / frames:.2f} ({t / total:.0%})" for name, t in self.spent.items())
+        return f"{', '.join(shares)}; {1e3 * total / frames:.2f} in all"
+
+
+def measure_stages(paths: list[Path], flow: FlowName) -> None:
+    """Prints what each stage takes of a frame, a video in memory at a time, in the loop and in `accumulate`."""
+    loop, own = Stages(), Stages()
+    count, search = 0, cv2.DISOpticalFlow.create(PRESETS[flow])
+    with tempfile.TemporaryDirectory() as out:
+        for path in paths:
+            with own("decode"):
+                frames = list(each_frame(open_video(path)))
+            with own("flow"):
+                fields = list(open_flow(flow)(frames))
+            size = frames[0].shape[:2]
+            with own("noise and warp"):
+                moved = [frame for frame, _ in moved_noise(iter(fields), size, np.random.default_rng(0))]
+            with own("encode"):
+                write_mp4(Path(out, "made.mp4"), moved, size=size, fps=25, gop=8)
+            count += len(frames)
+            video = cv2.VideoCapture(str(path))
+            with loop("decode"):
+                frames = [video.read()[1] for _ in frames]
+            with loop("flow"):
+                grey = [cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY) for frame in frames]
+                fields = [search.calc(after, before, None) for before, after in pairwise(grey)]
+            grid = np.stack(np.meshgrid(np.arange(size[1]), np.arange(size[0])), -1).astype(np.float32)
+            with loop("remap"):
+                for field in fields:
+                    cv2.remap(moved[0], grid + field, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_WRAP)
+            writer = cv2.VideoWriter(str(Path(out, "made.mkv")), cv2.VideoWriter.fourcc(*"FFV1"), 25, size[::-1])
+            with loop("encode"):
+                for frame in moved:
+                    writer.write(frame)
+                writer.release()
+    print(f"CPU time of stages, ms a frame\n  OpenCV loop  {loop.line(count)}\n  accumulate   {own.line(count)}")
 
 
 def size_of(folder: Path) -> int:
@@ -133,6 +188,7 @@ def main() -> None:
             chosen = np.linspace(0, len(data) - 1, min(options.videos, len(data))).astype(int)
             paths = [Path(data.name(i)) for i in sorted(set(chosen.tolist()))]
         measure(paths, flow=options.flow, rounds=options.rounds, processes=options.processes)
+        measure_stages(paths, options.flow)
 
 
 if __name__ == "__main__":

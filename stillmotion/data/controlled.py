@@ -19,6 +19,7 @@ from itertools import chain, repeat
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, get_args
 
+import cv2
 import numpy as np
 
 from stillmotion.data.clips import read_clips
@@ -110,17 +111,21 @@ def moved_noise(
     """
 
     def noise() -> np.ndarray:
-        return rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+        # With a fourth channel: a pixel of four bytes is carried as one number.
+        return cv2.cvtColor(rng.integers(0, 256, (*size, 3), dtype=np.uint8), cv2.COLOR_RGB2RGBA).view(np.uint32)
+
+    def seen(pixels: np.ndarray) -> np.ndarray:
+        return cv2.cvtColor(pixels.view(np.uint8), cv2.COLOR_RGBA2RGB)
 
     first, second = noise(), noise()
     pixels, offset = first, None
-    yield pixels, 0.0
+    yield seen(pixels), 0.0
     for field in fields:
         if warp == "first-frame":
             pixels, _, fresh = move(first, field, fill=second)
         else:
             pixels, offset, fresh = move(pixels, field, fill=noise(), offset=offset)
-        yield pixels, float(fresh.mean())
+        yield seen(pixels), np.count_nonzero(fresh) / fresh.size
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ class _Dynamic(_Copier):
 
         def fields() -> Iterator[np.ndarray]:
             for field in flow(resized(chain([first], images), *size)):
-                speeds.append(float(np.hypot(field[..., 0], field[..., 1]).mean()))
+                speeds.append(cv2.mean(cv2.magnitude(*cv2.split(field)))[0])
                 yield field
 
         def frames() -> Iterator[np.ndarray]:
