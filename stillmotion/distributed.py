@@ -134,7 +134,7 @@ def gather_objects(value: object) -> list:
 def on_first(work: Callable[[], Result]) -> Result:
     """What `work` returns on the first rank, told to all; what a user can mend there is raised on every rank.
 
-    What it returns is small, and can be pickled.
+    What it returns is small, and can be pickled. Only the first says what is wrong.
     """
     if world() == 1:
         return work()
@@ -147,6 +147,27 @@ def on_first(work: Callable[[], Result]) -> Result:
     dist.broadcast_object_list(told, 0)
     found, failure = told[0]
     if failure is not None:
+        failure.told = rank() > 0
+        raise failure
+    return found
+
+
+def everywhere(work: Callable[[], Result]) -> Result:
+    """What `work` returns on this rank, once it has gone well on all; what a user can mend on one is raised on all.
+
+    Of several that failed, the first says why.
+    """
+    found: Any = None
+    failure = None
+    try:
+        found = work()
+    except StillmotionError as error:
+        failure = error
+    failures = gather_objects(failure)
+    failed = next((number for number, each in enumerate(failures) if each is not None), None)
+    if failed is not None:
+        failure = failures[failed]
+        failure.told = rank() != failed
         raise failure
     return found
 

@@ -40,7 +40,8 @@ def one_line(*, debug: bool = False) -> Iterator[None]:
         if debug:
             raise
         words = _words(error)
-        _say(words or _fault(error))
+        if not getattr(error, "told", False):
+            _say(words or _fault(error))
         raise SystemExit(2 if words else 70) from None
 
 

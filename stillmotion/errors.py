@@ -2,7 +2,12 @@
 
 
 class StillmotionError(Exception):
-    """Something the caller can mend. The message names the value, the limit and the remedy."""
+    """Something the caller can mend. The message names the value, the limit and the remedy.
+
+    told: another rank says it, and this one ends with it in silence.
+    """
+
+    told = False
 
 
 class VideoError(StillmotionError):

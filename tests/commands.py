@@ -82,12 +82,17 @@ class Command:
 
 def two_ranks(*arguments: str) -> tuple[Command, Command]:
     """The command on two processes that meet as `torchrun` would have them meet."""
+    first, second = several_ranks(2, *arguments)
+    return first, second
+
+
+def several_ranks(count: int, *arguments: str) -> list[Command]:
+    """The command on so many processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    first, second = (Command(*arguments, environment=common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in (0, 1))
-    return first, second
+    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [Command(*arguments, environment=common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(count)]
 
 
 def wait_for_steps(command: Command, run: Path, steps: int) -> None:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, get_args
 import cv2
 import numpy as np
 
+from stillmotion.data import ranks
 from stillmotion.data.clips import read_clips
 from stillmotion.data.copies import Copied, Written, copy_set
 from stillmotion.data.encode import check_encoder, each_frame, resized, write_mp4
@@ -94,11 +95,7 @@ def make_controlled(
     processes, strict, progress: as for `copy_set`; a video that is too short is as bad as an unreadable one.
     What an earlier call finished is kept; asking for other settings in the same folder is an error.
     """
-    check_encoder(lossless=True)
-    copier: _Static | _Dynamic = _Static(settings)
-    if settings.version == "dynamic":
-        _open_flow(settings)  # so that a bad file is an error at once
-        copier = _Dynamic(settings, _digest(settings.flow_weights))
+    copier = ranks.everywhere(lambda: _copier(settings))
     return copy_set(data, Path(out), copier, processes=processes, strict=strict, progress=progress)
 
 
@@ -192,6 +189,15 @@ class _Dynamic(_Copier):
         write_mp4(partial, frames(), size=size, fps=video.fps, gop=_DYNAMIC_GOP)
         told = {"pixels_per_frame": round(float(np.mean(speeds)), 4), "fresh": round(float(np.mean(fresh[1:])), 4)}
         return Written(*size, told)
+
+
+def _copier(settings: Controlled) -> _Static | _Dynamic:
+    """What makes the copies; where it cannot, that is an error at once."""
+    check_encoder(lossless=True)
+    if settings.version == "static":
+        return _Static(settings)
+    _open_flow(settings)
+    return _Dynamic(settings, _digest(settings.flow_weights))
 
 
 def _open_flow(settings: Controlled) -> Flow:
