@@ -127,7 +127,7 @@ def locked(folder: str | Path, *, option: str = "--out") -> Iterator[None]:
         handle.truncate(0)
         with writing(place / LOCK, option=option):  # past the buffer, which would be written once more on closing
             os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
-        sweep(place)
+        sweep(place, others=True)
         try:
             yield
         finally:

@@ -129,11 +129,9 @@ def together(device: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def sharing(device: str = "cpu") -> Iterator[str]:
-    """As `together`; a process by itself has its device as it is called, and need not wait for torch."""
-    if not is_rank():
-        yield device
-        return
-    with together(device) as place:
+    """As `together`; one process on the CPU need not wait for torch."""
+    alone = device == "cpu" and not is_rank()
+    with contextlib.nullcontext(device) if alone else together(device) as place:
         yield place
 
 
