@@ -1,6 +1,7 @@
 """Frames per second of the dynamic set, against a plain loop of OpenCV calls in one process.
 
     python benchmarks/controlled.py [--data FOLDER] [--flow dis-medium]
+    python benchmarks/controlled.py --half [--data FOLDER]    what flow at half the resolution is worth, instead
 
 The loop reads a video with cv2.VideoCapture, finds DIS flow on grey frames, samples the last noise frame by cv2.remap
 (nearest) and writes FFV1 with cv2.VideoWriter. It does less: its noise repeats itself where the flow expands, motion of
@@ -16,8 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -113,6 +115,61 @@ def measure_stages(paths: list[Path], flow: FlowName) -> None:
     print(f"CPU time of stages, ms a frame\n  OpenCV loop  {loop.line(count)}\n  accumulate   {own.line(count)}")
 
 
+def at_half(search: Any, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Flow that is searched for at half the resolution."""
+    size = np.array(before.shape[::-1])
+    small = (cv2.resize(grey, tuple((size + 1) // 2), interpolation=cv2.INTER_AREA) for grey in (before, after))
+    field = cv2.resize(search.calc(*small, None), tuple(size), interpolation=cv2.INTER_LINEAR)
+    return field * (size / ((size + 1) // 2)).astype(np.float32)
+
+
+def measure_half(paths: list[Path], flow: FlowName, frames: int = 40) -> None:
+    """Prints what flow at half the resolution is worth: its error, in px, and that of the flow found in moved noise.
+
+    The error is that of frames which are warped by known smooth flow, borders left out; what is found in the noise, by
+    the whole flow, is held against the whole flow of the video.
+    """
+    whole, fast = (cv2.DISOpticalFlow.create(PRESETS[name]) for name in (flow, "dis-fast"))
+    ways: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+        flow: lambda before, after: whole.calc(before, after, None),
+        f"{flow} at half": lambda before, after: at_half(whole, before, after),
+        "dis-fast": lambda before, after: fast.calc(before, after, None),
+    }
+    error: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    took = {name: Stages() for name in ways}
+    rng = np.random.default_rng(0)
+    inner = (slice(8, -8),) * 2
+    for path in paths:
+        grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in islice(each_frame(open_video(path)), frames)]
+        height, width = grey[0].shape
+        grid = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1).astype(np.float32)
+        for before in grey[::8]:
+            coarse = rng.normal(0, 2.5, (4, 5, 2)).astype(np.float32)
+            back = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+            after = cv2.remap(before, grid - back, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+            known = back
+            for _ in range(10):  # from where a pixel comes to where it goes
+                known = cv2.remap(back, grid + known, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            for name, way in ways.items():
+                with took[name]("flow"):
+                    field = way(before, after)
+                error[name].append(apart(field[inner], known[inner]))
+        fields = {name: [way(*pair) for pair in pairwise(grey)] for name, way in ways.items()}
+        for name in ways:
+            noise = moved_noise(iter(fields[name]), (height, width), np.random.default_rng(0))
+            seen = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame, _ in noise]
+            again = [ways[flow](*pair) for pair in pairwise(seen)]
+            found[name] += [apart(*pair) for pair in zip(again, fields[flow], strict=True)]
+    for name, stages in took.items():
+        words = f"{np.mean(error[name]):.2f} px off, in the noise {np.mean(found[name]):.2f}"
+        print(f"{name:28} {words}; {1e3 * stages.spent['flow'] / len(error[name]):.2f} ms")
+
+
+def apart(field: np.ndarray, other: np.ndarray) -> float:
+    return float(np.hypot(*(field - other).transpose(2, 0, 1)).mean())
+
+
 def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*.m[pk][4v]"))
 
@@ -178,6 +235,7 @@ def main() -> None:
     parser.add_argument("--flow", choices=[name for name in FLOWS if name in PRESETS], default="dis-medium")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--half", action="store_true")
     options = parser.parse_args()
     cv2.setNumThreads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -187,6 +245,9 @@ def main() -> None:
             data = Videos(options.data).open()
             chosen = np.linspace(0, len(data) - 1, min(options.videos, len(data))).astype(int)
             paths = [Path(data.name(i)) for i in sorted(set(chosen.tolist()))]
+        if options.half:
+            measure_half(paths, options.flow)
+            return
         measure(paths, flow=options.flow, rounds=options.rounds, processes=options.processes)
         measure_stages(paths, options.flow)
 
