@@ -1,11 +1,12 @@
 """Frames per second of the dynamic set, against a plain loop of OpenCV calls in one process.
 
     python benchmarks/controlled.py [--data FOLDER] [--flow dis-medium]
+    python benchmarks/controlled.py --half [--data FOLDER]    what flow at half the resolution is worth, instead
 
 The loop reads a video with cv2.VideoCapture, finds DIS flow on grey frames, samples the last noise frame by cv2.remap
 (nearest) and writes FFV1 with cv2.VideoWriter. It does less: its noise repeats itself where the flow expands, motion of
 less than half a pixel is lost, and its files are three times as large. The methods take turns; figures are medians over
-rounds. CPU time is that of one process; by the clock, all cores count.
+rounds. CPU time is that of one process; by the clock, all cores count. Last comes the CPU time of each stage by itself.
 """
 
 import argparse
@@ -13,15 +14,19 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 
-from stillmotion.data.controlled import Controlled, make_controlled
-from stillmotion.data.flow import FLOWS, FlowName
+from stillmotion.data.controlled import Controlled, make_controlled, moved_noise
+from stillmotion.data.encode import each_frame, write_mp4
+from stillmotion.data.flow import FLOWS, FlowName, open_flow
 from stillmotion.data.paths import PathSet
 from stillmotion.data.video import open_video
 from stillmotion.data.videos import Videos
@@ -56,6 +61,113 @@ def plain_loop(paths: list[Path], out: Path, flow: str) -> None:
             before = grey
         writer.release()
         video.release()
+
+
+class Stages:
+    """CPU time by the name of a stage."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        before = time.process_time()
+        yield
+        self.spent[name] = self.spent.get(name, 0.0) + time.process_time() - before
+
+    def line(self, frames: int) -> str:
+        total = sum(self.spent.values())
+        shares = (f"{name} {1e3 * t / frames:.2f} ({t / total:.0%})" for name, t in self.spent.items())
+        return f"{', '.join(shares)}; {1e3 * total / frames:.2f} in all"
+
+
+def measure_stages(paths: list[Path], flow: FlowName) -> None:
+    """Prints what each stage takes of a frame, a video in memory at a time, in the loop and in `accumulate`."""
+    loop, own = Stages(), Stages()
+    count, search = 0, cv2.DISOpticalFlow.create(PRESETS[flow])
+    with tempfile.TemporaryDirectory() as out:
+        for path in paths:
+            with own("decode"):
+                frames = list(each_frame(open_video(path)))
+            with own("flow"):
+                fields = list(open_flow(flow)(frames))
+            size = frames[0].shape[:2]
+            with own("noise and warp"):
+                moved = [frame for frame, _ in moved_noise(iter(fields), size, np.random.default_rng(0))]
+            with own("encode"):
+                write_mp4(Path(out, "made.mp4"), moved, size=size, fps=25, gop=8)
+            count += len(frames)
+            video = cv2.VideoCapture(str(path))
+            with loop("decode"):
+                frames = [video.read()[1] for _ in frames]
+            with loop("flow"):
+                grey = [cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY) for frame in frames]
+                fields = [search.calc(after, before, None) for before, after in pairwise(grey)]
+            grid = np.stack(np.meshgrid(np.arange(size[1]), np.arange(size[0])), -1).astype(np.float32)
+            with loop("remap"):
+                for field in fields:
+                    cv2.remap(moved[0], grid + field, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_WRAP)
+            writer = cv2.VideoWriter(str(Path(out, "made.mkv")), cv2.VideoWriter.fourcc(*"FFV1"), 25, size[::-1])
+            with loop("encode"):
+                for frame in moved:
+                    writer.write(frame)
+                writer.release()
+    print(f"CPU time of stages, ms a frame\n  OpenCV loop  {loop.line(count)}\n  accumulate   {own.line(count)}")
+
+
+def at_half(search: Any, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Flow that is searched for at half the resolution."""
+    size = np.array(before.shape[::-1])
+    small = (cv2.resize(grey, tuple((size + 1) // 2), interpolation=cv2.INTER_AREA) for grey in (before, after))
+    field = cv2.resize(search.calc(*small, None), tuple(size), interpolation=cv2.INTER_LINEAR)
+    return field * (size / ((size + 1) // 2)).astype(np.float32)
+
+
+def measure_half(paths: list[Path], flow: FlowName, frames: int = 40) -> None:
+    """Prints what flow at half the resolution is worth: its error, in px, and that of the flow found in moved noise.
+
+    The error is that of frames which are warped by known smooth flow, borders left out; what is found in the noise, by
+    the whole flow, is held against the whole flow of the video.
+    """
+    whole, fast = (cv2.DISOpticalFlow.create(PRESETS[name]) for name in (flow, "dis-fast"))
+    ways: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+        flow: lambda before, after: whole.calc(before, after, None),
+        f"{flow} at half": lambda before, after: at_half(whole, before, after),
+        "dis-fast": lambda before, after: fast.calc(before, after, None),
+    }
+    error: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    took = {name: Stages() for name in ways}
+    rng = np.random.default_rng(0)
+    inner = (slice(8, -8),) * 2
+    for path in paths:
+        grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in islice(each_frame(open_video(path)), frames)]
+        height, width = grey[0].shape
+        grid = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1).astype(np.float32)
+        for before in grey[::8]:
+            coarse = rng.normal(0, 2.5, (4, 5, 2)).astype(np.float32)
+            back = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+            after = cv2.remap(before, grid - back, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+            known = back
+            for _ in range(10):  # from where a pixel comes to where it goes
+                known = cv2.remap(back, grid + known, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            for name, way in ways.items():
+                with took[name]("flow"):
+                    field = way(before, after)
+                error[name].append(apart(field[inner], known[inner]))
+        fields = {name: [way(*pair) for pair in pairwise(grey)] for name, way in ways.items()}
+        for name in ways:
+            noise = moved_noise(iter(fields[name]), (height, width), np.random.default_rng(0))
+            seen = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame, _ in noise]
+            again = [ways[flow](*pair) for pair in pairwise(seen)]
+            found[name] += [apart(*pair) for pair in zip(again, fields[flow], strict=True)]
+    for name, stages in took.items():
+        words = f"{np.mean(error[name]):.2f} px off, in the noise {np.mean(found[name]):.2f}"
+        print(f"{name:28} {words}; {1e3 * stages.spent['flow'] / len(error[name]):.2f} ms")
+
+
+def apart(field: np.ndarray, other: np.ndarray) -> float:
+    return float(np.hypot(*(field - other).transpose(2, 0, 1)).mean())
 
 
 def size_of(folder: Path) -> int:
@@ -123,6 +235,7 @@ def main() -> None:
     parser.add_argument("--flow", choices=[name for name in FLOWS if name in PRESETS], default="dis-medium")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--half", action="store_true")
     options = parser.parse_args()
     cv2.setNumThreads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +245,11 @@ def main() -> None:
             data = Videos(options.data).open()
             chosen = np.linspace(0, len(data) - 1, min(options.videos, len(data))).astype(int)
             paths = [Path(data.name(i)) for i in sorted(set(chosen.tolist()))]
+        if options.half:
+            measure_half(paths, options.flow)
+            return
         measure(paths, flow=options.flow, rounds=options.rounds, processes=options.processes)
+        measure_stages(paths, options.flow)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,20 @@ def on_first(work: Callable[[], Result]) -> Result:
     return found
 
 
+def everywhere(work: Callable[[], Result]) -> Result:
+    """What `work` returns on this rank, once it has gone well on all; what a user can mend on one is raised on all."""
+    found: Any = None
+    failure = None
+    try:
+        found = work()
+    except StillmotionError as error:
+        failure = error
+    for failed in gather_objects(failure):
+        if failed is not None:
+            raise failed
+    return found
+
+
 @contextmanager
 def first_within(opened: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
     """What the first rank opens, such as the lock of a folder, is open; where it cannot be, all ranks end with that."""

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from stillmotion.errors import StillmotionError
 LOCK = ".lock"
 MARK = ".stillmotion"  # in folders that a verb filled: their videos are no input, unless they are named themselves
 _NUMBERS = itertools.count()
+_PARTIAL = re.compile(r"\.(\d+)-\d+(?:-([0-9a-f]{8}))?\.part")
 _ENDS, _BLOCKS, _BLOCK = 65536, 16, 4096  # bytes of a file's ends, and blocks between them, that tell it
 
 
@@ -30,8 +32,8 @@ def write(file: str | Path, do: Callable[[Path], object], *, option: str = "--ou
     bring to the disk. option: by which another place is chosen.
     """
     place = Path(file)
-    own = f"{os.environ.get('RANK', 0)}-{next(_NUMBERS)}"  # processes of two machines may have the same number
-    partial = place.with_name(f".{os.getpid()}-{own}.part{place.suffix[:16]}")  # short, for long names
+    # Short, for long names; no two processes have the same one, on however many machines.
+    partial = place.with_name(f".{os.getpid()}-{next(_NUMBERS)}-{_machine()}.part{place.suffix[:16]}")
     try:
         do(partial)
         if partial.is_dir():
@@ -125,7 +127,7 @@ def locked(folder: str | Path, *, option: str = "--out") -> Iterator[None]:
         handle.truncate(0)
         with writing(place / LOCK, option=option):  # past the buffer, which would be written once more on closing
             os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
-        sweep(place)
+        sweep(place, others=True)
         try:
             yield
         finally:
@@ -146,13 +148,27 @@ def holder(folder: str | Path) -> str | None:
     return None if ended else who or None
 
 
-def sweep(folder: str | Path) -> None:
-    """Remove what killed writers of this machine left unfinished in a folder, though not below it."""
+def sweep(folder: str | Path, *, others: bool = False) -> None:
+    """Remove what killed writers of this machine left unfinished in a folder, though not below it.
+
+    others: and what is there of other machines, none of which writes to the folder now.
+    """
     for partial in Path(folder).glob(".*-*.part*"):
-        pid = partial.name[1:].partition("-")[0]
-        if pid.isdigit() and not _lives(pid) and Path("/proc/self").exists():
+        if not (name := _PARTIAL.match(partial.name)):
+            continue
+        pid, machine = name.groups()
+        here = machine in (None, _machine())
+        if (here and not _lives(pid) and Path("/proc/self").exists()) or (others and not here):
             with contextlib.suppress(OSError):
                 remove(partial)
+
+
+@functools.cache
+def _machine() -> str:
+    """Tells this machine, and the container on it, from others whose processes have the same numbers."""
+    numbers = "/proc/self/ns/pid"
+    space = os.readlink(numbers) if os.path.lexists(numbers) else ""
+    return hashlib.blake2b(f"{socket.gethostname()} {space}".encode(), digest_size=4).hexdigest()
 
 
 def _lives(pid: str) -> bool:

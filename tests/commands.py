@@ -82,15 +82,23 @@ class Command:
 
 
 def two_ranks(*arguments: str) -> tuple[Command, Command]:
-    """The command on two processes that meet as `torchrun` has them meet: at a store that its agent keeps."""
+    """The command on two processes."""
+    first, second = several_ranks(2, *arguments)
+    return first, second
+
+
+def several_ranks(count: int, *arguments: str) -> list[Command]:
+    """The command on processes that meet as `torchrun` has them meet: at a store that its agent keeps."""
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    common = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
     common |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
-    first, second = (Command(*arguments, environment=common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in (0, 1))
-    first.store = second.store = store
-    return first, second
+    ranks = [Command(*arguments, environment=common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(count)]
+    for rank in ranks:
+        rank.store = store
+    return ranks
 
 
 def wait_for_steps(command: Command, run: Path, steps: int) -> None:

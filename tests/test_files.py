@@ -18,6 +18,7 @@ from stillmotion.files import (
     made,
     read_json,
     spare,
+    sweep,
     write,
     write_json,
     write_text,
@@ -156,3 +157,13 @@ def test_a_fingerprint_tells_content_and_not_time_or_place(tmp_path: Path) -> No
     one = fingerprint(tmp_path / "frames")
     (tmp_path / "frames" / "1.jpg").rename(tmp_path / "frames" / "2.jpg")
     assert fingerprint(tmp_path / "frames") != one
+
+
+def test_what_another_machine_is_writing_is_left_alone_until_it_is_known_to_have_ended(tmp_path: Path) -> None:
+    own, other = ".999999999-0.part.mp4", ".999999999-0-00c0ffee.part.mp4"
+    for name in (own, other, ".notes-1.part"):
+        (tmp_path / name).touch()
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other, ".notes-1.part"]
+    sweep(tmp_path, others=True)
+    assert [path.name for path in tmp_path.iterdir()] == [".notes-1.part"]

@@ -56,7 +56,6 @@ VERBS: Registry[str | Callable[..., Any]] = Registry(
 ALONE = {
     *("browse", "demo", "estimate", "propagate", "geometry", "search", "explain", "report", "data check"),
     *("study confounding", "study sweep", "study spectrum", "study still", "study transfer"),
-    *("controlled make", "prepare"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from stillmotion.errors import StillmotionError
-from stillmotion.parent import first_rank
+from stillmotion.parent import first_rank, is_rank
 
 Config = TypeVar("Config")
 # A verb's configuration: its fields are options by their places, such as --optim.lr.
@@ -125,6 +125,14 @@ def together(device: str) -> Iterator[str]:
 
     with computing(TrainConfig(device=device), patience=SHARES) as place:
         yield str(place)
+
+
+@contextlib.contextmanager
+def sharing(device: str = "cpu") -> Iterator[str]:
+    """As `together`; one process on the CPU need not wait for torch."""
+    alone = device == "cpu" and not is_rank()
+    with contextlib.nullcontext(device) if alone else together(device) as place:
+        yield place
 
 
 def say(text: str) -> None:

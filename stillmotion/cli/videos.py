@@ -1,9 +1,13 @@
 """Verbs about videos themselves: embed, prepare, controlled make, data check."""
 
+from dataclasses import replace
+
 import tyro
 
-from stillmotion.cli.shell import Encoder, together
+from stillmotion.cli.shell import Encoder, say, sharing, together
+from stillmotion.data import ranks
 from stillmotion.data.controlled import Controlled
+from stillmotion.data.paths import VideoSet
 from stillmotion.data.prepare import Prepare
 from stillmotion.data.reading import Reading, cores
 from stillmotion.data.videos import Located, Videos
@@ -52,8 +56,10 @@ def prepare(out: str, videos: Videos, settings: Prepare, processes: int = cores(
       stillmotion prepare --data ~/kinetics400 --out /ssd/k400 --short-side 256 --processes 32
       stillmotion prepare --data ~/videos --out ~/frames --form jpeg
       stillmotion prepare --data ~/kinetics400 --out /ssd/k400-shards --form shards    tar files, for slow or far disks
+      torchrun --nproc-per-node 8 -m stillmotion prepare --data ~/kinetics400 --out /ssd/k400 --processes 4
 
-    Every frame is kept, so that training draws the same clips. The same command again goes on where it stopped.
+    Every frame is kept, so that training draws the same clips. The same command again goes on where it stopped. Under
+    torchrun, processes share the videos, and the next command may have another number of them.
 
     Args:
         out: the folder for the copy, apart from the originals.
@@ -64,13 +70,17 @@ def prepare(out: str, videos: Videos, settings: Prepare, processes: int = cores(
     from stillmotion.data.prepare import prepare
     from stillmotion.data.whole import open_whole
 
-    spare(out, videos.places())
-    # A set's own lists do not find videos in shards: these know their splits themselves.
-    found = open_whole(videos) if settings.form == "shards" and videos.split is None else videos.open()
-    with bar("encoding") as progress:
-        told = lambda line, *counts: progress(*counts)  # noqa: E731
-        lines = prepare(found, out, settings, processes=processes, strict=strict, progress=told)
-    print("\n".join(copy_lines(lines, f"videos prepared in {out}", missing=getattr(found, "missing", ()))))
+    def opened() -> VideoSet:
+        spare(out, videos.places())
+        # A set's own lists do not find videos in shards: these know their splits themselves.
+        return open_whole(videos) if settings.form == "shards" and videos.split is None else videos.open()
+
+    with sharing():
+        found = ranks.everywhere(opened)
+        with bar("encoding") as progress:
+            told = lambda line, *counts: progress(*counts)  # noqa: E731
+            lines = prepare(found, out, settings, processes=processes, strict=strict, progress=told)
+        say("\n".join(copy_lines(lines, f"videos prepared in {out}", missing=getattr(found, "missing", ()))))
 
 
 def controlled_make(
@@ -82,9 +92,11 @@ def controlled_make(
       stillmotion controlled make --data ~/ucf101 --version static --out ~/ucf101-static
       stillmotion controlled make --data ~/ucf101 --version dynamic --out ~/ucf101-dynamic    flow by OpenCV's DIS
       stillmotion controlled make --data ~/ucf101 --version dynamic --flow-weights raft_large.pth --out ~/ucf101-raft
+      torchrun --nproc-per-node 8 -m stillmotion controlled make --data ~/k400 --version dynamic --out ~/k400-dynamic
 
     The copy has its original's classes, splits and frame numbers. Nothing is lost in storage, and moved noise takes
-    about half the room of raw pixels: --short-side pays. The same command again goes on where it stopped.
+    about half the room of raw pixels: --short-side pays. The same command again goes on where it stopped. Under
+    torchrun, processes share the videos, and the next command may have another number of them.
 
     Args:
         out: the folder for the copy, apart from the originals.
@@ -95,13 +107,17 @@ def controlled_make(
     from stillmotion.data.copies import copy_lines
     from stillmotion.data.whole import open_whole
 
-    spare(out, videos.places())
-    whole = open_whole(videos)
-    with bar(f"making the {settings.version} set") as progress:
-        told = lambda line, *counts: progress(*counts)  # noqa: E731
-        lines = make_controlled(whole, out, settings, processes=processes, strict=strict, progress=told)
-    missing = getattr(whole, "missing", ())
-    print("\n".join(copy_lines(lines, f"{settings.version} videos in {out}", missing=missing)))
+    def opened() -> VideoSet:
+        spare(out, videos.places())
+        return open_whole(videos)
+
+    with sharing(settings.device) as place:
+        whole, how = ranks.everywhere(opened), replace(settings, device=place)
+        with bar(f"making the {settings.version} set") as progress:
+            told = lambda line, *counts: progress(*counts)  # noqa: E731
+            lines = make_controlled(whole, out, how, processes=processes, strict=strict, progress=told)
+        missing = getattr(whole, "missing", ())
+        say("\n".join(copy_lines(lines, f"{settings.version} videos in {out}", missing=missing)))
 
 
 def data_check(

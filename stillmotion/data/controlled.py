@@ -19,8 +19,10 @@ from itertools import chain, repeat
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, get_args
 
+import cv2
 import numpy as np
 
+from stillmotion.data import ranks
 from stillmotion.data.clips import read_clips
 from stillmotion.data.copies import Copied, Written, copy_set
 from stillmotion.data.encode import check_encoder, each_frame, resized, write_mp4
@@ -93,11 +95,7 @@ def make_controlled(
     processes, strict, progress: as for `copy_set`; a video that is too short is as bad as an unreadable one.
     What an earlier call finished is kept; asking for other settings in the same folder is an error.
     """
-    check_encoder(lossless=True)
-    copier: _Static | _Dynamic = _Static(settings)
-    if settings.version == "dynamic":
-        _open_flow(settings)  # so that a bad file is an error at once
-        copier = _Dynamic(settings, _digest(settings.flow_weights))
+    copier = ranks.everywhere(lambda: _copier(settings))
     return copy_set(data, Path(out), copier, processes=processes, strict=strict, progress=progress)
 
 
@@ -110,17 +108,21 @@ def moved_noise(
     """
 
     def noise() -> np.ndarray:
-        return rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+        # With a fourth channel: a pixel of four bytes is carried as one number.
+        return cv2.cvtColor(rng.integers(0, 256, (*size, 3), dtype=np.uint8), cv2.COLOR_RGB2RGBA).view(np.uint32)
+
+    def seen(pixels: np.ndarray) -> np.ndarray:
+        return cv2.cvtColor(pixels.view(np.uint8), cv2.COLOR_RGBA2RGB)
 
     first, second = noise(), noise()
     pixels, offset = first, None
-    yield pixels, 0.0
+    yield seen(pixels), 0.0
     for field in fields:
         if warp == "first-frame":
             pixels, _, fresh = move(first, field, fill=second)
         else:
             pixels, offset, fresh = move(pixels, field, fill=noise(), offset=offset)
-        yield pixels, float(fresh.mean())
+        yield seen(pixels), np.count_nonzero(fresh) / fresh.size
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class _Dynamic(_Copier):
 
         def fields() -> Iterator[np.ndarray]:
             for field in flow(resized(chain([first], images), *size)):
-                speeds.append(float(np.hypot(field[..., 0], field[..., 1]).mean()))
+                speeds.append(cv2.mean(cv2.magnitude(*cv2.split(field)))[0])
                 yield field
 
         def frames() -> Iterator[np.ndarray]:
@@ -187,6 +189,15 @@ class _Dynamic(_Copier):
         write_mp4(partial, frames(), size=size, fps=video.fps, gop=_DYNAMIC_GOP)
         told = {"pixels_per_frame": round(float(np.mean(speeds)), 4), "fresh": round(float(np.mean(fresh[1:])), 4)}
         return Written(*size, told)
+
+
+def _copier(settings: Controlled) -> _Static | _Dynamic:
+    """What makes the copies; where it cannot, that is an error at once."""
+    check_encoder(lossless=True)
+    if settings.version == "static":
+        return _Static(settings)
+    _open_flow(settings)
+    return _Dynamic(settings, _digest(settings.flow_weights))
 
 
 def _open_flow(settings: Controlled) -> Flow:

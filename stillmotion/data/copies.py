@@ -10,14 +10,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from stillmotion import files
-from stillmotion.data.manifest import MANIFEST, Copied, read_manifest, size_of, write_manifest
+from stillmotion.data import ranks
+from stillmotion.data.manifest import MANIFEST, PARTS, Copied, read_lines, read_manifest, size_of, write_manifest
 from stillmotion.data.paths import TARGET, UNKNOWN, VideoSet, find_videos
 from stillmotion.data.targets import check_inside, target_paths
 from stillmotion.data.video import Video, partly_read
@@ -71,43 +72,56 @@ def copy_set(
 ) -> list[Copied]:
     """Copies every video of `data` into the folder `out`, with labels.csv and manifest.jsonl; returns the manifest.
 
-    processes: that copy in parallel.
+    processes: that copy in parallel, on each rank.
     progress: called after each video with its line, the number done and the number there are.
     strict: the first unreadable video raises; otherwise it is named in the manifest and left out.
     An `out` that is, lies in or holds a video of the set is an error, before anything is written.
+
+    Ranks share the videos, and the same folder comes of it; those after the first return no lines. The same call again,
+    on however many ranks, goes on where this one stopped.
     """
     if processes < 1:
         raise StillmotionError(f"processes is {processes}; it must be at least 1")
     sources = [data.name(index) for index in range(len(data))]
-    own = (MANIFEST, LABELS, copier.record, files.LOCK, files.MARK)
+    own = (MANIFEST, PARTS, LABELS, copier.record, files.LOCK, files.MARK)
     paths = target_paths(data, copier.suffix, reserved=own)
-    files.spare(out, sources)
-    check_inside(out, paths)
-    with files.locked(out):
-        lines = {line.path: line for line in read_manifest(out)}
-        check_settings(out, copier, paths, list(lines.values()))
-        files.made(out, mark=True)
-        write_manifest(out, lines.values())
-        todo = [(i, path) for i, path in enumerate(paths) if path not in lines or not _is_of(lines[path], sources[i])]
-        done = len(paths) - len(todo)
-        for folder in {(out / path).parent for _, path in todo}:
-            files.sweep(folder)
-        with (
-            files.writing(out / MANIFEST),
-            (out / MANIFEST).open("a", buffering=1) as manifest,
-            closing(_run(_Job(data, out, copier), todo, processes)) as made,
-        ):
-            for line in made:
-                if line.error and strict:
-                    raise VideoError(line.error)
-                manifest.write(line.text())
-                lines[line.path] = line
-                done += 1
-                if progress is not None:
-                    progress(line, done, len(paths))
-        found = [lines.pop(path) for path in paths]
-        write_manifest(out, [*found, *lines.values()])
-        _write_labels(data, out, found)
+    lines: dict[str, Copied] = {}
+    with ExitStack() as held:
+
+        def begin() -> list[int]:
+            """Takes the folder, and says which videos are to be copied."""
+            files.spare(out, sources)
+            check_inside(out, paths)
+            held.enter_context(files.locked(out))
+            lines.update({line.path: line for line in read_manifest(out)})
+            check_settings(out, copier, paths, list(lines.values()))
+            files.made(out, mark=True)
+            write_manifest(out, lines.values())
+            todo = [i for i, path in enumerate(paths) if path not in lines or not _is_of(lines[path], sources[i])]
+            for folder in {(out / paths[i]).parent for i in todo}:
+                files.sweep(folder, others=True)
+            return todo if processes * ranks.world() == 1 else sorted(todo, key=lambda i: -_size(sources[i]))
+
+        def finish() -> None:
+            lines.update({line.path: line for line in read_lines(out)})
+            if gone := [path for path in paths if path not in lines]:
+                raise StillmotionError(
+                    f"{out} has no word of {len(gone)} videos, the first {gone[0]}; ranks on several machines need a "
+                    "disk that all of them see: choose another --out"
+                )
+            found.extend(lines.pop(path) for path in paths)
+            write_manifest(out, [*found, *lines.values()])
+            _write_labels(data, out, found)
+
+        todo, found = ranks.on_first(begin), list[Copied]()
+        mine = [(i, paths[i]) for i in ranks.share(todo)]
+
+        def told(line: Copied, done: int) -> None:
+            if progress is not None:  # of all ranks, which are as far as this one, more or less
+                progress(line, len(paths) - len(todo) + min(done * ranks.world(), len(todo)), len(paths))
+
+        ranks.everywhere(lambda: _copy(_Job(data, out, copier), mine, processes, strict=strict, progress=told))
+        ranks.on_first(finish)
     return found
 
 
@@ -158,6 +172,39 @@ class _Job:
         )
 
 
+def _copy(
+    job: _Job,
+    todo: list[tuple[int, str]],
+    processes: int,
+    *,
+    strict: bool,
+    progress: Callable[[Copied, int], None],
+) -> None:
+    """Copies this rank's videos, and writes down each when it is done. It ends with the first rank that fails."""
+    rank, parts = ranks.rank(), job.out / PARTS
+    notes = files.made(parts) / f"{rank}.jsonl" if rank else job.out / MANIFEST
+    failed = parts / "failed"
+    try:
+        with (
+            files.writing(notes),
+            notes.open("a", buffering=1) as manifest,
+            closing(_run(job, todo, processes)) as made,
+        ):
+            for done, line in enumerate(made, 1):
+                if line.error and strict:
+                    raise VideoError(line.error)
+                manifest.write(line.text())
+                progress(line, done)
+                if failed.exists():
+                    return
+    except StillmotionError:
+        if ranks.world() > 1:
+            with suppress(OSError):
+                parts.mkdir(exist_ok=True)
+                failed.touch()
+        raise
+
+
 def _run(job: _Job, todo: list[tuple[int, str]], processes: int) -> Generator[Copied, None, None]:
     if processes == 1:
         yield from map(job.run, todo)
@@ -173,6 +220,14 @@ def _run(job: _Job, todo: list[tuple[int, str]], processes: int) -> Generator[Co
 
 def _failed(source: str, path: str, reason: str) -> Copied:
     return Copied(source, path, error=reason if source in reason else f"{source}: {reason}")
+
+
+def _size(source: str) -> int:
+    """In bytes, of a file: the largest are copied first, so that nobody has to wait long for the last; 0 of no file."""
+    try:
+        return os.stat(source).st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _is_of(line: Copied, source: str) -> bool:

@@ -1,6 +1,7 @@
 """The manifest of a copied data set: a line of JSON for each video, by which a later call knows what it need not make.
 
-Lines are added as videos are done. What is torn or changed in it is not believed, and its video is made again.
+Lines are added as videos are done; ranks but the first have files of their own, in the folder manifest.parts, until all
+are done. What is torn or changed in it is not believed, and its video is made again.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any, get_origin
 from stillmotion import files
 
 MANIFEST = "manifest.jsonl"
+PARTS = "manifest.parts"
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,20 @@ def read_manifest(out: Path) -> list[Copied]:
 
 
 def read_lines(out: Path) -> list[Copied]:
-    """All lines, whatever has become of the copies."""
-    file = out / MANIFEST
-    if not file.exists():
-        return []
-    with file.open(encoding="ascii", errors="replace") as texts:
-        return [line for line in map(_line, texts) if line is not None]
+    """All lines, whatever has become of the copies; those of ranks but the first after the others."""
+    found: list[Copied] = []
+    for file in (out / MANIFEST, *sorted((out / PARTS).glob("*.jsonl"))):
+        if file.exists():
+            with file.open(encoding="ascii", errors="replace") as texts:
+                found += [line for line in map(_line, texts) if line is not None]
+    return found
 
 
 def write_manifest(out: Path, lines: Iterable[Copied]) -> None:
-    """All lines anew, whole or not at all."""
+    """All lines anew in one file, whole or not at all."""
     files.write_text(out / MANIFEST, "".join(line.text() for line in lines))
+    with files.writing(out / PARTS):
+        files.remove(out / PARTS)
 
 
 def size_of(path: Path) -> int:

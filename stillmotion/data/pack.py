@@ -9,12 +9,14 @@ import json
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
 from stillmotion import files
+from stillmotion.data import ranks
 from stillmotion.data.copies import LABELS, Copied, Copier, check_settings, copy_set
 from stillmotion.data.manifest import read_lines, size_of, write_manifest
 from stillmotion.data.paths import VideoSet, read_labels, read_rows
@@ -41,22 +43,35 @@ def write_shards(
 
     limit: bytes of a shard; a video that is larger has one for itself. The rest is as for `copy_set`.
     Killed while it copies, the same call goes on; killed while it packs, it packs again. Whole shards are left alone.
+    Ranks copy together, and the first packs: it moves bytes, as fast as the disk does.
     """
     sources = [data.name(index) for index in range(len(data))]
-    files.spare(out, sources)
-    with files.locked(out):
-        check_settings(out, copier, [INDEX, LIST, COPIES, _SHARD.format(0)], [])
-        files.made(out, mark=True)
-        lines = _finished(out, sources)
-        if lines is None:
-            files.remove(out / INDEX)
-            copies = out / COPIES
-            lines = copy_set(data, copies, copier, processes=processes, strict=strict, progress=progress)
+    copies = out / COPIES
+    lines: list[Copied] = []
+    with ExitStack() as held:
+
+        def begin() -> bool:
+            """Takes the folder, and says whether it holds whole shards of these videos."""
+            files.spare(out, sources)
+            held.enter_context(files.locked(out))
+            check_settings(out, copier, [INDEX, LIST, COPIES, _SHARD.format(0)], [])
+            files.made(out, mark=True)
+            lines.extend(_finished(out, sources) or [])
+            if not lines:
+                files.remove(out / INDEX)
+            return bool(lines)
+
+        def pack() -> None:
             index = {"version": VERSION, "settings": copier.settings, **_packed(out, copies, lines, limit)}
             write_manifest(out, lines)
             files.write_text(out / INDEX, json.dumps(index) + "\n")
-        with files.writing(out):
-            files.remove(out / COPIES)
+
+        if not ranks.on_first(begin):
+            lines += copy_set(data, copies, copier, processes=processes, strict=strict, progress=progress)
+            ranks.on_first(pack)
+        if ranks.rank() == 0:
+            with files.writing(out):
+                files.remove(copies)
     return lines
 
 

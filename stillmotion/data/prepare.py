@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
+from stillmotion.data import ranks
 from stillmotion.data.copies import Copied, Written, copy_set
 from stillmotion.data.encode import check_encoder, each_frame, resized, write_jpeg, write_mp4
 from stillmotion.data.pack import write_shards
@@ -89,7 +90,7 @@ def prepare(
     What an earlier call finished is kept; asking for other settings in the same folder is an error.
     """
     if settings.form != "jpeg":
-        check_encoder(remedy="choose the form jpeg")
+        ranks.everywhere(lambda: check_encoder(remedy="choose the form jpeg"))
     if settings.form == "shards":
         limit = settings.shard * 10**6
         return write_shards(

@@ -11,11 +11,11 @@ from stillmotion.nn.raft import LEAST_SIZE, RAFT, STRIDE, raft_large, raft_small
 from stillmotion.nn.weights import load_weights
 
 _NETWORKS: dict[str, Callable[[], RAFT]] = {"raft-small": raft_small, "raft-large": raft_large}
-_BATCH = 8
+_BATCH, _ROOM = 8, 2**30  # pairs of frames at a time, and bytes that all products of their places may take
 
 
 class RAFTFlow:
-    """RAFT on a few frames at a time, padded to a size it takes."""
+    """RAFT on a few frames at a time, fewer if they are large, padded to a size it takes."""
 
     def __init__(self, network: RAFT, *, device: str = "cpu") -> None:
         self._network, self._device = network.eval().to(device), device
@@ -24,7 +24,7 @@ class RAFTFlow:
         waiting: list[np.ndarray] = []
         for frame in frames:
             waiting.append(frame)
-            if len(waiting) > _BATCH:
+            if len(waiting) > _at_once(*frame.shape[:2]):
                 yield from self._fields(np.stack(waiting))
                 waiting = waiting[-1:]
         if len(waiting) > 1:
@@ -48,7 +48,17 @@ def open_raft(name: str, weights: str, device: str) -> RAFTFlow:
     return RAFTFlow(network, device=device)
 
 
+def _at_once(height: int, width: int) -> int:
+    """How many pairs of frames: at most `_BATCH`, of which 8 of 480 × 640 take `_ROOM`; one at least."""
+    places = _whole(height) * _whole(width) // STRIDE**2
+    return max(1, min(_BATCH, _ROOM // (places**2 * 4 * 4 // 3)))  # float32, on coarser levels a third once more
+
+
+def _whole(size: int) -> int:
+    return max(LEAST_SIZE, -(-size // STRIDE) * STRIDE)
+
+
 def _padding(size: int) -> tuple[int, int]:
-    whole = max(LEAST_SIZE, -(-size // STRIDE) * STRIDE)
+    whole = _whole(size)
     before = (whole - size) // 2
     return before, whole - size - before

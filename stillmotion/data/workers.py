@@ -24,11 +24,11 @@ _AHEAD = 2  # jobs that a worker has: the one it does, and the next
 _SOON = 5.0  # seconds in which what was begun to be sent has come, and what was killed is gone
 
 
-def process_context() -> Any:
-    """The multiprocessing context to start workers in."""
+def process_context(preload: str = "stillmotion.data.loader") -> Any:
+    """The multiprocessing context to start workers in. preload: what all of them need, where it is the first to ask."""
     # Plain fork hangs once OpenCV or CUDA has run in the parent; a fork server is clean, and imports only once.
     context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
-    context.set_forkserver_preload(["stillmotion.data.server", "stillmotion.data.loader"])
+    context.set_forkserver_preload(["stillmotion.data.server", preload])
     if sys.platform != "win32":
         _start_server()
     return context
@@ -52,13 +52,13 @@ def start_worker(worker: int = 0) -> None:
 
     The parent hears Ctrl-C and SIGTERM, and ends its workers when it is ready to.
     """
-    import torch  # seconds, which whoever starts no workers need not wait for
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     cv2.setNumThreads(1)
-    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # for torch, which takes seconds to import: not every worker needs it
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def _end_with_parent() -> None:
@@ -113,7 +113,8 @@ def in_processes(
             workers += [Worker(do) for _ in range(min(processes - len(workers), len(left)))]
             for each in range(1, _AHEAD + 1):
                 for worker in workers:
-                    if left and len(worker.jobs) < each:
+                    # The last ones go to whoever is done first.
+                    if left and len(worker.jobs) < (each if len(left) > processes else 1):
                         worker.give(left.popleft())
             idle = [worker for worker in workers if not worker.jobs]
             workers = [worker for worker in workers if worker.jobs]
@@ -136,7 +137,7 @@ class Worker(Generic[Job]):
     """A process that does jobs. jobs: that it has, the first of which it is at."""
 
     def __init__(self, do: Callable[[Job], Any]) -> None:
-        context = process_context()
+        context = process_context(do.__module__)
         self.connection, other = context.Pipe()
         self.process = context.Process(target=_serve, args=(other, do), daemon=True)
         self.process.start()

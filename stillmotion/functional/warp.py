@@ -17,6 +17,10 @@ import numpy as np
 _SPEED_STEPS, _FASTEST = 64, 4096
 # Where a flow that is no number leads: out of any frame.
 _AWAY = np.float32(1e9)
+# Places are counted with a rim about the frame, which nobody gets. What ends further away is brought to the rim's
+# middle, so that the next place is outside as well.
+_RIM = 3
+_FREE, _CLOSED = -1, np.iinfo(np.int64).max  # in place of the key of the pixel that has a place
 
 
 class Moved(NamedTuple):
@@ -54,26 +58,19 @@ def move(pixels: np.ndarray, flow: np.ndarray, *, fill: np.ndarray, offset: np.n
     if offset is not None:
         across, down = across + offset[0].reshape(count), down + offset[1].reshape(count)
     x, y = column + across, row + down
-    # The last place is no place: it takes those that end outside, and no key equals what stands in it.
-    owner = np.full(count + 1, -1, np.int64)
-    owner[count] = np.iinfo(np.int64).max
-    homeless, wanted, at_x, at_y = number, key, x, y
-    for choice in range(4):
-        place = _place(at_x, at_y, choice, height, width)
-        if choice:  # a place given in an earlier round stays given
-            place[owner.take(place) >= 0] = count
-        np.maximum.at(owner, place, wanted)
-        left = np.flatnonzero(owner.take(place) != wanted)
-        if len(left) == 0:
-            break
-        homeless, wanted, at_x, at_y = homeless[left], wanted[left], at_x[left], at_y[left]
-    owner = owner[:count]
-    fresh = owner < 0
+    owner = np.full((height + 2 * _RIM, width + 2 * _RIM), _CLOSED)
+    inside = owner[_RIM:-_RIM, _RIM:-_RIM]
+    inside[:] = _FREE
+    place = _nearest(x, y, height, width)
+    left = _given(owner.reshape(-1), place, key)
+    _place_others(owner, place.take(left), x.take(left), y.take(left), key.take(left))
+    held = inside.reshape(count)
+    fresh = held < 0
     empty = np.flatnonzero(fresh)
-    source = owner & ((1 << bits) - 1)
+    source = held & ((1 << bits) - 1)
     source[empty] = empty  # any place that is finite
     arrived = pixels.reshape(count, -1).take(source, 0)
-    arrived[empty] = fill.reshape(count, -1)[empty]
+    arrived[empty] = fill.reshape(count, -1).take(empty, 0)
     rest = np.empty((2, count), np.float32)
     np.subtract(x.take(source), column, out=rest[0])
     np.subtract(y.take(source), row, out=rest[1])
@@ -88,20 +85,40 @@ def _grid(height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return number, (number % width).astype(np.float32), (number // width).astype(np.float32)
 
 
-def _place(x: np.ndarray, y: np.ndarray, choice: int, height: int, width: int) -> np.ndarray:
-    """The number of the nearest place to each point, or of the second, third or fourth nearest; H·W if outside."""
-    # Not `rint`, which sends halves to even numbers and so neighbours that move alike to one place.
-    column, row = np.floor(x + 0.5), np.floor(y + 0.5)
-    if choice:
-        gap_x, gap_y = x - column, y - row
-        aside = (np.abs(gap_x) >= np.abs(gap_y)) == (choice == 1)
-        column = np.where(aside | (choice == 3), column + np.sign(gap_x), column)
-        row = np.where(~aside | (choice == 3), row + np.sign(gap_y), row)
-    outside = (column < 0) | (column >= width) | (row < 0) | (row >= height)
-    column[outside] = row[outside] = 0
+def _nearest(x: np.ndarray, y: np.ndarray, height: int, width: int) -> np.ndarray:
+    """The number of the nearest place to each point."""
+    wide = width + 2 * _RIM
+    column = _round(x).clip(np.float32(1 - _RIM), np.float32(width + _RIM - 2))
+    row = _round(y).clip(np.float32(1 - _RIM), np.float32(height + _RIM - 2))
     # In whole numbers, since float32 cannot count the pixels of a large frame.
     place = row.astype(np.int64)
-    place *= width
+    place *= wide
     place += column.astype(np.int32)
-    place[outside] = height * width
+    place += _RIM * (wide + 1)
     return place
+
+
+def _round(x: np.ndarray) -> np.ndarray:
+    # Not `rint`, which sends halves to even numbers and so neighbours that move alike to one place.
+    return np.floor(x + np.float32(0.5))
+
+
+def _given(places: np.ndarray, place: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Give each place that is asked for to the greatest key that asks; where those stand that got nothing."""
+    np.maximum.at(places, place, key)
+    return np.flatnonzero(places.take(place) != key)
+
+
+def _place_others(owner: np.ndarray, place: np.ndarray, x: np.ndarray, y: np.ndarray, key: np.ndarray) -> None:
+    """Give those that did not get their nearest place the second, third or fourth nearest, if it is free."""
+    places, wide = owner.reshape(-1), owner.shape[1]
+    gap_x, gap_y = x - _round(x), y - _round(y)
+    across, down = np.sign(gap_x).astype(np.int64), np.sign(gap_y).astype(np.int64) * wide
+    second = np.where(np.abs(gap_x) >= np.abs(gap_y), across, down)
+    choices = np.stack([second, across + down - second, across + down])
+    choices += place
+    for choice in range(3):
+        asked = choices[choice]
+        asked[places.take(asked) >= 0] = 0  # a place given in an earlier round stays given; the rim's first is nobody's
+        left = _given(places, asked, key)
+        choices, key = choices.take(left, 1), key.take(left)

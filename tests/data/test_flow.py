@@ -22,11 +22,15 @@ def test_dis_finds_a_known_shift(name: str, step: tuple[float, float]) -> None:
     assert np.hypot(*(inner - step).transpose(3, 0, 1, 2)).mean() < 0.3
 
 
-def test_raft_pads_odd_frames_and_works_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("batch", "room"), [(2, 2**30), (8, 1)])
+def test_raft_pads_odd_frames_and_works_in_batches_that_have_room(
+    batch: int, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
     network = raft_small().eval()
     save_file(network.state_dict(), tmp_path / "raft.safetensors")
-    monkeypatch.setattr(flows, "_BATCH", 2)
+    monkeypatch.setattr(flows, "_BATCH", batch)
+    monkeypatch.setattr(flows, "_ROOM", room)
     frames = sliding((1, 0), frames=4, size=(51, 130))
     fields = list(open_flow("raft-small", weights=tmp_path / "raft.safetensors")(iter(frames)))
     assert [field.shape for field in fields] == [(51, 130, 2)] * 3

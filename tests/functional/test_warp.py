@@ -108,3 +108,42 @@ def test_broken_flow_drops_pixels_instead_of_failing() -> None:
     assert fresh[3, 4]
     assert fresh[5, 6]
     assert fresh.sum() == 2
+
+
+def literal_sources(flow: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """The number of the pixel that comes to each place, -1 for none: one pixel and one place after another."""
+    height, width = flow.shape[:2]
+    source = np.full((height, width), -1)
+    rounds: list[dict[tuple[int, int], list[tuple[int, int]]]] = [{}, {}, {}, {}]
+    homeless = set(range(height * width))
+    for choice, asked in enumerate(rounds):
+        for number in homeless:
+            row, column = divmod(number, width)
+            go_x, go_y = flow[row, column]
+            x = np.float32(column) + (go_x + offset[0, row, column])
+            y = np.float32(row) + (go_y + offset[1, row, column])
+            near_x, near_y = np.floor(x + np.float32(0.5)), np.floor(y + np.float32(0.5))
+            steps = [(np.sign(x - near_x), 0), (0, np.sign(y - near_y))]
+            if abs(x - near_x) < abs(y - near_y):
+                steps.reverse()
+            step = [(0, 0), *steps, (np.sign(x - near_x), np.sign(y - near_y))][choice]
+            place = int(near_y + step[1]), int(near_x + step[0])
+            if 0 <= place[0] < height and 0 <= place[1] < width and source[place] < 0:
+                speed = int(min(np.sqrt(go_x * go_x + go_y * go_y), np.float32(4096)) * 64)
+                asked.setdefault(place, []).append((speed, number))
+        for place, rivals in asked.items():
+            source[place] = max(rivals)[1]
+            homeless.remove(max(rivals)[1])
+    return source
+
+
+@pytest.mark.parametrize("speed", [0.4, 3, 200])
+@pytest.mark.parametrize("halves", [False, True])
+def test_every_pixel_goes_where_a_literal_loop_puts_it(speed: float, halves: bool) -> None:
+    rng = np.random.default_rng(7)
+    flow = rng.normal(0, speed, (11, 14, 2)).astype(np.float32)
+    offset = rng.uniform(-0.5, 0.5, (2, 11, 14)).astype(np.float32)
+    if halves:  # where rounding decides, and pixels meet at the same speed
+        flow, offset = np.round(2 * flow) / 2, np.round(2 * offset) / 2
+    moved = move(numbered(11, 14), flow, fill=np.full((11, 14, 1), -1), offset=offset)
+    assert np.array_equal(moved.pixels[..., 0], literal_sources(flow, offset))
