@@ -4,6 +4,7 @@
     python benchmarks/step.py --all      with the other solvers that differentiate twice
     python benchmarks/step.py --slow     cosines on Slow-R50 at 64 pixels, too
     python benchmarks/step.py --probe    also train the demo with each solver, 3 seeds, and probe it (minutes each)
+    python benchmarks/step.py --ways     the plain step in other ways alone: recomputed, laid out otherwise, compiled, …
 
 Limits: exact-head, the default, ≤ 1.5×; first order ≤ 2.2×, aid-fd ≤ 3.2×; memory of these two ≤ 1.1×. Every variant
 runs in processes of its own, interleaved (--rounds 0 leaves this out); time is the least CPU second of a step on one
@@ -11,6 +12,10 @@ thread. Memory is the most bytes that a step has live in torch's allocator, with
 torch.cuda.max_memory_allocated counts on a GPU): the resident set also holds what malloc keeps for reuse, and differs
 from run to run by more than the limit. What a solver adds is one to three copies of the weights, so the ratio falls
 with the batch; the default is the demo's.
+
+Ways are of the plain step on `--network`: blocks computed again (--train.checkpointing), clips and weights with
+channels last or contiguous, the backbone compiled (its building is not counted), autocast to bfloat16, and clips that
+come as uint8 and are finished in the step.
 
 Cosines are of a solver's Hessian product along the outer gradient, with the exact one of the weights that its inner
 level moves ("own") and of all weights ("whole"). The error is that of its gradient, against the exact one of an inner
@@ -23,16 +28,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from stillmotion.config import Config
+from stillmotion.data.augment import augment
 from stillmotion.data.halves import Halves
 from stillmotion.encoders import load
 from stillmotion.evaluate.probe import probe
@@ -43,6 +50,7 @@ from stillmotion.optim.bilevel import SEAM, SolverConfig, Weights, hypergradient
 from stillmotion.recipes import recipe
 from stillmotion.tasks.pretrain import _clips, pretrain
 from stillmotion.train.memory import peak_memory
+from stillmotion.train.network import lay_out, readied
 from stillmotion.train.run import shared_loader
 from stillmotion.train.solve import shared, solve
 
@@ -65,6 +73,7 @@ TWICE = ("itd-rmad", "aid-cg")
 LIMITS = {"exact-head": 1.5, "exact-head, one clip": 1.5, "first order": 2.2, "aid-fd": 3.2}
 PROBED = ("V-SimCLR", "split, no inner level", "first order, one clip", "exact-head, one clip", "exact-late, one clip")
 LEVELS = ("itd-rmad", "exact-late", "exact-head")  # of which the inner level moves different weights
+WAYS = ("plain", "checkpointed", "contiguous", "channels last", "compiled", "bf16", "uint8")
 COMPARED = ("first-order", "exact-head", "exact-late", "aid-fd", "aid-cg")
 SHARE = 0.1  # of what curvature allows
 
@@ -99,6 +108,49 @@ def measure(variant: str, batch: int, steps: int) -> dict[str, float]:
                 p -= 1e-3 * gradient[name]
         seconds.append(time.process_time() - start)
     return {"seconds": min(seconds), "memory": peak_memory(lambda: solve(method, clips, config))}
+
+
+def measure_way(way: str, network: str, batch: int, steps: int) -> dict[str, float]:
+    """In this process: CPU seconds of a plain step done in a way, and the peak of its memory in MiB."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = recipe("debug-simclr")
+    channels = (16, 32, 64, 128) if network == "small_resnet3d" else ()
+    model = ModelConfig(backbone=network, channels=channels, hidden=256, layers=2)
+    config = configured(
+        replace(config, method=replace(config.method, model=model), solver=SolverConfig(how="plain")), "V-SimCLR"
+    )
+    chosen = {"checkpointed": {"checkpointing": True}, "compiled": {"compile": True}, "bf16": {"precision": "bf16"}}
+    config = replace(config, train=replace(config.train, **chosen.get(way, {})))
+    method = Method(config.method)
+    backbone = method.online.backbone
+    readied(method, backbone, config.train, torch.device("cpu"))
+    if way == "contiguous":
+        backbone.layout = torch.contiguous_format
+    elif way == "channels last":
+        lay_out(backbone, torch.device("cuda"))
+    side = max(32, backbone.least_size)
+    augmented = augment("slowfast", size=side)
+    rng = np.random.default_rng(0)
+    shown = [augmented.begin(rng.integers(0, 256, (8, 48, 48, 3), np.uint8), rng) for _ in range(2 * batch)]
+    begun = torch.stack([clip for clip, _ in shown]).unflatten(0, (batch, 2))
+    changes = np.stack([numbers for _, numbers in shown]).reshape(batch, 2, -1)
+    finished = augmented.finish(begun, changes)
+    weights = method.trainable()
+
+    def step() -> None:
+        clips = augmented.finish(begun, changes) if way == "uint8" else finished
+        _, gradient = solve(method, clips, config)
+        with torch.no_grad():
+            for name, p in weights.items():
+                p -= 1e-3 * gradient[name]
+
+    seconds = []
+    for _ in range(steps + 1):
+        start = time.process_time()
+        step()
+        seconds.append(time.process_time() - start)
+    return {"seconds": min(seconds[1:]), "memory": peak_memory(step)}
 
 
 def told(config: Config) -> None:
@@ -220,6 +272,25 @@ def accuracy(variant: str, seed: int) -> dict[str, float]:
     return {factor: cell["top1"] for factor, cell in found.items()}
 
 
+def table(variants: Sequence[str], options: argparse.Namespace) -> None:
+    """Print time and memory of steps, each against the first."""
+    found: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
+    for _ in range(options.rounds):
+        for variant in variants:
+            command = [sys.executable, __file__, "--only", variant]
+            command += ["--batch", str(options.batch), "--steps", str(options.steps), "--network", options.network]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            found[variant].append(json.loads(done.stdout))
+    if options.rounds:
+        time_of = {v: min(r["seconds"] for r in rows) for v, rows in found.items()}
+        memory_of = {v: rows[0]["memory"] for v, rows in found.items()}
+        print(f"{'':<24}{'seconds':>9}{'time':>8}{'memory':>8}{'limit':>7}")
+        for variant in variants:
+            ratio, memory = time_of[variant] / time_of[variants[0]], memory_of[variant] / memory_of[variants[0]]
+            limit = f"{LIMITS[variant]:.1f}×" if variant in LIMITS else ""
+            print(f"{variant:<24}{time_of[variant]:>9.3f}{ratio:>7.2f}×{memory:>7.2f}×{limit:>7}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=48)
@@ -229,27 +300,21 @@ def main() -> None:
     parser.add_argument("--probe", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--only", choices=VARIANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--ways", action="store_true")
+    parser.add_argument("--network", default="small_resnet3d")
+    parser.add_argument("--only", choices=(*VARIANTS, *WAYS), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.only in WAYS:
+        print(json.dumps(measure_way(options.only, options.network, options.batch, options.steps)))
+        return
     if options.only:
         print(json.dumps(measure(options.only, options.batch, options.steps)))
         return
+    if options.ways:
+        table(WAYS, options)
+        return
     variants = [v for v in VARIANTS if options.all or v not in TWICE]
-    found: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
-    for _ in range(options.rounds):
-        for variant in variants:
-            command = [sys.executable, __file__, "--only", variant]
-            command += ["--batch", str(options.batch), "--steps", str(options.steps)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found[variant].append(json.loads(done.stdout))
-    if options.rounds:
-        time_of = {v: min(r["seconds"] for r in rows) for v, rows in found.items()}
-        memory_of = {v: rows[0]["memory"] for v, rows in found.items()}
-        print(f"{'':<24}{'seconds':>9}{'time':>8}{'memory':>8}{'limit':>7}")
-        for variant in variants:
-            ratio, memory = time_of[variant] / time_of["V-SimCLR"], memory_of[variant] / memory_of["V-SimCLR"]
-            limit = f"{LIMITS[variant]:.1f}×" if variant in LIMITS else ""
-            print(f"{variant:<24}{time_of[variant]:>9.3f}{ratio:>7.2f}×{memory:>7.2f}×{limit:>7}", flush=True)
+    table(variants, options)
     for name, config in networks(options.slow).items():
         print(f"\n{name}: ", end="")
         told(config)
