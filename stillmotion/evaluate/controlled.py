@@ -69,7 +69,7 @@ def evaluate_controlled(
     out: features are kept in it, so that the same command again only goes on. say: told each line of the table.
     """
     how = comparing or Comparing()
-    _check(encoders, versions)
+    check_asked(encoders, versions)
     seed = next(iter(versions.values())).seed
     options = _Options(how.clips, how.by, how.level, how.resamples, seed)
     parted = {name: versions[name].open() for name in SETS if name in versions}
@@ -161,7 +161,8 @@ def named_encoders(texts: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _check(encoders: Mapping[str, Encoder], versions: Mapping[str, Halves]) -> None:
+def check_asked(encoders: Mapping[str, Encoder], versions: Mapping[str, Halves]) -> None:
+    """Raises where nothing can be compared."""
     if not encoders:
         raise StillmotionError("no encoder to evaluate; give one or more run folders, recipes or models")
     if PIXELS in encoders:

@@ -47,10 +47,10 @@ def pretrain(config: Config, out: str | Path, *, cache: str | Path | None = None
     model = config.method.model
     spare_inputs(out, config.data.path, config.data.annotations, model.weights, model.images.path)
     with computing(config.train) as device, held(out):
-        return _Pretraining(config, Path(out), device, cache).train()
+        return Pretraining(config, Path(out), device, cache).train()
 
 
-class _Pretraining(Run):
+class Pretraining(Run):
     """A method, its optimiser and its clips."""
 
     method: Method
