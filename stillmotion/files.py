@@ -92,6 +92,17 @@ def made(folder: str | Path, *, option: str = "--out", mark: bool = False) -> Pa
     return place
 
 
+def writable(folder: str | Path, *, option: str = "--out") -> None:
+    """Raises where `made` could not make a folder or nothing could be written into it; nothing is tried."""
+    place = Path(folder).absolute()
+    with writing(folder, option=option):
+        there = next(path for path in (place, *place.parents) if path.exists())
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 @contextlib.contextmanager
 def writing(place: str | Path, *, option: str = "--out") -> Iterator[None]:
     """What the disk refuses meanwhile is one line; option: by which another place is chosen."""

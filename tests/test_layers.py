@@ -12,7 +12,7 @@ import stillmotion
 
 # Each imports from itself and from those before it; docs/architecture.md says what each holds.
 LAYERS = (
-    ("errors", "edge", "files", "parent", "registry", "options", "distributed"),
+    ("errors", "amounts", "edge", "files", "parent", "registry", "options", "distributed"),
     ("functional",),
     ("losses",),
     ("nn",),

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from stillmotion.cli.dry import DRY_RUN
 from stillmotion.edge import one_line
 from stillmotion.errors import StillmotionError
 from stillmotion.parent import end_with_parent, is_rank, several
@@ -77,6 +78,7 @@ def _run(args: list[str]) -> None:
 
         print(__version__)
         return
+    args = [arg for arg in args if arg != DRY_RUN] + [DRY_RUN] * (DRY_RUN in args)  # it may stand before the verb
     members = [verb for verb in VERBS if verb.split()[0] == args[0]]
     if not members:
         names = dict.fromkeys(verb.split()[0] for verb in VERBS)
@@ -108,7 +110,11 @@ def _overview(verbs: list[str]) -> str:
     lines = ["stillmotion: what a video shows and how it moves, as two vectors, without labels", "", "verbs:"]
     wide = max(len(verb) for verb in verbs)
     lines += [f"  {verb:<{wide}}  {_summary(VERBS[verb])}" for verb in verbs]
-    lines += ["", "stillmotion <verb> --help says more, with examples. --debug shows the traceback of an error."]
+    lines += [
+        "",
+        "stillmotion <verb> --help says more, with examples. --debug shows the traceback of an error.",
+        f"{DRY_RUN} says what a long one would do and take, and does nothing.",
+    ]
     return "\n".join(lines)
 
 

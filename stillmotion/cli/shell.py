@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from stillmotion.cli.dry import DRY_RUN, PLANS, plan
 from stillmotion.errors import StillmotionError
 from stillmotion.parent import first_rank, is_rank
 
@@ -28,6 +29,9 @@ Encoders = Annotated[
 Out = Annotated[str, tyro.conf.arg(help="the folder to write to.")]
 Frames = Annotated[int | None, tyro.conf.arg(help="of a clip, in place of the encoder's; the papers take 16.")]
 
+_DRY = f"""
+
+{DRY_RUN} says what the command would do, and about what it would take: time, memory, bytes; and does nothing."""
 # Options by the names they had before, in every verb and in some.
 _OLD = {
     "--data.path": "--data",
@@ -56,8 +60,13 @@ def call(function: Callable[..., Any], args: list[str], verb: str, *, told: str 
     told: said in its help, beyond its docstring. defaults: of parameters that have none of their own, such as a
         recipe's configuration.
     """
-    args = _present_day(args, verb)
+    dry = DRY_RUN in args
+    args = _present_day([arg for arg in args if arg != DRY_RUN], verb)
+    planned = verb in PLANS
+    if dry and not planned:
+        raise StillmotionError(f"{verb} has no {DRY_RUN}: it is not one of the long verbs; {', '.join(PLANS)} have one")
     description = re.split(r"\n\s*Args:\n", inspect.cleandoc(function.__doc__ or ""))[0].strip() + told
+    description += _DRY * planned
     complaint = io.StringIO()
 
     @functools.wraps(function)
@@ -74,7 +83,7 @@ def call(function: Callable[..., Any], args: list[str], verb: str, *, told: str 
         if stop.code != 2:
             raise
         raise StillmotionError(f"{_one_line(complaint.getvalue())} (stillmotion {verb} --help)") from None
-    return work()
+    return plan(verb, work) if dry else work()
 
 
 def _one_line(box: str) -> str:

@@ -82,13 +82,18 @@ def transfer(
     """
     from stillmotion.tasks.transfer import transfer
 
-    if encoder is not None:
-        config = replace(config, images=replace(config.images, path="" if encoder == "random" else encoder))
-    elif not config.images.path and not config.recipe.startswith("debug-"):
-        raise StillmotionError("no image model given; add --encoder FOLDER (or --encoder random to try)")
-    folder = transfer(config, out, cache=cache)
+    folder = transfer(with_encoder(config, encoder), out, cache=cache)
     if first_rank():
         print(f"trained: {folder}. Next: stillmotion report {folder}, geometry --encoder {folder}, propagate {folder}")
+
+
+def with_encoder(config: TransferConfig, encoder: str | None) -> TransferConfig:
+    """The configuration of a transfer of this image model, where one is given."""
+    if encoder is not None:
+        return replace(config, images=replace(config.images, path="" if encoder == "random" else encoder))
+    if not config.images.path and not config.recipe.startswith("debug-"):
+        raise StillmotionError("no image model given; add --encoder FOLDER (or --encoder random to try)")
+    return config
 
 
 def finetune(out: Out, config: Configured[FinetuneConfig], folds: tuple[int, ...] = ()) -> None:
@@ -166,14 +171,19 @@ def segment(
     from stillmotion.report.segment import score_lines, segment_report
     from stillmotion.tasks.segment import segment
 
-    if head != config.head.name:
-        raise StillmotionError(f"--config has the head {config.head.name}; add --head {config.head.name}")
+    check_head(config, head)
     answers = segment(config, out, cache=cache, watch=bar)
     if answers is None:
         return
     for reason in answers.results["broken"].values():
         print(f"unreadable, skipped: {reason}", file=sys.stderr)
     print("\n".join([*score_lines(answers.results), f"written: {segment_report(out, answers)}"]))
+
+
+def check_head(config: SegmentConfig, head: str) -> None:
+    """Raises where an earlier run's configuration has another head."""
+    if head != config.head.name:
+        raise StillmotionError(f"--config has the head {config.head.name}; add --head {config.head.name}")
 
 
 def estimate(
@@ -200,6 +210,8 @@ def estimate(
         gpu_memory: of each, in GiB.
         tflops: 10¹² operations a second that each reaches; 0 times small steps on this machine's device.
     """
-    from stillmotion.tasks.estimate import estimate_lines
+    from stillmotion.amounts import lines
+    from stillmotion.tasks.estimate import estimate_rows
 
-    print("\n".join(estimate_lines(config, videos=videos, devices=gpus, memory=gpu_memory, tflops=tflops)))
+    rows = estimate_rows(config, videos=videos, devices=gpus, memory=gpu_memory, tflops=tflops)
+    print("\n".join([f"{config.recipe or 'these settings'}:", *lines(rows)]))

@@ -21,7 +21,7 @@ from stillmotion.errors import StillmotionError
 PATIENCE = "STILLMOTION_PATIENCE"  # seconds that a process may be at one video, in the environment
 _PATIENCE = 120.0
 _START = 120.0  # seconds that a process may take to begin with its first video, at least
-_AHEAD = 3  # batches for each process that are made or being made
+AHEAD = 3  # batches for each process that are made or being made
 _LOOK = 0.5  # seconds between two looks at processes that are waited for
 _MANY = 6  # ends of processes, for each there may be, after which it is not the videos that end them
 _NOWHERE = -1
@@ -61,7 +61,7 @@ class Decoders:
         left, begun = iter(asked), 0
         done: dict[int, Any] = {}
         for number in count():
-            while begun < number + _AHEAD * self._processes and (keys := next(left, None)) is not None:
+            while begun < number + AHEAD * self._processes and (keys := next(left, None)) is not None:
                 self._give(_Job(self._round, begun, keys, self._spoilt))
                 begun += 1
             if number == begun:

@@ -241,15 +241,19 @@ def short_side(size: int) -> int:
     return round(size * _MARGIN) if size >= _SMALLEST_WITH_MARGIN else size
 
 
+def at_once(clips: torch.Tensor) -> int:
+    """How many of such clips (B, 3, T, H, W) a network is given at a time."""
+    return max(1, _SEEN // clips[0, 0].numel())
+
+
 def embedded(encoder: Seeing, item: Batch, precision: str = "fp32") -> Features:
     """What an encoder says of the views (B, V, …) of a batch of videos, of which it is shown some at a time."""
     views = item["clips"]
     if len(views) == 0:
         return replace(_NOTHING, broken=item["broken"])
     clips = views.flatten(0, 1)
-    at_once = max(1, _SEEN // clips[0, 0].numel())
     with torch.inference_mode(), autocast(encoder.device, precision):
-        found = [encoder(some.to(encoder.device, non_blocking=True)) for some in clips.split(at_once)]
+        found = [encoder(some.to(encoder.device, non_blocking=True)) for some in clips.split(at_once(clips))]
     *parts, frames = (
         torch.cat(x).float().cpu().unflatten(0, views.shape[:2]).numpy() for x in zip(*found, strict=True)
     )

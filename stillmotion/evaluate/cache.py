@@ -71,8 +71,7 @@ def cached_features(
         is only cached where a folder is given.
     say: told where a file is damaged or was swapped.
     """
-    order = sorted(range(len(videos)), key=videos.name)
-    listed = Subset(videos, np.array(order, np.int64))
+    listed = by_name(videos)
     folder = cache_folder(encoder, cache)
     clips = clips_of(encoder, clips, usual=USUAL_CLIPS)
     views = Views(clips=clips, crops=crops, full=full, average=average, precision=precision)
@@ -91,6 +90,11 @@ def cached_features(
             on_first(partial(store, file, arrays_of(found), kept))
             clear(parts, key)
     return _restored(found, videos, listed, reused)
+
+
+def by_name(videos: VideoSet) -> Subset:
+    """The videos in the order that their features are kept in."""
+    return Subset(videos, np.array(sorted(range(len(videos)), key=videos.name), np.int64))
 
 
 def cache_folder(encoder: Encoder, cache: str | Path | None) -> Path | None:

@@ -72,7 +72,7 @@ def evaluate_controlled(
     Ranks share the videos; the first asks, says and writes.
     """
     how = comparing or Comparing()
-    _check(encoders, versions)
+    check_asked(encoders, versions)
     seed = next(iter(versions.values())).seed
     options = _Options(how.clips, how.by, how.level, how.resamples, seed)
     parted = {name: versions[name].open() for name in SETS if name in versions}
@@ -169,7 +169,8 @@ def named_encoders(texts: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _check(encoders: Mapping[str, Encoder], versions: Mapping[str, Halves]) -> None:
+def check_asked(encoders: Mapping[str, Encoder], versions: Mapping[str, Halves]) -> None:
+    """Raises where nothing can be compared."""
     if not encoders:
         raise StillmotionError("no encoder to evaluate; give one or more run folders, recipes or models")
     if PIXELS in encoders:

@@ -43,14 +43,12 @@ def embed(
     Ranks share the videos. What is done lies beside the table, in a folder .parts, until that is written: the same
     call again, on however many ranks, goes on from there, and writes the same table.
     """
-    file = Path(out)
-    if file.suffix not in (".parquet", ".npz"):
-        raise StillmotionError(f"cannot write {file.name!r}; choose a name that ends in .parquet or .npz")
+    file = table(out)
     tried(file)
     opened = videos.open(drawn=encoder.drawn, seed=encoder.seed)
     spare_file(file, read_by(videos, videos=opened, encoders=[encoder]))
     clips = clips_of(encoder, clips, usual=4)
-    views, parts = Views(clips=clips, crops=crops, average=True), file.with_name(f"{file.name[:200]}.parts")
+    views, parts = Views(clips=clips, crops=crops, average=True), parts_beside(file)
     key = features_key(encoder, opened, views)
     found = shared_features(encoder, opened, views, parts=parts, key=key, reading=reading, progress=progress)
     columns = {"path": _texts(opened.name(int(i)) for i in found.index)} | _labels(opened, found.index)
@@ -69,6 +67,19 @@ def embed(
     for line in skipped(dict(found.broken)):
         say(line)
     return file
+
+
+def table(out: str | Path) -> Path:
+    """The file that a table is written to; an error where its name is of no kind that is."""
+    file = Path(out)
+    if file.suffix not in (".parquet", ".npz"):
+        raise StillmotionError(f"cannot write {file.name!r}; choose a name that ends in .parquet or .npz")
+    return file
+
+
+def parts_beside(file: Path) -> Path:
+    """The folder of what is done of a table."""
+    return file.with_name(f"{file.name[:200]}.parts")
 
 
 def _texts(names: Iterable[str]) -> np.ndarray:

@@ -79,16 +79,12 @@ def probe(
     probing = probing or Probing()
     if encoder.folder is not None:
         tried(encoder.folder / RESULTS, option=RUN)
-    rule = PRESETS[probing.preset]
-    rule = replace(rule, clips=clips_of(encoder, probing.clips, usual=rule.clips))
-    rule = replace(rule, crops=1) if encoder.survey.entire else rule
+    rule = rule_of(encoder, probing)
     check_one_fold(halves)
     parted = halves.open(encoder.drawn)
     check_cache(probing.cache, read_by(halves, videos=parted.videos, encoders=[encoder]))
     train, test = parted.halves()
-    networks = {"untrained" if encoder.origin.kind == "recipe" else "trained": encoder}
-    if probing.untrained:
-        networks["untrained"] = encoder.untrained()
+    networks = networks_of(encoder, probing)
     ask = _stream if rule.sgd and probing.cache is None else _hold
     found = {
         name: ask(network, train, test, probing, rule, kinds, halves.seed, reading, progress)
@@ -116,6 +112,25 @@ def probe(
     return results
 
 
+def rule_of(encoder: Encoder, probing: Probing) -> Preset:
+    """The protocol with the clips that are asked for, or that the encoder is shown."""
+    rule = PRESETS[probing.preset]
+    rule = replace(rule, clips=clips_of(encoder, probing.clips, usual=rule.clips))
+    return replace(rule, crops=1) if encoder.survey.entire else rule
+
+
+def networks_of(encoder: Encoder, probing: Probing) -> dict[str, Encoder]:
+    """What is probed, by what it is called."""
+    networks = {"untrained" if encoder.origin.kind == "recipe" else "trained": encoder}
+    return networks | {"untrained": encoder.untrained()} if probing.untrained else networks
+
+
+def halves_of(rule: Preset, probing: Probing) -> tuple[Views, Views]:
+    """What is taken of training and of test videos where features are held."""
+    views = Views(clips=rule.clips, precision=probing.precision)
+    return views, replace(views, crops=rule.crops, full=rule.full)
+
+
 def _hold(
     encoder: Encoder,
     train: Subset,
@@ -128,8 +143,7 @@ def _hold(
     progress: Progress | None,
 ) -> _Found:
     """Evenly spaced clips, all of whose features are held."""
-    views = Views(clips=rule.clips, precision=probing.precision)
-    tested = replace(views, crops=rule.crops, full=rule.full)
+    views, tested = halves_of(rule, probing)
     if probing.cache is None:
         x, tx = (
             shared_features(encoder, half, of, reading=reading, progress=progress)

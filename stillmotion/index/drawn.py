@@ -11,12 +11,12 @@ from stillmotion.index.places import cache_home
 _DRAWN = SyntheticConfig(videos=96, length=16, size=128, noise=3.0)
 
 
-def or_drawn(videos: str | Path) -> Path:
-    """The folder itself; for "synthetic" one of drawn videos, which is filled where it is not yet."""
+def or_drawn(videos: str | Path, home: Path | None = None) -> Path:
+    """The folder itself; for "synthetic" one of drawn videos in a home, by default the cache, filled if it is not."""
     if str(videos) != SYNTHETIC:
         return Path(videos).expanduser()
     check_encoder()
-    drawn, folder = SyntheticSet(_DRAWN), made(cache_home() / SYNTHETIC, mark=True)
+    drawn, folder = SyntheticSet(_DRAWN), made((home or cache_home()) / SYNTHETIC, mark=True)
     with locked(folder):
         for i in range(len(drawn)):
             words = "-".join(drawn.classes[factor][drawn.labels[factor][i]] for factor in FACTORS)

@@ -49,7 +49,7 @@ def detect(config: DetectConfig, out: str | Path, *, watch: Watch = unwatched) -
         raise StillmotionError("no videos given; add --data FOLDER of AVA (or --data acting to try)")
     spare_inputs(out, config.data.path, config.data.annotations, place_of(config.encoder))
     with computing(config.train) as device, held(out):
-        return train_and_test(_Detecting(settled(config, out, device), Path(out), device), watch)
+        return train_and_test(Detecting(settled(config, out, device), Path(out), device), watch)
 
 
 def open_actions(config: ActionsConfig, *, seed: int, train: bool) -> ActionSet:
@@ -67,7 +67,7 @@ def open_actions(config: ActionsConfig, *, seed: int, train: bool) -> ActionSet:
     )
 
 
-class _Detecting(Run):
+class Detecting(Run):
     """A detector, its optimiser and key frames."""
 
     method: Detector

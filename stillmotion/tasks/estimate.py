@@ -7,12 +7,15 @@ wastes between blocks; docs/scale.md says how much of a GPU to leave for them.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 
-from stillmotion import distributed
+from stillmotion import amounts, distributed
+from stillmotion.amounts import Row
 from stillmotion.config import Config
+from stillmotion.data.manifest import size_of
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Losses, Method
 from stillmotion.nn.norms import join_norms
@@ -27,6 +30,7 @@ GIB = 2**30
 _DAY = 86400
 _BF16: Literal["bf16"] = "bf16"
 _LITTLE = (4, 12)  # videos of the steps that are timed
+_LEAST, _MUCH = 2, 1e12  # videos of the one that is, where the larger has more operations than this
 _USABLE = 0.9  # of a device's memory: the rest is for what is not counted
 
 
@@ -127,20 +131,24 @@ def fitting(config: Config, *, devices: int, memory: float) -> tuple[Config, str
 
 
 def measured_pace(config: Config, device: torch.device) -> Pace:
-    """What this device reaches, by two small steps of these settings."""
-    (flops, seconds), (more, longer) = (_timed(config, videos, device) for videos in _LITTLE)
+    """What this device reaches, by two small steps of these settings, or by the smallest of large ones."""
+    little = _LITTLE if step_cost(_of(config, _LITTLE[-1])).flops < _MUCH else (_LEAST,)
+    timed = [_timed(config, videos, device) for videos in little]
+    if len(timed) == 1:
+        return Pace(timed[0][0] / timed[0][1])
+    (flops, seconds), (more, longer) = timed
     rate = (more - flops) / max(longer - seconds, 1e-9)
     return Pace(rate, max(0.0, seconds - flops / rate))
 
 
 def _timed(config: Config, videos: int, device: torch.device) -> tuple[int, float]:
     """Operations and seconds of a step of so many videos."""
-    little = replace(config, optim=replace(config.optim, batch=videos), train=replace(config.train, accumulate=1))
+    little = _of(config, videos)
     step = _Step(little, _built(little).to(device), videos, device)
     # On a CPU its own time, which others that use it do not lengthen.
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     seconds = []
-    for _ in range(4):
+    for _ in range(4 if videos > _LEAST else 2):
         _wait(device)
         started = clock()
         step()
@@ -149,42 +157,60 @@ def _timed(config: Config, videos: int, device: torch.device) -> tuple[int, floa
     return step_cost(little).flops, min(seconds[1:])
 
 
-def estimate_lines(config: Config, *, videos: int, devices: int, memory: float, tflops: float) -> list[str]:
-    """An estimate in words, of GPUs: the precision "auto" is bf16.
+def _of(config: Config, videos: int) -> Config:
+    return replace(config, optim=replace(config.optim, batch=videos), train=replace(config.train, accumulate=1))
+
+
+def estimate_rows(
+    config: Config, *, videos: int, devices: int, memory: float, tflops: float, called: str = "GPU", done: int = 0
+) -> list[Row]:
+    """An estimate in words; the precision "auto" is bf16 on GPUs.
 
     memory: GiB of a device. tflops: that each reaches; 0 times a small step here.
-    videos: of the set; 0 counts those of the configuration.
+    videos: of the set; 0 counts those of the configuration. called: what a device is. done: steps of the run.
     """
     for name, value, least in (("videos", videos, 0), ("gpus", devices, 1), ("gpu_memory", memory, 0)):
         if value < least:
             raise StillmotionError(f"{name} is {value}; it must be at least {least}")
     if config.train.precision == "auto":
-        config = replace(config, train=replace(config.train, precision=_BF16))
+        config = replace(config, train=replace(config.train, precision=_BF16 if called == "GPU" else "fp32"))
+    size = 0.0
     if not videos:
-        videos = len(config.data.open(drawn=config.data.synthetic, seed=config.train.seed))
+        found = config.data.open(drawn=config.data.synthetic, seed=config.train.seed)
+        videos = len(found)
+        size = sum(size_of(Path(found.name(i))) for i in range(videos)) / max(1, videos)
     here = choose_device(config.train.device)
     pace = Pace(tflops * 1e12) if tflops else measured_pace(config, here)
     usable = _USABLE * memory * GIB
-    found = estimate(config, videos=videos, devices=devices, memory=usable, pace=pace)
-    cost, each = found.cost, found.cost.clips * config.train.accumulate
-    reached = f"{pace.rate / 1e12:.3g} TFLOP/s" + (f" (small steps, timed on this {here.type})" if not tflops else "")
+    run = estimate(config, videos=videos, devices=devices, memory=usable, pace=pace)
+    cost, each = run.cost, run.cost.clips * config.train.accumulate
+    several = f"{devices} {called}s {each} clips each" if devices > 1 else f"a {called} all {each}"
+    reached = f"{amounts.operations(pace.rate)}/s" + (
+        f" (small steps, timed on this {here.type})" if not tflops else ""
+    )
     kind = "float32" if config.data.finish == "workers" else "uint8"
-    lines = [
-        f"{config.recipe or 'these settings'}: {config.optim.batch} videos of {config.data.clips} clips a step, on "
-        f"{devices} GPUs {each} clips each, {config.train.precision}",
-        f"weights that are moved  {cost.parameters / 1e6:.1f} M",
-        f"between steps           {cost.state / GIB:.2f} GiB of weights, statistics and optimiser",
-        f"at a step's height      {cost.peak / GIB:.2f} GiB of {usable / GIB:.1f} usable",
-        f"operations of a step    {cost.flops / 1e12:.3g} TFLOP a GPU: {found.seconds:.3g} s at {reached}",
-        f"clips to each GPU       {found.moved / 1e6:.3g} MB a second, as {kind}",
-        f"the whole run           {found.steps} steps on {videos} videos: {found.days:.3g} days",
+    read = config.optim.batch / run.seconds
+    resumed = f"; {done} are done, {max(0, run.steps - done)} left" if done else ""
+    left = max(0, run.steps - done) * run.seconds
+    rows = [
+        ("a step", f"{config.optim.batch} videos of {config.data.clips} clips; on {several}, {config.train.precision}"),
+        ("weights that are moved", f"{amounts.two(cost.parameters / 1e6)} M"),
+        ("between steps", f"{amounts.memory(cost.state)} of weights, statistics and optimiser"),
+        ("beside them in a step", f"{amounts.memory(cost.peak - cost.state)} of clips, activations and gradients"),
+        ("memory at its height", f"{amounts.memory(cost.peak)} of {amounts.memory(usable)} usable a {called}"),
+        (
+            "operations of a step",
+            f"{amounts.operations(cost.flops)} a {called}: {amounts.duration(run.seconds)} at {reached}",
+        ),
+        (f"clips to each {called}", f"{amounts.room(run.moved)} a second, as {kind}"),
+        ("read for all", f"{amounts.two(read)} videos a second" + (f", {amounts.room(read * size)}" if size else "")),
+        ("time", f"{amounts.duration(left)}: {run.steps} steps on {videos} videos{resumed}"),
     ]
-    if found.fits:
-        return [*lines, "it fits"]
+    if run.fits:
+        return [*rows, ("it fits", "")]
     nearest = fitting(config, devices=devices, memory=usable)
-    if nearest is None:
-        return [*lines, "it does not fit, nor does any smaller part of this batch; take more GPUs, or larger ones"]
-    return [*lines, f"it does not fit; this does: {nearest[1]}"]
+    remedy = f"this does: {nearest[1]}" if nearest else f"nor does a smaller part of a batch; take more {called}s"
+    return [*rows, ("it does not fit", remedy)]
 
 
 class _Step:

@@ -45,7 +45,7 @@ def finetune(config: FinetuneConfig, out: str | Path, *, watch: Watch = unwatche
     config = located(config)
     spare_inputs(out, config.data.path, config.data.annotations, place_of(config.encoder))
     with computing(config.train) as device, held(out):
-        return train_and_test(_Finetuning(settled(config, out, device), Path(out), device), watch)
+        return train_and_test(Finetuning(settled(config, out, device), Path(out), device), watch)
 
 
 def _labelled(data: LabelledConfig) -> Labelled:
@@ -63,26 +63,31 @@ def finetune_folds(config: FinetuneConfig, out: str | Path, folds: Sequence[int]
     """`finetune` on each of a set's folds, in the folders fold1, fold2, …; the means are written beside them."""
     config, folder = located(config), Path(out)
     spare_inputs(out, config.data.path, config.data.annotations, place_of(config.encoder))
-    asked: dict[frozenset[str], int] = {}
-    for fold in folds:
-        test = _labelled(replace(config.data, fold=fold)).test
-        same = asked.setdefault(frozenset(test.name(i) for i in range(len(test))), fold)
-        if same != fold:
-            raise StillmotionError(f"folds {same} and {fold} of {config.data.path} are the same; leave --folds out")
+    check_folds(config, folds)
     with computing(config.train) as device, held(folder):
         found: dict[str, Any] = {}
         for fold in folds:
             one = replace(config, data=replace(config.data, fold=fold))
             with held(folder / f"fold{fold}"):
                 own = folder / f"fold{fold}"
-                run = _Finetuning(settled(one, own, device), own, device)
+                run = Finetuning(settled(one, own, device), own, device)
                 found[str(fold)] = read_results(train_and_test(run, watch))
         means = {name: float(np.mean([r[name] for r in found.values()])) for name in ("top1", "top5", "mean_class")}
         distributed.on_first(lambda: files.write_json(folder / RESULTS, means | {"folds": found}))
     return folder
 
 
-class _Finetuning(Run):
+def check_folds(config: FinetuneConfig, folds: Sequence[int]) -> None:
+    """Raises where two folds of a set are the same."""
+    asked: dict[frozenset[str], int] = {}
+    for fold in folds:
+        test = _labelled(replace(config.data, fold=fold)).test
+        same = asked.setdefault(frozenset(test.name(i) for i in range(len(test))), fold)
+        if same != fold:
+            raise StillmotionError(f"folds {same} and {fold} of {config.data.path} are the same; leave --folds out")
+
+
+class Finetuning(Run):
     """A classifier, its optimiser and labelled clips."""
 
     method: Classifier

@@ -52,10 +52,10 @@ def pretrain(config: Config, out: str | Path, *, cache: str | Path | None = None
     others = (config.data.annotations, model.weights, model.images.path, config.train.evaluate_data)
     spare_inputs(out, config.data.path, *others)
     with computing(config.train) as device, held(out):
-        return _Pretraining(settled(config, out, device), Path(out), device, cache).train()
+        return Pretraining(settled(config, out, device), Path(out), device, cache).train()
 
 
-class _Pretraining(Run):
+class Pretraining(Run):
     """A method, its optimiser and its clips."""
 
     method: Method

@@ -57,13 +57,13 @@ def train_head(
     """
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    run = _Segmenting(config, Path(out), choose_device(config.train.device), videos, actions, named)
+    run = Segmenting(config, Path(out), choose_device(config.train.device), videos, actions, named)
     run.broken = dict(broken)
     run.train()
     return run.method.eval()
 
 
-class _Segmenting(Run):
+class Segmenting(Run):
     """A head, its optimiser and the videos' features."""
 
     method: Head

@@ -43,10 +43,10 @@ def transfer(config: TransferConfig, out: str | Path, *, cache: str | Path | Non
     config = replace(config, images=locate_images(config.images))
     spare_inputs(out, config.data.path, config.data.annotations, config.images.path, config.train.evaluate_data)
     with computing(config.train) as device, held(out):
-        return _Transferring(config, Path(out), device, cache).train()
+        return Transferring(config, Path(out), device, cache).train()
 
 
-class _Transferring(Run):
+class Transferring(Run):
     """The frozen model, the projection, its optimiser and pairs of frames."""
 
     method: Transfer

@@ -67,7 +67,8 @@ def open_folder(folder: Path, config: RunConfig) -> None:
     distributed.on_first(lambda: _open(folder, config))
 
 
-def _open(folder: Path, config: RunConfig) -> None:
+def check_folder(folder: Path, config: RunConfig) -> list[str]:
+    """Raises where `open_folder` would; else how a run that is there goes on otherwise than before, in words."""
     told: list[str] = []
     verb = verb_of(folder)
     if verb is not None and verb != config.verb:
@@ -81,6 +82,11 @@ def _open(folder: Path, config: RunConfig) -> None:
             )
     elif verb is None and _is_json(folder / FILE):
         raise StillmotionError(f"{folder / FILE} is not of a run of stillmotion's; choose another --out")
+    return told
+
+
+def _open(folder: Path, config: RunConfig) -> None:
+    told = check_folder(folder, config)
     files.made(folder)
     files.write_json(folder / FILE, to_json(config))
     for line in told:

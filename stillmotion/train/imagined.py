@@ -5,7 +5,7 @@ would wait for the device, by asking for a number, is an error.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -73,6 +73,11 @@ class Tally(TorchDispatchMode):
         self.flops = self.peak = 0
         self._now = 0
         self._made: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def hold(self, tensors: Iterable[Tensor]) -> None:
+        """Count what was made before."""
+        for tensor in tensors:
+            self._note(tensor)
 
     @property
     def now(self) -> int:

@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.recipes.transfer import TRANSFER
 from stillmotion.tasks import pretrain as pretraining
-from stillmotion.tasks.detect import _Detecting
-from stillmotion.tasks.finetune import _Finetuning
-from stillmotion.tasks.transfer import _Transferring
+from stillmotion.tasks.detect import Detecting
+from stillmotion.tasks.finetune import Finetuning
+from stillmotion.tasks.transfer import Transferring
 from stillmotion.train import checkpoint
 from stillmotion.train.log import read_metrics
 from stillmotion.train.process import StopRequest
@@ -50,19 +50,19 @@ def started(case: str, folder: Path) -> Run:
     device = torch.device("cpu")
     if case in PRETRAINED:
         name, changes = PRETRAINED[case]
-        return pretraining._Pretraining(small_run.small(name, SIZE | changes), folder, device)
+        return pretraining.Pretraining(small_run.small(name, SIZE | changes), folder, device)
     often = {"checkpoint_every": 100}
     if case == "transfer":
         config = TRANSFER.named("debug-dinov2")
         data = replace(config.data, size=24, synthetic=replace(config.data.synthetic, videos=24, size=24, length=12))
         optim = replace(config.optim, batch=12, epochs=2)
-        return _Transferring(replace(config, data=data, optim=optim), folder, device, None)
+        return Transferring(replace(config, data=data, optim=optim), folder, device, None)
     if case == "finetune":
         synthetic = replace(small_finetuning.small().data.synthetic, videos=30)
         mixed = {"mixup": 0.8, "dropout": 0.3}
         config = small_finetuning.small(batch=12, epochs=2, head=mixed, train=often, data={"synthetic": synthetic})
-        return _Finetuning(config, folder, device)
-    return _Detecting(small_detection.small(batch=6, epochs=4, head={"dropout": 0.3}, train=often), folder, device)
+        return Finetuning(config, folder, device)
+    return Detecting(small_detection.small(batch=6, epochs=4, head={"dropout": 0.3}, train=often), folder, device)
 
 
 def trained(case: str, folder: Path, *, until: int | None) -> dict[int, list[list[int]]]:

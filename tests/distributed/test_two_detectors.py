@@ -8,14 +8,14 @@ import torch
 import two_processes
 from small_detection import small
 
-from stillmotion.tasks.detect import _Detecting
+from stillmotion.tasks.detect import Detecting
 from stillmotion.train.log import RunLog
 
 
 def after_two_steps(rank, folder):
     """Weights, losses and test scores after two steps, with dropout."""
     config = small(head={"dropout": 0.5}, lr=1e-3, train={"seed": 3})
-    run = _Detecting(config, Path(folder), torch.device("cpu"))
+    run = Detecting(config, Path(folder), torch.device("cpu"))
     batches = run.loader.epoch(0)
     numbers, counts = [], []
     for _ in range(2):

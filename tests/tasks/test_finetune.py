@@ -22,7 +22,7 @@ from stillmotion.nn.backbones import create_backbone
 from stillmotion.nn.classifier import Classifier
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_rate
 from stillmotion.recipes import recipe
-from stillmotion.tasks.finetune import _Finetuning, finetune, finetune_folds
+from stillmotion.tasks.finetune import Finetuning, finetune, finetune_folds
 from stillmotion.tasks.start import read_results, train_and_test, unwatched
 from stillmotion.train.log import RunLog, read_metrics
 
@@ -82,7 +82,7 @@ def test_accumulated_parts_give_the_gradient_of_the_whole_batch(tmp_path):
 def gradients(rank, config, folder):
     """The gradient of every weight in the first step."""
     with one_core():
-        run = _Finetuning(config, folder, torch.device("cpu"))
+        run = Finetuning(config, folder, torch.device("cpu"))
         run.advance(run.loader.epoch(0), 0, RunLog(folder, total=1, show=False))
     return {name: p.grad.clone() for name, p in run.weights.items()}
 
@@ -92,7 +92,7 @@ TESTED = small(epochs=1, data={"synthetic": replace(small().data.synthetic, vide
 
 
 def of_a_rank(rank, folder):
-    run = train_and_test(_Finetuning(TESTED, folder / "tested", torch.device("cpu")), unwatched)
+    run = train_and_test(Finetuning(TESTED, folder / "tested", torch.device("cpu")), unwatched)
     return {"gradients": gradients(rank, MIXED, folder / "mixed"), "results": read_results(run)}
 
 
@@ -170,7 +170,7 @@ def test_a_run_counts_strides_at_the_rate_that_it_is_asked_for(tmp_path):
 
 
 def test_several_clips_of_a_video_are_as_many_steps_more_and_each_has_its_label(tmp_path):
-    run = _Finetuning(small(data={"clips": 3}), tmp_path / "run", torch.device("cpu"))
+    run = Finetuning(small(data={"clips": 3}), tmp_path / "run", torch.device("cpu"))
     assert run.steps_per_epoch == 3 * 16 // 4
     seen = np.concatenate([batch["index"] for batch in run.loader.epoch(0)])
     assert sorted(seen) == list(range(3 * 16))
@@ -200,7 +200,7 @@ def test_deeper_layers_learn_more_slowly(tmp_path):
 
 def test_mixup_and_dropout_change_with_the_epoch_and_not_with_the_batch(tmp_path):
     with one_core():
-        run = _Finetuning(small(head={"dropout": 0.5}), tmp_path, torch.device("cpu"))
+        run = Finetuning(small(head={"dropout": 0.5}), tmp_path, torch.device("cpu"))
     together = run._kept([3, 5], 1)
     assert torch.equal(together[1:], run._kept([5], 1))
     assert not torch.equal(together, run._kept([3, 5], 2))

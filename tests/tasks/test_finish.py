@@ -29,7 +29,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 def on_two(rank: int, folder: str) -> None:
     with one_core():
-        module._Pretraining(finishing("device"), Path(folder), torch.device("cpu")).train()
+        module.Pretraining(finishing("device"), Path(folder), torch.device("cpu")).train()
 
 
 def test_a_run_on_either_setting_learns_from_the_same_clips_up_to_rounding(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def in_float64(rank: int, folder: str) -> None:
             module, "solve", lambda method, clips, *options, **o: solve(method, clips.double(), *options, **o)
         )
         patched.setattr(module, "health", lambda *arguments, **options: {})  # which has clips as they are
-        module._Pretraining(config, Path(folder), torch.device("cpu")).train()
+        module.Pretraining(config, Path(folder), torch.device("cpu")).train()
 
 
 def test_two_processes_train_batch_norms_and_both_levels_to_the_weights_of_one(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from stillmotion.encoders.tokens import load_tokens
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.methods.transfer import PositionsConfig
 from stillmotion.recipes.transfer import TRANSFER
-from stillmotion.tasks.transfer import _Transferring, transfer
+from stillmotion.tasks.transfer import Transferring, transfer
 from stillmotion.train.log import read_metrics
 
 
@@ -150,7 +150,7 @@ def test_fixed_windows_belong_to_a_pair_and_new_ones_to_an_epoch(tmp_path):
     for fixed, same in ((2, True), (0, False)):
         config = small(pairs=2, positions=PositionsConfig(fixed=fixed))
         with one_core():
-            run = _Transferring(config, tmp_path / str(fixed), torch.device("cpu"), None)
+            run = Transferring(config, tmp_path / str(fixed), torch.device("cpu"), None)
         windows = [run._windows(1, epoch) for epoch in (0, 1, 2)]
         assert len(windows[0]) == max(1, fixed)
         assert torch.equal(windows[0], windows[2]) == same

@@ -8,7 +8,7 @@ from small_run import one_core, small
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stillmotion.methods.simclr import SimCLR
-from stillmotion.tasks.pretrain import _Pretraining
+from stillmotion.tasks.pretrain import Pretraining
 from stillmotion.train.log import RunLog
 
 # What cannot go on before the device has answered: a number, or a shape that depends on numbers.
@@ -42,7 +42,7 @@ def asked(name: str, folder: Path) -> list[str]:
     """What the step after the first ones asks, where none is written down."""
     changes = {"train.log_every": 100, "optim.epochs": 4, "train.checkpoint_every": 100}
     with one_core(), RunLog(folder, total=8, show=False) as log:
-        run = _Pretraining(small(name, changes), folder, torch.device("cpu"))
+        run = Pretraining(small(name, changes), folder, torch.device("cpu"))
         batches = run.loader.epoch(0)
         run.done = FIRST  # as if they were behind it: nothing of the first steps is looked at
         with Questions() as questions:
