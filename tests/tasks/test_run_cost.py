@@ -10,7 +10,7 @@ from stillmotion.tasks.finetune import Finetuning
 
 
 def test_two_small_steps_tell_operations_and_memory_of_a_whole_one(tmp_path: Path) -> None:
-    config = small(optim={"batch": 8}, data={"workers": 0})
+    config = small(batch=8)
     found, run = training(Finetuning, config, tmp_path / "run")
     whole = _taken(Finetuning(config, tmp_path / "whole", run.device))
     assert found.step.flops == pytest.approx(whole.flops, rel=0.01)
