@@ -7,7 +7,6 @@ from stillmotion.cli.shell import Encoder, Encoders, Frames, Out, say, together
 from stillmotion.data.halves import Halves, Unlabelled
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
-from stillmotion.distributed import on_first
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Carrying, Clustering, Comparing, Geometry, Probing, Retrieval, Sequences
 from stillmotion.options import Device
@@ -100,6 +99,7 @@ def clusters(
     Args:
         out: the folder to write to; by default "clusters" in the first run's.
     """
+    from stillmotion.distributed import on_first
     from stillmotion.evaluate.clusters import clusters
     from stillmotion.evaluate.unlabelled import groups
     from stillmotion.report.clusters import cluster_lines, cluster_report
@@ -245,6 +245,7 @@ def controlled_evaluate(
         static: their static version.
         dynamic: their dynamic version.
     """
+    from stillmotion.distributed import on_first
     from stillmotion.evaluate.controlled import evaluate_controlled, named_encoders
     from stillmotion.report.controlled import controlled_lines, controlled_report
 

@@ -8,7 +8,6 @@ from stillmotion.cli.shell import ENCODER_TEXT, Frames, together
 from stillmotion.data.moments import Cutting
 from stillmotion.data.reading import Reading
 from stillmotion.data.videos import Videos
-from stillmotion.distributed import on_first
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluate.options import Searching
 from stillmotion.options import Device
@@ -41,6 +40,7 @@ def index(
         videos: a folder of videos, or "synthetic" for drawn ones.
         out: a folder, or an address of LanceDB's.
     """
+    from stillmotion.distributed import on_first
     from stillmotion.encoders import best, load
     from stillmotion.index import build
     from stillmotion.index.drawn import or_drawn
