@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from stillmotion import files
 from stillmotion.parent import first_rank
-from stillmotion.train.loggers import Loggers
 
 PROGRESS = "progress.json"  # how far a run is, how fast it goes and what time is left, as of when
 _PAUSE = 5.0  # seconds between two notes of it, at least
@@ -76,6 +75,8 @@ class RunLog:
         self._noted = time.monotonic()
         if start < total:
             self._note(start)
+        from stillmotion.train.loggers import Loggers  # with configurations, whose torch a bar need not wait for
+
         self._loggers = Loggers(loggers, folder, start=start, say=self.say)
 
     def __enter__(self) -> "RunLog":
