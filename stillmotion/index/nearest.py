@@ -16,7 +16,9 @@ from stillmotion.index.query import Query
 from stillmotion.index.table import LIGHT, PARTS, Part, Tables, quoted
 
 LARGE = 100_000  # moments from which on an index by cells is made and asked
-_MANY, _TIMES = 256, 4  # candidates of each part: at least so many, and so many times what is asked for
+# Candidates of each part: at least so many, so many times what is asked for, and one of so many moments: the more there
+# are, the further from the best by one part lies what is best by both.
+_MANY, _TIMES, _ONE_OF = 256, 4, 1000
 _PROBES, _REFINED = 40, 4  # cells that are looked into, and how many times as many are compared exactly
 _ROWS = 8  # of a query's moments that are asked one by one
 
@@ -107,10 +109,11 @@ class Probe:
         limits += [f"id != {quoted(without)}"] * (without is not None)
         shares = {"look": 1 - mix, "motion": mix}
         candidates: dict[str, Found] = {}
+        wanted = max(_MANY, _TIMES * top, len(self._tables) // _ONE_OF)
         for part in (part for part in self._parts if shares[part]):
             for row in getattr(query, part)[:_ROWS]:
                 asked = self._tables.moments.search(row, vector_column_name=part).distance_type("cosine")
-                asked = asked.nprobes(_PROBES).refine_factor(_REFINED).limit(max(_MANY, _TIMES * top))
+                asked = asked.nprobes(_PROBES).refine_factor(_REFINED).limit(wanted)
                 asked = asked.where(" AND ".join(limits), prefilter=True) if limits else asked
                 found = asked.select([*LIGHT, *self._parts, "_distance"]).to_arrow()
                 cosines = [

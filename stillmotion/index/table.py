@@ -6,11 +6,14 @@ Every change is one commit of LanceDB's, which is whole or has not happened.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
+
+os.environ.setdefault("LANCEDB_LOG", "error")  # read when it is imported: it warns of cells that it splits
 
 import lancedb
 import numpy as np
