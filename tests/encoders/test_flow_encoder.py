@@ -86,4 +86,4 @@ def test_the_best_encoder_is_a_cached_model_or_flow(tmp_path, monkeypatch):
 def test_it_is_shown_frames_of_the_whole_video(tmp_path):
     folder = write_classes(tmp_path / "set", videos=1)
     found = extract(load("flow"), Halves(folder).part().open())
-    assert found.motion.shape[1:] == (1, 15 * 9 * 9 * 2 + 8 * 9 * 5 * 2)
+    assert found.motion.shape[1:] == (1, 15 * 9 * 5 * 2 + 8 * 9 * 5 * 2)
