@@ -16,7 +16,7 @@ from stillmotion.errors import StillmotionError
 MADE = 2  # counted up where vectors of the same clip change: what was kept of others is made anew
 LEAST_FRAMES = 2
 RADIUS, TEMPERATURE = 2, 0.1
-FAR = 0.2  # cells: a displacement of so many counts half of what one without end does
+RHYTHM = 2.0  # what the spectrum weighs against the displacements
 STILL = 0.01  # cells: displacements whose root mean square is less are the noise of a clip in which nothing moves
 
 
@@ -48,8 +48,8 @@ def amplitudes(field: Tensor) -> Tensor:
 
 
 def bounded(field: Tensor) -> Tensor:
-    """Displacements f as f / (|f| + 0.2): which way counts, and how far hardly, because far ones are often jumps."""
-    return field / (field.norm(dim=-1, keepdim=True) + FAR)
+    """Displacements f as f / (1 + |f|), in cells: far ones are often jumps, and few of them would outweigh the rest."""
+    return field / (1 + field.norm(dim=-1, keepdim=True))
 
 
 def mirrored(found: Tensor, *, turned: bool) -> Tensor:
@@ -68,15 +68,15 @@ def mirrored(found: Tensor, *, turned: bool) -> Tensor:
 
 
 def motion_vector(field: Tensor) -> Tensor:
-    """Displacements, steadied and bounded, beside their amplitudes, both mirrored: (B, M), two parts of unit length.
+    """Displacements, steadied and bounded, beside their amplitudes, both mirrored: (B, M), of length 1 and 2.
 
     The vector of a clip that is as good as still is zero: its direction would be that of noise.
     """
     field = steadied(field)
     moving = field.square().mean((1, 2, 3, 4), keepdim=True).sqrt() >= STILL
     field = bounded(torch.where(moving, field, 0.0))
-    parts = (mirrored(field, turned=True), mirrored(amplitudes(field), turned=False))
-    return torch.cat([F.normalize(part.flatten(1), dim=-1) for part in parts], -1)
+    once, often = mirrored(field, turned=True), mirrored(amplitudes(field), turned=False)
+    return torch.cat([F.normalize(once.flatten(1), dim=-1), RHYTHM * F.normalize(often.flatten(1), dim=-1)], -1)
 
 
 def motion(tokens: Tensor) -> Tensor:

@@ -114,12 +114,12 @@ def test_motion_vectors_have_the_cosines_of_plain_loops(columns):
             camera = [sorted(frame[..., k].flatten().tolist())[(frame[..., k].numel() - 1) // 2] for k in (0, 1)]
             for y, x in itertools.product(range(3), range(columns)):
                 dy, dx = (float(frame[y, x, k]) - camera[k] for k in (0, 1))
-                bent[t, y, x] = torch.tensor([dy, dx], dtype=torch.float64) / (math.hypot(dy, dx) + 0.2)
+                bent[t, y, x] = torch.tensor([dy, dx], dtype=torch.float64) / (math.hypot(dy, dx) + 1)
         for y, x, k in itertools.product(range(3), range(columns), range(2)):
             here, there = (bent[:, y, c, k].numpy() for c in (x, columns - 1 - x))
             parts[0][:, y, x, k] = torch.from_numpy(here + (there if k == 0 else -there))
             parts[1][:, y, x, k] = torch.from_numpy(abs(np.fft.rfft(here)) + abs(np.fft.rfft(there)))
-        vectors.append(torch.cat([part.flatten() / part.norm() for part in parts]))
+        vectors.append(torch.cat([length * part.flatten() / part.norm() for length, part in enumerate(parts, 1)]))
     found = motion_vector(field).float()
     wanted = torch.stack(vectors)
     torch.testing.assert_close(found @ found.T, wanted @ wanted.T)
@@ -131,18 +131,18 @@ def test_a_clip_and_its_mirror_image_move_alike():
     torch.testing.assert_close(motion_vector(reflected(field)), motion_vector(field))
 
 
-def test_the_motion_vector_has_two_parts_of_unit_length():
+def test_the_spectrum_is_twice_as_long_as_the_displacements():
     tokens = drawn(3, 6, 4, 5, 8)
     found = motion(tokens)
     field = 5 * 4 * 3 * 2
     assert found.shape == (3, field + 3 * 4 * 3 * 2)
-    for part in (found[:, :field], found[:, field:]):
-        torch.testing.assert_close(part.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    for part, length in ((found[:, :field], 1.0), (found[:, field:], 2.0)):
+        torch.testing.assert_close(part.norm(dim=1), torch.full((3,), length, dtype=torch.float64))
     assert motion(tokens[:, :1]).shape == (3, 0)
 
 
-def test_a_displacement_counts_half_at_the_distance_that_is_far():
-    field = torch.tensor([[0.0, 0.2], [-1e6, 0.0], [0.0, 0.0]])
+def test_a_displacement_of_a_cell_counts_half_of_one_without_end():
+    field = torch.tensor([[0.0, 1.0], [-1e9, 0.0], [0.0, 0.0]])
     torch.testing.assert_close(bounded(field), torch.tensor([[0.0, 0.5], [-1.0, 0.0], [0.0, 0.0]]))
 
 
