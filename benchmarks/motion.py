@@ -10,7 +10,7 @@ same command again goes on where it stopped.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +18,12 @@ import torch
 from by_half import nearest, own_split, pixels
 
 from stillmotion.data.halves import Halves, Parted
-from stillmotion.encoders import load
+from stillmotion.encoders import Kind, load
 from stillmotion.evaluate.cache import cached_features
 from stillmotion.evaluate.linear import linear_probe
 
-KINDS = ("whole", "static", "motion")
-Said = Iterator[tuple[str, np.ndarray]]  # what tells videos apart, by name, one row for each
+KINDS: tuple[Kind, ...] = ("whole", "static", "motion")
+Said = Callable[[Parted], Iterator[tuple[str, np.ndarray]]]  # of videos, one row for each, by what it is called
 
 
 def main() -> None:
@@ -37,32 +37,32 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     versions = {"plain": asked.data, "static": asked.static, "dynamic": asked.dynamic}
-    print(f"{'':36}{'version':10}{'split':>7}{'folds':>7}{'probe':>7}")
+    print(f"{'':44}{'version':10}{'split':>7}{'folds':>7}{'probe':>7}")
     for said in (by_pixels, *(by_encoder(text, asked.out) for text in ("flow", asked.images, asked.i3d) if text)):
         for version, path in versions.items():
             if path is not None:
                 print_rows(version, path, said)
 
 
-def by_pixels(parted: Parted) -> Said:
+def by_pixels(parted: Parted) -> Iterator[tuple[str, np.ndarray]]:
     for name, x in pixels(parted.videos).items():
         yield f"pixels, {name}", x
 
 
-def by_encoder(text: str, out: Path):
+def by_encoder(text: str, out: Path) -> Said:
     """What an encoder says, by kind, of one clip of each video."""
     encoder = load(text)
 
-    def said(parted: Parted) -> Said:
+    def said(parted: Parted) -> Iterator[tuple[str, np.ndarray]]:
         features = cached_features(encoder, parted.videos, clips=1, cache=out).features
         assert not features.broken, features.broken
         for kind in KINDS:
-            yield f"{Path(text).name}, {kind}"[:35], features.vector(kind)
+            yield f"{Path(text).name.partition('@')[0]}, {kind}", features.vector(kind)
 
     return said
 
 
-def print_rows(version: str, path: str, said) -> None:
+def print_rows(version: str, path: str, said: Said) -> None:
     """R@1 of the split and of all folds, and the split's probe, by everything that is said of a version's videos."""
     parted = Halves(path, fold="all").open()
     y, split = parted.videos.labels["class"], own_split(path, parted)
@@ -70,7 +70,7 @@ def print_rows(version: str, path: str, said) -> None:
     for name, x in said(parted):
         found = (nearest(x, y, folds).mean() for folds in ([split], parted.folds))
         probe = linear_probe(x[train, None], y[train], x[test, None], y[test]).top1
-        print(f"{name:36}{version:10}" + "".join(f"{value:7.3f}" for value in (*found, probe)), flush=True)
+        print(f"{name:44}{version:10}" + "".join(f"{value:7.3f}" for value in (*found, probe)), flush=True)
 
 
 if __name__ == "__main__":
