@@ -1,10 +1,11 @@
 """What networks of real videos are asked, by half: R@1 among other videos, and a linear probe, seed by seed.
 
-Shared by tokens.py and scratch.py; it measures nothing by itself.
+Shared by tokens.py, scratch.py and motion.py; it measures nothing by itself.
 """
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
@@ -12,6 +13,7 @@ import numpy as np
 
 from stillmotion.data.clips import read_clips, uniform_clips
 from stillmotion.data.halves import Halves, Parted
+from stillmotion.data.paths import VideoSet
 from stillmotion.evaluate.bootstrap import resampled_means
 from stillmotion.evaluate.cache import Library
 from stillmotion.evaluate.linear import linear_ranks
@@ -41,21 +43,27 @@ def own_split(data: str, parted: Parted) -> tuple[np.ndarray, np.ndarray]:
     return train, test
 
 
-def pixels(parted: Parted) -> dict[str, np.ndarray]:
-    """R@1 of every video by 16 grey frames of 24×24 pixels."""
+def pixels(videos: VideoSet) -> dict[str, np.ndarray]:
+    """What raw pixels say of every video, 16 grey frames of 24×24: one vector each, (n, D), by name."""
     small = []
-    for i in range(len(parted.videos)):
-        video = parted.videos.video(i)
+    for i in range(len(videos)):
+        video = videos.video(i)
         frames = read_clips(video, uniform_clips(len(video), frames=16, stride=0, clips=1))[0]
         small.append([cv2.resize(cv2.cvtColor(f, cv2.COLOR_RGB2GRAY), (24, 24), interpolation=3) for f in frames])
     grey = np.array(small, np.float32) / 255
-    change = np.abs(np.diff(grey, axis=1))
-    y = np.asarray(parted.videos.labels["class"])
-    vectors = {"mean frame": grey.mean(1).reshape(len(y), -1), "differences of frames": change.reshape(len(y), -1)}
-    return {
-        name: np.concatenate([answers(x[q], y[q], x[r], y[r]).hits[:, 0] for r, q in parted.folds])
-        for name, x in vectors.items()
-    }
+    seen = {"mean frame": grey.mean(1), "differences of frames": np.abs(np.diff(grey, axis=1)), "16 frames": grey}
+    return {name: x.reshape(len(x), -1) for name, x in seen.items()}
+
+
+def nearest(x: np.ndarray, y: np.ndarray, folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Whether the nearest training video of each test video is of its class, all folds together."""
+    return np.concatenate([answers(x[test], y[test], x[train], y[train]).hits[:, 0] for train, test in folds])
+
+
+def print_pixels(parted: Parted) -> None:
+    """R@1 of raw pixels."""
+    for name, x in pixels(parted.videos).items():
+        print(f"pixels, {name}: {nearest(x, parted.videos.labels['class'], parted.folds).mean():.3f}", flush=True)
 
 
 def answered(

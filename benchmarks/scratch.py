@@ -11,7 +11,7 @@ are of differences from V-SimCLR's whole embedding, over videos, of the means ov
 import argparse
 
 import torch
-from by_half import Hits, answered, asked_for, finish, own_split, pixels, print_table
+from by_half import Hits, answered, asked_for, finish, own_split, print_pixels, print_table
 
 from stillmotion.config import Config
 from stillmotion.data.halves import Halves, Parted
@@ -36,8 +36,7 @@ def main() -> None:
     asked = asked_for(__doc__, seeds=[0, 1, 2]).parse_args()
     torch.set_num_threads(1)
     parted = Halves(asked.data, fold=asked.fold).open()
-    for name, right in pixels(parted).items():
-        print(f"pixels, {name}: {right.mean():.3f}", flush=True)
+    print_pixels(parted)
     each: dict[int, Hits] = {}
     for seed in asked.seeds:
         each[seed] = of_seed(asked, parted, seed)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from by_half import Hits, answered, asked_for, finish, own_split, pixels, print_table
+from by_half import Hits, answered, asked_for, finish, own_split, print_pixels, print_table
 
 from stillmotion.config import Config
 from stillmotion.data.halves import Halves, Parted
@@ -39,8 +39,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     parted = Halves(asked.data, fold=asked.fold).open()
-    for name, right in pixels(parted).items():
-        print(f"pixels, {name}: {right.mean():.3f}", flush=True)
+    print_pixels(parted)
     each: dict[int, Hits] = {}
     for seed in asked.seeds:
         each[seed] = of_seed(asked, parted, seed)

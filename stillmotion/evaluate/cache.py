@@ -29,6 +29,7 @@ from stillmotion.evaluate.parts import NAMES, arrays_of, clear, restored, shared
 from stillmotion.evaluate.stored import restore, store
 from stillmotion.evaluate.told import say as to_stderr
 from stillmotion.files import fingerprint
+from stillmotion.functional.motion import MADE
 from stillmotion.nn.foreign import TransformersBackbone
 
 FOLDER = "features"
@@ -138,6 +139,7 @@ def encoder_digest(encoder: Encoder, sampling: dict[str, Any], *, drawn: Sequenc
         "options": {"layer": backbone.layer, "pool": backbone.pool} if foreign else {"layer": encoder.layer},
         "method": to_json(origin.config.method) if origin.config is not None else None,
         "parts": _PARTS,
+        "motion": MADE,
         "split": asdict(encoder.split),
         "intake": asdict(encoder.intake),
         "survey": asdict(encoder.survey),

@@ -13,6 +13,7 @@ from stillmotion.errors import StillmotionError
 
 BLOCK = 1 << 22  # similarities held at a time: more leave the processor's cache, fewer starve the matrix product
 _FEWEST_ROWS = 32
+_HARDLY = 1e-30  # a cosine that tells none but equals apart
 
 
 @torch.no_grad()
@@ -22,7 +23,9 @@ def top_k(
     """The k references most alike to each query, best first: their cosines and their numbers, (q, k) each.
 
     own: (q,), the number of the reference that a query is itself, which is passed over; -1 where it is none.
-    Of equally similar references the one with the lower number comes first.
+    Of equally similar references the one with the lower number comes first. A vector of zeros is like no other, and
+    numbers often follow labels: a query of zeros is given references in an order that is drawn, the same every time,
+    and so are references of zeros to any query.
     """
     available = len(references) - (own is not None)
     if not 0 < k <= available:
@@ -68,12 +71,18 @@ def average_precision(
 
 
 def _blocks(queries: Tensor, references: Tensor, own: Tensor | None, block: int) -> Iterator[tuple[slice, Tensor]]:
-    """The cosines of some queries to all references; a query's own reference has -inf."""
+    """The cosines of some queries to all references; a query's own reference has -inf, those to zeros a lot each."""
+    nothing, none = ~queries.any(1), ~references.any(1)
+    drawn = bool(nothing.any() or none.any())
+    generator = torch.Generator(queries.device).manual_seed(0)
     queries, references = F.normalize(queries, dim=-1), F.normalize(references, dim=-1).mT
     height = max(_FEWEST_ROWS, block // max(references.shape[1], 1))
     for start in range(0, len(queries), height):
         rows = slice(start, min(start + height, len(queries)))
         cosines = queries[rows] @ references
+        if drawn:
+            lots = torch.rand(cosines.shape, generator=generator, device=cosines.device) * _HARDLY
+            cosines = torch.where(nothing[rows, None] | none, lots.to(cosines.dtype), cosines)
         if own is not None:
             mine = own[rows]
             known = (mine >= 0).nonzero()[:, 0]
