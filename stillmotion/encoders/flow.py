@@ -20,6 +20,7 @@ from stillmotion.nn.split import Embedding
 
 TEXT = "flow"
 _CELLS = 9  # of a field of flow, a side
+_FAR = 0.2  # cells
 _LAYOUT = 16  # of a layout of colours, a side
 _OF_THE_MEAN = 4.0  # what a frame's mean colour weighs against a cell of its layout
 _INTAKE = Intake(16, 0, 128, Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), entire=True)
@@ -59,7 +60,8 @@ class FlowEncoder(Encoder):
         self.register_buffer("place", torch.empty(0), persistent=False)
 
     def forward(self, clips: Tensor) -> Embedding:
-        return self.parts(self.features(clips), motion_vector(self.flow(clips)))
+        # Flow jumps where it loses track: which way counts, and how far hardly.
+        return self.parts(self.features(clips), motion_vector(self.flow(clips), far=_FAR))
 
     def flow(self, clips: Tensor) -> Tensor:
         """The mean displacement in each cell from frame to frame, (b, T-1, c, c, 2), in cells, rows before columns."""

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 
-MADE = 2  # counted up where vectors of the same clip change: what was kept of others is made anew
+MADE = 1  # counted up where vectors of the same clip change: what was kept of others is made anew
 LEAST_FRAMES = 2
 RADIUS, TEMPERATURE = 2, 0.1
-RHYTHM = 2.0  # what the spectrum weighs against the displacements
 STILL = 0.01  # cells: displacements whose root mean square is less are the noise of a clip in which nothing moves
 
 
@@ -47,36 +46,31 @@ def amplitudes(field: Tensor) -> Tensor:
     return torch.fft.rfft(field, dim=1).abs()
 
 
-def bounded(field: Tensor) -> Tensor:
-    """Displacements f as f / (1 + |f|), in cells: far ones are often jumps, and few of them would outweigh the rest."""
-    return field / (1 + field.norm(dim=-1, keepdim=True))
+def mirrored(spectrum: Tensor) -> Tensor:
+    """Amplitudes (B, F, h, w, 2) of a clip and its mirror image together, (B, F, h, ⌈w/2⌉, 2).
 
-
-def mirrored(found: Tensor, *, turned: bool) -> Tensor:
-    """What was found of a clip (B, K, h, w, 2) and of its mirror image together, (B, K, h, ⌈w/2⌉, 2).
-
-    turned: in a mirror, its second number has the other sign: so have displacements, and amplitudes have not.
-    Left and right halves are then equal, but for that sign: one is kept, in which a middle column weighs as it did in
-    the whole.
+    Left and right halves are then equal: one is kept, in which a middle column weighs as it did in the whole.
     """
-    w = found.shape[3]
-    image = found.flip(3) * found.new_tensor([1, -1 if turned else 1])
-    half = (found + image)[:, :, :, : -(-w // 2)]
-    weights = half.new_ones(half.shape[3])
+    w = spectrum.shape[3]
+    half = (spectrum + spectrum.flip(3))[:, :, :, : -(-w // 2)]
+    weights = torch.ones(half.shape[3], dtype=half.dtype, device=half.device)
     weights[w // 2 :] = 0.5**0.5  # the middle column, where there is one
     return half * weights[:, None]
 
 
-def motion_vector(field: Tensor) -> Tensor:
-    """Displacements, steadied and bounded, beside their amplitudes, both mirrored: (B, M), of length 1 and 2.
+def motion_vector(field: Tensor, *, far: float | None = None) -> Tensor:
+    """Displacements, steadied, beside their amplitudes, mirrored: (B, M), two parts of unit length.
 
+    far: cells that a displacement counts half for, of at most one; None lets each count as far as it is.
     The vector of a clip that is as good as still is zero: its direction would be that of noise.
     """
     field = steadied(field)
     moving = field.square().mean((1, 2, 3, 4), keepdim=True).sqrt() >= STILL
-    field = bounded(torch.where(moving, field, 0.0))
-    once, often = mirrored(field, turned=True), mirrored(amplitudes(field), turned=False)
-    return torch.cat([F.normalize(once.flatten(1), dim=-1), RHYTHM * F.normalize(often.flatten(1), dim=-1)], -1)
+    field = torch.where(moving, field, 0.0)
+    if far is not None:
+        field = field / (field.norm(dim=-1, keepdim=True) + far)
+    parts = (field, mirrored(amplitudes(field)))
+    return torch.cat([F.normalize(part.flatten(1), dim=-1) for part in parts], -1)
 
 
 def motion(tokens: Tensor) -> Tensor:

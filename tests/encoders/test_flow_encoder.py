@@ -43,7 +43,7 @@ def test_its_flow_is_how_far_a_picture_went_in_cells():
 def test_a_still_clip_has_no_motion_and_half_a_moving_picture_has():
     encoder, still = load("flow"), panned(0, 0)
     assert encoder(still).motion.abs().max() == 0
-    torch.testing.assert_close(encoder(half_moving()).motion.norm(dim=1), torch.tensor([5.0]).sqrt())
+    torch.testing.assert_close(encoder(half_moving()).motion.norm(dim=1), torch.tensor([2.0]).sqrt())
 
 
 def test_colours_are_those_of_opencv_on_a_grid():
@@ -86,4 +86,4 @@ def test_the_best_encoder_is_a_cached_model_or_flow(tmp_path, monkeypatch):
 def test_it_is_shown_frames_of_the_whole_video(tmp_path):
     folder = write_classes(tmp_path / "set", videos=1)
     found = extract(load("flow"), Halves(folder).part().open())
-    assert found.motion.shape[1:] == (1, 15 * 9 * 5 * 2 + 8 * 9 * 5 * 2)
+    assert found.motion.shape[1:] == (1, 15 * 9 * 9 * 2 + 8 * 9 * 5 * 2)
