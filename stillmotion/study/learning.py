@@ -1,6 +1,7 @@
 """Whether runs have learned: the loss of each component at the end, beside that of a batch that tells nothing apart."""
 
 import math
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -8,13 +9,13 @@ from typing import NamedTuple
 from stillmotion.config import load_config
 from stillmotion.train.log import read_metrics
 
-_LAST = 0.1  # of a run's steps, over which its numbers are averaged
+_LAST = 0.1  # of a run's steps, of whose numbers the middle one is taken: one batch may be far off
 
 
 class Learned(NamedTuple):
     """A component at the end of a run.
 
-    loss: the mean over the last tenth of its steps.
+    loss: the median over the last tenth of its steps.
     chance: the loss of a batch in which nothing is told apart; where the objective has none, as BYOL, whose loss is 0
         where all clips are alike, the loss that the keys of other videos leave.
     deviation: of its unit embeddings, as in `train.health`: 0 where all clips are alike.
@@ -34,8 +35,7 @@ def learned(run: str | Path) -> dict[str, Learned]:
 
     def last(key: str) -> float:
         end = found[key][-1][0]
-        values = [value for step, value in found[key] if step > (1 - _LAST) * end]
-        return sum(values) / len(values)
+        return statistics.median(value for step, value in found[key] if step > (1 - _LAST) * end)
 
     names = ("whole",) if method.split.how == "none" else ("static", "dynamic")
     return {
