@@ -48,5 +48,5 @@ def plan(verb: str, work: Callable[[], Any]) -> None:
     rows = getattr(importlib.import_module(f"stillmotion.cli.{module}"), name)
     asked = inspect.signature(work.func).bind(*work.args, **work.keywords)
     asked.apply_defaults()
-    print(f"stillmotion {verb} would take this; figures are estimates, and nothing is written")
-    print("\n".join(lines(rows(**asked.arguments))))
+    told = lines(rows(**asked.arguments))
+    print("\n".join([f"stillmotion {verb} would take this; figures are estimates, and nothing is written", *told]))
