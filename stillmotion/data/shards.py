@@ -98,7 +98,7 @@ class ShardSet:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what another process on this machine maps for itself."""
-        spared = ("_list", "labels", "rows") if not is_address(self._root) else ("labels", "rows")
+        spared = ("labels", "rows", "_labelled") + ("_list",) * (not is_address(self._root))
         return {name: value for name, value in vars(self).items() if name not in spared}
 
     def video(self, i: int) -> Video:
@@ -148,7 +148,7 @@ class ShardSet:
     def _list(self) -> pa.Table:
         return _read_list(self._root, self._size)
 
-    @property
+    @cached_property
     def _labelled(self) -> tuple[np.ndarray | None, list[str]]:
         """The number of each video's class, whichever are taken, and the classes' names; None where none is known."""
         rows, of = self._distinct(["class", "label"])
