@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: test check demo torture format clean
+.PHONY: test check demo fault-injection format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) on PATH; install Python 3.11 or say make PYTHON=..."; exit 2; }
@@ -29,8 +29,8 @@ demo: $(STAMP)
 	$(BIN)/python -m stillmotion demo --out runs/demo
 
 # Kills, doubles and starves commands, and feeds them damaged files: a quarter of an hour.
-torture: $(STAMP)
-	$(BIN)/python -m torture
+fault-injection: $(STAMP)
+	$(BIN)/python -m tools.fault_injection
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

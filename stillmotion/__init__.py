@@ -10,33 +10,34 @@ from typing import TYPE_CHECKING, Any
 from stillmotion.errors import StillmotionError
 
 if TYPE_CHECKING:
-    from stillmotion.encoders.encoder import Encoder, Vectors
-    from stillmotion.nn.split import Embedding
+    from stillmotion.encoders.encoder import Encoder
+    from stillmotion.encoders.embedding import Embeddings
+    from stillmotion.encoders.embedding import Embedding
 
 __version__ = "0.1.0"
-__all__ = ["Embedding", "Encoder", "StillmotionError", "Vectors", "__version__", "load"]
-_HOMES = {
+__all__ = ["Embedding", "Encoder", "StillmotionError", "Embeddings", "__version__", "load"]
+_LAZY_EXPORTS = {
     "Encoder": "stillmotion.encoders.encoder",
-    "Vectors": "stillmotion.encoders.encoder",
-    "Embedding": "stillmotion.nn.split",
+    "Embeddings": "stillmotion.encoders.embedding",
+    "Embedding": "stillmotion.encoders.embedding",
 }
 
 
-def load(text: str | Path, *, device: str | None = None) -> "Encoder":
+def load(spec: str | Path, *, device: str | None = None) -> "Encoder":
     """The encoder that a text names, in evaluation mode: a run folder, a recipe, a model's folder, a checkpoint.
 
-    text: what `stillmotion.encoders.load` takes, with options behind an @.
+    spec: what `stillmotion.encoders.load` takes, with options behind an @.
     device: "auto" is CUDA where there is one; None is the CPU.
     """
     from stillmotion.encoders import load
 
-    return load(text, device=device)
+    return load(spec, device=device)
 
 
 def __getattr__(name: str) -> Any:
     """Classes are imported when they are asked for: the package itself imports at once."""
-    if name in _HOMES:
+    if name in _LAZY_EXPORTS:
         from importlib import import_module
 
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_LAZY_EXPORTS[name]), name)
     raise AttributeError(f"module 'stillmotion' has no attribute {name!r}")

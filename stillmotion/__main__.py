@@ -1,4 +1,4 @@
-from stillmotion.cli import main
+from stillmotion.cli.main import main
 
 if __name__ == "__main__":
     main()

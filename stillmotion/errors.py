@@ -16,9 +16,9 @@ class NonFiniteError(StillmotionError):
 class Interrupted(KeyboardInterrupt):
     """A signal asked the work to stop; a run has saved itself and can be resumed.
 
-    code: what the process ends with, 130 for Ctrl-C and 143 for SIGTERM.
+    exit_code: what the process ends with, 130 for Ctrl-C and 143 for SIGTERM.
     """
 
-    def __init__(self, message: str = "stopped", code: int = 130) -> None:
+    def __init__(self, message: str = "stopped", exit_code: int = 130) -> None:
         super().__init__(message)
-        self.code = code
+        self.exit_code = exit_code

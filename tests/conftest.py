@@ -21,6 +21,6 @@ settings.load_profile("stillmotion")
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run folder of debug-bod-simclr that the test may write into."""
-    from debug_run import debug_run  # imports torch, which not every test needs
+    from support.cached_run import cached_run  # imports torch, which not every test needs
 
-    return Path(shutil.copytree(debug_run("debug-bod-simclr"), tmp_path / "run"))
+    return Path(shutil.copytree(cached_run("debug-bod-simclr"), tmp_path / "run"))

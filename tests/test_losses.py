@@ -7,7 +7,7 @@ from typing import get_type_hints
 import pytest
 
 from stillmotion import losses
-from stillmotion.functional import contrast, cycle, koopman
+from stillmotion.functional import contrastive, cycle, koopman
 
 FUNCTIONS = [name for name in losses.__all__ if inspect.isfunction(getattr(losses, name))]
 
@@ -16,7 +16,7 @@ def examples(module):
     return {found.name: found for found in doctest.DocTestFinder().find(module) if found.examples}
 
 
-@pytest.mark.parametrize("module", [losses, contrast, cycle, koopman], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [losses, contrastive, cycle, koopman], ids=lambda module: module.__name__)
 def test_every_example_gives_what_it_says(module):
     answered = doctest.testmod(module)
     assert answered.attempted > 0
@@ -42,7 +42,7 @@ def test_every_loss_has_an_example_and_a_type_for_each_argument(name):
 def test_every_loss_of_the_library_is_exported():
     here = {
         name
-        for module in (contrast, cycle, koopman)
+        for module in (contrastive, cycle, koopman)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and name.endswith("_loss")
     }

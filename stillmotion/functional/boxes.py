@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 
-def overlap(a: Tensor, b: Tensor) -> Tensor:
+def box_iou(a: Tensor, b: Tensor) -> Tensor:
     """Intersection over union (…, N, M) of boxes a (…, N, 4) and b (…, M, 4); those without area overlap nothing."""
     left, right = a[..., :, None, :], b[..., None, :, :]
     corner = torch.minimum(left[..., 2:], right[..., 2:])
     shared = (corner - torch.maximum(left[..., :2], right[..., :2])).clamp(min=0).prod(-1)
-    joined = area(left) + area(right) - shared
+    joined = box_area(left) + box_area(right) - shared
     return torch.where(shared > 0, shared / joined.clamp(min=torch.finfo(shared.dtype).tiny), 0)
 
 
-def area(boxes: Tensor) -> Tensor:
+def box_area(boxes: Tensor) -> Tensor:
     """The area (…) of boxes (…, 4)."""
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
 
@@ -32,7 +32,7 @@ def crop_boxes(boxes: Tensor, *, top: float, left: float, height: float, width: 
     """Boxes (N, 4) as seen in a part of their frame, cut at its edges, and which of them (N,) reach into it."""
     moved = boxes - boxes.new_tensor([left, top, left, top])
     cut = torch.minimum(moved.clamp(min=0), boxes.new_tensor([width, height, width, height]))
-    return cut, area(cut) > 0
+    return cut, box_area(cut) > 0
 
 
 def flip_boxes(boxes: Tensor, *, width: float) -> Tensor:
@@ -41,11 +41,13 @@ def flip_boxes(boxes: Tensor, *, width: float) -> Tensor:
     return torch.stack([width - right, top, width - left, bottom], -1)
 
 
-def roi_align(maps: Tensor, boxes: Sequence[Tensor], *, size: int = 7, scale: float = 1.0, samples: int = 0) -> Tensor:
+def roi_align(
+    maps: Tensor, boxes: Sequence[Tensor], *, output_size: int = 7, spatial_scale: float = 1.0, sampling_ratio: int = 0
+) -> Tensor:
     """Aligned RoIAlign (He et al., "Mask R-CNN", 2017): features (N, C, size, size), differentiable in the maps.
 
     maps: (B, C, H, W). boxes: for each map (n, 4), N in all. scale: cells of a map for one unit of a box.
-    samples: to each side of a bin; 0 takes as many as the bin has cells.
+    sampling_ratio: to each side of a bin; 0 takes as many as the bin has cells.
 
     A sample is bilinear between the four nearest cells, and the mean over a bin is separable: a weighted sum over rows
     of weighted sums over columns.
@@ -54,21 +56,23 @@ def roi_align(maps: Tensor, boxes: Sequence[Tensor], *, size: int = 7, scale: fl
     exact = torch.promote_types(maps.dtype, torch.float32)  # half precision cannot tell places apart
     found = []
     for own, some in zip(maps, boxes, strict=True):
-        left, top, right, bottom = (some.detach().to(exact) * scale - 0.5).unbind(-1)
-        rows = _bin_weights(top, bottom, height, size=size, samples=samples).to(maps.dtype)
-        columns = _bin_weights(left, right, width, size=size, samples=samples).to(maps.dtype)
+        left, top, right, bottom = (some.detach().to(exact) * spatial_scale - 0.5).unbind(-1)
+        rows = _bin_weights(top, bottom, height, output_size=output_size, sampling_ratio=sampling_ratio).to(maps.dtype)
+        columns = _bin_weights(left, right, width, output_size=output_size, sampling_ratio=sampling_ratio).to(
+            maps.dtype
+        )
         found.append(torch.einsum("nph,chw,nqw->ncpq", rows, own, columns))
-    return torch.cat(found) if found else maps.new_zeros(0, maps.shape[1], size, size)
+    return torch.cat(found) if found else maps.new_zeros(0, maps.shape[1], output_size, output_size)
 
 
-def _bin_weights(start: Tensor, stop: Tensor, cells: int, *, size: int, samples: int) -> Tensor:
+def _bin_weights(start: Tensor, stop: Tensor, cells: int, *, output_size: int, sampling_ratio: int) -> Tensor:
     """Weights (N, size, cells) of the cells in each bin of the intervals from start to stop (N,)."""
-    step = (stop - start) / size
-    count = torch.full_like(step, samples) if samples else step.ceil()  # none in a box without area
-    most = samples or (max(1, int(count.max())) if len(count) else 1)
+    step = (stop - start) / output_size
+    count = torch.full_like(step, sampling_ratio) if sampling_ratio else step.ceil()  # none in a box without area
+    most = sampling_ratio or (max(1, int(count.max())) if len(count) else 1)
     place = torch.arange(most, device=start.device, dtype=start.dtype)
     inside = (place + 0.5) / count[:, None].clamp(min=1)  # (N, most), of a bin
-    bins = torch.arange(size, device=start.device, dtype=start.dtype)
+    bins = torch.arange(output_size, device=start.device, dtype=start.dtype)
     at = start[:, None, None] + (bins[:, None] + inside[:, None]) * step[:, None, None]  # (N, size, most)
     counts = (at >= -1) & (at <= cells) & (place < count[:, None])[:, None]
     # Within a cell of the edge a sample takes the edge's value; beyond, it is zero.

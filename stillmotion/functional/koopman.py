@@ -20,31 +20,33 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 
-How = Literal["slow", "riesz", "eig"]
-Weight = Literal["project", "advance"]
+DecompositionMethod = Literal["slow", "riesz", "eig"]
+Weighting = Literal["project", "advance"]
 
-LEAST_FRAMES = 3  # two transitions: one to fit, one to tell it from
-_SMALLEST = 1e-60  # floor of a clip's mean square, so that a clip of zeros has weights and a gradient
-_FLATTEST = 1e-6  # and its floor relative to all frames, so that a clip of zeros but for its last frame has them too
+KOOPMAN_MIN_FRAMES = 3  # two transitions: one to fit, one to tell it from
+_MIN_MEAN_SQUARE = 1e-60  # floor of a clip's mean square, so that a clip of zeros has weights and a gradient
+_MIN_RELATIVE_SQUARE = (
+    1e-6  # and its floor relative to all frames, so that a clip of zeros but for its last frame has them too
+)
 
 
-def split(
+def decompose(
     frames: Tensor,
     *,
     radius: float = 0.15,
-    how: How = "slow",
-    weight: Weight = "project",
+    method: DecompositionMethod = "slow",
+    weighting: Weighting = "project",
     ridge: float = 1e-3,
-    power: int = 2,
+    filter_order: int = 2,
     nodes: int = 32,
 ) -> tuple[Tensor, Tensor]:
     """Split clips into what stays and what changes; each half is (b, M).
 
     frames: (b, T, M), T ≥ 3, taken as they are: L2-normalise them first if direction is what counts.
     radius: ξ; the part of the spectrum within ξ of 1 is static.
-    how: "slow", a smooth symmetric filter 1/(1 + (|λ-1|/ξ)^{2·power}); "riesz", the spectral projector as a
+    method: "slow", a smooth symmetric filter 1/(1 + (|λ-1|/ξ)^{2·power}); "riesz", the spectral projector as a
         contour integral with `nodes` nodes; "eig", the paper's hard threshold on eigenvalues (first derivatives only).
-    weight: "project" makes static + dynamic the mean frame; "advance" (Eq. 21) makes it K times the mean frame.
+    weighting: "project" makes static + dynamic the mean frame; "advance" (Eq. 21) makes it K times the mean frame.
     ridge: ε relative to trace(BᵀB)/n.
 
     >>> still = torch.ones(1, 8, 4)  # a clip in which nothing changes
@@ -55,32 +57,32 @@ def split(
     _check_options(frames, ridge)
     if not 0 < radius < math.inf:
         raise StillmotionError(f"radius is {radius}; it must be positive and finite (0.15 is a good start)")
-    if power < 1 or nodes < 2:
-        raise StillmotionError(f"power {power} and nodes {nodes}: at least 1 and 2")
+    if filter_order < 1 or nodes < 2:
+        raise StillmotionError(f"power {filter_order} and nodes {nodes}: at least 1 and 2")
     x = _float64(frames)
     operator, mean, factor = _operator(x, ridge)
-    if weight == "project":
-        mean = mean + ridge * _left_over(factor, mean)
-    if how == "slow":
-        kept = _slow(operator, mean, radius, power)
-    elif how == "riesz":
-        kept = _riesz(operator, mean, radius, nodes)
-    elif how == "eig":
-        kept = _eig(operator, mean, radius)
+    if weighting == "project":
+        mean = mean + ridge * _ridge_residual(factor, mean)
+    if method == "slow":
+        kept = _filter_static(operator, mean, radius, filter_order)
+    elif method == "riesz":
+        kept = _contour_projector(operator, mean, radius, nodes)
+    elif method == "eig":
+        kept = _threshold_projector(operator, mean, radius)
     else:
-        raise StillmotionError(f"how is {how!r}; choose slow, riesz or eig")
+        raise StillmotionError(f"how is {method!r}; choose slow, riesz or eig")
 
     def frame_weights(coordinates: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(factor.mT, coordinates[..., None], upper=True)[..., 0]
 
-    if weight == "project":
+    if weighting == "project":
         static_weights = F.pad(frame_weights(kept), (0, 1))
         dynamic_weights = 1 / frames.shape[1] - static_weights
-    elif weight == "advance":
+    elif weighting == "advance":
         static_weights = F.pad(frame_weights(kept), (1, 0))
         dynamic_weights = F.pad(frame_weights(mean - kept), (1, 0))
     else:
-        raise StillmotionError(f"weight is {weight!r}; choose project or advance")
+        raise StillmotionError(f"weight is {weighting!r}; choose project or advance")
     static, dynamic = (torch.stack([static_weights, dynamic_weights], 1) @ x).unbind(1)
     return static.to(frames.dtype), dynamic.to(frames.dtype)
 
@@ -98,7 +100,7 @@ def prediction_loss(
     *,
     orthogonality: float = 1e-4,
     ridge: float = 1e-3,
-    hold_out: int | Literal["each"] = "each",
+    hold_out: int | Literal["leave-one-out"] = "leave-one-out",
     relative: bool = True,
 ) -> PredictionLoss:
     """How badly each clip's operator predicts its next frames, averaged over clips (Eq. 19).
@@ -109,7 +111,7 @@ def prediction_loss(
     ridge: ε relative to trace(BᵀB)/n; where frames depend on each other linearly, rounding enters the orthogonality
         as 1e-16/ε², so keep it above 1e-6.
     hold_out: 0 scores K on the transitions it was fitted on, which is zero but for the ridge wherever M > n;
-        k fits all but the last k transitions and scores those; "each" scores every transition with K fitted on
+        k fits all but the last k transitions and scores those; "leave-one-out" scores every transition with K fitted on
         all the others (exact leave-one-out, no refitting).
     relative: divide by the mean square of the frames, so that the loss does not fall by shrinking them; False is
         the plain mean squared error of Eq. 19.
@@ -121,14 +123,16 @@ def prediction_loss(
     """
     _check_options(frames, ridge)
     n = frames.shape[1] - 1
-    if hold_out != "each" and not (isinstance(hold_out, int) and 0 <= hold_out < n):
-        raise StillmotionError(f"hold_out is {hold_out!r}; with {n} transitions it can be 0 to {n - 1} or 'each'")
+    if hold_out != "leave-one-out" and not (isinstance(hold_out, int) and 0 <= hold_out < n):
+        raise StillmotionError(
+            f"hold_out is {hold_out!r}; with {n} transitions it can be 0 to {n - 1} or 'leave-one-out'"
+        )
     gram, scale = _gram(_float64(frames))
     past, future = gram[:, :-1, :-1], gram[:, 1:, 1:]
     eye = torch.eye(n, dtype=gram.dtype, device=gram.device)
     inverse = torch.cholesky_inverse(_cholesky(past + ridge * eye))
     # Residues are F·R for some n×k matrix R, and their squared norm is tr(Rᵀ FᵀF R).
-    if hold_out == "each":
+    if hold_out == "leave-one-out":
         residue = inverse / inverse.diagonal(dim1=1, dim2=2)[:, None]
     elif hold_out == 0:
         residue = ridge * inverse
@@ -146,7 +150,7 @@ def prediction_loss(
     return PredictionLoss(prediction + orthogonality * excess, prediction, excess)
 
 
-def spectrum(frames: Tensor, *, ridge: float = 1e-8) -> Tensor:
+def eigenvalues(frames: Tensor, *, ridge: float = 1e-8) -> Tensor:
     """The n = T-1 eigenvalues of each clip's operator, complex, (b, n), nearest to 1 first."""
     _check_options(frames, ridge)
     operator, _, _ = _operator(_float64(frames), ridge)
@@ -157,11 +161,11 @@ def spectrum(frames: Tensor, *, ridge: float = 1e-8) -> Tensor:
 def _check_options(frames: Tensor, ridge: float) -> None:
     if frames.ndim != 3 or 0 in frames.shape:
         raise StillmotionError(f"frames have shape {tuple(frames.shape)}; expected (clips, frames, channels)")
-    if frames.shape[1] < LEAST_FRAMES:
+    if frames.shape[1] < KOOPMAN_MIN_FRAMES:
         steps = "1 time step" if frames.shape[1] == 1 else f"{frames.shape[1]} time steps"
         raise StillmotionError(
-            f"clip has {steps}; a Koopman operator needs at least {LEAST_FRAMES} "
-            "(raise --data.frames, or keep one step a frame by --method.model.keep-time)"
+            f"clip has {steps}; a Koopman operator needs at least {KOOPMAN_MIN_FRAMES} "
+            "(raise --data.num-frames, or keep one step a frame by --method.model.per-frame-features)"
         )
     if not ridge > 0:
         raise StillmotionError(f"ridge is {ridge}; it must be positive (1e-8 is close to none)")
@@ -175,7 +179,7 @@ def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
     """XᵀX divided by trace(BᵀB)/n, which is returned beside it."""
     gram = x @ x.mT
     squares = gram.diagonal(dim1=1, dim2=2)
-    scale = torch.maximum(squares[:, :-1].mean(1), _FLATTEST * squares.mean(1)).clamp_min(_SMALLEST)
+    scale = torch.maximum(squares[:, :-1].mean(1), _MIN_RELATIVE_SQUARE * squares.mean(1)).clamp_min(_MIN_MEAN_SQUARE)
     return gram / scale[:, None, None], scale
 
 
@@ -196,7 +200,7 @@ def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     return operator, mean, factor
 
 
-def _left_over(factor: Tensor, mean: Tensor) -> Tensor:
+def _ridge_residual(factor: Tensor, mean: Tensor) -> Tensor:
     """What the ridge left of the mean frame, divided by ε, in the coordinates of `mean`: (LᵀL)⁻¹ mean.
 
     A clip of equal frames is shortened by ε/(n + ε) in each projection. Where the halves sum to the mean frame, that
@@ -206,19 +210,19 @@ def _left_over(factor: Tensor, mean: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(factor, weights, upper=False)[..., 0]
 
 
-def _slow(operator: Tensor, vector: Tensor, radius: float, power: int) -> Tensor:
+def _filter_static(operator: Tensor, vector: Tensor, radius: float, filter_order: int) -> Tensor:
     """(I + (DᵀD/ξ²)^power)⁻¹ v with D = K - I, as a sum over the roots p of p^power = -1.
 
     Each term -p/power · (A - pI)⁻¹ has the conditioning of A, where the power itself would have that of A^power.
     """
     d = (operator - torch.eye(operator.shape[-1], dtype=operator.dtype, device=operator.device)) / radius
-    roots = [_unit(math.pi * (2 * k + 1) / power) for k in range((power + 1) // 2)]
+    roots = [_unit(math.pi * (2 * k + 1) / filter_order) for k in range((filter_order + 1) // 2)]
     # A root above the real axis stands for its conjugate too.
-    weights = [(-1 if abs(p.imag) < 1e-12 else -2) * p / power for p in roots]
+    weights = [(-1 if abs(p.imag) < 1e-12 else -2) * p / filter_order for p in roots]
     return _resolvents(d.mT @ d, vector, roots, weights)
 
 
-def _riesz(operator: Tensor, vector: Tensor, radius: float, nodes: int) -> Tensor:
+def _contour_projector(operator: Tensor, vector: Tensor, radius: float, nodes: int) -> Tensor:
     """(1/2πi)∮ (zI - K)⁻¹ v dz round the circle of this radius about 1, by the trapezoid rule."""
     upper = [radius * _unit(2 * math.pi * (k + 0.5) / nodes) for k in range((nodes + 1) // 2)]
     weights = [-(1 if abs(z.imag) < 1e-12 else 2) * z / nodes for z in upper]
@@ -239,7 +243,7 @@ def _resolvents(matrix: Tensor, vector: Tensor, shifts: list[complex], weights: 
     return (w[:, None] * solved[..., 0]).sum(1).real
 
 
-def _eig(operator: Tensor, vector: Tensor, radius: float) -> Tensor:
+def _threshold_projector(operator: Tensor, vector: Tensor, radius: float) -> Tensor:
     """Φ 1[|λ-1| < ξ] Φ⁻¹ v, differentiated by the Daleckii–Krein formula.
 
     Only pairs of eigenvalues on two sides of the threshold enter the derivative of a spectral projector; autograd

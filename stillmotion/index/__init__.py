@@ -1,10 +1,27 @@
-"""An index of moments on disk: what moves like this, and what looks like this."""
+"""The search index: segments of videos with their appearance and motion vectors, on disk."""
 
-from stillmotion.data.moments import Cutting, Moment
-from stillmotion.index.build import build
-from stillmotion.index.index import Index
-from stillmotion.index.nearest import Found
-from stillmotion.index.places import default_place
-from stillmotion.index.query import Query, embed_query
+from typing import TYPE_CHECKING
 
-__all__ = ["Cutting", "Found", "Index", "Moment", "Query", "build", "default_place", "embed_query"]
+from stillmotion.utils.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from stillmotion.index.builder import build_index as build_index
+    from stillmotion.index.locations import default_index_dir as default_index_dir
+    from stillmotion.index.query import Query as Query
+    from stillmotion.index.query import embed_query as embed_query
+    from stillmotion.index.search_backends import SearchResult as SearchResult
+    from stillmotion.index.video_index import VideoIndex as VideoIndex
+    from stillmotion.index.video_segments import VideoSegment as VideoSegment
+    from stillmotion.index.video_segments import VideoSegmentConfig as VideoSegmentConfig
+
+__getattr__, __all__ = lazy_exports(
+    __name__,
+    {
+        "builder": ("build_index",),
+        "locations": ("default_index_dir",),
+        "query": ("Query", "embed_query"),
+        "search_backends": ("SearchResult",),
+        "video_index": ("VideoIndex",),
+        "video_segments": ("VideoSegment", "VideoSegmentConfig"),
+    },
+)

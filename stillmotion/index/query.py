@@ -5,24 +5,24 @@ from pathlib import Path
 
 import numpy as np
 
-from stillmotion.data.moments import Cutting, Span, moment, spans
 from stillmotion.data.video import open_video
 from stillmotion.encoders import Encoder
-from stillmotion.evaluate.search import steps_between
-from stillmotion.index.showing import Embedder, Piece, pieces
+from stillmotion.index.folder_search import time_range_to_frames
+from stillmotion.index.segment_embedder import DecodedSegment, SegmentEmbedder, decode_segments
+from stillmotion.index.video_segments import FrameRange, VideoSegmentConfig, make_segment, segment_video
 
 
 @dataclass(frozen=True)
 class Query:
     """Unit vectors of what is searched for; of several moments, a found one is as alike as to the most alike of them.
 
-    look: (q, D), motion: (q, M). path: of its own video in the index, whose moments are left out; None: it is in none.
+    appearance: (q, D), motion: (q, M). path: of its own video in the index, whose moments are left out; None: it is in none.
     thumbnail: of the first moment, WebP.
     """
 
-    look: np.ndarray
+    appearance: np.ndarray
     motion: np.ndarray
-    path: str | None = None
+    video_path: str | None = None
     thumbnail: bytes = b""
 
 
@@ -32,22 +32,22 @@ def embed_query(
     *,
     start: float | None = None,
     end: float | None = None,
-    cutting: Cutting | None = None,
+    segmentation: VideoSegmentConfig | None = None,
 ) -> Query:
     """A video as a query: from `start` to `end` as one moment, in seconds; without them, cut as an index cuts it."""
     opened = open_video(video)
     if start is None and end is None:
-        parts = spans(opened, cutting or Cutting())
+        parts = segment_video(opened, segmentation or VideoSegmentConfig())
     else:
-        parts = [Span(*steps_between(opened, start, end, name=str(video)))]
-    named = [(span, moment("", "", opened, span)) for span in parts]
-    embedder, found = Embedder(encoder), []
-    waiting: list[Piece] = []
+        parts = [FrameRange(*time_range_to_frames(opened, start, end, name=str(video)))]
+    named = [(span, make_segment("", "", opened, span)) for span in parts]
+    embedder, found = SegmentEmbedder(encoder), []
+    waiting: list[DecodedSegment] = []
     thumbnail = b""
-    for piece in pieces(opened, named, embedder.intake):
+    for piece in decode_segments(opened, named, embedder.input_config):
         thumbnail = thumbnail or piece.thumbnail
         waiting.append(piece)
-        if len(waiting) == embedder.batch:
+        if len(waiting) == embedder.batch_size:
             found.append(embedder([piece.clip for piece in waiting]))
             waiting.clear()
     if waiting:

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from stillmotion.functional.contrast import byol_loss
+from stillmotion.functional.contrastive import byol_loss
 from stillmotion.methods.objective import Objective, ObjectiveConfig
-from stillmotion.nn.heads import MLP
-from stillmotion.nn.norms import by_side
+from stillmotion.models.batch_norm import forward_per_side
+from stillmotion.models.heads import MLPHead
 
 
 @dataclass(frozen=True)
@@ -20,29 +20,31 @@ class BYOLConfig(ObjectiveConfig):
 
     Attributes:
         momentum: of the encoder at the start; it ends at 1 by a cosine.
-        hidden: width of the two-layer predictor.
+        predictor_hidden_dim: width of the two-layer predictor.
     """
 
     name: ClassVar[str] = "byol"
     title: ClassVar[str] = "BYOL"
     momentum: float = 0.996
-    hidden: int = 4096
+    predictor_hidden_dim: int = 4096
 
-    def build(self, width: int) -> "BYOL":
-        return BYOL(width, self)
+    def build(self, embedding_dim: int) -> "BYOL":
+        return BYOL(embedding_dim, self)
 
-    def small(self) -> Self:
-        return replace(self, hidden=64, momentum=0.9)  # whose keys follow within a hundred steps
+    def debug_size(self) -> Self:
+        return replace(self, predictor_hidden_dim=64, momentum=0.9)  # whose keys follow within a hundred steps
 
 
 class BYOL(Objective):
-    uses_target = True
+    uses_momentum_encoder = True
 
-    def __init__(self, width: int, config: BYOLConfig) -> None:
+    def __init__(self, embedding_dim: int, config: BYOLConfig) -> None:
         super().__init__()
         self.momentum = config.momentum
-        self.predictor = MLP(width, width, hidden=config.hidden, layers=2, norm=True)
+        self.predictor = MLPHead(
+            embedding_dim, embedding_dim, hidden_dim=config.predictor_hidden_dim, num_layers=2, batch_norm=True
+        )
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         assert keys is not None
-        return byol_loss(by_side(self.predictor, z) if self.apart else self.predictor(z), keys)
+        return byol_loss(forward_per_side(self.predictor, z) if self.separate_batch_norm else self.predictor(z), keys)

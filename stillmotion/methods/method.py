@@ -1,7 +1,6 @@
 """One method for all: an encoder, a split or none, an objective for each component, and the inner prediction loss.
 
-Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding channels.
-"""
+Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding channels."""
 
 import contextlib
 import copy
@@ -9,87 +8,45 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tyro.conf import arg
 
-from stillmotion.distributed import broadcast_, gather_values, rank, world
+from stillmotion.distributed.collectives import all_gather_no_grad, broadcast_
+from stillmotion.distributed.process_group import get_rank, get_world_size
 from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
-from stillmotion.functional.contrast import eased
+from stillmotion.functional.contrastive import rescale_gradient
+from stillmotion.methods.network import EmbeddingNetwork, ModelConfig
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.methods.views import ViewsConfig
-from stillmotion.nn.backbones import Border, backbone_names, create_backbone, strict_time
-from stillmotion.nn.heads import MLP
-from stillmotion.nn.images import ImagesConfig
-from stillmotion.nn.norms import frozen_statistics
-from stillmotion.nn.split import SplitConfig
+from stillmotion.models.backbones import framewise_mode
+from stillmotion.models.batch_norm import freeze_running_stats
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """The network.
-
-    Attributes:
-        backbone: by its name.
-        channels: of the stages of small_resnet3d and tokens_cnn; empty takes their own.
-        cells: parts of a frame, a side, that tokens_cnn tells apart.
-        images: the frozen image transformer of tokens_cnn.
-        keep_time: one feature per frame; False restores the backbone's original temporal strides.
-        border: beyond the first and last frame stand these again, or zeros as in the papers' networks.
-        weights: a file to start the backbone from.
-        width: M, channels of the embedding.
-        layers: of the projection head.
-        hidden: width of the projection head's hidden layers.
-        norm: batch norm in the projection head.
-    """
-
-    backbone: Annotated[str, arg(help=f"one of {', '.join(backbone_names())}.")] = "slow_r50"
-    channels: tuple[int, ...] = ()
-    cells: int = 1
-    images: ImagesConfig = field(default_factory=ImagesConfig)
-    keep_time: bool = True
-    border: Border = "replicate"
-    weights: str | None = None
-    width: int = 128
-    layers: int = 3
-    hidden: int = 2048
-    norm: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("width", "layers", "hidden", "cells"):
-            if getattr(self, name) < 1:
-                raise StillmotionError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
-
-    @property
-    def of_tokens(self) -> bool:
-        """Whether the backbone learns on the tokens of an image transformer."""
-        return self.backbone == "tokens_cnn"
-
-
-@dataclass(frozen=True)
-class PredictionConfig:
+class PredictionLossConfig:
     """The inner loss (Eq. 19).
 
     Attributes:
-        orthogonality: ν, the weight of ‖KᵀK - I‖².
+        orthogonality_weight: ν, the weight of ‖KᵀK - I‖².
         ridge: of the operator's estimate, relative to the frames' mean square.
-        hold_out: 0 scores the fit, k forecasts the last k transitions, "each" leaves one out at a time.
-        relative: divide by the frames' mean square.
-        clips: how many clips of each video it sees; 0 is all, 1 makes the inner passes cheap.
-        strict: per-frame kernels only (Table 10).
+        holdout: 0 scores the fit, k forecasts the last k transitions, "leave-one-out" leaves one out at a time.
+        relative_error: divide by the frames' mean square.
+        clips_per_video: how many clips of each video it sees; 0 is all, 1 makes the inner passes cheap.
+        per_frame_kernels: per-frame kernels only (Table 10).
     """
 
-    orthogonality: float = 1e-4
+    orthogonality_weight: float = 1e-4
     ridge: float = 1e-3
-    hold_out: int | Literal["each"] = "each"
-    relative: bool = True
-    clips: int = 0
-    strict: bool = False
+    holdout: int | Literal["leave-one-out"] = "leave-one-out"
+    relative_error: bool = True
+    clips_per_video: int = 0
+    per_frame_kernels: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,50 +54,33 @@ class MethodConfig:
     """A point in the grid: views, a network, a split, an inner loss and an objective.
 
     Attributes:
-        balance: how far the halves' gradients are brought to one size: that of each half is multiplied by its length,
+        gradient_balance: how far the halves' gradients are brought to one size: that of each half is multiplied by its length,
             as a share of the mean frame's, to this power. 0 leaves a short half the louder one; 1 makes them equal.
     """
 
     views: ViewsConfig = field(default_factory=ViewsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    split: SplitConfig = field(default_factory=SplitConfig)
-    prediction: PredictionConfig = field(default_factory=PredictionConfig)
+    static_dynamic: StaticDynamicConfig = field(default_factory=StaticDynamicConfig)
+    prediction: PredictionLossConfig = field(default_factory=PredictionLossConfig)
     objective: ObjectiveConfig = field(default_factory=SimCLRConfig)
-    balance: float = 0.5
+    gradient_balance: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.split.how == "none" and self.views.route != "all":
+        if self.static_dynamic.method == "none" and self.views.loss_routing != "all":
             raise StillmotionError(
-                f"views.route is {self.views.route}, but the embedding is whole and has no halves; split it "
-                "(--method.split.how slow) or ask for all (--method.views.route all)"
+                f"views.loss_routing is {self.views.loss_routing}, but the embedding is whole and has no halves; split it "
+                "(--method.static-dynamic.method slow) or ask for all (--method.views.loss-routing all)"
             )
-        if self.model.of_tokens and self.views.colour != "kept":
-            raise StillmotionError(f"views.colour is {self.views.colour}, but tokens have no colours; leave it out")
+        if self.model.uses_tokens and self.views.derivative_color != "keep":
+            raise StillmotionError(
+                f"views.derivative_color is {self.views.derivative_color}, but tokens have no colours; leave it out"
+            )
 
 
-class Network(nn.Module):
-    """Backbone and projection head: what the momentum encoder is a copy of."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        options: dict[str, Any] = {"channels": config.channels} if config.channels else {}
-        if config.of_tokens:
-            options |= {"cells": config.cells, "images": config.images}
-        self.backbone = create_backbone(config.backbone, keep_time=config.keep_time, border=config.border, **options)
-        self.projector = MLP(
-            self.backbone.width, config.width, hidden=config.hidden, layers=config.layers, norm=config.norm
-        )
-
-    def project(self, features: Tensor) -> Tensor:
-        """Embeddings of features, at least in float32: in float16, cosines of what is almost zero are NaN."""
-        z = self.projector(features)
-        return z.to(torch.promote_types(z.dtype, torch.float32))
-
-
-class Losses(NamedTuple):
+class MethodOutput(NamedTuple):
     """Losses by name, whose sum is minimised, and the keys that `Method.commit` wants after the step."""
 
-    parts: dict[str, Tensor]
+    losses: dict[str, Tensor]
     keys: dict[str, Tensor]
 
 
@@ -148,19 +88,23 @@ class Method(nn.Module):
     """From clips (b, v, 3, T, H, W) to losses.
 
     `forward` moves nothing but the batch-norm statistics of the outer level, so that a solver may call it as often as
-    it needs; momentum encoder and queues move in `commit`.
+    it needs; momentum encoder and queues move in `after_step`.
     """
 
     def __init__(self, config: MethodConfig) -> None:
         super().__init__()
         self.config = config
-        self.online = Network(config.model)
-        parts = ("whole",) if config.split.how == "none" else ("static", "dynamic")
-        width = config.model.width if parts == ("whole",) else config.split.width(config.model.width)
+        self.online = EmbeddingNetwork(config.model)
+        parts = ("whole",) if config.static_dynamic.method == "none" else ("static", "dynamic")
+        width = (
+            config.model.embedding_dim
+            if parts == ("whole",)
+            else config.static_dynamic.out_features(config.model.embedding_dim)
+        )
         self.objectives = nn.ModuleDict({p: config.objective.build(width) for p in parts})
         for part in parts:
-            self._objective(part).apart = config.views.norm == "apart"
-        self.target: Network | None = None
+            self._objective(part).separate_batch_norm = config.views.batch_norm == "separate"
+        self.target: EmbeddingNetwork | None = None
         if any(o.uses_target for o in self.objectives.values()):
             self.target = copy.deepcopy(self.online).requires_grad_(False)
 
@@ -169,90 +113,97 @@ class Method(nn.Module):
         clips: Tensor,
         *,
         level: Literal["outer", "inner", "both"] = "outer",
-        asked: Iterable[str] = ("static", "dynamic"),
-        seam: Tensor | None = None,
+        components: Iterable[str] = ("static", "dynamic"),
+        early_features: Tensor | None = None,
         features: Tensor | None = None,
-    ) -> Losses:
+    ) -> MethodOutput:
         """The losses of a level; "both" is the single-level sum, with one pass through the backbone.
 
-        asked: the halves that these clips show; an embedding that is whole is always asked for.
-        seam: what the online backbone's `early` made of all clips, where that is at hand; then its last stage is run.
+        components: the halves that these clips show; an embedding that is whole is always asked for.
+        early_features: what the online backbone's `early` made of all clips, where that is at hand; then its last stage is run.
         features: what all of it made of them; then it is not run.
         """
         if clips.ndim != 6:
             raise StillmotionError(
                 f"clips have shape {tuple(clips.shape)}; expected (videos, clips, channels, frames, height, width)"
             )
-        strict = self.config.prediction.strict
+        strict = self.config.prediction.per_frame_kernels
         parts: dict[str, Tensor] = {}
         keys: dict[str, Tensor] = {}
         if level != "inner":
             if features is None:
-                features = self._features(clips, seam)
-            wanted = {"whole", *asked}
-            project = partial(self._embedded, self.online)
-            embeddings = self._components(self.config.views.passed(project, features, clips.shape[1]), clips.shape[1])
-            keys = {name: z for name, z in self._keys(clips).items() if name in wanted}
+                features = self._features(clips, early_features)
+            wanted = {"whole", *components}
+            project = partial(self._project, self.online)
+            embeddings = self._decompose_videos(
+                self.config.views.run_per_side(project, features, clips.shape[1]), clips.shape[1]
+            )
+            keys = {name: z for name, z in self._momentum_embeddings(clips).items() if name in wanted}
             for name, z in embeddings.items():
                 if name not in wanted:
                     continue
                 parts[name] = self.objectives[name](z, keys.get(name))
         if level != "outer":
-            seen = min(self.config.prediction.clips or clips.shape[1], clips.shape[1])
-            with frozen_statistics(self.online):
+            seen = min(self.config.prediction.clips_per_video or clips.shape[1], clips.shape[1])
+            with freeze_running_stats(self.online):
                 if features is None or strict:
-                    with strict_time(self.online.backbone) if strict else contextlib.nullcontext():
-                        features = self._features(clips, seam, seen)
+                    with framewise_mode(self.online.backbone) if strict else contextlib.nullcontext():
+                        features = self._features(clips, early_features, seen)
                 else:
-                    features = _first(features, clips.shape, seen)
-                frames = self.config.views.passed(partial(self._frames, self.online), features, seen)
+                    features = _first_clips(features, clips.shape, seen)
+                frames = self.config.views.run_per_side(partial(self._frame_embeddings, self.online), features, seen)
             p = self.config.prediction
             loss = koopman.prediction_loss(
                 frames,
-                orthogonality=p.orthogonality,
+                orthogonality=p.orthogonality_weight,
                 ridge=p.ridge,
-                hold_out=p.hold_out,
-                relative=p.relative,
+                hold_out=p.holdout,
+                relative=p.relative_error,
             )
             parts["prediction"] = loss.prediction
-            parts["orthogonality"] = p.orthogonality * loss.orthogonality
-        return Losses(parts, keys)
+            parts["orthogonality"] = p.orthogonality_weight * loss.orthogonality
+        return MethodOutput(parts, keys)
 
-    def _features(self, clips: Tensor, seam: Tensor | None, seen: int | None = None) -> Tensor:
+    def _features(self, clips: Tensor, early_features: Tensor | None, num_clips: int | None = None) -> Tensor:
         """The online network's features (b·seen, T, D) of the first clips of each video."""
-        backbone, shown = self.online.backbone, clips[:, :seen]
-        if seam is None:
-            return self.config.views.passed(backbone, shown.flatten(0, 1), shown.shape[1])
-        return self.config.views.passed(backbone.late, _first(seam, clips.shape, seen), shown.shape[1])
+        backbone, shown = self.online.backbone, clips[:, :num_clips]
+        if early_features is None:
+            return self.config.views.run_per_side(backbone, shown.flatten(0, 1), shown.shape[1])
+        return self.config.views.run_per_side(
+            backbone.forward_last_stage, _first_clips(early_features, clips.shape, num_clips), shown.shape[1]
+        )
 
-    def _frames(self, network: Network, features: Tensor) -> Tensor:
+    def _frame_embeddings(self, network: EmbeddingNetwork, features: Tensor) -> Tensor:
         frames = network.project(features)
-        return F.normalize(frames, dim=-1) if self.config.split.normalize else frames
+        return F.normalize(frames, dim=-1) if self.config.static_dynamic.normalize else frames
 
-    def _components(self, embedded: Tensor, clips: int) -> dict[str, Tensor]:
-        """Embeddings (b, v, M) by component, of what `_embedded` makes of all clips."""
-        return {name: z.unflatten(0, (-1, clips)) for name, z in self.components(embedded).items()}
+    def _decompose_videos(self, embeddings: Tensor, num_clips: int) -> dict[str, Tensor]:
+        """Embeddings (b, v, M) by component, of what `_project` makes of all clips."""
+        return {name: z.unflatten(0, (-1, num_clips)) for name, z in self.decompose(embeddings).items()}
 
-    def _embedded(self, network: Network, features: Tensor) -> Tensor:
-        if self.config.split.how == "none":
+    def _project(self, network: EmbeddingNetwork, features: Tensor) -> Tensor:
+        if self.config.static_dynamic.method == "none":
             return network.project(features.mean(1))
-        return self._frames(network, features)
+        return self._frame_embeddings(network, features)
 
-    def embedded(self, clips: Tensor) -> Tensor:
-        """What `components` takes, of clips (n, 3, T, H, W)."""
-        return self._embedded(self.online, self.online.backbone(clips))
+    def embed_clips(self, clips: Tensor) -> Tensor:
+        """What `decompose` takes, of clips (n, 3, T, H, W)."""
+        return self._project(self.online, self.online.backbone(clips))
 
-    def components(self, embedded: Tensor) -> dict[str, Tensor]:
+    def decompose(self, embeddings: Tensor) -> dict[str, Tensor]:
         """Embeddings (n, M) by component, of per-frame embeddings (n, T, M); those of a whole (n, M) are its own."""
-        if self.config.split.how == "none":
-            return {"whole": embedded}
-        parts = dict(zip(("static", "dynamic"), self.config.split(embedded), strict=True))
-        if self.config.balance and self.config.objective.directions:
-            parts = {name: eased(z, embedded.mean(1), power=self.config.balance) for name, z in parts.items()}
+        if self.config.static_dynamic.method == "none":
+            return {"whole": embeddings}
+        parts = dict(zip(("static", "dynamic"), self.config.static_dynamic(embeddings), strict=True))
+        if self.config.gradient_balance and self.config.objective.is_scale_invariant:
+            parts = {
+                name: rescale_gradient(z, embeddings.mean(1), power=self.config.gradient_balance)
+                for name, z in parts.items()
+            }
         return parts
 
     @torch.no_grad()
-    def _keys(self, clips: Tensor) -> dict[str, Tensor]:
+    def _momentum_embeddings(self, clips: Tensor) -> dict[str, Tensor]:
         """The momentum encoder's embeddings. If the objective shuffles, each of several ranks embeds a random share.
 
         That is the shuffled batch norm of He et al.: a rank's statistics must not tell which keys are its own.
@@ -260,52 +211,56 @@ class Method(nn.Module):
         target = self.target
         if target is None:
             return {}
-        shuffled = self.config.objective.shuffles and world() > 1
+        shuffled = self.config.objective.shuffles_keys and get_world_size() > 1
 
         def run(rows: Tensor) -> Tensor:
-            return self._embedded(target, target.backbone(rows))
+            return self._project(target, target.backbone(rows))
 
-        embedded = self.config.views.passed(
-            partial(_shuffled, run) if shuffled else run, clips.flatten(0, 1), clips.shape[1]
+        embedded = self.config.views.run_per_side(
+            partial(_run_shuffled_over_ranks, run) if shuffled else run, clips.flatten(0, 1), clips.shape[1]
         )
-        return self._components(embedded, clips.shape[1])
+        return self._decompose_videos(embedded, clips.shape[1])
 
     @torch.no_grad()
-    def commit(self, keys: Iterable[dict[str, Tensor]], progress: float) -> None:
+    def after_step(self, keys: Iterable[dict[str, Tensor]], progress: float) -> None:
         """After the optimiser's step: keep the keys of its batches, and let the momentum encoder follow (Eq. 3).
 
         progress: from 0 to 1 over the run; the momentum rises to 1 along a cosine.
         """
         for batch in keys:
             for name, z in batch.items():
-                self._objective(name).commit(z)
+                self._objective(name).after_step(z)
         if self.target is not None:
             start = self._objective(next(iter(self.objectives))).momentum
             momentum = 1 - (1 - start) * (math.cos(math.pi * progress) + 1) / 2
             for slow, fast in zip(self.target.parameters(), self.online.parameters(), strict=True):
                 slow.lerp_(fast, 1 - momentum)
 
-    def trainable(self) -> dict[str, nn.Parameter]:
+    def trainable_parameters(self) -> dict[str, nn.Parameter]:
         """The weights that a solver moves, by name."""
         return {name: p for name, p in self.named_parameters() if p.requires_grad}
 
-    def frozen(self, epoch: int) -> set[str]:
+    def frozen_parameter_names(self, epoch: int) -> set[str]:
         """Names of weights that rest in this epoch."""
-        return {f"objectives.{c}.{name}" for c in self.objectives for name in self._objective(c).frozen(epoch)}
+        return {
+            f"objectives.{c}.{name}"
+            for c in self.objectives
+            for name in self._objective(c).frozen_parameter_names(epoch)
+        }
 
     def _objective(self, component: str) -> Objective:
         return cast(Objective, self.objectives[component])
 
 
-def _shuffled(run: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+def _run_shuffled_over_ranks(run: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     """What `run` makes of rows (n, …), each of which any rank may have embedded."""
-    everyone = gather_values(rows)
+    everyone = all_gather_no_grad(rows)
     order = torch.randperm(len(everyone), device=rows.device)
     broadcast_([order])
-    mine = slice(rank() * len(rows), (rank() + 1) * len(rows))
-    return gather_values(run(everyone[order[mine]]))[order.argsort()][mine]
+    mine = slice(get_rank() * len(rows), (get_rank() + 1) * len(rows))
+    return all_gather_no_grad(run(everyone[order[mine]]))[order.argsort()][mine]
 
 
-def _first(x: Tensor, shape: torch.Size, seen: int | None) -> Tensor:
+def _first_clips(x: Tensor, shape: torch.Size, num_clips: int | None) -> Tensor:
     """Of x (b·v, …), the rows of each video's first clips. shape: of the clips."""
-    return x.unflatten(0, shape[:2])[:, :seen].flatten(0, 1)
+    return x.unflatten(0, shape[:2])[:, :num_clips].flatten(0, 1)

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillmotion.distributed import gather_values
-from stillmotion.functional.contrast import moco_loss
+from stillmotion.distributed.collectives import all_gather_no_grad
+from stillmotion.functional.contrastive import moco_loss
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 
@@ -22,49 +22,49 @@ class MoCoConfig(ObjectiveConfig):
 
     Attributes:
         temperature: α of Eq. 1.
-        queue: how many keys are kept.
+        queue_size: how many keys are kept.
         momentum: of the encoder at the start; it ends at 1 by a cosine.
     """
 
     name: ClassVar[str] = "moco"
     title: ClassVar[str] = "MoCo"
-    shuffles: ClassVar[bool] = True
+    shuffles_keys: ClassVar[bool] = True
     temperature: float = 0.1
-    queue: int = 65536
+    queue_size: int = 65536
     momentum: float = 0.994
 
-    def build(self, width: int) -> "MoCo":
-        return MoCo(width, self)
+    def build(self, embedding_dim: int) -> "MoCo":
+        return MoCo(embedding_dim, self)
 
-    def small(self) -> Self:
-        return replace(self, queue=128, momentum=0.9)  # whose keys follow within a hundred steps
+    def debug_size(self) -> Self:
+        return replace(self, queue_size=128, momentum=0.9)  # whose keys follow within a hundred steps
 
 
 class MoCo(Objective):
-    uses_target = True
+    uses_momentum_encoder = True
     queue: Tensor
-    position: Tensor
+    queue_position: Tensor
 
-    def __init__(self, width: int, config: MoCoConfig) -> None:
+    def __init__(self, embedding_dim: int, config: MoCoConfig) -> None:
         super().__init__()
         self.config = config
         self.momentum = config.momentum
-        self.register_buffer("queue", F.normalize(torch.randn(config.queue, width), dim=1))
-        self.register_buffer("position", torch.zeros((), dtype=torch.long))
+        self.register_buffer("queue", F.normalize(torch.randn(config.queue_size, embedding_dim), dim=1))
+        self.register_buffer("queue_position", torch.zeros((), dtype=torch.long))
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         assert keys is not None
         # `commit` may write into the queue before a backward pass: the loss keeps a normalised copy.
         return moco_loss(z, keys, self.queue, temperature=self.config.temperature)
 
-    def chance(self, videos: int, views: int) -> float:
+    def chance_loss(self, num_videos: int, num_views: int) -> float:
         """All clips and keys alike: the log of the candidates for each positive."""
-        return math.log((views - 1 + len(self.queue)) / (views - 1))
+        return math.log((num_views - 1 + len(self.queue)) / (num_views - 1))
 
     @torch.no_grad()
-    def commit(self, keys: Tensor) -> None:
+    def after_step(self, keys: Tensor) -> None:
         """Replace the oldest keys by those of all ranks."""
-        new = F.normalize(gather_values(keys).flatten(0, 1).to(self.queue.dtype), dim=1)[-len(self.queue) :]
-        places = (self.position + torch.arange(len(new), device=new.device)) % len(self.queue)
+        new = F.normalize(all_gather_no_grad(keys).flatten(0, 1).to(self.queue.dtype), dim=1)[-len(self.queue) :]
+        places = (self.queue_position + torch.arange(len(new), device=new.device)) % len(self.queue)
         self.queue[places] = new
-        self.position.copy_((self.position + len(new)) % len(self.queue))
+        self.queue_position.copy_((self.queue_position + len(new)) % len(self.queue))

@@ -6,7 +6,7 @@ from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
-from stillmotion.registry import Registry
+from stillmotion.utils.registry import Registry
 
 OBJECTIVES: Registry[type[ObjectiveConfig]] = Registry(
     "objective",

@@ -1,6 +1,6 @@
 """V-SimCLR: contrast within the batch (Chen et al. 2020; Feichtenhofer et al. 2021; BOD-VCL, Eq. 1–2).
 
-`negatives="side"` is the loss of ViDiDi-SimCLR (ViDiDi, Eq. 1).
+`negatives="same-side"` is the loss of ViDiDi-SimCLR (ViDiDi, Eq. 1).
 """
 
 import math
@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from stillmotion.functional.contrast import simclr_loss, two_sided_loss
+from stillmotion.functional.contrastive import cross_view_loss, simclr_loss
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 
@@ -25,9 +25,9 @@ class SimCLRConfig(ObjectiveConfig):
     name: ClassVar[str] = "simclr"
     title: ClassVar[str] = "SimCLR's InfoNCE"
     temperature: float = 0.1
-    negatives: Literal["all", "side"] = "all"
+    negatives: Literal["all", "same-side"] = "all"
 
-    def build(self, width: int) -> "SimCLR":
+    def build(self, embedding_dim: int) -> "SimCLR":
         return SimCLR(self)
 
 
@@ -37,11 +37,11 @@ class SimCLR(Objective):
         self.config = config
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
-        loss = simclr_loss if self.config.negatives == "all" else two_sided_loss
+        loss = simclr_loss if self.config.negatives == "all" else cross_view_loss
         return loss(z, temperature=self.config.temperature)
 
-    def chance(self, videos: int, views: int) -> float:
+    def chance_loss(self, num_videos: int, num_views: int) -> float:
         """All clips alike: the log of the candidates for each positive."""
-        if self.config.negatives == "side":
-            return math.log(videos)
-        return math.log((videos * views - 1) / (views - 1))
+        if self.config.negatives == "same-side":
+            return math.log(num_videos)
+        return math.log((num_videos * num_views - 1) / (num_views - 1))

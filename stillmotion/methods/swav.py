@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stillmotion.functional.contrast import swav_loss
+from stillmotion.functional.contrastive import swav_loss
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 
@@ -20,41 +20,43 @@ class SwAVConfig(ObjectiveConfig):
 
     Attributes:
         temperature: of the predictions.
-        prototypes: how many.
-        epsilon: smoothness of the Sinkhorn assignment.
-        iterations: of Sinkhorn.
-        frozen_epochs: how long the prototypes rest at first.
+        num_prototypes: how many.
+        sinkhorn_epsilon: smoothness of the Sinkhorn assignment.
+        sinkhorn_iterations: of Sinkhorn.
+        freeze_prototypes_epochs: how long the prototypes rest at first.
     """
 
     name: ClassVar[str] = "swav"
     title: ClassVar[str] = "SwAV"
     temperature: float = 0.1
-    prototypes: int = 1000
-    epsilon: float = 0.05
-    iterations: int = 3
-    frozen_epochs: int = 1
+    num_prototypes: int = 1000
+    sinkhorn_epsilon: float = 0.05
+    sinkhorn_iterations: int = 3
+    freeze_prototypes_epochs: int = 1
 
-    def build(self, width: int) -> "SwAV":
-        return SwAV(width, self)
+    def build(self, embedding_dim: int) -> "SwAV":
+        return SwAV(embedding_dim, self)
 
-    def small(self) -> Self:
-        return replace(self, prototypes=32)
+    def debug_size(self) -> Self:
+        return replace(self, num_prototypes=32)
 
 
 class SwAV(Objective):
-    def __init__(self, width: int, config: SwAVConfig) -> None:
+    def __init__(self, embedding_dim: int, config: SwAVConfig) -> None:
         super().__init__()
         self.config = config
-        self.prototypes = nn.Linear(width, config.prototypes, bias=False)
+        self.prototypes = nn.Linear(embedding_dim, config.num_prototypes, bias=False)
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         scores = F.normalize(z, dim=-1) @ F.normalize(self.prototypes.weight, dim=1).mT
         c = self.config
-        return swav_loss(scores, temperature=c.temperature, epsilon=c.epsilon, iterations=c.iterations)
+        return swav_loss(
+            scores, temperature=c.temperature, epsilon=c.sinkhorn_epsilon, iterations=c.sinkhorn_iterations
+        )
 
-    def chance(self, videos: int, views: int) -> float:
+    def chance_loss(self, num_videos: int, num_views: int) -> float:
         """Each prototype as likely as any other."""
-        return math.log(self.config.prototypes)
+        return math.log(self.config.num_prototypes)
 
-    def frozen(self, epoch: int) -> tuple[str, ...]:
-        return ("prototypes.weight",) if epoch < self.config.frozen_epochs else ()
+    def frozen_parameter_names(self, epoch: int) -> tuple[str, ...]:
+        return ("prototypes.weight",) if epoch < self.config.freeze_prototypes_epochs else ()

@@ -6,28 +6,28 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from stillmotion.functional.contrast import vicreg_loss
+from stillmotion.functional.contrastive import vicreg_loss
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 
 @dataclass(frozen=True)
 class VICRegConfig(ObjectiveConfig):
-    """VICReg. Under a split, frames must keep their scale (--method.split.no-normalize).
+    """VICReg. Under a split, frames must keep their scale (--method.static-dynamic.no-normalize).
 
     Attributes:
-        invariance: weight of the distance between views.
-        variance: weight of the spread of every channel.
-        covariance: weight of the correlation between channels.
+        invariance_weight: weight of the distance between views.
+        variance_weight: weight of the spread of every channel.
+        covariance_weight: weight of the correlation between channels.
     """
 
     name: ClassVar[str] = "vicreg"
     title: ClassVar[str] = "VICReg"
-    directions: ClassVar[bool] = False
-    invariance: float = 25.0
-    variance: float = 25.0
-    covariance: float = 1.0
+    is_scale_invariant: ClassVar[bool] = False
+    invariance_weight: float = 25.0
+    variance_weight: float = 25.0
+    covariance_weight: float = 1.0
 
-    def build(self, width: int) -> "VICReg":
+    def build(self, embedding_dim: int) -> "VICReg":
         return VICReg(self)
 
 
@@ -38,11 +38,16 @@ class VICReg(Objective):
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         c = self.config
-        return vicreg_loss(z, invariance=c.invariance, variance=c.variance, covariance=c.covariance)
+        return vicreg_loss(
+            z, invariance=c.invariance_weight, variance=c.variance_weight, covariance=c.covariance_weight
+        )
 
-    def chance(self, videos: int, views: int) -> float:
+    def chance_loss(self, num_videos: int, num_views: int) -> float:
         """All clips alike, at no distance from each other: what is left is the variance term."""
         c = self.config
         return vicreg_loss(
-            torch.ones(2, 2, 2), variance=c.variance, invariance=c.invariance, covariance=c.covariance
+            torch.ones(2, 2, 2),
+            variance=c.variance_weight,
+            invariance=c.invariance_weight,
+            covariance=c.covariance_weight,
         ).item()

@@ -1,16 +1,4 @@
-"""Views: what an encoder is shown of clips, frames or their change in time (ViDiDi, Algorithm 1), and asked about it.
-
-Every clip belongs to one of two sides, V and V'; all clips of a side in a batch show the same order of derivative.
-With more than two clips of a video the sides take turns: clips 1, 3, … are V and clips 2, 4, … are V'. An inner level
-that looks at the first clip only sees V.
-
-Networks are evaluated on frames as they are, by batch-norm statistics that were averaged over all views. On the demo's
-SimCLR recipe (one seed) statistics taken anew from frames alone moved no linear probe of `whole` by more than 0.012.
-
-Routing is this library's own: where embeddings are split, a half is asked only on views that can show it. What stays is
-gone from a derivative, so that its static half is not asked for; and since the change of a coloured light has that
-light's hue, each derivative can be turned to a hue of its own, by which no video is told.
-"""
+"""Temporal derivatives of clips by forward differences (ViDiDi, §2.2)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,13 +9,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stillmotion.data.draws import colour_matrices
+from stillmotion.data.transforms.parameters import color_matrices
 from stillmotion.errors import StillmotionError
-from stillmotion.functional.derivative import derivative
-from stillmotion.nn.norms import by_side
+from stillmotion.models.batch_norm import forward_per_side
 
-Orders = tuple[int, int]
-Schedule = Literal[
+
+def temporal_derivative(clips: Tensor, order: int, *, num_frames: int) -> Tensor:
+    """The forward difference of this order in time: frame t is Σ_i (-1)^(order-i) C(order, i) clips[t + i].
+
+    clips: (…, C, T, H, W). frames: how many are kept, the first ones; T must be at least frames + order.
+    """
+    there = clips.shape[-3]
+    if order < 0 or num_frames < 1 or there < num_frames + order:
+        raise StillmotionError(
+            f"{num_frames} frames of the derivative of order {order} need a clip of {num_frames + order}; it has {there} "
+            "(raise --data.num-frames)"
+        )
+    return torch.diff(clips.narrow(-3, 0, num_frames + order), n=order, dim=-3)
+
+
+DerivativeOrders = tuple[int, int]
+DerivativeSchedule = Literal[
     "base",
     "random-1st",
     "random-1st-2nd",
@@ -37,44 +39,42 @@ Schedule = Literal[
     "schedule-1st-2nd",
     "schedule-1st-2nd-mix",
     "full",
-    "turns",
+    "alternate",
 ]
-Route = Literal["all", "shown", "apart"]
-Colour = Literal["kept", "turned", "grey"]
-Norm = Literal["joint", "apart"]
-
-_HIGHEST = 2
+LossRouting = Literal["all", "static-on-rgb", "separate"]
+DerivativeColor = Literal["keep", "random-hue", "gray"]
+BatchNormMode = Literal["joint", "separate"]
+_MAX_ORDER = 2
 # These set the draws of orders and of colours apart from those of clips, which are made of (seed, epoch, index).
-_DRAWN = 1
-_COLOURED = 2
+_RNG_ORDERS = 1
+_RNG_COLORS = 2
 
 
-class _Plan(NamedTuple):
+class _SchedulePlan(NamedTuple):
     """epochs: orders of both sides, epoch by epoch, over and over. added: a batch adds one of these.
 
-    turns: batches take them in turn, from one that is drawn for the epoch; else each batch draws its own.
+    alternates: batches take them in turn, from one that is drawn for the epoch; else each batch draws its own.
     """
 
-    epochs: tuple[Orders, ...]
-    added: tuple[Orders, ...] = ((0, 0),)
-    turns: bool = False
+    epoch_orders: tuple[DerivativeOrders, ...]
+    batch_orders: tuple[DerivativeOrders, ...] = ((0, 0),)
+    alternates: bool = False
 
 
-_ALTERNATING: tuple[Orders, ...] = ((1, 1), (1, 0), (0, 1), (0, 0))  # Algorithm 1, lines 1-4
-_ONCE_MORE: tuple[Orders, ...] = ((0, 0), (1, 1))  # Algorithm 1, lines 5-6
-
+_ALTERNATING: tuple[DerivativeOrders, ...] = ((1, 1), (1, 0), (0, 1), (0, 0))  # Algorithm 1, lines 1-4
+_EXTRA_DERIVATIVE: tuple[DerivativeOrders, ...] = ((0, 0), (1, 1))  # Algorithm 1, lines 5-6
 # The rows of Table 6. "Random augmentation" is read as a draw for each side, all orders being equally likely.
-_PLANS: dict[str, _Plan] = {
-    "base": _Plan(((0, 0),)),
-    "random-1st": _Plan(((0, 0),), tuple(product((0, 1), (0, 1)))),
-    "random-1st-2nd": _Plan(((0, 0),), tuple(product((0, 1, 2), (0, 1, 2)))),
-    "reversed": _Plan(_ALTERNATING[::-1], _ONCE_MORE),
-    "schedule-1st": _Plan(((1, 1), (0, 0))),
-    "schedule-1st-mix": _Plan(((1, 1), (1, 0), (0, 0))),
-    "schedule-1st-2nd": _Plan(((1, 1), (0, 0)), _ONCE_MORE),
-    "schedule-1st-2nd-mix": _Plan(((1, 1), (1, 0), (0, 0)), _ONCE_MORE),
-    "full": _Plan(_ALTERNATING, _ONCE_MORE),
-    "turns": _Plan(((0, 0),), ((0, 0), (1, 1)), turns=True),
+_PLANS: dict[str, _SchedulePlan] = {
+    "base": _SchedulePlan(((0, 0),)),
+    "random-1st": _SchedulePlan(((0, 0),), tuple(product((0, 1), (0, 1)))),
+    "random-1st-2nd": _SchedulePlan(((0, 0),), tuple(product((0, 1, 2), (0, 1, 2)))),
+    "reversed": _SchedulePlan(_ALTERNATING[::-1], _EXTRA_DERIVATIVE),
+    "schedule-1st": _SchedulePlan(((1, 1), (0, 0))),
+    "schedule-1st-mix": _SchedulePlan(((1, 1), (1, 0), (0, 0))),
+    "schedule-1st-2nd": _SchedulePlan(((1, 1), (0, 0)), _EXTRA_DERIVATIVE),
+    "schedule-1st-2nd-mix": _SchedulePlan(((1, 1), (1, 0), (0, 0)), _EXTRA_DERIVATIVE),
+    "full": _SchedulePlan(_ALTERNATING, _EXTRA_DERIVATIVE),
+    "alternate": _SchedulePlan(((0, 0),), ((0, 0), (1, 1)), alternates=True),
 }
 
 
@@ -85,75 +85,79 @@ class ViewsConfig:
     Attributes:
         schedule: base shows frames as they are; turns shows frames and first derivatives by turns, batch by batch; full
             is ViDiDi, and the others are the ablations of its Table 6.
-        route: all asks for both halves on every view; shown asks for the static one on frames only; apart also for the
+        loss_routing: all asks for both halves on every view; shown asks for the static one on frames only; apart also for the
             dynamic one on derivatives only.
-        colour: of derivatives; turned gives each a random hue, and grey takes it away.
-        norm: whether batch norms see both sides of a pair jointly, or each side apart, by statistics of its own.
+        derivative_color: of derivatives; turned gives each a random hue, and grey takes it away.
+        batch_norm: whether batch norms see both sides of a pair jointly, or each side apart, by statistics of its own.
     """
 
-    schedule: Schedule = "base"
-    route: Route = "all"
-    colour: Colour = "kept"
-    norm: Norm = "joint"
+    schedule: DerivativeSchedule = "base"
+    loss_routing: LossRouting = "all"
+    derivative_color: DerivativeColor = "keep"
+    batch_norm: BatchNormMode = "joint"
 
     def __post_init__(self) -> None:
-        if self.schedule == "base" and (self.route, self.colour) != ("all", "kept"):
+        if self.schedule == "base" and (self.loss_routing, self.derivative_color) != ("all", "keep"):
             raise StillmotionError(
-                f"views.route is {self.route} and views.colour {self.colour}, but no view is a derivative: leave them "
-                "out, or choose a schedule that has some (--method.views.schedule turns)"
+                f"views.loss_routing is {self.loss_routing} and views.derivative_color {self.derivative_color}, but no view is a derivative: leave them "
+                "out, or choose a schedule that has some (--method.views.schedule alternate)"
             )
 
     @property
-    def extra(self) -> int:
+    def extra_frames(self) -> int:
         """How many frames are read beyond those of a clip; as many for every order, so that all views are as long."""
-        return 0 if self.schedule == "base" else _HIGHEST
+        return 0 if self.schedule == "base" else _MAX_ORDER
 
-    def orders(self, *, seed: int, epoch: int, step: int) -> Orders:
+    def draw_orders(self, *, seed: int, epoch: int, step: int) -> DerivativeOrders:
         """The orders of both sides in a step of an epoch: a function of these numbers, the same on all ranks."""
         plan = _PLANS[self.schedule]
         # The first turn is drawn: if it were fixed, a log of every tenth step might see the same turn always.
-        drawn = np.random.default_rng((seed, epoch, 0 if plan.turns else step, _DRAWN)).integers(len(plan.added))
-        added = plan.added[(drawn + step * plan.turns) % len(plan.added)]
-        first, second = zip(plan.epochs[epoch % len(plan.epochs)], added, strict=True)
+        drawn = np.random.default_rng((seed, epoch, 0 if plan.alternates else step, _RNG_ORDERS)).integers(
+            len(plan.batch_orders)
+        )
+        added = plan.batch_orders[(drawn + step * plan.alternates) % len(plan.batch_orders)]
+        first, second = zip(plan.epoch_orders[epoch % len(plan.epoch_orders)], added, strict=True)
         return sum(first), sum(second)
 
-    def asked(self, orders: Orders) -> tuple[str, ...]:
+    def routed_components(self, orders: DerivativeOrders) -> tuple[str, ...]:
         """The halves that are asked for where the sides show these orders."""
         frames = not any(orders)
-        static = frames or self.route == "all"
-        dynamic = not frames or self.route != "apart"
+        static = frames or self.loss_routing == "all"
+        dynamic = not frames or self.loss_routing != "separate"
         return ("static",) * static + ("dynamic",) * dynamic
 
-    def passed(self, run: Callable[[Tensor], Tensor], rows: Tensor, clips: int) -> Tensor:
-        """What `run` makes of rows (b·v, …), by as many passes as there are sides where they are normed apart.
+    def run_per_side(self, fn: Callable[[Tensor], Tensor], rows: Tensor, num_clips: int) -> Tensor:
+        """What `fn` makes of rows (b·v, …), by as many passes as there are sides where they are normed apart.
 
-        clips: v, of each video.
+        num_clips: v, of each video.
         """
-        if self.norm == "joint":
-            return run(rows)
-        return by_side(run, rows.unflatten(0, (-1, clips))).flatten(0, 1)
+        if self.batch_norm == "joint":
+            return fn(rows)
+        return forward_per_side(fn, rows.unflatten(0, (-1, num_clips))).flatten(0, 1)
 
-    def colours(self, *, seed: int, epoch: int, index: Iterable[int], clips: int) -> Tensor | None:
+    def draw_color_matrices(self, *, seed: int, epoch: int, indices: Iterable[int], num_clips: int) -> Tensor | None:
         """What the colours of each clip's derivative are multiplied by, (b, v, 3, 3); None leaves them.
 
-        index: the batch's videos. With the seed and the epoch, a video's number fixes what is drawn for its clips.
+        indices: the batch's videos. With the seed and the epoch, a video's number fixes what is drawn for its clips.
         """
-        if self.colour == "kept":
+        if self.derivative_color == "keep":
             return None
-        drawn = [np.random.default_rng((seed, epoch, int(i), _COLOURED)).uniform(-np.pi, np.pi, clips) for i in index]
+        drawn = [
+            np.random.default_rng((seed, epoch, int(i), _RNG_COLORS)).uniform(-np.pi, np.pi, num_clips) for i in indices
+        ]
         angle = np.concatenate(drawn)
         even = np.ones_like(angle)
-        matrices = colour_matrices(even, even * (self.colour == "turned"), angle)
-        return torch.from_numpy(matrices.astype(np.float32)).unflatten(0, (-1, clips))
+        matrices = color_matrices(even, even * (self.derivative_color == "random-hue"), angle)
+        return torch.from_numpy(matrices.astype(np.float32)).unflatten(0, (-1, num_clips))
 
-    def __call__(self, clips: Tensor, orders: Orders, colours: Tensor | None = None) -> Tensor:
-        """The views of clips (b, v, 3, T + extra, H, W): (b, v, 3, T, H, W). colours: of `colours`."""
-        if self.extra == 0:
+    def __call__(self, clips: Tensor, orders: DerivativeOrders, color_matrices: Tensor | None = None) -> Tensor:
+        """The views of clips (b, v, 3, T + extra, H, W): (b, v, 3, T, H, W). colours: of `color_matrices`."""
+        if self.extra_frames == 0:
             return clips
-        frames = clips.shape[-3] - self.extra
-        sides = [derivative(clip, orders[i % 2], frames=frames) for i, clip in enumerate(clips.unbind(1))]
-        if colours is not None:
+        frames = clips.shape[-3] - self.extra_frames
+        sides = [temporal_derivative(clip, orders[i % 2], num_frames=frames) for i, clip in enumerate(clips.unbind(1))]
+        if color_matrices is not None:
             for i in range(len(sides)):
                 if orders[i % 2] > 0:
-                    sides[i] = torch.einsum("bij,bjthw->bithw", colours[:, i].to(clips), sides[i])
+                    sides[i] = torch.einsum("bij,bjthw->bithw", color_matrices[:, i].to(clips), sides[i])
         return torch.stack(sides, 1)

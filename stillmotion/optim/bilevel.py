@@ -7,8 +7,8 @@ With g = ∇outer(θ*) and H the Hessian of the inner loss, the solvers return
     single-level  ∇outer(θ) likewise: there the caller's outer loss holds the inner one, from one pass (Table 8)
     first-order   g
     itd-rmad      Π_k (I - γH(θ_k)) g, by reverse differentiation through the inner steps: exact
-    exact-late    the same where the inner level moves the late weights only, with γ chosen by curvature: exact, too
-    exact-head    likewise, the late weights being the projector's
+    exact-last-stage    the same where the inner level moves the late weights only, with γ chosen by curvature: exact, too
+    exact-projector    likewise, the late weights being the projector's
     aid-fd        the same product at θ with H v by a finite difference of ∇inner: first order plus one pass
     aid-cg        (I + γ·steps·H(θ))⁻¹ g by conjugate gradients: θ* as the proximal point of θ
     aid-nmn       the same inverse by a truncated Neumann series
@@ -27,18 +27,34 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from stillmotion.distributed import average_
+from stillmotion.distributed.collectives import all_reduce_mean_
 from stillmotion.errors import StillmotionError
-from stillmotion.optim.reduce import mean_gradient
+from stillmotion.optim.gradient_allreduce import all_reduced_gradients
 
-Weights = dict[str, Tensor]
-Loss = Callable[[Weights], Tensor]
-How = Literal[
-    "plain", "single-level", "first-order", "exact-late", "exact-head", "aid-fd", "aid-cg", "aid-nmn", "itd-rmad"
+ParamDict = dict[str, Tensor]
+LossFn = Callable[[ParamDict], Tensor]
+SolverName = Literal[
+    "plain",
+    "single-level",
+    "first-order",
+    "exact-last-stage",
+    "exact-projector",
+    "aid-fd",
+    "aid-cg",
+    "aid-nmn",
+    "itd-rmad",
 ]
-CHOSEN: tuple[How, ...] = ("exact-late", "exact-head")  # with an inner level of late weights, and γ by curvature
-TWICE: tuple[How, ...] = ("exact-late", "itd-rmad", "aid-cg", "aid-nmn")  # through the network, and not its head alone
-SEAM = "seam"  # stands among the weights for what the early ones have made
+LATE_LAYER_SOLVERS: tuple[SolverName, ...] = (
+    "exact-last-stage",
+    "exact-projector",
+)  # with an inner level of late weights, and γ by curvature
+SECOND_ORDER_SOLVERS: tuple[SolverName, ...] = (
+    "exact-last-stage",
+    "itd-rmad",
+    "aid-cg",
+    "aid-nmn",
+)  # through the network, and not its head alone
+EARLY_FEATURES = "early_features"  # stands among the weights for what the early ones have made
 
 
 @dataclass(frozen=True)
@@ -46,176 +62,178 @@ class SolverConfig:
     """How the two levels are combined.
 
     Attributes:
-        how: plain and single-level have no inner level; that of exact-head moves the projector and that of exact-late
+        name: plain and single-level have no inner level; that of exact-projector moves the projector and that of exact-last-stage
             the backbone's last stage, too, with exact products; aid-fd is the paper's choice.
         inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
-        inner_lr: γ, the size of those steps; for exact-head and exact-late, the most that γ can be.
-        curvature: γ of exact-head and exact-late is at most this share of ‖p‖/‖Hp‖, p being the inner gradient and H
+        inner_lr: γ, the size of those steps; for exact-projector and exact-last-stage, the most that γ can be.
+        curvature_limit: γ of exact-projector and exact-last-stage is at most this share of ‖p‖/‖Hp‖, p being the inner gradient and H
             its derivative, so that an inner step turns the outer gradient a little and not round; 0 sets no such limit.
-        central: aid-fd takes a central difference: one more pass, an error of second order in its step.
-        difference: aid-fd's step as a share of the weights' norm. Not small, because the gradient of a ReLU network
+        central_difference: aid-fd takes a central difference: one more pass, an error of second order in its step.
+        difference_step: aid-fd's step as a share of the weights' norm. Not small, because the gradient of a ReLU network
             jumps: at 3e-4 the jumps drown H v, and above 3e-2 its curvature is passed over.
-        terms: iterations of aid-cg, or terms of aid-nmn's series.
+        solver_iterations: iterations of aid-cg, or terms of aid-nmn's series.
     """
 
-    how: How = "exact-head"
+    name: SolverName = "exact-projector"
     inner_steps: int = 1
     inner_lr: float = 0.1
-    curvature: float = 0.1
-    central: bool = False
-    difference: float = 0.01
-    terms: int = 5
+    curvature_limit: float = 0.1
+    central_difference: bool = False
+    difference_step: float = 0.01
+    solver_iterations: int = 5
 
     def __post_init__(self) -> None:
-        if self.how not in get_args(How):
-            raise StillmotionError(f"solver is {self.how!r}; choose one of {', '.join(get_args(How))}")
-        if not self.difference > 0:
-            raise StillmotionError(f"difference is {self.difference}; it must be positive (0.01 is a good start)")
-        if self.curvature < 0:
-            raise StillmotionError(f"curvature is {self.curvature}; it must be positive, or 0 for γ = inner_lr")
-        if self.inner_steps < 1 or self.terms < 1:
+        if self.name not in get_args(SolverName):
+            raise StillmotionError(f"solver is {self.name!r}; choose one of {', '.join(get_args(SolverName))}")
+        if not self.difference_step > 0:
+            raise StillmotionError(f"difference is {self.difference_step}; it must be positive (0.01 is a good start)")
+        if self.curvature_limit < 0:
+            raise StillmotionError(f"curvature is {self.curvature_limit}; it must be positive, or 0 for γ = inner_lr")
+        if self.inner_steps < 1 or self.solver_iterations < 1:
             raise StillmotionError(
-                f"inner_steps {self.inner_steps} and terms {self.terms} must be at least 1 (--solver.how plain has no "
+                f"inner_steps {self.inner_steps} and terms {self.solver_iterations} must be at least 1 (--solver.name plain has no "
                 "inner level)"
             )
 
 
-class Early(NamedTuple):
+class SharedPrefix(NamedTuple):
     """The part of a network before the seam: its weights' names, and from all weights to what it makes of the batch."""
 
-    names: frozenset[str]
-    run: Callable[[Weights], Tensor]
+    param_names: frozenset[str]
+    forward: Callable[[ParamDict], Tensor]
 
 
 def hypergradient(
-    inner: Loss,
-    outer: Loss,
-    weights: Weights,
+    inner: LossFn,
+    outer: LossFn,
+    weights: ParamDict,
     config: SolverConfig,
     *,
-    early: Early | None = None,
-    precision: torch.dtype | None = None,
-    scale: float = 1.0,
-) -> Weights:
+    shared_prefix: SharedPrefix | None = None,
+    autocast_dtype: torch.dtype | None = None,
+    loss_scale: float = 1.0,
+) -> ParamDict:
     """The gradient of `outer` at the weights that `inner` improves, with respect to the weights before.
 
     inner, outer: from weights to this rank's mean loss. `outer` is called exactly once, and `inner` only where there
         is an inner level.
     weights: by name; those that a loss does not use get a zero gradient.
-    early: of exact-late and exact-head; without it all weights are late. With it `inner` and `outer` get, in place of
+    shared_prefix: of exact-last-stage and exact-projector; without it all weights are late. With it `inner` and `outer` get, in place of
         its weights, what it has made under the name `SEAM`.
-    precision: the dtype that autocast computes the losses in, if any; no finite difference is taken below its rounding.
-    scale: losses are multiplied by it before, and gradients divided by it after each backward pass, against
+    autocast_dtype: the dtype that autocast computes the losses in, if any; no finite difference is taken below its rounding.
+    loss_scale: losses are multiplied by it before, and gradients divided by it after each backward pass, against
         underflow in float16. Where it makes a gradient overflow, that gradient is returned at once, so that the
         caller lowers the scale.
     """
-    weights = _leaves(weights)
-    early = early if config.how in CHOSEN else None
-    if config.how in ("plain", "single-level"):
-        return _mean_gradient(outer(weights), weights, scale)
+    weights = _as_leaves(weights)
+    shared_prefix = shared_prefix if config.name in LATE_LAYER_SOLVERS else None
+    if config.name in ("plain", "single-level"):
+        return _mean_gradient(outer(weights), weights, loss_scale)
 
-    unroll = config.how in ("itd-rmad", *CHOSEN)
+    unroll = config.name in ("itd-rmad", *LATE_LAYER_SOLVERS)
     # Where each inner step was taken, this rank's inner gradient there, and the step's size.
-    path: list[tuple[Weights, Weights, float | Tensor]] = []
+    path: list[tuple[ParamDict, ParamDict, float | Tensor]] = []
     rate: float | Tensor = config.inner_lr
     start, here, first_step = weights, weights, None
-    if early is not None:
-        seam = early.run(weights)
+    if shared_prefix is not None:
+        seam = shared_prefix.forward(weights)
         seam = seam.to(torch.promote_types(seam.dtype, torch.float32))  # its gradient must not underflow
-        here = _leaves({k: w for k, w in weights.items() if k not in early.names} | {SEAM: seam})
+        here = _as_leaves(
+            {k: w for k, w in weights.items() if k not in shared_prefix.param_names} | {EARLY_FEATURES: seam}
+        )
     for _ in range(config.inner_steps):
-        moved = {k: w for k, w in here.items() if k != SEAM}
+        moved = {k: w for k, w in here.items() if k != EARLY_FEATURES}
         if unroll:
-            local = _gradient(inner(here), moved, scale)
-            step = _averaged(local)
+            local = _gradient(inner(here), moved, loss_scale)
+            step = _all_reduced(local)
         else:
-            step = _mean_gradient(inner(here), moved, scale)
-        if scale != 1 and not _finite(step):
-            return _with_zeros(step, weights)
+            step = _mean_gradient(inner(here), moved, loss_scale)
+        if loss_scale != 1 and not _all_finite(step):
+            return _fill_missing(step, weights)
         if unroll:
-            rate = _rate(config, local, moved, step)
+            rate = _inner_step_size(config, local, moved, step)
             path.append((here, local, rate))
-        if config.how == "aid-fd" and first_step is None:
+        if config.name == "aid-fd" and first_step is None:
             first_step = step
-        here = _leaves(here | _subtract(moved, step, rate))
+        here = _as_leaves(here | _subtract(moved, step, rate))
         local = {}
         del moved, step  # copies of the weights, which the outer pass need not hold
-    gradient = _mean_gradient(outer(here), here, scale)
+    gradient = _mean_gradient(outer(here), here, loss_scale)
     del here
-    if scale != 1 and not _finite(gradient):
-        return _with_zeros(gradient, weights)
+    if loss_scale != 1 and not _all_finite(gradient):
+        return _fill_missing(gradient, weights)
 
     if unroll:
         for point, local, rate in reversed(path):
             gradient = _subtract(gradient, _hessian_product(local, point, gradient), rate)
-        if early is not None:
-            before = {k: w for k, w in weights.items() if k in early.names}
-            gradient |= _mean_gradient((seam * gradient.pop(SEAM)).sum(), before, scale)
+        if shared_prefix is not None:
+            before = {k: w for k, w in weights.items() if k in shared_prefix.param_names}
+            gradient |= _mean_gradient((seam * gradient.pop(EARLY_FEATURES)).sum(), before, loss_scale)
             gradient = {k: gradient[k] for k in weights}
-    elif config.how == "aid-fd":
-        dtype = precision or next(iter(start.values())).dtype
-        share = max(config.difference, torch.finfo(dtype).eps)
+    elif config.name == "aid-fd":
+        dtype = autocast_dtype or next(iter(start.values())).dtype
+        share = max(config.difference_step, torch.finfo(dtype).eps)
 
-        def inner_gradient(w: Weights) -> Weights:
-            w = _leaves(w)
-            return _mean_gradient(inner(w), w, scale)
+        def inner_gradient(w: ParamDict) -> ParamDict:
+            w = _as_leaves(w)
+            return _mean_gradient(inner(w), w, loss_scale)
 
         for _ in range(config.inner_steps):
-            base = None if config.central else first_step
+            base = None if config.central_difference else first_step
             product = _finite_difference(inner_gradient, start, gradient, base, share)
             gradient = _subtract(gradient, product, config.inner_lr)
-    elif config.how in ("aid-cg", "aid-nmn"):
-        local = _gradient(inner(start), start, scale)
+    elif config.name in ("aid-cg", "aid-nmn"):
+        local = _gradient(inner(start), start, loss_scale)
         rate = config.inner_lr * config.inner_steps
 
-        def damped(v: Weights) -> Weights:
+        def damped(v: ParamDict) -> ParamDict:
             return _subtract(v, _hessian_product(local, start, v), -rate)
 
-        solve = _conjugate_gradient if config.how == "aid-cg" else _neumann
-        gradient = solve(damped, gradient, config.terms)
+        solve = _conjugate_gradient if config.name == "aid-cg" else _neumann
+        gradient = solve(damped, gradient, config.solver_iterations)
     return gradient
 
 
-def _leaves(weights: Weights) -> Weights:
+def _as_leaves(weights: ParamDict) -> ParamDict:
     return {k: w.detach().requires_grad_() for k, w in weights.items()}
 
 
-def _gradient(loss: Tensor, weights: Weights, scale: float) -> Weights:
+def _gradient(loss: Tensor, weights: ParamDict, scale: float) -> ParamDict:
     """This rank's gradient, with the graph that it can be differentiated by again."""
     grads = torch.autograd.grad(loss * scale, list(weights.values()), create_graph=True, materialize_grads=True)
     return _unscaled(dict(zip(weights, grads, strict=True)), scale)
 
 
-def _mean_gradient(loss: Tensor, weights: Weights, scale: float) -> Weights:
+def _mean_gradient(loss: Tensor, weights: ParamDict, scale: float) -> ParamDict:
     """The mean over ranks, but at the seam this rank's own."""
-    return _unscaled(mean_gradient(loss * scale, weights, own=frozenset({SEAM})), scale)
+    return _unscaled(all_reduced_gradients(loss * scale, weights, local_names=frozenset({EARLY_FEATURES})), scale)
 
 
-def _unscaled(gradient: Weights, scale: float) -> Weights:
+def _unscaled(gradient: ParamDict, scale: float) -> ParamDict:
     return gradient if scale == 1 else {k: g / scale for k, g in gradient.items()}
 
 
-def _with_zeros(gradient: Weights, weights: Weights) -> Weights:
+def _fill_missing(gradient: ParamDict, weights: ParamDict) -> ParamDict:
     return {k: gradient[k] if k in gradient else torch.zeros_like(w) for k, w in weights.items()}
 
 
-def _rate(config: SolverConfig, local: Weights, point: Weights, step: Weights) -> float | Tensor:
+def _inner_step_size(config: SolverConfig, local: ParamDict, point: ParamDict, step: ParamDict) -> float | Tensor:
     """γ: `inner_lr`, or less where it is chosen and the inner loss bends along its own gradient."""
-    if config.how not in CHOSEN or config.curvature == 0:
+    if config.name not in LATE_LAYER_SOLVERS or config.curvature_limit == 0:
         return config.inner_lr
     bend = _norm(_hessian_product(local, point, step)).clamp_min(torch.finfo(torch.float32).tiny)
-    return (config.curvature * _norm(step) / bend).clamp_max(config.inner_lr)
+    return (config.curvature_limit * _norm(step) / bend).clamp_max(config.inner_lr)
 
 
-def _averaged(gradient: Weights) -> Weights:
+def _all_reduced(gradient: ParamDict) -> ParamDict:
     """The mean over ranks of what is there already, detached; at the seam each rank's own. No graph is touched."""
     # A stride of 0 is an expanded tensor, which cannot be written to.
     mean = {k: g.detach().clone() if g.requires_grad or 0 in g.stride() else g for k, g in gradient.items()}
-    average_(g for k, g in mean.items() if k != SEAM)
+    all_reduce_mean_(g for k, g in mean.items() if k != EARLY_FEATURES)
     return mean
 
 
-def _hessian_product(local: Weights, point: Weights, v: Weights) -> Weights:
+def _hessian_product(local: ParamDict, point: ParamDict, v: ParamDict) -> ParamDict:
     """H v averaged over ranks, from a gradient whose graph is kept; H is symmetric."""
     used = [k for k, g in local.items() if g.requires_grad]
     products = torch.autograd.grad(
@@ -225,16 +243,16 @@ def _hessian_product(local: Weights, point: Weights, v: Weights) -> Weights:
         retain_graph=True,
         materialize_grads=True,
     )
-    return _averaged(dict(zip(point, products, strict=True)))
+    return _all_reduced(dict(zip(point, products, strict=True)))
 
 
 def _finite_difference(
-    gradient: Callable[[Weights], Weights],
-    weights: Weights,
-    v: Weights,
-    base: Weights | None,
+    gradient: Callable[[ParamDict], ParamDict],
+    weights: ParamDict,
+    v: ParamDict,
+    base: ParamDict | None,
     share: float,
-) -> Weights:
+) -> ParamDict:
     """H v ≈ (∇(θ + εv) - ∇(θ)) / ε, or the central difference where no base ∇(θ) is given."""
     size = _norm(weights).detach()
     step = share * torch.where(size > 0, size, 1) / _norm(v).clamp_min(1e-30)
@@ -245,25 +263,25 @@ def _finite_difference(
     return {k: (ahead[k] - behind[k]) / (2 * step) for k in weights}
 
 
-def _conjugate_gradient(matrix: Callable[[Weights], Weights], b: Weights, iterations: int) -> Weights:
+def _conjugate_gradient(matrix: Callable[[ParamDict], ParamDict], b: ParamDict, iterations: int) -> ParamDict:
     x = {k: torch.zeros_like(t) for k, t in b.items()}
     r, p, rr = b, b, _dot(b, b)
     for _ in range(iterations):
         ap = matrix(p)
-        alpha = _quotient(rr, _dot(p, ap))
+        alpha = _safe_divide(rr, _dot(p, ap))
         x = _subtract(x, p, -alpha)
         r = _subtract(r, ap, alpha)
         previous, rr = rr, _dot(r, r)
-        p = _subtract(r, p, -_quotient(rr, previous))
+        p = _subtract(r, p, -_safe_divide(rr, previous))
     return x
 
 
-def _quotient(a: Tensor, b: Tensor) -> Tensor:
+def _safe_divide(a: Tensor, b: Tensor) -> Tensor:
     """a / b, and 0 where a is all but 0: what is solved stays as it is."""
     return torch.where(a > torch.finfo(a.dtype).tiny, a / b, 0)
 
 
-def _neumann(matrix: Callable[[Weights], Weights], b: Weights, terms: int) -> Weights:
+def _neumann(matrix: Callable[[ParamDict], ParamDict], b: ParamDict, terms: int) -> ParamDict:
     """Σ_k (I - A)^k b for k = 0 … terms."""
     total, term = b, b
     for _ in range(terms):
@@ -272,17 +290,17 @@ def _neumann(matrix: Callable[[Weights], Weights], b: Weights, terms: int) -> We
     return total
 
 
-def _subtract(a: Weights, b: Weights, rate: float | Tensor) -> Weights:
+def _subtract(a: ParamDict, b: ParamDict, rate: float | Tensor) -> ParamDict:
     return {k: a[k] - rate * b[k] for k in a}
 
 
-def _dot(a: Weights, b: Weights) -> Tensor:
+def _dot(a: ParamDict, b: ParamDict) -> Tensor:
     return torch.stack([(a[k] * b[k]).sum() for k in a]).sum()
 
 
-def _finite(a: Weights) -> bool:
+def _all_finite(a: ParamDict) -> bool:
     return bool(torch.stack([t.isfinite().all() for t in a.values()]).all())
 
 
-def _norm(a: Weights) -> Tensor:
+def _norm(a: ParamDict) -> Tensor:
     return _dot(a, a).sqrt()

@@ -14,7 +14,7 @@ from torch import Tensor
 class LARS(torch.optim.Optimizer):
     """SGD with momentum whose rate is set for each tensor by its norm.
 
-    trust: the trust coefficient. nesterov: look-ahead momentum.
+    trust_coefficient: the trust coefficient. nesterov: look-ahead momentum.
     """
 
     def __init__(
@@ -24,16 +24,16 @@ class LARS(torch.optim.Optimizer):
         lr: float,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
-        trust: float = 1e-3,
+        trust_coefficient: float = 1e-3,
         nesterov: bool = True,
     ) -> None:
         defaults = {
             "lr": lr,
             "momentum": momentum,
             "weight_decay": weight_decay,
-            "trust": trust,
+            "trust_coefficient": trust_coefficient,
             "nesterov": nesterov,
-            "adapt": True,
+            "use_trust_ratio": True,
         }
         super().__init__(params, defaults)
 
@@ -45,9 +45,9 @@ class LARS(torch.optim.Optimizer):
                 if p.grad is None:
                     continue
                 g = p.grad.add(p, alpha=group["weight_decay"])
-                if group["adapt"]:
+                if group["use_trust_ratio"]:
                     size, slope = p.norm(), p.grad.norm()
-                    ratio = group["trust"] * size / (slope + group["weight_decay"] * size)
+                    ratio = group["trust_coefficient"] * size / (slope + group["weight_decay"] * size)
                     g = g * torch.where((size > 0) & (slope > 0), ratio, 1.0)
                 state = self.state[p]
                 if "momentum" not in state:

@@ -18,37 +18,37 @@ class OptimConfig:
 
     Attributes:
         name: lars, sgd (both with Nesterov momentum 0.9) or adamw.
-        lr: for a batch of `lr_batch` videos, scaled in proportion to the batch.
-        lr_batch: 0 takes `lr` as it is.
+        lr: for a batch of `lr_batch_size` videos, scaled in proportion to the batch.
+        lr_batch_size: 0 takes `lr` as it is.
         weight_decay: not on biases and norms.
-        batch: videos per step over all processes.
+        batch_size: videos per step over all processes.
         epochs: passes through the data; the cosine schedule ends with the last.
         milestones: epochs at which the rate is multiplied by `gamma`, in place of the cosine.
         gamma: the factor of each milestone.
         warmup_epochs: the rate rises linearly over these.
-        cosine_from: start counts the cosine from epoch 0, so that the rise ends on it, below `lr`; warmup from where
+        cosine_start: start counts the cosine from epoch 0, so that the rise ends on it, below `lr`; warmup from where
             the rise ends, so that it reaches `lr`.
-        warmup_lr: where the rise begins, scaled as `lr`.
-        clip: largest gradient norm; 0 is no limit.
+        warmup_start_lr: where the rise begins, scaled as `lr`.
+        max_grad_norm: largest gradient norm; 0 is no limit.
         layer_decay: each stage of a backbone learns at this share of the next one's rate, in fine-tuning.
     """
 
     name: Literal["sgd", "lars", "adamw"] = "lars"
     lr: float = 1.2
-    lr_batch: int = 64
+    lr_batch_size: int = 64
     weight_decay: float = 1e-6
-    batch: int = 512
+    batch_size: int = 512
     epochs: int = 200
     warmup_epochs: float = 35.0
-    warmup_lr: float = 1e-3
-    clip: float = 0.0
+    warmup_start_lr: float = 1e-3
+    max_grad_norm: float = 0.0
     milestones: tuple[float, ...] = ()
     gamma: float = 0.1
     layer_decay: float = 1.0
-    cosine_from: Literal["start", "warmup"] = "start"
+    cosine_start: Literal["epoch-0", "after-warmup"] = "epoch-0"
 
     def __post_init__(self) -> None:
-        for name in ("batch", "epochs"):
+        for name in ("batch_size", "epochs"):
             if getattr(self, name) < 1:
                 raise StillmotionError(f"optim.{name} is {getattr(self, name)}; it must be at least 1")
         if not self.lr > 0:
@@ -57,35 +57,35 @@ class OptimConfig:
             raise StillmotionError(f"optim.layer_decay is {self.layer_decay}; it must lie above 0 and at most at 1")
 
     @property
-    def scale(self) -> float:
-        """What `lr` and `warmup_lr` are multiplied by."""
-        return self.batch / self.lr_batch if self.lr_batch else 1.0
+    def lr_scale(self) -> float:
+        """What `lr` and `warmup_start_lr` are multiplied by."""
+        return self.batch_size / self.lr_batch_size if self.lr_batch_size else 1.0
 
 
 def build_optimizer(
-    weights: dict[str, nn.Parameter],
+    named_params: dict[str, nn.Parameter],
     config: OptimConfig,
     *,
     betas: tuple[float, float] = (0.9, 0.999),
-    depth: Callable[[str], int] | None = None,
+    layer_depth: Callable[[str], int] | None = None,
 ) -> torch.optim.Optimizer:
     """The optimiser for these weights; vectors are not decayed, and LARS adapts of them the biases of matrices only.
 
     betas: of AdamW.
-    depth: how many stages lie above the weight of this name; its rate is `layer_decay` to that power.
+    layer_depth: how many stages lie above the weight of this name; its rate is `layer_decay` to that power.
     """
-    matrices = {name for name, p in weights.items() if p.ndim > 1}
+    matrices = {name for name, p in named_params.items() if p.ndim > 1}
     parted: dict[tuple[int, bool, bool], list[nn.Parameter]] = {}
-    for name, p in weights.items():
+    for name, p in named_params.items():
         # Norms and their biases are what is left: the rate is theirs as it is.
         adapt = name in matrices or (name.endswith("bias") and f"{name.removesuffix('bias')}weight" in matrices)
-        parted.setdefault((depth(name) if depth else 0, name in matrices, adapt), []).append(p)
+        parted.setdefault((layer_depth(name) if layer_depth else 0, name in matrices, adapt), []).append(p)
     groups: list[dict[str, Any]] = []
     for above, matrix, adapt in sorted(parted, key=lambda key: (key[0], not key[1], not key[2])):
         group = {"params": parted[above, matrix, adapt], "weight_decay": config.weight_decay if matrix else 0.0}
-        groups.append(group | {"share": config.layer_decay**above})
+        groups.append(group | {"lr_scale": config.layer_decay**above})
         if config.name == "lars":
-            groups[-1]["adapt"] = adapt
+            groups[-1]["use_trust_ratio"] = adapt
     if config.name == "lars":
         return LARS(groups, lr=config.lr)
     if config.name == "sgd":
@@ -93,15 +93,15 @@ def build_optimizer(
     return torch.optim.AdamW(groups, lr=config.lr, betas=betas)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Give every group its share of this rate."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group.get("share", 1.0)  # checkpoints of older versions have no shares
+        group["lr"] = lr * group.get("lr_scale", 1.0)  # checkpoints of older versions have no shares
 
 
-def learning_rate(config: OptimConfig, epoch: float) -> float:
+def lr_at_epoch(config: OptimConfig, epoch: float) -> float:
     """The rate at a fractional epoch: a linear warm-up into a cosine, or into steps."""
-    rise = config.warmup_epochs if config.cosine_from == "warmup" else 0.0
+    rise = config.warmup_epochs if config.cosine_start == "after-warmup" else 0.0
 
     def course(at: float) -> float:
         if config.milestones:
@@ -111,6 +111,6 @@ def learning_rate(config: OptimConfig, epoch: float) -> float:
 
     rate = course(epoch)
     if epoch < config.warmup_epochs:
-        start = min(config.warmup_lr, config.lr)
+        start = min(config.warmup_start_lr, config.lr)
         rate = start + (course(config.warmup_epochs) - start) * epoch / config.warmup_epochs
-    return rate * config.scale
+    return rate * config.lr_scale

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from matplotlib.figure import Figure
 
-from stillmotion.explain.figure import inline_svg
+from stillmotion.report.plot_style import to_inline_svg
 
-_WORDS = 24  # letters, beyond which a cell is no number
+_MAX_NUMBER_LENGTH = 24  # letters, beyond which a cell is no number
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
-    strong: frozenset[tuple[int, int]] = frozenset()
+    bold_cells: frozenset[tuple[int, int]] = frozenset()
 
     @property
-    def words(self) -> frozenset[int]:
+    def text_columns(self) -> frozenset[int]:
         """The columns that hold words, which may take several lines; the others hold numbers, and may not."""
         columns = range(len(self.header))
-        return frozenset({0} | {j for j in columns if any(len(row[j]) > _WORDS for row in self.rows)})
+        return frozenset({0} | {j for j in columns if any(len(row[j]) > _MAX_NUMBER_LENGTH for row in self.rows)})
 
 
 @dataclass(frozen=True)
@@ -71,33 +71,33 @@ class Thumbnails:
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbors:
     """A query beside its nearest videos, by the name of what they are nearest in."""
 
-    kind: ClassVar[str] = "neighbours"
+    kind: ClassVar[str] = "neighbors"
     query: Thumbnail
     nearest: Mapping[str, Sequence[Thumbnail]]
 
 
 @dataclass(frozen=True)
-class Picture:
+class ImageBlock:
     """One wide picture as a data URI."""
 
-    kind: ClassVar[str] = "picture"
+    kind: ClassVar[str] = "image"
     source: str
     caption: str
 
 
 @dataclass(frozen=True)
-class Movie:
+class VideoBlock:
     """A short video as a data URI, which plays in a loop."""
 
-    kind: ClassVar[str] = "movie"
+    kind: ClassVar[str] = "video"
     source: str
     caption: str
 
 
-Block = Text | Code | Figures | Table | Thumbnails | Neighbours | Picture | Movie
+Block = Text | Code | Figures | Table | Thumbnails | Neighbors | ImageBlock | VideoBlock
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,6 @@ class Section:
     blocks: Sequence[Block]
 
 
-def figures(drawn: Mapping[str, Figure], *, caption: str = "") -> Figures:
+def figure_block(plots: Mapping[str, Figure], *, caption: str = "") -> Figures:
     """A block of matplotlib figures; their keys say what they show to those who cannot see them."""
-    return Figures([inline_svg(figure, label) for label, figure in drawn.items()], caption)
+    return Figures([to_inline_svg(figure, label) for label, figure in plots.items()], caption)

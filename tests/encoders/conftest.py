@@ -2,77 +2,81 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import small_detection
-import small_finetuning
-import small_run
 import torch
-from debug_videos import write_classes
 from safetensors.torch import save_file
-from tiny_models import save_model
+from support import small_detect, small_finetune, small_pretrain
+from support.class_videos import write_class_folders
+from support.tiny_transformers import save_model
 
-from stillmotion.data.synthetic import SyntheticConfig
-from stillmotion.data.untrimmed import UntrimmedConfig
-from stillmotion.nn.backbones import create_backbone
-from stillmotion.nn.mstcn import MSTCNConfig
-from stillmotion.recipes import RECIPES
-from stillmotion.tasks.segment import segment
-from stillmotion.tasks.transfer import transfer
+from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
+from stillmotion.models.backbones import create_backbone
+from stillmotion.models.mstcn import MSTCNConfig
+from stillmotion.training.segment.task import segment
+from stillmotion.training.tasks import RECIPES
+from stillmotion.training.transfer.task import transfer
 
 
 @pytest.fixture(scope="session")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def encoder_specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An encoder of every kind: the smallest runs of the five verbs, a recipe, and three models from elsewhere."""
     root = tmp_path_factory.mktemp("encoders")
-    with small_run.one_core():
-        pretrained = small_run.trained(small_run.small("debug-bod-simclr"), root / "pretrain")
+    with small_pretrain.single_thread():
+        pretrained = small_pretrain.train(small_pretrain.small_config("debug-bod-simclr"), root / "pretrain")
         runs = {
             "pretrain": pretrained,
-            "transfer": _transferred(root / "transfer"),
-            "finetune": small_finetuning.tuned(small_finetuning.small(epochs=1), root / "finetune"),
-            "detect": small_detection.detected(small_detection.small(epochs=1), root / "detect"),
-            "segment": _segmented(root / "segment", pretrained),
+            "transfer": _transfer_run(root / "transfer"),
+            "finetune": small_finetune.finetune_once(small_finetune.small_config(epochs=1), root / "finetune"),
+            "detect": small_detect.detect_once(small_detect.small_config(epochs=1), root / "detect"),
+            "segment": _segment_run(root / "segment", pretrained),
         }
     return {kind: str(folder) for kind, folder in runs.items()} | {
         "recipe": "debug-bod-simclr",
         "transformers": str(save_model("dinov2", root / "dinov2")),
-        "dino": f"dino:{_dino(root / 'dino.pth')}",
-        "i3d": f"i3d:{_i3d(root / 'i3d.safetensors')}@frames=24,size=32",
+        "dino": f"dino:{_write_dino(root / 'dino.pth')}",
+        "i3d": f"i3d:{_write_i3d(root / 'i3d.safetensors')}@frames=24,size=32",
     }
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def class_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two classes of three videos."""
-    return write_classes(tmp_path_factory.mktemp("videos") / "set", videos=3)
+    return write_class_folders(tmp_path_factory.mktemp("videos") / "set", videos_per_class=3)
 
 
-def _transferred(folder: Path) -> Path:
-    config = RECIPES["transfer"].named("debug-dinov2")
+def _transfer_run(output_dir: Path) -> Path:
+    config = RECIPES["transfer"].get("debug-dinov2")
     drawn = replace(config.data.synthetic, videos=2, size=24, length=8)
     data = replace(config.data, size=24, synthetic=drawn)
-    return transfer(replace(config, data=data, optim=replace(config.optim, batch=2, epochs=1)), folder)
+    return transfer(replace(config, data=data, optim=replace(config.optim, batch=2, epochs=1)), output_dir)
 
 
-def _segmented(folder: Path, encoder: Path) -> Path:
-    config = RECIPES["segment"].named("debug")
-    drawn = UntrimmedConfig(videos=2, test=1, segments=(2, 2), length=(4, 4), look=SyntheticConfig(size=16))
+def _segment_run(output_dir: Path, encoder: Path) -> Path:
+    config = RECIPES["segment"].get("debug")
+    drawn = SyntheticUntrimmedConfig(
+        num_train=2,
+        num_test=1,
+        actions_per_video=(2, 2),
+        frames_per_action=(4, 4),
+        appearance=SyntheticConfig(image_size=16),
+    )
     config = replace(
         config,
         encoder=str(encoder),
         data=replace(config.data, untrimmed=drawn),
-        head=MSTCNConfig(stages=1, layers=1, width=4),
+        head=MSTCNConfig(num_stages=1, num_layers=1, hidden_dim=4),
         optim=replace(config.optim, batch=2, epochs=1),
     )
-    segment(config, folder)
-    return folder
+    segment(config, output_dir)
+    return output_dir
 
 
-def _dino(file: Path, *, width: int = 64, patch: int = 8, cells: int = 16) -> Path:
+def _write_dino(path: Path, *, width: int = 64, patch_size: int = 8, num_patches: int = 16) -> Path:
     """A ViT of two blocks under DINO's names, with random weights."""
     shapes = {
         "cls_token": (1, 1, width),
-        "pos_embed": (1, cells + 1, width),
-        "patch_embed.proj.weight": (width, 3, patch, patch),
+        "pos_embed": (1, num_patches + 1, width),
+        "patch_embed.proj.weight": (width, 3, patch_size, patch_size),
         "patch_embed.proj.bias": (width,),
         "norm.weight": (width,),
         "norm.bias": (width,),
@@ -87,12 +91,12 @@ def _dino(file: Path, *, width: int = 64, patch: int = 8, cells: int = 16) -> Pa
             shapes |= {f"{block}.{name}.weight": (outer, inner), f"{block}.{name}.bias": (outer,)}
         shapes |= {f"{block}.norm{i}.{part}": (width,) for i in (1, 2) for part in ("weight", "bias")}
     random = torch.Generator().manual_seed(0)
-    torch.save({name: 0.1 * torch.randn(shape, generator=random) for name, shape in shapes.items()}, file)
-    return file
+    torch.save({name: 0.1 * torch.randn(shape, generator=random) for name, shape in shapes.items()}, path)
+    return path
 
 
-def _i3d(file: Path) -> Path:
+def _write_i3d(path: Path) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        save_file(create_backbone("i3d", keep_time=False).state_dict(), file)
-    return file
+        save_file(create_backbone("i3d", per_frame_features=False).state_dict(), path)
+    return path

@@ -4,14 +4,14 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from debug_videos import write_classes
+from support.class_videos import write_class_folders
 
-from stillmotion.data.halves import Halves
-from stillmotion.encoders import best, extract, load
-from stillmotion.encoders.flow import Colours
+from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.encoders import default_encoder_spec, extract_features, load
+from stillmotion.encoders.flow_encoder import ColorLayout
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluate.options import Retrieval
-from stillmotion.evaluate.retrieve import retrieve
+from stillmotion.evaluation.retrieval.config import RetrievalConfig
+from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
 
 
 def scene(size: int = 192, seed: int = 0) -> np.ndarray:
@@ -51,7 +51,7 @@ def test_colours_are_those_of_opencv_on_a_grid():
     clip = torch.from_numpy(frame).movedim(-1, 0)[None, :, None]
     cells = cv2.resize(frame, (16, 16), interpolation=cv2.INTER_AREA)
     wanted = cv2.cvtColor(cells, cv2.COLOR_RGB2LAB) / 50 - [1, 0, 0]
-    found = Colours()(clip)[0, 0].numpy()
+    found = ColorLayout()(clip)[0, 0].numpy()
     mean = wanted.mean((0, 1))
     np.testing.assert_allclose(found[:-3].reshape(3, 16, 16), np.moveaxis(wanted - mean, -1, 0), atol=1e-4)
     np.testing.assert_allclose(found[-3:], 4 * mean, atol=1e-4)
@@ -61,10 +61,14 @@ def test_it_answers_every_verb_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flow").mkdir()  # a folder of the same name is not what is meant
     encoder = load("flow@frames=4")
-    assert (encoder.origin.text, encoder.intake.frames, encoder.survey.frames) == ("flow@frames=4", 4, 4)
-    folder = write_classes(tmp_path / "set", videos=3)
-    found = retrieve([encoder], Halves(folder), Retrieval(cache=str(tmp_path / "cache")))
-    assert list(next(iter(found.values()))["scores"]) == ["whole", "static", "dynamic", "both", "motion"]
+    assert (encoder.origin.spec, encoder.input_config.num_frames, encoder.eval_input.num_frames) == (
+        "flow@frames=4",
+        4,
+        4,
+    )
+    folder = write_class_folders(tmp_path / "set", videos_per_class=3)
+    found = evaluate_retrieval([encoder], TrainTestConfig(folder), RetrievalConfig(cache_dir=str(tmp_path / "cache")))
+    assert list(next(iter(found.values()))["scores"]) == ["whole", "static", "dynamic", "concat", "motion"]
     with pytest.raises(StillmotionError, match="flow has no option 'layer'"):
         load("flow@layer=1")
 
@@ -72,18 +76,18 @@ def test_it_answers_every_verb_by_its_name(tmp_path, monkeypatch):
 def test_the_best_encoder_is_a_cached_model_or_flow(tmp_path, monkeypatch):
     constants = pytest.importorskip("huggingface_hub").constants
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    assert best() == "flow"
+    assert default_encoder_spec() == "flow"
     model = tmp_path / "models--facebook--dino-vits16"
     snapshot = model / "snapshots" / ("0" * 40)
     for file in (model / "refs" / "main", snapshot / "config.json"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("0" * 40)
-    assert best() == "flow"  # its weights were not fetched
+    assert default_encoder_spec() == "flow"  # its weights were not fetched
     (snapshot / "model.safetensors").write_text("")
-    assert best() == "facebook/dino-vits16"
+    assert default_encoder_spec() == "facebook/dino-vits16"
 
 
 def test_it_is_shown_frames_of_the_whole_video(tmp_path):
-    folder = write_classes(tmp_path / "set", videos=1)
-    found = extract(load("flow"), Halves(folder).part().open())
+    folder = write_class_folders(tmp_path / "set", videos_per_class=1)
+    found = extract_features(load("flow"), TrainTestConfig(folder).with_split().open())
     assert found.motion.shape[1:] == (1, 15 * 9 * 9 * 2 + 8 * 9 * 5 * 2)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stillmotion.functional.boxes import area, crop_boxes, flip_boxes, overlap, roi_align, scale_boxes
+from stillmotion.functional.boxes import box_area, box_iou, crop_boxes, flip_boxes, roi_align, scale_boxes
 
 
 def literal_overlap(a, b):
@@ -79,7 +79,7 @@ BOXES = [
 def test_roi_align_equals_a_loop_over_samples(samples, size):
     maps = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 12, 16)))
     boxes = [torch.tensor(BOXES[:5], dtype=torch.float64), torch.tensor(BOXES[5:], dtype=torch.float64)]
-    found = roi_align(maps, boxes, size=size, scale=1 / 8, samples=samples)
+    found = roi_align(maps, boxes, output_size=size, spatial_scale=1 / 8, sampling_ratio=samples)
     assert found.shape == (len(BOXES), 3, size, size)
     for number, box in enumerate(BOXES):
         for channel in range(3):
@@ -90,7 +90,7 @@ def test_roi_align_equals_a_loop_over_samples(samples, size):
 
 def test_a_box_of_whole_cells_gives_those_cells_back():
     maps = torch.arange(48.0).reshape(1, 1, 6, 8)
-    found = roi_align(maps, [torch.tensor([[2.0, 1.0, 5.0, 4.0]])], size=3)
+    found = roi_align(maps, [torch.tensor([[2.0, 1.0, 5.0, 4.0]])], output_size=3)
     torch.testing.assert_close(found[0, 0], maps[0, 0, 1:4, 2:5])
 
 
@@ -104,7 +104,7 @@ def test_maps_without_boxes_give_none():
 def test_the_gradient_of_roi_align_is_its_own(samples):
     maps = torch.rand(2, 2, 5, 6, dtype=torch.float64, requires_grad=True)
     boxes = [torch.tensor([[0.3, 0.7, 4.1, 3.9], [-1.0, 2.0, 9.0, 4.0]]), torch.tensor([[2.2, 1.1, 2.9, 4.8]])]
-    assert torch.autograd.gradcheck(lambda m: roi_align(m, boxes, size=3, samples=samples), maps)
+    assert torch.autograd.gradcheck(lambda m: roi_align(m, boxes, output_size=3, sampling_ratio=samples), maps)
 
 
 def box_lists():
@@ -116,7 +116,7 @@ def box_lists():
 def test_overlap_is_intersection_over_union(a, b):
     left, right = (torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4) for boxes in (a, b))
     expected = [[literal_overlap(x, y) for y in b] for x in a]
-    np.testing.assert_allclose(overlap(left, right), np.array(expected).reshape(len(a), len(b)), atol=1e-12)
+    np.testing.assert_allclose(box_iou(left, right), np.array(expected).reshape(len(a), len(b)), atol=1e-12)
 
 
 def test_boxes_follow_their_pixels_through_crop_resize_and_flip():
@@ -131,4 +131,4 @@ def test_boxes_follow_their_pixels_through_crop_resize_and_flip():
     drawn = torch.zeros_like(part)
     drawn[top:bottom, left:right] = 1
     assert torch.equal(drawn, part)
-    assert area(moved)[0] == part.sum()
+    assert box_area(moved)[0] == part.sum()

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from stillmotion.errors import StillmotionError
-from stillmotion.functional.cycle import cycle_accuracy, cycle_loss, pool_tokens, separability
+from stillmotion.functional.cycle import cycle_accuracy, cycle_loss, pool_tokens, separability_loss
 
 
 def draw(*shape, seed=0):
@@ -63,7 +63,7 @@ def test_gradients_are_right():
     views = [draw(2, 4, 3, seed=s).requires_grad_() for s in range(3)]
     assert torch.autograd.gradcheck(lambda *v: cycle_loss(*v, temperature=0.3), views)
     for how in ("kl", "mse"):
-        assert torch.autograd.gradcheck(lambda a, b, how=how: separability(a, b, how=how), views[:2])
+        assert torch.autograd.gradcheck(lambda a, b, how=how: separability_loss(a, b, metric=how), views[:2])
 
 
 def test_separability_is_the_literal_divergence_of_channels():
@@ -72,16 +72,16 @@ def test_separability_is_the_literal_divergence_of_channels():
         for n in range(3):
             q, r = (x[b, n].exp() / x[b, n].exp().sum() for x in (z, p))
             wanted = sum(float(a) * float((a / c).log()) for a, c in zip(q, r, strict=True))
-            assert separability(z, p)[b, n].item() == pytest.approx(wanted)
-    torch.testing.assert_close(separability(z, p, how="mse"), (z - p).pow(2).mean(2))
-    assert separability(z, z).abs().max() < 1e-15
+            assert separability_loss(z, p)[b, n].item() == pytest.approx(wanted)
+    torch.testing.assert_close(separability_loss(z, p, metric="mse"), (z - p).pow(2).mean(2))
+    assert separability_loss(z, z).abs().max() < 1e-15
 
 
 def test_pooling_takes_means_of_squares_and_smaller_ones_at_the_edge():
     tokens = torch.arange(15.0).reshape(1, 15, 1)  # 3 rows of 5
     wanted = [3.0, 5.0, 6.5, 10.5, 12.5, 14.0]
     assert pool_tokens(tokens, (3, 5)).flatten().tolist() == wanted
-    assert torch.equal(pool_tokens(tokens, (3, 5), by=1), tokens)
+    assert torch.equal(pool_tokens(tokens, (3, 5), factor=1), tokens)
 
 
 def test_errors_say_what_to_do():
@@ -93,4 +93,4 @@ def test_errors_say_what_to_do():
     with pytest.raises(StillmotionError, match="4 tokens are no grid of 3×2"):
         pool_tokens(a, (3, 2))
     with pytest.raises(StillmotionError, match="choose kl or mse"):
-        separability(a, a, how="l1")
+        separability_loss(a, a, metric="l1")

@@ -1,16 +1,16 @@
 """`koopman.prediction_loss` against operators that are fitted one by one, M×M."""
 
-import literal_koopman as literal
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support import koopman_reference as literal
 from torch.autograd import gradcheck, gradgradcheck
 
 from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
 
-HOLD_OUTS = (0, 1, 3, "each")
+HOLD_OUTS = (0, 1, 3, "leave-one-out")
 
 
 def random_clips(b=3, t=6, m=12, *, seed=0, dtype=torch.float64):
@@ -22,7 +22,7 @@ def random_clips(b=3, t=6, m=12, *, seed=0, dtype=torch.float64):
 @pytest.mark.parametrize("m", [12, 3, 1])
 def test_prediction_is_that_of_operators_fitted_anew(hold_out, ridge, m):
     clips = random_clips(m=m)
-    errors = torch.stack([literal.prediction(clip, ridge=ridge, hold_out=hold_out) for clip in clips])
+    errors = torch.stack([literal.prediction_loss(clip, ridge=ridge, hold_out=hold_out) for clip in clips])
     plain = koopman.prediction_loss(clips, ridge=ridge, hold_out=hold_out, relative=False)
     torch.testing.assert_close(plain.prediction, (errors / m).mean())
     relative = koopman.prediction_loss(clips, ridge=ridge, hold_out=hold_out)
@@ -34,7 +34,7 @@ def test_prediction_is_that_of_operators_fitted_anew(hold_out, ridge, m):
 @pytest.mark.parametrize("m", [12, 5, 3, 1])
 def test_orthogonality_is_what_the_literal_norm_has_above_its_least_value(ridge, m):
     clips = random_clips(m=m)
-    expected = torch.stack([literal.orthogonality(clip, ridge=ridge) for clip in clips]).mean()
+    expected = torch.stack([literal.orthogonality_loss(clip, ridge=ridge) for clip in clips]).mean()
     found = koopman.prediction_loss(clips, ridge=ridge)
     torch.testing.assert_close(found.orthogonality, expected, atol=1e-6, rtol=1e-6)
 
@@ -54,13 +54,13 @@ def test_total_is_the_weighted_sum_of_its_parts():
 def test_without_a_ridge_only_held_out_frames_are_predicted_badly():
     clips = random_clips()
     assert koopman.prediction_loss(clips, hold_out=0, ridge=1e-10).prediction < 1e-12
-    assert koopman.prediction_loss(clips, hold_out="each", ridge=1e-10).prediction > 0.1
+    assert koopman.prediction_loss(clips, hold_out="leave-one-out", ridge=1e-10).prediction > 0.1
 
 
 def test_a_rotation_is_predicted_and_orthogonal():
     angles = torch.arange(8, dtype=torch.float64)[None, :, None] * torch.tensor([0.5, 1.3], dtype=torch.float64)
     clip = torch.cat([angles.cos(), angles.sin()], 2)
-    for hold_out in (0, 2, "each"):
+    for hold_out in (0, 2, "leave-one-out"):
         parts = koopman.prediction_loss(clip, hold_out=hold_out, ridge=1e-9)
         assert parts.prediction < 1e-12
     # K is orthogonal on its 4 dimensions; the literal norm is 0, which lies n - M above M - n.
@@ -86,7 +86,7 @@ def test_the_order_of_clips_does_not_matter(order):
     torch.testing.assert_close(koopman.prediction_loss(clips[order]), koopman.prediction_loss(clips))
 
 
-@pytest.mark.parametrize("hold_out", [0, 2, "each"])
+@pytest.mark.parametrize("hold_out", [0, 2, "leave-one-out"])
 @pytest.mark.parametrize("relative", [True, False])
 @pytest.mark.parametrize("m", [7, 3])
 def test_first_and_second_derivatives_are_those_of_finite_differences(hold_out, relative, m):
@@ -117,7 +117,7 @@ def difficult(t=8, m=16):
 
 
 @pytest.mark.parametrize("kind", difficult())
-@pytest.mark.parametrize("hold_out", [0, 1, "each"])
+@pytest.mark.parametrize("hold_out", [0, 1, "leave-one-out"])
 @pytest.mark.parametrize("relative", [True, False])
 def test_difficult_clips_have_a_finite_loss_and_gradient(kind, hold_out, relative):
     clips = difficult()[kind].requires_grad_()

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stillmotion.errors import StillmotionError
-from stillmotion.functional.motion import amplitudes, displacements, mirrored, motion, motion_vector, steadied
+from stillmotion.functional.motion import (
+    amplitude_spectrum,
+    mirror_symmetrize,
+    motion_embedding,
+    motion_vector,
+    subtract_camera_motion,
+    token_displacements,
+)
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -43,75 +50,77 @@ def literal(tokens, radius, temperature):
 @pytest.mark.parametrize(("radius", "temperature"), [(1, 0.1), (2, 0.3), (5, 0.05)])
 def test_displacements_are_those_of_plain_loops(radius, temperature):
     tokens = drawn(2, 3, 4, 5, 6)
-    found = displacements(tokens, radius=radius, temperature=temperature)
+    found = token_displacements(tokens, radius=radius, temperature=temperature)
     torch.testing.assert_close(found, literal(tokens, radius, temperature))
 
 
 @given(seed=st.integers(0, 1000), frames=st.integers(2, 5))
 def test_a_still_clip_has_no_motion(seed, frames):
     still = drawn(1, 1, 4, 4, 8, seed=seed).expand(-1, frames, -1, -1, -1)
-    assert displacements(still).abs().max() < 1e-12
-    assert motion(still).abs().max() == 0
+    assert token_displacements(still).abs().max() < 1e-12
+    assert motion_embedding(still).abs().max() == 0
 
 
 @pytest.mark.parametrize("step", [(0, 1), (1, 0), (-1, 2)])
 def test_a_shift_of_a_scene_is_that_displacement(step):
     scene = drawn(1, 9, 9, 64)
     tokens = torch.stack([torch.roll(scene, (step[0] * t, step[1] * t), (1, 2)) for t in range(3)], 1)
-    inner = displacements(tokens, temperature=0.01)[:, :, 3:6, 3:6]
+    inner = token_displacements(tokens, temperature=0.01)[:, :, 3:6, 3:6]
     torch.testing.assert_close(inner, torch.tensor(step, dtype=torch.float64).expand_as(inner), atol=1e-3, rtol=0)
 
 
 def test_the_scale_of_tokens_does_not_matter():
     tokens = drawn(2, 3, 4, 4, 8)
     scale = drawn(2, 3, 4, 4, 1, seed=1).exp()
-    torch.testing.assert_close(displacements(tokens * scale), displacements(tokens))
+    torch.testing.assert_close(token_displacements(tokens * scale), token_displacements(tokens))
 
 
 def test_what_the_whole_frame_does_is_the_cameras():
     field = drawn(2, 5, 3, 3, 2)
-    torch.testing.assert_close(steadied(field + drawn(2, 5, 1, 1, 2, seed=1)), steadied(field))
+    torch.testing.assert_close(
+        subtract_camera_motion(field + drawn(2, 5, 1, 1, 2, seed=1)), subtract_camera_motion(field)
+    )
 
 
 def test_amplitudes_do_not_tell_when_a_rhythm_began():
     field = drawn(1, 12, 3, 3, 2)
-    torch.testing.assert_close(amplitudes(torch.roll(field, 5, 1)), amplitudes(field))
+    torch.testing.assert_close(amplitude_spectrum(torch.roll(field, 5, 1)), amplitude_spectrum(field))
     wave = torch.cos(2 * math.pi * 3 * torch.arange(12) / 12)[None, :, None, None, None].expand(1, 12, 2, 2, 2)
-    assert (amplitudes(wave)[0, :, 0, 0, 0].argmax(), len(amplitudes(wave)[0])) == (3, 7)
+    assert (amplitude_spectrum(wave)[0, :, 0, 0, 0].argmax(), len(amplitude_spectrum(wave)[0])) == (3, 7)
 
 
 @pytest.mark.parametrize("columns", [4, 5])
 def test_half_of_a_mirrored_spectrum_has_the_cosines_of_the_whole(columns):
     spectrum = drawn(6, 4, 3, columns, 2).abs()
-    whole, half = (spectrum + spectrum.flip(3)).flatten(1), mirrored(spectrum).flatten(1)
+    whole, half = (spectrum + spectrum.flip(3)).flatten(1), mirror_symmetrize(spectrum).flatten(1)
     a, b = (torch.nn.functional.normalize(x, dim=1) for x in (whole, half))
     torch.testing.assert_close(a @ a.T, b @ b.T)
-    torch.testing.assert_close(mirrored(spectrum.flip(3)), mirrored(spectrum))
+    torch.testing.assert_close(mirror_symmetrize(spectrum.flip(3)), mirror_symmetrize(spectrum))
 
 
 def test_the_motion_vector_has_two_parts_of_unit_length():
     tokens = drawn(3, 6, 4, 5, 8)
-    found = motion(tokens)
+    found = motion_embedding(tokens)
     field = 5 * 4 * 5 * 2
     assert found.shape == (3, field + 3 * 4 * 3 * 2)
     for part in (found[:, :field], found[:, field:]):
         torch.testing.assert_close(part.norm(dim=1), torch.ones(3, dtype=torch.float64))
-    assert motion(tokens[:, :1]).shape == (3, 0)
+    assert motion_embedding(tokens[:, :1]).shape == (3, 0)
 
 
 def test_a_displacement_counts_half_at_the_distance_that_is_far():
     field = torch.zeros(1, 2, 1, 5, 2)
     field[0, 0, 0, 0, 0], field[0, 1, 0, 1, 1] = 0.2, -1e6  # the median is zero
-    found = motion_vector(field, far=0.2)[0, : field.numel()].view_as(field)
+    found = motion_vector(field, half_saturation=0.2)[0, : field.numel()].view_as(field)
     torch.testing.assert_close(found[0, 0, 0, 0, 0] / found[0, 1, 0, 1, 1], torch.tensor(-0.5))
 
 
 def test_motion_has_the_gradient_of_finite_differences():
     tokens = drawn(1, 3, 3, 3, 4).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: motion_vector(displacements(x)), tokens)
+    assert torch.autograd.gradcheck(lambda x: motion_vector(token_displacements(x)), tokens)
 
 
 @pytest.mark.parametrize("options", [{"radius": 0}, {"temperature": 0.0}])
 def test_what_finds_no_match_is_refused(options):
     with pytest.raises(StillmotionError, match=r"radius is .* and temperature .*; choose at least 1, and above 0"):
-        displacements(drawn(1, 2, 3, 3, 4), **options)
+        token_displacements(drawn(1, 2, 3, 3, 4), **options)

@@ -8,7 +8,7 @@ import torch
 from torch.autograd import gradcheck
 
 from stillmotion.errors import StillmotionError
-from stillmotion.functional import contrast
+from stillmotion.functional import contrastive
 from stillmotion.methods.simclr import SimCLRConfig
 
 B, D = 6, 5
@@ -52,39 +52,39 @@ def equation_6(a, b, lam, mu, nu):
 def test_two_sided_contrast_is_equation_1(alpha):
     z = embeddings()
     expected = equation_1(z[:, 0].numpy(), z[:, 1].numpy(), alpha)
-    assert contrast.two_sided_loss(z, temperature=alpha).item() == pytest.approx(expected, rel=1e-12)
-    objective = SimCLRConfig(temperature=alpha, negatives="side").build(D)
+    assert contrastive.cross_view_loss(z, temperature=alpha).item() == pytest.approx(expected, rel=1e-12)
+    objective = SimCLRConfig(temperature=alpha, negatives="same-side").build(D)
     assert objective(z).item() == pytest.approx(expected, rel=1e-12)
     everyone = SimCLRConfig(temperature=alpha).build(D)
-    assert everyone(z).item() == contrast.simclr_loss(z, temperature=alpha).item() > expected
+    assert everyone(z).item() == contrastive.simclr_loss(z, temperature=alpha).item() > expected
 
 
 @pytest.mark.parametrize("v", [3, 4])
 def test_two_sided_contrast_of_several_views_is_the_mean_over_their_pairs(v):
     z = embeddings(v)
     pairs = [equation_1(z[:, j].numpy(), z[:, k].numpy(), 0.2) for j in range(v) for k in range(j)]
-    assert contrast.two_sided_loss(z, temperature=0.2).item() == pytest.approx(np.mean(pairs), rel=1e-12)
+    assert contrastive.cross_view_loss(z, temperature=0.2).item() == pytest.approx(np.mean(pairs), rel=1e-12)
 
 
 def test_byol_is_equation_2_with_both_sides_as_the_online_one():
     predicted, targets = embeddings(), embeddings(seed=1)
     (a, b), (ka, kb) = predicted.unbind(1), targets.unbind(1)
     both = (equation_2(a.numpy(), kb.numpy()) + equation_2(b.numpy(), ka.numpy())) / 2
-    assert contrast.byol_loss(predicted, targets).item() == pytest.approx(both, rel=1e-12)
+    assert contrastive.byol_loss(predicted, targets).item() == pytest.approx(both, rel=1e-12)
 
 
 def test_vicreg_is_equation_6_with_the_distance_per_channel():
     z = 0.6 * embeddings()
     a, b = (side.numpy() for side in z.unbind(1))
-    found = contrast.vicreg_loss(z, invariance=1.0, variance=1.0, covariance=0.05)
+    found = contrastive.vicreg_loss(z, invariance=1.0, variance=1.0, covariance=0.05)
     assert found.item() == pytest.approx(equation_6(a, b, 1.0 / D, 1.0, 0.05), rel=1e-12)
 
 
 def test_the_gradient_of_the_two_sided_contrast_is_that_of_finite_differences():
     z = embeddings(3).requires_grad_()
-    assert gradcheck(lambda x: contrast.two_sided_loss(x, temperature=0.3), z)
+    assert gradcheck(lambda x: contrastive.cross_view_loss(x, temperature=0.3), z)
 
 
 def test_a_two_sided_contrast_needs_two_sides():
     with pytest.raises(StillmotionError, match="at least 2 views"):
-        contrast.two_sided_loss(embeddings(1))
+        contrastive.cross_view_loss(embeddings(1))

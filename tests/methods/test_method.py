@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import OBJECTIVES, tiny_clips, tiny_method
+from support.tiny_method import OBJECTIVES, tiny_clips, tiny_method
 
 from stillmotion.errors import StillmotionError
-from stillmotion.functional import contrast, koopman
-from stillmotion.nn.backbones import strict_time
+from stillmotion.functional import contrastive, koopman
+from stillmotion.models.backbones import framewise_mode
 
 objectives = pytest.mark.parametrize("objective", OBJECTIVES)
 compositions = pytest.mark.parametrize("how", ["none", "slow"])
@@ -21,28 +21,28 @@ def embeddings_by_hand(network, clips, how):
         parts = {"whole": network.projector(features.mean(1))}
     else:
         frames = F.normalize(network.projector(features), dim=-1)
-        parts = dict(zip(("static", "dynamic"), koopman.split(frames, how=how, radius=0.3), strict=True))
+        parts = dict(zip(("static", "dynamic"), koopman.decompose(frames, method=how, radius=0.3), strict=True))
     return {name: z.reshape(*clips.shape[:2], -1) for name, z in parts.items()}
 
 
 def loss_by_hand(objective, module, z, keys):
     if objective == "simclr":
-        return contrast.simclr_loss(z, temperature=0.3)
+        return contrastive.simclr_loss(z, temperature=0.3)
     if objective == "moco":
-        return contrast.moco_loss(z, keys, module.queue, temperature=0.3)
+        return contrastive.moco_loss(z, keys, module.queue, temperature=0.3)
     if objective == "byol":
-        return contrast.byol_loss(module.predictor(z), keys)
+        return contrastive.byol_loss(module.predictor(z), keys)
     if objective == "swav":
         scores = F.normalize(z, dim=-1) @ F.normalize(module.prototypes.weight, dim=-1).T
-        return contrast.swav_loss(scores, epsilon=0.3)
-    return contrast.vicreg_loss(z)
+        return contrastive.swav_loss(scores, epsilon=0.3)
+    return contrastive.vicreg_loss(z)
 
 
 @objectives
 @pytest.mark.parametrize("how", ["none", "slow", "riesz", "eig"])
 @pytest.mark.parametrize("v", [2, 3])
 def test_each_component_has_the_objective_of_its_own_embedding(objective, how, v):
-    method, clips = tiny_method(objective, how).eval(), tiny_clips(v=v)
+    method, clips = tiny_method(objective, how).eval(), tiny_clips(num_views=v)
     found = method(clips)
     online = embeddings_by_hand(method.online, clips, how)
     keys = embeddings_by_hand(method.target, clips, how) if objective in ("moco", "byol") else {}
@@ -58,9 +58,12 @@ def test_each_component_has_the_objective_of_its_own_embedding(objective, how, v
 @pytest.mark.parametrize("seen", [0, 1, 2])
 @pytest.mark.parametrize("strict", [False, True])
 def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, strict):
-    method, clips = tiny_method("simclr", how, clips=seen, strict=strict).eval(), tiny_clips(v=3)
+    method, clips = (
+        tiny_method("simclr", how, clips_per_video=seen, per_frame_kernels=strict).eval(),
+        tiny_clips(num_views=3),
+    )
     if strict:
-        with strict_time(method.online.backbone):
+        with framewise_mode(method.online.backbone):
             features = method.online.backbone(clips[:, : seen or 3].flatten(0, 1))
     else:
         features = method.online.backbone(clips[:, : seen or 3].flatten(0, 1))
@@ -77,7 +80,13 @@ def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, st
 @pytest.mark.parametrize(
     ("training", "prediction"),
     # Batch statistics of one clip and of all are not the same, so {"clips": 1} is compared in evaluation only.
-    [(False, {}), (False, {"clips": 1}), (False, {"strict": True}), (True, {}), (True, {"strict": True})],
+    [
+        (False, {}),
+        (False, {"clips_per_video": 1}),
+        (False, {"per_frame_kernels": True}),
+        (True, {}),
+        (True, {"per_frame_kernels": True}),
+    ],
 )
 def test_both_levels_at_once_are_the_two_levels_side_by_side(objective, how, training, prediction):
     method, clips = tiny_method(objective, how, **prediction).train(training), tiny_clips()
@@ -97,7 +106,7 @@ def statistics(method):
 @compositions
 @pytest.mark.parametrize("strict", [False, True])
 def test_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, how, strict):
-    method, clips = tiny_method(objective, how, strict=strict).train(), tiny_clips()
+    method, clips = tiny_method(objective, how, per_frame_kernels=strict).train(), tiny_clips()
     before = copy.deepcopy(method.state_dict())
     method(clips, level="inner")
     assert changed(before, method) == set()
@@ -117,7 +126,9 @@ def test_only_the_online_weights_learn(objective, how):
     sum(method(tiny_clips(), level="both").parts.values()).backward()
     for name, weight in method.named_parameters():
         assert (weight.grad is None) == name.startswith("target."), name
-    assert set(method.trainable()) == {name for name, _ in method.named_parameters() if not name.startswith("target.")}
+    assert set(method.trainable_parameters()) == {
+        name for name, _ in method.named_parameters() if not name.startswith("target.")
+    }
     assert not any(keys.requires_grad for keys in method(tiny_clips()).keys.values())
 
 
@@ -127,7 +138,7 @@ def test_only_the_online_weights_learn(objective, how):
 def test_the_momentum_encoder_follows_by_equation_3(objective, how, progress, momentum):
     method = tiny_method(objective, how)
     before = copy.deepcopy(method.target)
-    method.commit([method(tiny_clips()).keys], progress)
+    method.after_step([method(tiny_clips()).keys], progress)
     for slow, old, fast in zip(
         method.target.parameters(), before.parameters(), method.online.parameters(), strict=True
     ):
@@ -139,7 +150,7 @@ def test_objectives_without_a_momentum_encoder_have_none_and_commit_nothing(obje
     method = tiny_method(objective)
     assert method.target is None
     before = copy.deepcopy(method.state_dict())
-    method.commit([method.eval()(tiny_clips()).keys], 0.3)
+    method.after_step([method.eval()(tiny_clips()).keys], 0.3)
     assert changed(before, method) == set()
 
 
@@ -147,15 +158,15 @@ def test_objectives_without_a_momentum_encoder_have_none_and_commit_nothing(obje
 @compositions
 def test_a_saved_method_goes_on_as_the_one_that_was_saved(objective, how):
     method, clips = tiny_method(objective, how), tiny_clips()
-    method.commit([method(clips).keys], 0.2)
+    method.after_step([method(clips).keys], 0.2)
     other = tiny_method(objective, how, seed=1)
     other.load_state_dict(copy.deepcopy(method.state_dict()))
     for step in range(2):
         more = tiny_clips(seed=step)
         left, right = method(more, level="both"), other(more, level="both")
         torch.testing.assert_close(left, right, atol=0, rtol=0)
-        method.commit([left.keys], 0.4)
-        other.commit([right.keys], 0.4)
+        method.after_step([left.keys], 0.4)
+        other.after_step([right.keys], 0.4)
     torch.testing.assert_close(other.state_dict(), method.state_dict(), atol=0, rtol=0)
 
 
@@ -166,7 +177,7 @@ def test_only_prototypes_rest_and_only_in_the_first_epochs(objective, how):
     parts = ("whole",) if how == "none" else ("static", "dynamic")
     expected = {f"objectives.{part}.prototypes.weight" for part in parts} if objective == "swav" else set()
     assert method.frozen(0) == expected
-    assert method.frozen(0) <= set(method.trainable())
+    assert method.frozen(0) <= set(method.trainable_parameters())
     assert method.frozen(1) == set()
 
 
@@ -181,12 +192,12 @@ def test_losses_and_gradients_are_finite_under_autocast(objective, how, dtype):
     for name, value in losses.parts.items():
         torch.testing.assert_close(value.float(), exact[name], atol=0.05, rtol=0.1)
     sum(value.float() for value in losses.parts.values()).backward()
-    assert all(weight.grad.isfinite().all() for weight in method.trainable().values())
-    method.commit([losses.keys], 0.5)
+    assert all(weight.grad.isfinite().all() for weight in method.trainable_parameters().values())
+    method.after_step([losses.keys], 0.5)
 
 
 def test_prediction_in_strict_time_teaches_centre_slices_only():
-    method = tiny_method("simclr", strict=True).train()
+    method = tiny_method("simclr", per_frame_kernels=True).train()
     sum(method(tiny_clips(), level="inner").parts.values()).backward()
     for layer in method.online.backbone.layers:
         slices = layer[0].weight.grad.abs().sum((0, 1, 3, 4))
@@ -198,6 +209,6 @@ def test_wrong_clips_are_named():
     with pytest.raises(StillmotionError, match=r"expected \(videos, clips, channels, frames, height, width\)"):
         method(tiny_clips()[0])
     with pytest.raises(StillmotionError, match="at least 2 views"):
-        method(tiny_clips(v=1))
+        method(tiny_clips(num_views=1))
     with pytest.raises(StillmotionError, match="at least 3"):
-        method(tiny_clips(t=2))
+        method(tiny_clips(num_frames=2))

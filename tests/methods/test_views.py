@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 import torch
-from tiny import OBJECTIVES, tiny_clips, tiny_method
+from support.tiny_method import OBJECTIVES, tiny_clips, tiny_method
 
-from stillmotion.functional.contrast import byol_loss
-from stillmotion.methods.views import Schedule, ViewsConfig
+from stillmotion.functional.contrastive import byol_loss
+from stillmotion.methods.views import DerivativeSchedule, ViewsConfig
 
 STEPS = 400
 # Algorithm 1, written out: without (ε ≥ 0.5) and with (ε < 0.5) the additional differentiation.
@@ -41,7 +41,7 @@ TABLE_6 = {
 
 def drawn(schedule, epoch, *, seed=0):
     views = ViewsConfig(schedule)
-    return [views.orders(seed=seed, epoch=epoch, step=step) for step in range(STEPS)]
+    return [views.draw_orders(seed=seed, epoch=epoch, step=step) for step in range(STEPS)]
 
 
 def test_algorithm_1_is_replayed_for_eight_epochs():
@@ -66,16 +66,16 @@ def test_every_row_of_table_6_shows_what_it_says(schedule):
 
 
 def test_table_6_is_complete_and_turns_are_our_own():
-    assert set(get_args(Schedule)) - set(TABLE_6) == {"turns"}
+    assert set(get_args(DerivativeSchedule)) - set(TABLE_6) == {"alternate"}
 
 
 def test_turns_show_frames_and_first_derivatives_one_after_the_other():
     firsts = set()
     for epoch in range(8):
-        orders = drawn("turns", epoch)
+        orders = drawn("alternate", epoch)
         assert orders[0] in {(0, 0), (1, 1)}
         assert all({a, b} == {(0, 0), (1, 1)} for a, b in pairwise(orders))
-        assert orders == drawn("turns", epoch)
+        assert orders == drawn("alternate", epoch)
         firsts.add(orders[0])
     assert len(firsts) == 2  # an epoch may begin with either
 
@@ -88,11 +88,13 @@ def test_orders_depend_on_seed_epoch_and_step_alone_and_on_each():
     assert drawn("full", 0) == first
     assert drawn("full", 0, seed=1) != first
     assert drawn("full", 4) != first
-    assert views.orders(seed=0, epoch=0, step=7) == first[7]
+    assert views.draw_orders(seed=0, epoch=0, step=7) == first[7]
 
 
 def test_only_derivatives_ask_for_more_frames_and_all_for_two():
-    assert {name: ViewsConfig(name).extra for name in TABLE_6} == {name: 2 * (name != "base") for name in TABLE_6}
+    assert {name: ViewsConfig(name).extra_frames for name in TABLE_6} == {
+        name: 2 * (name != "base") for name in TABLE_6
+    }
 
 
 def test_base_hands_clips_on_untouched():
@@ -103,7 +105,7 @@ def test_base_hands_clips_on_untouched():
 @pytest.mark.parametrize("v", [2, 3, 4])
 @pytest.mark.parametrize("orders", sorted(ANY_2))
 def test_sides_take_turns_among_the_clips_of_a_video(v, orders):
-    clips = tiny_clips(v=v, t=7)
+    clips = tiny_clips(num_views=v, num_frames=7)
     found = ViewsConfig("full")(clips, orders)
     assert found.shape == (4, v, 3, 5, 6, 6)
     for i in range(v):
@@ -116,7 +118,7 @@ def test_sides_take_turns_among_the_clips_of_a_video(v, orders):
 @pytest.mark.parametrize("how", ["none", "slow", "eig"])
 @pytest.mark.parametrize("still", [False, True])
 def test_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(objective, how, still):
-    clips = tiny_clips(t=7)
+    clips = tiny_clips(num_frames=7)
     if still:
         clips = clips[..., :1, :, :].expand_as(clips)
     for orders in ((1, 0), (1, 2), (2, 2)):
@@ -124,14 +126,14 @@ def test_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(o
         losses = method(ViewsConfig("full")(clips, orders), level="both").parts
         sum(losses.values()).backward()
         assert all(loss.isfinite() for loss in losses.values())
-        assert all(w.grad.isfinite().all() for w in method.trainable().values())
+        assert all(w.grad.isfinite().all() for w in method.trainable_parameters().values())
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_sides_apart_are_two_passes_of_one_network(objective):
     clips = tiny_clips()
     clips[:, 1] *= 3  # a side of another scale, which a joint norm would see
-    method = tiny_method(objective, "none", sides="apart").train()
+    method = tiny_method(objective, "none", batch_norm="separate").train()
     network = method.target or method.online
     alone = [network.project(network.backbone(side).mean(1)) for side in clips.unbind(1)]
     if method.target is not None:

@@ -6,13 +6,20 @@ from typing import get_args
 
 import pytest
 import torch
-from tiny import OBJECTIVES, loss_of, tiny_clips, tiny_method
+from support.tiny_method import OBJECTIVES, make_level_loss, tiny_clips, tiny_method
 from torch.func import functional_call
 
 from stillmotion.errors import StillmotionError
-from stillmotion.optim.bilevel import CHOSEN, SEAM, Early, How, SolverConfig, hypergradient
+from stillmotion.optim.bilevel import (
+    EARLY_FEATURES,
+    LATE_LAYER_SOLVERS,
+    SharedPrefix,
+    SolverConfig,
+    SolverName,
+    hypergradient,
+)
 
-HOWS = get_args(How)
+HOWS = get_args(SolverName)
 BILEVEL = tuple(how for how in HOWS if how not in ("plain", "single-level"))
 solvers = pytest.mark.parametrize("how", HOWS)
 steps = pytest.mark.parametrize("inner_steps", [1, 2, 5])
@@ -75,8 +82,10 @@ def gradient_of(loss, weights):
 
 
 def solve(how, *, inner=quadratic, outer=outer_loss, weights=None, early=None, precision=None, scale=1.0, **options):
-    config = SolverConfig(how, **{"inner_lr": RATE, "curvature": 0.0, **options})
-    return hypergradient(inner, outer, weights or start(), config, early=early, precision=precision, scale=scale)
+    config = SolverConfig(how, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
+    return hypergradient(
+        inner, outer, weights or start(), config, shared_prefix=early, autocast_dtype=precision, loss_scale=scale
+    )
 
 
 @pytest.mark.parametrize("how", BILEVEL)
@@ -91,18 +100,21 @@ def test_on_a_quadratic_each_solver_has_its_closed_form(how, inner_steps):
     expected = {
         "first-order": g,
         "itd-rmad": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
-        "exact-late": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
-        "exact-head": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
+        "exact-last-stage": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
+        "exact-projector": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
         "aid-fd": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
         "aid-cg": torch.linalg.solve(proximal, g),
         "aid-nmn": sum(torch.linalg.matrix_power(eye - proximal, k) for k in range(5)) @ g,
     }
-    found = solve(how, inner_steps=inner_steps, terms=4 if how == "aid-nmn" else 7)
+    found = solve(how, inner_steps=inner_steps, solver_iterations=4 if how == "aid-nmn" else 7)
     torch.testing.assert_close(vector(found), expected[how], atol=1e-10, rtol=1e-10)
 
 
 def test_a_long_neumann_series_is_the_inverse_that_conjugate_gradients_find():
-    inverse, series = solve("aid-cg", inner_steps=2, terms=7), solve("aid-nmn", inner_steps=2, terms=60)
+    inverse, series = (
+        solve("aid-cg", inner_steps=2, solver_iterations=7),
+        solve("aid-nmn", inner_steps=2, solver_iterations=60),
+    )
     torch.testing.assert_close(series, inverse, atol=1e-10, rtol=1e-10)
 
 
@@ -145,14 +157,14 @@ def behind(loss):
     """The loss of the seam and the late weights, as a function of all weights where the seam is not given."""
 
     def run(weights):
-        seam = weights[SEAM] if SEAM in weights else seamed(weights)
+        seam = weights[EARLY_FEATURES] if EARLY_FEATURES in weights else seamed(weights)
         return loss({"a": seam, "b": weights["b"]})
 
     return run
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
-@pytest.mark.parametrize("how", CHOSEN)
+@pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
 @steps
 def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(how, inner_steps, scale):
     weights = leaves(start())
@@ -163,14 +175,14 @@ def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_w
     grads = torch.autograd.grad(behind(outer_loss)(here), list(weights.values()), allow_unused=True)
     expected = vector(dict(zip(weights, grads, strict=True)))
     runs = []
-    early = Early(frozenset({"a"}), lambda w: runs.append(1) or seamed(w))
+    early = SharedPrefix(frozenset({"a"}), lambda w: runs.append(1) or seamed(w))
     found = solve(how, inner=behind(wavy), outer=behind(outer_loss), early=early, inner_steps=inner_steps, scale=scale)
     assert list(found) == list(weights)
     assert len(runs) == 1
     torch.testing.assert_close(vector(found), expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("how", CHOSEN)
+@pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
 @pytest.mark.parametrize(("curvature", "most"), [(0.3, 1.0), (0.3, 0.05), (1e-3, 1.0)])
 def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(how, curvature, most):
     h, x = hessian(), vector(start())
@@ -178,7 +190,7 @@ def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_aske
     rate = min(most, curvature * float(p.norm() / (h @ p).norm()))
     end = x - rate * p
     g = gradient_of(outer_loss, {"a": end[:3], "b": end[3:].reshape(2, 2)})
-    found = solve(how, curvature=curvature, inner_lr=most)
+    found = solve(how, curvature_limit=curvature, inner_lr=most)
     torch.testing.assert_close(vector(found), g - rate * (h @ g), atol=1e-10, rtol=1e-10)
 
 
@@ -186,7 +198,7 @@ def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_aske
 def test_the_error_of_finite_differences_falls_with_the_step_to_its_order(central, order):
     exact = vector(solve("itd-rmad", inner=wavy))
     errors = [
-        (vector(solve("aid-fd", inner=wavy, central=central, difference=difference)) - exact).norm()
+        (vector(solve("aid-fd", inner=wavy, central_difference=central, difference_step=difference)) - exact).norm()
         for difference in (1e-2, 1e-3, 1e-4)
     ]
     for wide, narrow in pairwise(errors):
@@ -194,24 +206,24 @@ def test_the_error_of_finite_differences_falls_with_the_step_to_its_order(centra
 
 
 def test_no_finite_difference_is_taken_below_the_rounding_of_the_precision():
-    found = solve("aid-fd", inner=wavy, difference=1e-12, precision=torch.bfloat16)
-    expected = solve("aid-fd", inner=wavy, difference=torch.finfo(torch.bfloat16).eps)
+    found = solve("aid-fd", inner=wavy, difference_step=1e-12, precision=torch.bfloat16)
+    expected = solve("aid-fd", inner=wavy, difference_step=torch.finfo(torch.bfloat16).eps)
     torch.testing.assert_close(found, expected, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize(
     ("options", "inner_calls"),
     [
-        ({"how": "plain"}, 0),
-        ({"how": "single-level"}, 0),
-        ({"how": "first-order"}, 3),
-        ({"how": "itd-rmad"}, 3),
-        ({"how": "exact-late"}, 3),
-        ({"how": "exact-head"}, 3),
-        ({"how": "aid-fd"}, 6),
-        ({"how": "aid-fd", "central": True}, 9),
-        ({"how": "aid-cg"}, 4),
-        ({"how": "aid-nmn"}, 4),
+        ({"name": "plain"}, 0),
+        ({"name": "single-level"}, 0),
+        ({"name": "first-order"}, 3),
+        ({"name": "itd-rmad"}, 3),
+        ({"name": "exact-last-stage"}, 3),
+        ({"name": "exact-projector"}, 3),
+        ({"name": "aid-fd"}, 6),
+        ({"name": "aid-fd", "central_difference": True}, 9),
+        ({"name": "aid-cg"}, 4),
+        ({"name": "aid-nmn"}, 4),
     ],
 )
 def test_the_outer_loss_is_called_once_and_the_inner_no_oftener_than_said(options, inner_calls):
@@ -263,11 +275,11 @@ def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(how
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"how": "aid"}, "solver is 'aid'; choose one of plain, "),
+        ({"name": "aid"}, "solver is 'aid'; choose one of plain, "),
         ({"inner_steps": 0}, "inner_steps 0"),
-        ({"terms": 0}, "terms 0"),
-        ({"difference": 0.0}, "difference is 0.0; it must be positive"),
-        ({"curvature": -0.1}, "curvature is -0.1; it must be positive, or 0"),
+        ({"solver_iterations": 0}, "terms 0"),
+        ({"difference_step": 0.0}, "difference is 0.0; it must be positive"),
+        ({"curvature_limit": -0.1}, "curvature is -0.1; it must be positive, or 0"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -277,9 +289,12 @@ def test_wrong_options_are_named(options, message):
 
 def solve_method(method, clips, how, **options):
     outer = "both" if how == "single-level" else "outer"
-    config = SolverConfig(how, **{"inner_lr": RATE, "curvature": 0.0, **options})
+    config = SolverConfig(how, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
     return hypergradient(
-        loss_of(method, clips, "inner"), loss_of(method, clips, outer), dict(method.trainable()), config
+        make_level_loss(method, clips, "inner"),
+        make_level_loss(method, clips, outer),
+        dict(method.trainable_parameters()),
+        config,
     )
 
 
@@ -289,9 +304,9 @@ def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_els
     method, clips = tiny_method(objective).train(), tiny_clips()
     before = copy.deepcopy(method.state_dict())
     once = copy.deepcopy(method)
-    here = leaves(method.trainable())
+    here = leaves(method.trainable_parameters())
     if how in BILEVEL:
-        here = inner_path(loss_of(once, clips, "inner"), here, 2)[-1]
+        here = inner_path(make_level_loss(once, clips, "inner"), here, 2)[-1]
     functional_call(once, here, (clips,))
     solve_method(method, clips, how, inner_steps=2)
     for name, value in method.state_dict().items():
@@ -309,9 +324,11 @@ def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_els
 @pytest.mark.parametrize("composition", ["none", "slow"])
 def test_single_level_is_the_sum_of_both_levels_gradients(objective, composition):
     method, clips = tiny_method(objective, composition).train(), tiny_clips()
-    weights = leaves(method.trainable())
+    weights = leaves(method.trainable_parameters())
     parts = [
-        torch.autograd.grad(loss_of(method, clips, level)(weights), list(weights.values()), materialize_grads=True)
+        torch.autograd.grad(
+            make_level_loss(method, clips, level)(weights), list(weights.values()), materialize_grads=True
+        )
         for level in ("inner", "outer")
     ]
     found = solve_method(method, clips, "single-level")
@@ -323,14 +340,14 @@ def test_single_level_is_the_sum_of_both_levels_gradients(objective, composition
 @pytest.mark.parametrize("composition", ["none", "slow"])
 def test_itd_of_a_method_is_the_gradient_through_its_unrolled_steps_and_aid_fd_is_near(objective, composition):
     method, clips = tiny_method(objective, composition).train(), tiny_clips()
-    weights = leaves(method.trainable())
-    end = inner_path(loss_of(method, clips, "inner"), weights, 1)[-1]
-    loss = loss_of(method, clips, "outer")(end)
+    weights = leaves(method.trainable_parameters())
+    end = inner_path(make_level_loss(method, clips, "inner"), weights, 1)[-1]
+    loss = make_level_loss(method, clips, "outer")(end)
     grads = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
     expected = dict(zip(weights, grads, strict=True))
     torch.testing.assert_close(solve_method(method, clips, "itd-rmad"), expected, atol=1e-9, rtol=1e-9)
     # So near that no ReLU changes sides.
-    near = solve_method(method, clips, "aid-fd", difference=1e-9)
+    near = solve_method(method, clips, "aid-fd", difference_step=1e-9)
     size = max(g.abs().max() for g in expected.values())
     assert max((near[k] - expected[k]).abs().max() for k in weights) < 1e-4 * size
 
@@ -338,7 +355,9 @@ def test_itd_of_a_method_is_the_gradient_through_its_unrolled_steps_and_aid_fd_i
 @solvers
 def test_strict_prediction_goes_with_every_solver(how):
     clips = tiny_clips()
-    gradients = [solve_method(tiny_method("simclr", strict=strict).train(), clips, how) for strict in (False, True)]
+    gradients = [
+        solve_method(tiny_method("simclr", per_frame_kernels=strict).train(), clips, how) for strict in (False, True)
+    ]
     assert all(g.isfinite().all() for g in gradients[1].values())
     kernel = "online.backbone.layers.0.0.weight"
     assert torch.equal(gradients[0][kernel], gradients[1][kernel]) == (how == "plain")
@@ -351,7 +370,7 @@ def test_solvers_work_under_autocast(how):
     exact = solve_method(method, clips, how)
 
     def run(level):
-        loss = loss_of(method, clips, level)
+        loss = make_level_loss(method, clips, level)
 
         def cast(weights):
             with torch.autocast("cpu", torch.bfloat16):
@@ -359,9 +378,11 @@ def test_solvers_work_under_autocast(how):
 
         return cast
 
-    config = SolverConfig(how, inner_lr=RATE, curvature=0.0)
+    config = SolverConfig(how, inner_lr=RATE, curvature_limit=0.0)
     outer = "both" if how == "single-level" else "outer"
-    found = hypergradient(run("inner"), run(outer), dict(method.trainable()), config, precision=torch.bfloat16)
+    found = hypergradient(
+        run("inner"), run(outer), dict(method.trainable_parameters()), config, autocast_dtype=torch.bfloat16
+    )
     size = sum(g.square().sum() for g in exact.values()).sqrt()
     error = sum((found[k].float() - g).square().sum() for k, g in exact.items()).sqrt()
     assert error < 0.15 * size

@@ -58,7 +58,7 @@ def test_excluded_vectors_take_steps_of_plain_sgd_without_decay():
     rng = np.random.default_rng(2)
     start, gradients = rng.standard_normal(7), [rng.standard_normal(7) for _ in range(4)]
     p = torch.nn.Parameter(torch.from_numpy(start.copy()))
-    optimizer = LARS([{"params": [p], "adapt": False, "weight_decay": 0.0}], lr=0.1, weight_decay=0.5)
+    optimizer = LARS([{"params": [p], "use_trust_ratio": False, "weight_decay": 0.0}], lr=0.1, weight_decay=0.5)
     q = torch.nn.Parameter(torch.from_numpy(start.copy()))
     plain = torch.optim.SGD([q], lr=0.1, momentum=0.9, nesterov=True)
     for a, b in zip(steps(optimizer, p, gradients), steps(plain, q, gradients), strict=True):

@@ -2,24 +2,25 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
-from debug_videos import write_classes
-from self_contained import assert_self_contained
+from support.class_videos import write_class_folders
+from support.html import assert_self_contained
 
-from stillmotion.data.halves import Halves
+from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.encoders import load
-from stillmotion.evaluate.options import Probing
-from stillmotion.evaluate.probe import probe
+from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
+from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
 from stillmotion.methods.objective import ObjectiveConfig
-from stillmotion.recipes import recipe
 from stillmotion.report.blocks import Code, Section, Table, Text, Thumbnail, Thumbnails
-from stillmotion.report.page import composition, run_report, write_page
+from stillmotion.report.page import write_page
+from stillmotion.training.pretrain.report import describe_method, write_pretrain_page
+from stillmotion.training.tasks import get_recipe
 
 
 def test_a_page_escapes_what_it_is_told(tmp_path):
     blocks = [
         Text("a < b & c"),
         Code("<script>"),
-        Table(["x", "y", "z"], [["1", "<2>", "3"]], strong=frozenset({(0, 1)})),
+        Table(["x", "y", "z"], [["1", "<2>", "3"]], bold_cells=frozenset({(0, 1)})),
         Thumbnails([Thumbnail("data:image/webp;base64,AAAA", 'say "cheese"')], "some"),
     ]
     html = write_page(tmp_path / "new" / "page.html", "T <title>", [Section("S & s", blocks)]).read_text()
@@ -29,9 +30,13 @@ def test_a_page_escapes_what_it_is_told(tmp_path):
 
 
 def test_a_run_has_a_report_of_one_file(run):
-    probe(load(run), Halves("synthetic", videos=20), Probing(clips=1, untrained=True))
+    evaluate_linear_probe(
+        load(run),
+        TrainTestConfig("synthetic", num_synthetic=20),
+        LinearProbeConfig(num_clips=1, compare_untrained=True),
+    )
     before = {p.name for p in run.iterdir()}
-    file = run_report(run)
+    file = write_pretrain_page(run)
     assert {p.name for p in run.iterdir()} - before == {"report.html"}
     html = file.read_text()
     assert_self_contained(html)
@@ -49,16 +54,16 @@ def test_a_run_has_a_report_of_one_file(run):
     for part in ("static", "dynamic", "prediction", "orthogonality"):
         assert f'aria-label="loss part {part}"' in html
     assert "debug-bod-simclr" in html
-    assert "untrained, both" in html
+    assert "untrained, concat" in html
     assert html.count("data:image/webp") >= 4 * 9
 
 
 def test_a_report_shows_a_runs_own_videos_and_passes_over_broken_ones(run, tmp_path):
-    folder = write_classes(tmp_path / "videos", videos=3)
+    folder = write_class_folders(tmp_path / "videos", videos_per_class=3)
     (folder / "dark" / "torn.mp4").write_bytes(b"torn")
     config = run / "config.json"
     config.write_text(config.read_text().replace('"path": "synthetic"', f'"path": "{folder}"'))
-    html = run_report(run).read_text()
+    html = write_pretrain_page(run).read_text()
     assert "Of 6 of its training videos" in html
     assert "<figcaption>light</figcaption>" in html
 
@@ -66,7 +71,7 @@ def test_a_report_shows_a_runs_own_videos_and_passes_over_broken_ones(run, tmp_p
 def test_a_report_says_what_it_cannot_show(run):
     config = run / "config.json"
     config.write_text(config.read_text().replace('"path": "synthetic"', '"path": "/nowhere/at/all"'))
-    html = run_report(run).read_text()
+    html = write_pretrain_page(run).read_text()
     assert "Not shown: /nowhere/at/all" in html
     assert "None were made yet" in html
     assert "<h2>Losses" in html
@@ -81,7 +86,7 @@ def test_a_report_says_what_it_cannot_show(run):
     ],
 )
 def test_a_composition_is_told_in_words(name, words):
-    assert words in composition(recipe(name))
+    assert words in describe_method(get_recipe(name))
 
 
 def test_an_objective_from_elsewhere_is_told_by_its_title():
@@ -90,6 +95,8 @@ def test_an_objective_from_elsewhere_is_told_by_its_title():
         name: ClassVar[str] = "alignment"
         title: ClassVar[str] = "alignment and uniformity"
 
-    config = recipe("k400-bod-simclr")
+    config = get_recipe("k400-bod-simclr")
     config = replace(config, method=replace(config.method, objective=Alignment()))
-    assert composition(config).startswith("The objective is alignment and uniformity, once on the static and once on")
+    assert describe_method(config).startswith(
+        "The objective is alignment and uniformity, once on the static and once on"
+    )

@@ -1,0 +1,140 @@
+"""What networks of real videos are asked, by half: R@1 among other videos, and a linear probe, seed by seed.
+
+Shared by pretrain_on_tokens.py, pretrain_from_scratch.py and static_dynamic_retrieval.py; it measures nothing.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
+from stillmotion.data.transforms.sampling import read_clips, sample_uniform_clips
+from stillmotion.encoders.feature_cache import FeatureTable
+from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
+from stillmotion.evaluation.metrics.bootstrap import bootstrap_means
+from stillmotion.evaluation.retrieval.evaluate import score_feature_table, score_retrieval
+
+FEATURE_KINDS = ("whole", "static", "dynamic", "concat")
+Hits = dict[tuple[str, str, str], np.ndarray]  # by method, how it is read, and kind
+
+
+def make_parser(description: str | None, *, default_seeds: list[int]) -> argparse.ArgumentParser:
+    """The options that both have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="labelled videos")
+    parser.add_argument("--fold", default="all", type=lambda text: text if text == "all" else int(text))
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=default_seeds)
+    parser.add_argument("--epochs", type=int, help="in place of the recipes' own")
+    parser.add_argument("--probe", action="store_true", help="also a linear probe, on the set's own split")
+    return parser
+
+
+def official_split(data: str, train_test_split: TrainTestSplit) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers in `train_test_split` of the videos of the set's own training and test half."""
+    numbers = {train_test_split.dataset.name(i): i for i in range(len(train_test_split.dataset))}
+    own = TrainTestConfig(data).open()
+    train, test = (np.array([numbers[own.dataset.name(int(i))] for i in half]) for half in own.folds[0])
+    return train, test
+
+
+def pixel_features(videos: VideoDataset) -> dict[str, np.ndarray]:
+    """What raw pixels say of every video, 16 grey frames of 24×24: one vector each, (n, D), by name."""
+    small = []
+    for i in range(len(videos)):
+        video = videos.open_video(i)
+        frames = read_clips(video, sample_uniform_clips(len(video), num_frames=16, stride=0, num_clips=1))[0]
+        small.append([cv2.resize(cv2.cvtColor(f, cv2.COLOR_RGB2GRAY), (24, 24), interpolation=3) for f in frames])
+    grey = np.array(small, np.float32) / 255
+    seen = {"mean frame": grey.mean(1), "differences of frames": np.abs(np.diff(grey, axis=1)), "16 frames": grey}
+    return {name: x.reshape(len(x), -1) for name, x in seen.items()}
+
+
+def nearest_neighbor_hits(
+    features: np.ndarray, labels: np.ndarray, folds: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> np.ndarray:
+    """Whether the nearest training video of each test video is of its class, all folds together."""
+    return np.concatenate(
+        [
+            score_retrieval(features[test], labels[test], features[train], labels[train]).hits[:, 0]
+            for train, test in folds
+        ]
+    )
+
+
+def print_pixel_baseline(train_test_split: TrainTestSplit) -> None:
+    """R@1 of raw pixels."""
+    for name, x in pixel_features(train_test_split.dataset).items():
+        print(
+            f"pixels, {name}: {nearest_neighbor_hits(x, train_test_split.dataset.labels['class'], train_test_split.folds).mean():.3f}",
+            flush=True,
+        )
+
+
+def evaluate_components(
+    name: str,
+    readout: str,
+    features: FeatureTable,
+    train_test_split: TrainTestSplit,
+    *,
+    train_test: tuple[np.ndarray, np.ndarray] | None,
+) -> Hits:
+    """R@1 of every video by each kind of embedding, and whether a probe that learns from one half knows the other.
+
+    features: of all videos of `train_test_split`, in its order. halves: what a probe learns from and is asked; None leaves it out.
+    """
+    found: Hits = {}
+    for kind in FEATURE_KINDS:
+        found[name, readout, kind] = (
+            score_feature_table(features, train_test_split, feature_kind=kind)["class"].hits[:, 0].astype(float)
+        )
+        if train_test is not None:
+            x, y = features.features.vectors(kind, average=False), features.labels["class"]
+            train, test = train_test
+            found[name, f"{readout}, probe", kind] = (
+                logistic_probe_ranks(x[train], y[train], x[test], y[test]).ranks < 1
+            ) + 0.0
+    return found
+
+
+def print_table(hits_by_seed: dict[int, Hits], *, only_seed: int | None = None) -> None:
+    """Rows of networks, columns of kinds: the mean over seeds, and each seed."""
+    seeds = [only_seed] if only_seed is not None else list(hits_by_seed)
+    print(f"\nseeds {' '.join(map(str, seeds))}: " + ", ".join(FEATURE_KINDS))
+    for name, how in dict.fromkeys(key[:2] for key in hits_by_seed[seeds[0]]):
+        values = np.array([[hits_by_seed[s][name, how, kind].mean() for kind in FEATURE_KINDS] for s in seeds])
+        means = "  ".join(f"{value:.3f}" for value in values.mean(0))
+        by_seed = (
+            "  dynamic by seed: " + " ".join(f"{value:.3f}" for value in values[:, 2]) if only_seed is None else ""
+        )
+        print(f"{name:10} {how:18} {means}{by_seed}", flush=True)
+
+
+def print_intervals(hits_by_seed: dict[int, Hits], *, reference: tuple[str, str, str]) -> None:
+    """One embedding less every other, with 95 % of the means of resampled videos."""
+    means = {
+        key: np.mean([hits_by_seed[s][key] for s in hits_by_seed], axis=0) for key in next(iter(hits_by_seed.values()))
+    }
+    for probe in (False, True):
+        ours = (reference[0], reference[1] + ", probe" * probe, reference[2])
+        others = {key: values for key, values in means.items() if key[1].endswith("probe") == probe}
+        if others:
+            print(f"\n{', '.join(ours)}, less:")
+        for key, values in others.items():
+            gap = means[ours] - values
+            low, high = np.quantile(bootstrap_means(gap[None])[0], [0.025, 0.975])
+            print(f"{' '.join(key):36} {gap.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+
+
+def print_and_save(hits_by_seed: dict[int, Hits], output_dir: Path, *, reference: tuple[str, str, str]) -> None:
+    """Print the means and the intervals of `print_intervals`, and write results.json."""
+    print_table(hits_by_seed)
+    print_intervals(hits_by_seed, reference=reference)
+    seeds = list(hits_by_seed)
+    rows = {" / ".join(key): [hits_by_seed[s][key].mean() for s in seeds] for key in hits_by_seed[seeds[0]]}
+    (output_dir / "results.json").write_text(json.dumps({"seeds": seeds, "top-1": rows}, indent=1))

@@ -1,0 +1,168 @@
+"""What is held and how long it takes for each video, before any is decoded: what grows with the size of a set.
+
+    python benchmarks/dataset_memory.py [--videos 200000]
+
+Lists, shards, an epoch's order, what a run notes of its set, and what an index knows, of made-up names; each in a
+process of its own. Memory is what that process holds more afterwards, time is the processor's.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stillmotion.data.datasets.base import PathDataset
+from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.data.datasets.shards import (
+    SAMPLE_LIST_FILE,
+    SHARD_FORMAT_VERSION,
+    SHARD_INDEX_FILE,
+    open_shard_dataset,
+    write_sample_list,
+)
+from stillmotion.data.loading.sampler import shuffle_with_buffer
+from stillmotion.data.transcode.manifest import MANIFEST_FILE, ManifestEntry, read_entries
+from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables
+from stillmotion.training.dataset_fingerprint import fingerprint_dataset
+from stillmotion.utils.files import path_size
+from stillmotion.utils.hashing import file_fingerprint
+
+SIZES = (10**5, 10**7, 10**9)
+_VIDEOS_PER_SHARD = 1000
+
+
+def video_name(i: int) -> str:
+    return f"class-{i % 400:03d}/video-{i:09d}_000010_000020.mp4"
+
+
+def write_csv(folder: Path, num_videos: int) -> None:
+    rows = "".join(f"{video_name(i)},class-{i % 400:03d},{i % 400}\n" for i in range(num_videos))
+    (folder / "labels.csv").write_text(f"path,class,label\n{rows}")
+
+
+def write_shards(folder: Path, num_videos: int) -> None:
+    def sample(i: int) -> dict[str, Any]:
+        row = {"class": f"class-{i % 400:03d}", "label": str(i % 400)}
+        place = {
+            "shard": i // _VIDEOS_PER_SHARD,
+            "offset": i % _VIDEOS_PER_SHARD * 200_000,
+            "size": 190_000,
+            "crc32": i,
+        }
+        return {"index": i, "path": video_name(i), "frames": 300, "fps": 30.0, **place, "row": row}
+
+    write_sample_list(str(folder / SAMPLE_LIST_FILE), [sample(i) for i in range(num_videos)])
+    shards = [{"name": f"shard-{k:06d}.tar", "size": 1} for k in range(-(-num_videos // _VIDEOS_PER_SHARD))]
+    about = {
+        "version": SHARD_FORMAT_VERSION,
+        "classes": [],
+        "list_bytes": path_size(folder / SAMPLE_LIST_FILE),
+        "shards": shards,
+    }
+    (folder / SHARD_INDEX_FILE).write_text(json.dumps(about))
+
+
+def open_shards_with_labels(folder: Path, num_videos: int) -> Any:
+    """A set of shards as training has it: names and labels were asked for once."""
+    found = open_shard_dataset(str(folder))
+    assert len(found.labels["class"]) == num_videos
+    return found, [found.name(i) for i in range(0, num_videos, 100)]
+
+
+def write_manifest(folder: Path, num_videos: int) -> None:
+    lines = (
+        ManifestEntry(f"/data/{video_name(i)}", video_name(i), 300, 30.0, 170, 128, 1.0, num_bytes=1).to_json_line()
+        for i in range(num_videos)
+    )
+    (folder / MANIFEST_FILE).write_text("".join(lines))
+
+
+def write_index(folder: Path, num_videos: int) -> None:
+    tables = IndexTables.create(str(folder), IndexMetadata("made up", "0", str(folder), {}))
+    tables.mark_completed([CompletedVideo(video_name(i), f"{i:032x}", 10.0) for i in range(num_videos)])
+
+
+def write_files(folder: Path, num_videos: int) -> None:
+    for i in range(min(num_videos, 200)):
+        (folder / f"{i}.mp4").write_bytes(os.urandom(500_000))
+
+
+def fingerprint_files(folder: Path, num_videos: int) -> list[str]:
+    files = sorted(folder.glob("*.mp4"))
+    return [file_fingerprint(files[i % len(files)]) for i in range(min(num_videos, 2000))]
+
+
+Job = tuple[Callable[[Path, int], None] | None, Callable[[Path, int], Any]]
+JOBS: dict[str, Job] = {
+    "labels.csv opened": (write_csv, lambda folder, n: VideoDataConfig(folder / "labels.csv").open()),
+    "shards opened": (write_shards, open_shards_with_labels),
+    "manifest.jsonl read": (write_manifest, lambda folder, n: read_entries(folder)),
+    "an epoch's order": (None, lambda folder, n: np.random.default_rng(0).permutation(n)),
+    "an epoch's order, buffered": (
+        None,
+        lambda folder, n: shuffle_with_buffer(
+            np.array_split(np.arange(n), n // _VIDEOS_PER_SHARD), 5000, np.random.default_rng(0)
+        ),
+    ),
+    "what a run notes of its set": (
+        None,
+        lambda folder, n: fingerprint_dataset(PathDataset([Path(video_name(i)) for i in range(n)])),
+    ),
+    "an index's videos": (write_index, lambda folder, n: _open_index(folder).completed_videos()),
+    "fingerprint of a file": (write_files, fingerprint_files),
+}
+
+
+def _open_index(folder: Path) -> IndexTables:
+    tables = IndexTables.open(str(folder))
+    assert tables is not None
+    return tables
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm") as numbers:
+        return int(numbers.read().split()[1]) * resource.getpagesize()
+
+
+def _measure(job: str, folder: str, num_videos: int, connection: Any) -> None:
+    do = JOBS[job][1]
+    before, started = _resident_bytes(), time.process_time()
+    kept = do(Path(folder), num_videos)
+    connection.send(
+        (
+            time.process_time() - started,
+            _resident_bytes() - before,
+            len(kept) if job.startswith("finger") else num_videos,
+        )
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--videos", type=int, default=200_000)
+    videos = parser.parse_args().videos
+    print(f"{'':28}{'µs a video':>12}{'bytes':>8}" + "".join(f"{f'{n:.0e} videos':>22}" for n in SIZES))
+    for job, (write, _) in JOBS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            if write is not None:
+                write(Path(folder), videos)
+            mine, theirs = multiprocessing.Pipe(duplex=False)
+            process = multiprocessing.get_context("spawn").Process(target=_measure, args=(job, folder, videos, theirs))
+            process.start()
+            taken, held, done = mine.recv()
+            process.join()
+        each, size = taken / done, max(0, held) / done
+        grown = "".join(f"{each * n:12.0f} s {size * n / 2**30:5.1f} GiB" for n in SIZES)
+        print(f"{job:28}{each * 1e6:12.1f}{size:8.0f}{grown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What is found by look and by motion on plain videos, on repeated frames and on moved noise: R@1 and linear probes.
+
+    stillmotion controlled make --data ut_interaction --variant static --out sets/static
+    stillmotion controlled make --data ut_interaction --variant dynamic --out sets/dynamic
+    python benchmarks/static_dynamic_retrieval.py --images dinov2_vits14@layer=11 --i3d i3d:i3d.safetensors@frames=32,stride=0,size=128 \\
+        --data ut_interaction --static sets/static --dynamic sets/dynamic --out runs/motion
+
+R@1 is of the set's own split and of all its folds, the probe of its own split. Features are kept in runs/motion: the
+same command again goes on where it stopped.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from component_tables import nearest_neighbor_hits, official_split, pixel_features
+
+from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
+from stillmotion.encoders import FeatureKind, load
+from stillmotion.encoders.feature_cache import load_or_extract_features
+from stillmotion.evaluation.linear_probe.classifiers import logistic_probe
+
+FEATURE_KINDS: tuple[FeatureKind, ...] = ("whole", "static", "motion")
+FeatureSource = Callable[
+    [TrainTestSplit], Iterator[tuple[str, np.ndarray]]
+]  # of videos, one row for each, by what it is called
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="labelled videos in folds")
+    parser.add_argument("--static", help="their static version")
+    parser.add_argument("--dynamic", help="their dynamic version")
+    parser.add_argument("--images", help="an encoder of frames")
+    parser.add_argument("--i3d", help="an encoder of clips")
+    parser.add_argument("--out", required=True, type=Path)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    versions = {"plain": asked.data, "static": asked.static, "dynamic": asked.dynamic}
+    print(f"{'':44}{'version':10}{'split':>7}{'folds':>7}{'probe':>7}")
+    for said in (pixel_rows, *(encoder_rows(text, asked.out) for text in ("flow", asked.images, asked.i3d) if text)):
+        for version, path in versions.items():
+            if path is not None:
+                print_rows(version, path, said)
+
+
+def pixel_rows(train_test_split: TrainTestSplit) -> Iterator[tuple[str, np.ndarray]]:
+    for name, x in pixel_features(train_test_split.dataset).items():
+        yield f"pixels, {name}", x
+
+
+def encoder_rows(encoder_spec: str, output_dir: Path) -> FeatureSource:
+    """What an encoder says, by kind, of one clip of each video."""
+    encoder = load(encoder_spec)
+
+    def said(parted: TrainTestSplit) -> Iterator[tuple[str, np.ndarray]]:
+        features = load_or_extract_features(encoder, parted.dataset, num_clips=1, cache_dir=output_dir).features
+        assert not features.failed, features.failed
+        for kind in FEATURE_KINDS:
+            yield f"{Path(encoder_spec).name.partition('@')[0]}, {kind}", features.vectors(kind)
+
+    return said
+
+
+def print_rows(variant: str, path: str, source: FeatureSource) -> None:
+    """R@1 of the split and of all folds, and the split's probe, by everything that is said of a version's videos."""
+    parted = TrainTestConfig(path, fold="all").open()
+    y, split = parted.dataset.labels["class"], official_split(path, parted)
+    train, test = split
+    for name, x in source(parted):
+        found = (nearest_neighbor_hits(x, y, folds).mean() for folds in ([split], parted.folds))
+        probe = logistic_probe(x[train, None], y[train], x[test, None], y[test]).top1
+        print(f"{name:44}{variant:10}" + "".join(f"{value:7.3f}" for value in (*found, probe)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,347 @@
+"""One training step of each solver against plain V-SimCLR: CPU time, peak memory, and how true its gradient is.
+
+    python benchmarks/train_step.py            ratios, and cosines on the debug network (minutes)
+    python benchmarks/train_step.py --all      with the other solvers that differentiate twice
+    python benchmarks/train_step.py --slow     cosines on Slow-R50 at 64 pixels, too
+    python benchmarks/train_step.py --probe    also train the demo with each solver, 3 seeds, and probe it (minutes each)
+    python benchmarks/train_step.py --ways     the plain step in other ways alone: recomputed, laid out otherwise, compiled, …
+
+Limits: exact-projector, the default, ≤ 1.5×; first order ≤ 2.2×, aid-fd ≤ 3.2×; memory of these two ≤ 1.1×. Every variant
+runs in processes of its own, interleaved (--rounds 0 leaves this out); time is the least CPU second of a step on one
+thread. Memory is the most bytes that a step has live in torch's allocator, without the weights (what
+torch.cuda.max_memory_allocated counts on a GPU): the resident set also holds what malloc keeps for reuse, and differs
+from run to run by more than the limit. What a solver adds is one to three copies of the weights, so the ratio falls
+with the batch; the default is the demo's.
+
+Ways are of the plain step on `--network`: blocks computed again (--train.activation-checkpointing), clips and weights with
+channels last or contiguous, the backbone compiled (its building is not counted), autocast to bfloat16, and clips that
+come as uint8 and are finished in the step.
+
+Cosines are of a solver's Hessian product along the outer gradient, with the exact one of the weights that its inner
+level moves ("own") and of all weights ("whole"). The error is that of its gradient, against the exact one of an inner
+level of all weights and clips, at one γ: a tenth of what curvature allows.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.data.transforms.augment import build_augmentation
+from stillmotion.encoders import load
+from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
+from stillmotion.methods.method import Method
+from stillmotion.methods.network import ModelConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.models.backbones import double_backward_mode
+from stillmotion.optim.bilevel import EARLY_FEATURES, ParamDict, SolverConfig, hypergradient
+from stillmotion.planning.profiler_memory import peak_memory
+from stillmotion.training.model_setup import prepare_model, use_channels_last
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.task import _build_dataset, pretrain
+from stillmotion.training.pretrain.train_step import build_shared_prefix, compute_gradients
+from stillmotion.training.tasks import get_recipe
+from stillmotion.training.trainer import build_train_loader
+
+VARIANTS: dict[str, tuple[str, int]] = {  # solver, and clips that the inner level sees (0: all)
+    "V-SimCLR": ("plain", 0),
+    "split, no inner level": ("plain", 0),
+    "single level": ("single-level", 0),
+    "first order": ("first-order", 0),
+    "first order, one clip": ("first-order", 1),
+    "exact-projector": ("exact-projector", 0),
+    "exact-projector, one clip": ("exact-projector", 1),
+    "exact-last-stage": ("exact-last-stage", 0),
+    "exact-last-stage, one clip": ("exact-last-stage", 1),
+    "aid-fd": ("aid-fd", 0),
+    "aid-fd, one clip": ("aid-fd", 1),
+    "itd-rmad": ("itd-rmad", 0),
+    "aid-cg": ("aid-cg", 0),
+}
+SECOND_ORDER = ("itd-rmad", "aid-cg")
+MAX_RATIOS = {"exact-projector": 1.5, "exact-projector, one clip": 1.5, "first order": 2.2, "aid-fd": 3.2}
+PROBED_VARIANTS = (
+    "V-SimCLR",
+    "split, no inner level",
+    "first order, one clip",
+    "exact-projector, one clip",
+    "exact-last-stage, one clip",
+)
+LEVELS = ("itd-rmad", "exact-last-stage", "exact-projector")  # of which the inner level moves different weights
+EXECUTION_MODES = ("plain", "checkpointed", "contiguous", "channels last", "compiled", "bf16", "uint8")
+COMPARED_SOLVERS = ("first-order", "exact-projector", "exact-last-stage", "aid-fd", "aid-cg")
+STEP_FRACTION = 0.1  # of what curvature allows
+
+
+def make_config(config: PretrainConfig, variant: str) -> PretrainConfig:
+    how, clips = VARIANTS[variant]
+    split = StaticDynamicConfig(method="none") if variant == "V-SimCLR" else StaticDynamicConfig()
+    prediction = replace(config.method.prediction, clips_per_video=clips)
+    method = replace(config.method, static_dynamic=split, prediction=prediction)
+    chosen = {"inner_lr": 0.1} if how.startswith("exact") else {}
+    return replace(config, method=method, solver=replace(config.solver, name=how, **chosen))
+
+
+def measure_step(variant: str, batch_size: int, num_steps: int) -> dict[str, float]:
+    """In this process: CPU seconds of a step and the peak of its memory in MiB."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = get_recipe("debug-simclr")
+    model = ModelConfig(
+        backbone="small_resnet3d", stage_channels=(16, 32, 64, 128), projector_hidden_dim=256, projector_layers=2
+    )
+    config = make_config(
+        replace(config, method=replace(config.method, model=model), solver=SolverConfig(name="plain")), variant
+    )
+    method = Method(config.method).train()
+    clips = torch.randn(batch_size, 2, 3, 8, 32, 32)
+    weights = method.trainable_parameters()
+    seconds = []
+    for _ in range(num_steps):
+        start = time.process_time()
+        _, gradient = compute_gradients(method, clips, config)
+        with torch.no_grad():
+            for name, p in weights.items():
+                p -= 1e-3 * gradient[name]
+        seconds.append(time.process_time() - start)
+    return {"seconds": min(seconds), "memory": peak_memory(lambda: compute_gradients(method, clips, config))}
+
+
+def measure_execution_mode(mode: str, network: str, batch_size: int, num_steps: int) -> dict[str, float]:
+    """In this process: CPU seconds of a plain step done in a way, and the peak of its memory in MiB."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = get_recipe("debug-simclr")
+    channels = (16, 32, 64, 128) if network == "small_resnet3d" else ()
+    model = ModelConfig(backbone=network, stage_channels=channels, projector_hidden_dim=256, projector_layers=2)
+    config = make_config(
+        replace(config, method=replace(config.method, model=model), solver=SolverConfig(name="plain")), "V-SimCLR"
+    )
+    chosen = {
+        "checkpointed": {"activation_checkpointing": True},
+        "compiled": {"compile": True},
+        "bf16": {"precision": "bf16"},
+    }
+    config = replace(config, train=replace(config.train, **chosen.get(mode, {})))
+    method = Method(config.method)
+    backbone = method.online.backbone
+    prepare_model(method, backbone, config.train, torch.device("cpu"))
+    if mode == "contiguous":
+        backbone.memory_format = torch.contiguous_format
+    elif mode == "channels last":
+        use_channels_last(backbone, torch.device("cuda"))
+    side = max(32, backbone.min_size)
+    augmented = build_augmentation("slowfast", size=side)
+    rng = np.random.default_rng(0)
+    shown = [augmented.crop_only(rng.integers(0, 256, (8, 48, 48, 3), np.uint8), rng) for _ in range(2 * batch_size)]
+    begun = torch.stack([clip for clip, _ in shown]).unflatten(0, (batch_size, 2))
+    changes = np.stack([numbers for _, numbers in shown]).reshape(batch_size, 2, -1)
+    finished = augmented.apply_on_device(begun, changes)
+    weights = method.trainable_parameters()
+
+    def step() -> None:
+        clips = augmented.apply_on_device(begun, changes) if mode == "uint8" else finished
+        _, gradient = compute_gradients(method, clips, config)
+        with torch.no_grad():
+            for name, p in weights.items():
+                p -= 1e-3 * gradient[name]
+
+    seconds = []
+    for _ in range(num_steps + 1):
+        start = time.process_time()
+        step()
+        seconds.append(time.process_time() - start)
+    return {"seconds": min(seconds[1:]), "memory": peak_memory(step)}
+
+
+def print_gradient_quality(config: PretrainConfig) -> None:
+    """Print how true each solver's products and gradients are on the first batch, before training."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    method = Method(config.method).train()
+    videos = config.data.open(synthetic=config.data.synthetic, seed=0)
+    clips = next(
+        build_train_loader(_build_dataset(config, videos), config.optim, config.train, num_workers=0).iter_epoch(0)
+    )["clips"]
+    weights = dict(method.trainable_parameters())
+
+    def loss(here: ParamDict, level: str, seam: str = "early_features") -> Tensor:
+        own = {k: w for k, w in here.items() if k != EARLY_FEATURES}
+        with double_backward_mode(method.online.backbone):
+            found = functional_call(method, own, (clips,), {"level": level, seam: here.get(EARLY_FEATURES)})
+        return sum(found.parts.values(), torch.zeros(()))
+
+    def gradient_of(how: str, rate: float) -> ParamDict:
+        return compute_gradients(method, clips, _with_solver(config, how, rate))[1]
+
+    def product(how: str, v: ParamDict) -> ParamDict:
+        """H v, as the solver makes it: what it takes off an outer loss whose gradient is v."""
+        own = _with_solver(config, how, 1.0)
+        found = hypergradient(
+            partial(loss, level="inner", seam="features" if how == "exact-projector" else "early_features"),
+            lambda here: sum(((v[k] * w).sum() for k, w in here.items() if k != EARLY_FEATURES), torch.zeros(())),
+            weights,
+            own.solver,
+            shared_prefix=build_shared_prefix(method, clips, own),
+        )
+        kept = masked(v, how)
+        return {k: kept[k] - found[k] for k in v}
+
+    def masked(v: ParamDict, how: str) -> ParamDict:
+        late = _inner_weight_names(method, how)
+        return {k: t if k in late else torch.zeros_like(t) for k, t in v.items()}
+
+    def turned(how: str, rate: float) -> float:
+        """How much an inner step of this size changes the outer gradient, relative to it."""
+        there = {k: w.detach() - rate * masked(p, how)[k] for k, w in weights.items()}
+        return _relative_error(_gradient(partial(loss, level="outer"), there), outer)
+
+    outer = gradient_of("plain", 1.0)
+    p = _gradient(partial(loss, level="inner"), weights)
+    rates = {how: STEP_FRACTION * float(_norm(masked(p, how)) / _norm(masked(product(how, p), how))) for how in LEVELS}
+    rate = rates["itd-rmad"]
+    whole, exact = product("itd-rmad", outer), gradient_of("itd-rmad", rate)
+    print(
+        f"γ‖Hg‖/‖g‖ = {rate * float(_norm(whole) / _norm(outer)):.3f}; an inner step turns the outer gradient by",
+        end=" ",
+    )
+    print(f"{turned('itd-rmad', 0.1):.3f} at γ = 0.1,", end=" ")
+    print(", ".join(f"{turned(how, r):.3f} at {r:.2g} ({how})" for how, r in rates.items()))
+    print(f"{'':<24}{'own':>8}{'whole':>8}{'error':>8}{'cosine':>8}")
+    for how in COMPARED_SOLVERS:
+        cells = f"{'':>8}{'':>8}"
+        if how not in ("first-order", "aid-cg"):
+            found = product(how, outer)
+            own = product("itd-rmad", masked(outer, how))
+            cells = f"{_cosine(found, own):>8.3f}{_cosine(found, whole):>8.3f}"
+        gradient = gradient_of(how, rate)
+        print(f"{how:<24}{cells}{_relative_error(gradient, exact):>8.3f}{_cosine(gradient, exact):>8.4f}", flush=True)
+
+
+def _with_solver(config: PretrainConfig, solver: str, learning_rate: float) -> PretrainConfig:
+    return replace(config, solver=replace(config.solver, name=solver, inner_lr=learning_rate, curvature_limit=0.0))
+
+
+def _inner_weight_names(method: Method, solver: str) -> set[str]:
+    """Names of the weights that the solver's inner level moves."""
+    names = set(method.trainable_parameters())
+    if not solver.startswith("exact"):
+        return names
+    backbone, before = method.online.backbone, "online.backbone."
+    last = len(backbone.stage_prefixes) - 1
+    return {
+        name
+        for name in names
+        if not name.startswith(before)
+        or (solver == "exact-last-stage" and backbone.stage_index(name.removeprefix(before)) == last)
+    }
+
+
+def _gradient(loss: Callable[[ParamDict], Tensor], weights: ParamDict) -> ParamDict:
+    leaves = {k: w.detach().requires_grad_() for k, w in weights.items()}
+    found = torch.autograd.grad(loss(leaves), list(leaves.values()), materialize_grads=True)
+    return dict(zip(weights, found, strict=True))
+
+
+def _norm(a: ParamDict) -> Tensor:
+    return torch.stack([t.square().sum() for t in a.values()]).sum().sqrt()
+
+
+def _relative_error(a: ParamDict, exact: ParamDict) -> float:
+    return float(_norm({k: a[k] - exact[k] for k in a}) / _norm(exact))
+
+
+def _cosine(a: ParamDict, b: ParamDict) -> float:
+    return float(sum((a[k] * b[k]).sum() for k in a) / (_norm(a) * _norm(b)))
+
+
+def networks(with_slow_r50: bool) -> dict[str, PretrainConfig]:
+    """Where products are compared: the library's method on the debug network, and on Slow-R50 at 64 pixels."""
+    debug = get_recipe("debug-bod-simclr")
+    own = replace(debug, method=replace(get_recipe("laptop").method, model=debug.method.model))
+    own = replace(own, method=replace(own.method, prediction=replace(own.method.prediction, clips_per_video=0)))
+    found = {"debug network": own}
+    if with_slow_r50:
+        large = replace(own, data=replace(own.data, image_size=64), optim=replace(own.optim, batch_size=4))
+        found["Slow-R50 at 64 px"] = replace(large, method=replace(large.method, model=ModelConfig()))
+    return found
+
+
+def accuracy(variant: str, seed: int) -> dict[str, float]:
+    """Probe accuracies of the whole embedding of the demo, trained with this solver."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = make_config(get_recipe("demo-bod-simclr"), variant)
+        run = pretrain(replace(config, train=replace(config.train, seed=seed)), Path(folder) / "run")
+        found = evaluate_linear_probe(load(run), TrainTestConfig("synthetic"), feature_kinds=("whole",))["accuracy"][
+            "trained"
+        ]["whole"]
+    return {factor: cell["top1"] for factor, cell in found.items()}
+
+
+def print_table(variants: Sequence[str], options: argparse.Namespace) -> None:
+    """Print time and memory of steps, each against the first."""
+    found: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
+    for _ in range(options.rounds):
+        for variant in variants:
+            command = [sys.executable, __file__, "--only", variant]
+            command += ["--batch", str(options.batch), "--steps", str(options.steps), "--network", options.network]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            found[variant].append(json.loads(done.stdout))
+    if options.rounds:
+        time_of = {v: min(r["seconds"] for r in rows) for v, rows in found.items()}
+        memory_of = {v: rows[0]["memory"] for v, rows in found.items()}
+        print(f"{'':<24}{'seconds':>9}{'time':>8}{'memory':>8}{'limit':>7}")
+        for variant in variants:
+            ratio, memory = time_of[variant] / time_of[variants[0]], memory_of[variant] / memory_of[variants[0]]
+            limit = f"{MAX_RATIOS[variant]:.1f}×" if variant in MAX_RATIOS else ""
+            print(f"{variant:<24}{time_of[variant]:>9.3f}{ratio:>7.2f}×{memory:>7.2f}×{limit:>7}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--probe", action="store_true")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--ways", action="store_true")
+    parser.add_argument("--network", default="small_resnet3d")
+    parser.add_argument("--only", choices=(*VARIANTS, *EXECUTION_MODES), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only in EXECUTION_MODES:
+        print(json.dumps(measure_execution_mode(options.only, options.network, options.batch, options.steps)))
+        return
+    if options.only:
+        print(json.dumps(measure_step(options.only, options.batch, options.steps)))
+        return
+    if options.ways:
+        print_table(EXECUTION_MODES, options)
+        return
+    variants = [v for v in VARIANTS if options.all or v not in SECOND_ORDER]
+    print_table(variants, options)
+    for name, config in networks(options.slow).items():
+        print(f"\n{name}: ", end="")
+        print_gradient_quality(config)
+    if options.probe:
+        for seed in options.seeds:
+            for variant in PROBED_VARIANTS:
+                cells = "  ".join(f"{factor} {value:.3f}" for factor, value in accuracy(variant, seed).items())
+                print(f"{variant:<24}seed {seed}  {cells}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

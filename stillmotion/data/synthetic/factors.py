@@ -1,0 +1,249 @@
+"""Synthetic videos with four known factors, two of which can be confounded (BOD-VCL, §5.5).
+
+    color       background hue                 simple static
+    shape       outline of the foreground      complex static
+    brightness  how the background's light changes   simple dynamic
+    trajectory  how the foreground moves       complex dynamic
+
+`CLASSES` holds what videos take by default, the first of each; `MORE` what can be asked for by name.
+Everything else (exact hue, size, foreground colour, start, speed, amplitude, noise) varies from video to video and is
+no label. Videos are drawn when they are asked for, and only the frames that are asked for."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from stillmotion.data.datasets.davis import write_mask
+from stillmotion.errors import StillmotionError
+
+FACTOR_VALUES = {
+    "color": ["red", "green", "blue", "violet"],
+    "shape": ["circle", "triangle", "square", "star"],
+    "brightness": ["brightening", "darkening", "pulsing", "flickering"],
+    "trajectory": ["horizontal", "vertical", "circling", "zooming"],
+}
+FACTORS = tuple(FACTOR_VALUES)
+# The paper's other values: a pentagon; turning about a point beside it; going straight on, in any direction.
+EXTRA_FACTOR_VALUES = {"shape": ["pentagon"], "trajectory": ["rotating", "linear"]}
+
+
+@dataclass(frozen=True)
+class SyntheticConfig:
+    """What a synthetic set holds.
+
+    Attributes:
+        num_videos: how many.
+        num_frames: frames of a video.
+        image_size: pixels a side.
+        values_per_factor: how many values each factor takes, 2 to 4: color, shape, brightness, trajectory.
+        value_names: the values of a factor by name, in place of its first ones, such as shape=pentagon,circle.
+        confound: pairs leader=follower; the follower takes the leader's value (modulo its own number of values).
+        confound_strength: how often it does so, 0 to 1; else it is drawn freely.
+        shape_scale: the foreground's radius as a share of the frame's side.
+        noise_std: standard deviation of the sensor noise, of 255.
+    """
+
+    num_videos: int = 2048
+    num_frames: int = 32
+    image_size: int = 32
+    values_per_factor: tuple[int, int, int, int] = (4, 4, 2, 4)
+    confound: tuple[str, ...] = ()
+    confound_strength: float = 0.95
+    shape_scale: float = 0.27
+    noise_std: float = 6.0
+    value_names: tuple[str, ...] = ()
+
+
+def factor_values(config: SyntheticConfig) -> dict[str, list[str]]:
+    """The values that each factor takes."""
+    for factor, count in zip(FACTORS, config.values_per_factor, strict=True):
+        if not 2 <= count <= len(FACTOR_VALUES[factor]):
+            raise StillmotionError(f"{factor} has {count} values; choose 2 to {len(FACTOR_VALUES[factor])}")
+    found = {
+        factor: FACTOR_VALUES[factor][:count] for factor, count in zip(FACTORS, config.values_per_factor, strict=True)
+    }
+    for text in config.value_names:
+        factor, _, names = text.partition("=")
+        if factor not in FACTORS:
+            raise StillmotionError(f"cannot name values by {text!r}; write one of {', '.join(FACTORS)}, = and names")
+        known, asked = [*FACTOR_VALUES[factor], *EXTRA_FACTOR_VALUES.get(factor, [])], names.split(",")
+        if len(set(asked)) < max(2, len(asked)) or not set(asked) <= set(known):
+            raise StillmotionError(f"{factor} cannot be {names!r}; name two or more of {', '.join(known)}")
+        found[factor] = asked
+    return found
+
+
+class SyntheticDataset:
+    """A data set of drawn videos; the same seed gives the same videos, whatever is asked for first."""
+
+    def __init__(self, config: SyntheticConfig, *, seed: int = 0) -> None:
+        for name in ("num_videos", "num_frames", "image_size"):
+            if getattr(config, name) < 1:
+                raise StillmotionError(f"synthetic {name} is {getattr(config, name)}; it must be at least 1")
+        if not 0 <= config.confound_strength <= 1:
+            raise StillmotionError(f"confounding strength is {config.confound_strength}; it lies between 0 and 1")
+        self.config = config
+        self.seed = seed
+        self.classes = factor_values(config)
+        rng = np.random.default_rng((seed, 1))
+        self.labels = {f: rng.integers(len(c), size=config.num_videos) for f, c in self.classes.items()}
+        for pair in config.confound:
+            leader, _, follower = pair.partition("=")
+            if leader not in FACTORS or follower not in FACTORS or leader == follower:
+                raise StillmotionError(f"cannot confound {pair!r}; write two of {', '.join(FACTORS)} as a=b")
+            tied = rng.random(config.num_videos) < config.confound_strength
+            copied = self.labels[leader] % len(self.classes[follower])
+            self.labels[follower] = np.where(tied, copied, self.labels[follower])
+
+    def __len__(self) -> int:
+        return self.config.num_videos
+
+    def name(self, i: int) -> str:
+        return f"synthetic-{self.seed}-{i}"
+
+    def open_video(self, i: int) -> "SyntheticVideo":
+        values = {f: self.classes[f][self.labels[f][i]] for f in FACTORS}
+        return SyntheticVideo(self.config, values, np.random.default_rng((self.seed, 2, i)))
+
+
+class SyntheticVideo:
+    """One drawn video: its factors' values are given by name, the rest is drawn from `rng` once."""
+
+    fps = 8.0
+
+    def __init__(self, config: SyntheticConfig, values: dict[str, str], rng: np.random.Generator) -> None:
+        self._config, self._values = config, values
+        hue = (FACTOR_VALUES["color"].index(values["color"]) * 0.25 + rng.uniform(-0.05, 0.05)) % 1.0
+        self._background = _hsv_to_rgb(hue, rng.uniform(0.6, 0.9), 1.0)
+        self._foreground = np.full(3, 225.0) + rng.uniform(-5, 5, 3)
+        self._radius = config.image_size * config.shape_scale * rng.uniform(0.8, 1.2)
+        self._rotation_matrix = _rotation(rng.uniform(-math.pi, math.pi))
+        self._stretch = math.exp(rng.uniform(-0.35, 0.35))
+        self._level, self._depth = rng.uniform(0.45, 0.6), rng.uniform(0.2, 0.3)
+        self._light_phase, self._phase = rng.uniform(0, 2 * math.pi, 2)
+        self._period = rng.uniform(7.0, 11.0)
+        self._amplitude = config.image_size * rng.uniform(0.16, 0.24)
+        self._center = config.image_size * (0.5 + rng.uniform(-0.12, 0.12, 2))
+        self._direction = rng.choice([-1.0, 1.0])
+        self._noise_index = int(rng.integers(_NUM_NOISE_FRAMES))
+        self._heading = rng.uniform(0, 2 * math.pi)
+
+    def __len__(self) -> int:
+        return self._config.num_frames
+
+    def get_frames(self, indices: Sequence[int]) -> np.ndarray:
+        """The frames with these numbers, uint8 RGB (n, size, size, 3)."""
+        times = np.asarray(indices)
+        size = self._config.image_size
+        light = np.array([self._brightness(t) for t in times], np.float32)
+        canvas = np.empty((len(times), size, size, 3), np.float32)
+        canvas[:] = light[:, None, None, None] * self._background
+        for frame, t in zip(canvas, times, strict=True):
+            self._draw_shape(frame, t, self._foreground.tolist())
+        grain = sensor_noise(size)
+        canvas += self._config.noise_std * grain[(self._noise_index + 7 * times) % len(grain)]
+        return np.clip(canvas, 0, 255).astype(np.uint8)
+
+    def get_masks(self, indices: Sequence[int]) -> np.ndarray:
+        """Where the foreground is in the frames with these numbers: uint8 (n, size, size), 1 is foreground."""
+        found = np.zeros((len(indices), self._config.image_size, self._config.image_size), np.uint8)
+        for mask, t in zip(found, indices, strict=True):
+            self._draw_shape(mask, t, 1)
+        return found
+
+    def _draw_shape(self, picture: np.ndarray, t: int, value: Any) -> None:
+        outline = np.round(self._outline(t) * 2**_SUBPIXEL).astype(np.int32)
+        cv2.fillPoly(picture, [outline], value, cv2.LINE_8, _SUBPIXEL)
+
+    def _brightness(self, t: int) -> float:
+        """The background's light at time t: a trend over the whole video, or a rhythm."""
+        kind = self._values["brightness"]
+        if kind in ("brightening", "darkening"):
+            course = 2 * t / max(self._config.num_frames - 1, 1) - 1
+            return self._level + self._depth * (course if kind == "brightening" else -course)
+        period = 12.0 if kind == "pulsing" else 4.0
+        return self._level + self._depth * math.sin(2 * math.pi * t / period + self._light_phase)
+
+    def _outline(self, t: int) -> np.ndarray:
+        turn = 2 * math.pi * t / self._period * self._direction + self._phase
+        offset, radius, turned = np.zeros(2), self._radius, self._rotation_matrix
+        kind = self._values["trajectory"]
+        if kind == "horizontal":
+            offset[0] = math.sin(turn)
+        elif kind == "vertical":
+            offset[1] = math.sin(turn)
+        elif kind in ("circling", "rotating"):
+            offset[:] = math.cos(turn), math.sin(turn)
+            turned = turned @ _rotation(turn) if kind == "rotating" else turned
+        elif kind == "linear":
+            # To and fro, about as fast as the others go round: speed alone does not tell them apart.
+            offset[:] = math.cos(self._heading), math.sin(self._heading)
+            offset *= 1.25 * _triangle_wave(turn / (2 * math.pi))
+        else:
+            radius *= 1 + 0.45 * math.sin(turn)
+        points = _SHAPES[self._values["shape"]] * [self._stretch, 1 / self._stretch]
+        return radius * points @ turned + self._center + offset * self._amplitude
+
+
+def _rotation(angle: float) -> np.ndarray:
+    sin, cos = math.sin(angle), math.cos(angle)
+    return np.array([[cos, sin], [-sin, cos]])
+
+
+def _triangle_wave(turns: float) -> float:
+    """From -1 to 1 and back in a turn, each way at one speed."""
+    return 4 * abs(turns % 1 - 0.5) - 1
+
+
+def _polygon(corners: int, *, inner: float = 1.0) -> np.ndarray:
+    """A regular polygon of unit circumradius; every second corner at `inner` makes a star."""
+    angles = 2 * math.pi * np.arange(corners) / corners - math.pi / 2
+    radii = np.where(np.arange(corners) % 2, inner, 1.0)
+    return np.stack([np.cos(angles), np.sin(angles)], 1) * radii[:, None]
+
+
+_SHAPES = {
+    "circle": _polygon(24) * 0.9,
+    "triangle": _polygon(3) * 1.25,
+    "square": _polygon(4) * 1.15,
+    "star": _polygon(8, inner=0.4) * 1.3,
+    "pentagon": _polygon(5) * 1.1,
+}
+_NUM_NOISE_FRAMES = 97
+_SUBPIXEL = 4  # binary digits of a corner's place behind the point
+
+
+@cache
+def sensor_noise(size: int) -> np.ndarray:
+    """Sensor noise, drawn once: a frame takes one of these pictures."""
+    return np.random.default_rng(0).standard_normal((_NUM_NOISE_FRAMES, size, size, 3), np.float32)
+
+
+def _hsv_to_rgb(hue: float, saturation: float, value: float) -> np.ndarray:
+    hsv = np.array([[[hue * 360, saturation, value]]], np.float32)
+    return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)[0, 0] * 255
+
+
+DAVIS_RESOLUTION = "480p"
+
+
+def write_davis_layout(folder: str | Path, config: SyntheticConfig, *, seed: int = 0) -> Path:
+    """Write every video of a synthetic set with its masks, for `open_masks("davis", …)`; returns the folder."""
+    root = Path(folder)
+    videos = SyntheticDataset(config, seed=seed)
+    for i in range(len(videos)):
+        video, numbers = videos.open_video(i), range(config.num_frames)
+        pictures, masks = (root / kind / DAVIS_RESOLUTION / f"{i:03d}" for kind in ("JPEGImages", "Annotations"))
+        pictures.mkdir(parents=True, exist_ok=True)
+        masks.mkdir(parents=True, exist_ok=True)
+        for t, frame, mask in zip(numbers, video.get_frames(numbers), video.get_masks(numbers), strict=True):
+            Image.fromarray(frame).save(pictures / f"{t:05d}.png")
+            write_mask(masks / f"{t:05d}.png", mask)
+    return root

@@ -1,0 +1,88 @@
+"""Which features speak for a class: the rows of a fine-tuned run's head, or of a linear probe.
+
+Shapes: C classes, T' time steps (1 where a head pools their mean), D channels.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.data.datasets.wrappers import Subset
+from stillmotion.data.loading.loader_config import LoaderConfig
+from stillmotion.encoders import Encoder, extract_features, parse_spec
+from stillmotion.encoders.run_encoders import resolve_run_weights
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.linear_probe.classifiers import fit_linear_weights
+from stillmotion.training.run_dir import load_results
+from stillmotion.utils.registry import did_you_mean
+
+_CLIPS_PER_VIDEO = 2  # of each video that a probe learns from
+
+
+class ClassWeights(NamedTuple):
+    """A linear classifier of per-frame features: weight (C, T', D), bias (C,), the classes, and whose it is."""
+
+    weight: Tensor
+    bias: Tensor
+    class_names: list[str]
+    source: str
+
+    def predict_proba(self, frames: Tensor) -> Tensor:
+        """Of the classes (C,), for a clip's features (T', D)."""
+        steps = self.weight.shape[1]
+        pooled = frames.mean(0, keepdim=True) if steps == 1 else frames
+        return (torch.einsum("td,ctd->c", pooled, self.weight) + self.bias).softmax(0)
+
+    def for_class(self, class_name: str) -> Tensor:
+        """What a class multiplies features with: (D,), or (T', D) where its head sees their order."""
+        return self.weight[self.class_names.index(class_name)].squeeze(0)
+
+
+def load_class_weights(encoder: Encoder, class_name: str, probe_data: str | None) -> ClassWeights:
+    """The rows of a fine-tuned run's head; of any other encoder, those of a linear probe on labelled videos.
+
+    class_name: a class that must be among them. labelled: a set, of whose training half the probe learns.
+    """
+    if encoder.origin.kind == "finetune":
+        rows = _head_weights(encoder)
+    elif probe_data is not None:
+        rows = _probe_weights(encoder, class_name, probe_data)
+    else:
+        raise StillmotionError(
+            f"{encoder.name} has no classes of its own; add --probe-data FOLDER, on which a linear probe learns them"
+        )
+    _check_class(class_name, rows.class_names, encoder.name)
+    return rows
+
+
+def _head_weights(encoder: Encoder) -> ClassWeights:
+    run = resolve_run_weights(parse_spec(encoder.origin.spec))
+    weights = load_file(run.weights_file)
+    classes = [str(name) for name in load_results(run.run_dir)["classes"]]
+    weight = weights["head.weight"].unflatten(1, (-1, encoder.backbone.out_features))
+    return ClassWeights(weight, weights["head.bias"], classes, "its head")
+
+
+def _probe_weights(encoder: Encoder, class_name: str, probe_data: str) -> ClassWeights:
+    train, _ = TrainTestConfig(probe_data).open(encoder.synthetic_config).train_test()
+    target = next((target for target, names in train.classes.items() if class_name in names), None)
+    if target is None:
+        _check_class(class_name, [each for names in train.classes.values() for each in names], probe_data)
+    assert target is not None
+    known = Subset(train.dataset, train.indices[train.labels[target] >= 0])
+    found = extract_features(encoder, known, num_clips=_CLIPS_PER_VIDEO, loader=LoaderConfig())
+    labels = known.labels[target][found.index]
+    numbers = sorted(set(labels.tolist()))
+    fitted = fit_linear_weights(found.whole, torch.tensor([numbers.index(y) for y in labels.tolist()]).numpy())
+    weight = torch.from_numpy(fitted.weight).float()[:, None]
+    classes = [train.classes[target][number] for number in numbers]
+    return ClassWeights(weight, torch.from_numpy(fitted.bias).float(), classes, f"a linear probe on {probe_data}")
+
+
+def _check_class(class_name: str, classes: Sequence[str], where: str) -> None:
+    if class_name not in classes:
+        raise StillmotionError(f"{where} has no class {class_name!r}{did_you_mean(class_name, classes)}")

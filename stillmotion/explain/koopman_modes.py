@@ -1,0 +1,106 @@
+"""The modes of one clip's Koopman operator: where their eigenvalues lie and how they run in time (BOD-VCL, Figure 4).
+
+Left eigenvectors φ of K = F B⁺ are φ = B L⁻ᵀ w, with w a left eigenvector of the n×n matrix of
+`functional/koopman.py`, so that an amplitude φᵀx_t is read off the Gram matrix like everything else.
+
+Shapes: T frames, D channels, n = T-1 modes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from stillmotion.errors import StillmotionError
+from stillmotion.explain.spectrum_plots import draw_complex_plane
+from stillmotion.report.plot_style import GRAY, PALETTE, TEXT_COLOR, add_legend, new_axes
+
+_NUM_PLOTTED = 5
+_EPS = 1e-60
+_IMAG_TOLERANCE = 1e-9  # an eigenvalue with a smaller imaginary part has no conjugate
+
+
+@dataclass(frozen=True)
+class KoopmanModes:
+    """Eigenvalues (n,), nearest to 1 first, and what each mode's amplitude is in every frame (n, T), both complex."""
+
+    eigenvalues: np.ndarray
+    amplitudes: np.ndarray
+
+    def is_static(self, radius: float) -> np.ndarray:
+        """Which modes (n,) lie within this radius of 1."""
+        return np.abs(self.eigenvalues - 1) < radius
+
+    def strongest(self, count: int) -> np.ndarray:
+        """The numbers of the modes of largest mean amplitude; one stands for itself and its conjugate."""
+        strength = np.where(self.eigenvalues.imag < -_IMAG_TOLERANCE, -1.0, np.abs(self.amplitudes).mean(1))
+        return np.argsort(-strength, kind="stable")[: min(count, int((strength >= 0).sum()))]
+
+
+def koopman_modes(frames: np.ndarray, *, ridge: float = 1e-3) -> KoopmanModes:
+    """The modes of the operator fitted to L2-normalised frames (T, D).
+
+    Eigenvectors have unit length and the phase that makes the first frame's amplitude real and positive; without a
+    ridge, a mode's amplitude is multiplied by its eigenvalue from each frame to the next.
+    """
+    if frames.ndim != 2 or len(frames) < 3:
+        raise StillmotionError(f"frames have shape {frames.shape}; modes need (frames, channels), 3 frames or more")
+    x = frames.astype(np.float64)
+    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), _EPS)
+    gram = x @ x.T
+    n = len(x) - 1
+    gram /= max(np.trace(gram[:-1, :-1]) / n, _EPS)
+    factor = np.linalg.cholesky(gram[:-1, :-1] + ridge * np.eye(n))
+    coordinates = np.linalg.solve(factor, gram[:-1])  # L⁻¹ BᵀX
+    values, left = np.linalg.eig(np.linalg.solve(factor, coordinates[:, 1:].T))  # of the transposed operator
+    amplitudes = left.T @ coordinates
+    first = amplitudes[:, :1]
+    amplitudes = amplitudes * np.where(first == 0, 1, np.conj(first) / np.maximum(np.abs(first), _EPS))
+    order = np.argsort(np.abs(values - 1), kind="stable")
+    return KoopmanModes(values[order].astype(complex), amplitudes[order].astype(complex))
+
+
+def plot_mode_eigenvalues(modes: KoopmanModes, *, radius: float) -> Figure:
+    """The eigenvalues of one clip: the strongest modes in the colours of `mode_amplitudes`, the others grey."""
+    inside = int(modes.is_static(radius).sum())
+    count = len(modes.eigenvalues)
+    figure, axes = new_axes(width=3.4, height=3.5, title=f"{inside} of {count} eigenvalues within ξ of 1")
+    draw_complex_plane(axes, radius=radius)
+    colour = np.full(count, GRAY, dtype=object)
+    for number, name in zip(modes.strongest(_NUM_PLOTTED), PALETTE, strict=False):
+        # A conjugate pair has one colour: it is one motion.
+        colour[np.abs(modes.eigenvalues - modes.eigenvalues[number]) < _IMAG_TOLERANCE] = name
+        colour[np.abs(modes.eigenvalues - np.conj(modes.eigenvalues[number])) < _IMAG_TOLERANCE] = name
+    axes.scatter(
+        modes.eigenvalues.real,
+        modes.eigenvalues.imag,
+        s=34,
+        color=colour.tolist(),
+        edgecolors=TEXT_COLOR,
+        linewidths=0.5,
+    )
+    return figure
+
+
+def plot_mode_amplitudes(modes: KoopmanModes, *, radius: float) -> Figure:
+    """The real part of the strongest modes' amplitudes over time; those within the radius are drawn thick."""
+    figure, axes = new_axes(width=4.2, height=3.5, title="amplitudes of the strongest modes")
+    static = modes.is_static(radius)
+    axes.axhline(0, color=GRAY, linewidth=0.6)
+    for number, colour in zip(modes.strongest(_NUM_PLOTTED), PALETTE, strict=False):
+        thick = 2.6 if static[number] else 1.3
+        label = f"{_format_eigenvalue(modes.eigenvalues[number])}{', static' if static[number] else ''}"
+        axes.plot(modes.amplitudes[number].real, ".-", color=colour, linewidth=thick, label=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="frame", ylabel="amplitude")
+    add_legend(axes)
+    return figure
+
+
+def _format_eigenvalue(value: complex) -> str:
+    return (
+        f"λ = {value.real:.2f}"
+        if abs(value.imag) < _IMAG_TOLERANCE
+        else f"λ = {value.real:.2f} ± {abs(value.imag):.2f}i"
+    )

@@ -1,0 +1,84 @@
+"""One method for all: an encoder, a split or none, an objective for each component, and the inner prediction loss.
+
+Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding channels."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor, nn
+from tyro.conf import arg
+
+from stillmotion.errors import StillmotionError
+from stillmotion.models.backbones import TemporalPadding, create_backbone, list_backbones
+from stillmotion.models.heads import MLPHead
+from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network.
+
+    Attributes:
+        backbone: by its name.
+        stage_channels: of the stages of small_resnet3d and tokens_cnn; empty takes their own.
+        grid_size: parts of a frame, a side, that tokens_cnn tells apart.
+        image_model: the frozen image transformer of tokens_cnn.
+        per_frame_features: one feature per frame; False restores the backbone's original temporal strides.
+        temporal_padding: beyond the first and last frame stand these again, or zeros as in the papers' networks.
+        init_weights: a file to start the backbone from.
+        embedding_dim: M, channels of the embedding.
+        projector_layers: of the projection head.
+        projector_hidden_dim: width of the projection head's hidden layers.
+        projector_batch_norm: batch norm in the projection head.
+    """
+
+    backbone: Annotated[str, arg(help=f"one of {', '.join(list_backbones())}.")] = "slow_r50"
+    stage_channels: tuple[int, ...] = ()
+    grid_size: int = 1
+    image_model: ImageModelConfig = field(default_factory=ImageModelConfig)
+    per_frame_features: bool = True
+    temporal_padding: TemporalPadding = "replicate"
+    init_weights: str | None = None
+    embedding_dim: int = 128
+    projector_layers: int = 3
+    projector_hidden_dim: int = 2048
+    projector_batch_norm: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("embedding_dim", "projector_layers", "projector_hidden_dim", "grid_size"):
+            if getattr(self, name) < 1:
+                raise StillmotionError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+
+    @property
+    def uses_tokens(self) -> bool:
+        """Whether the backbone learns on the tokens of an image transformer."""
+        return self.backbone == "tokens_cnn"
+
+
+class EmbeddingNetwork(nn.Module):
+    """Backbone and projection head: what the momentum encoder is a copy of."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"channels": config.stage_channels} if config.stage_channels else {}
+        if config.uses_tokens:
+            options |= {"grid_size": config.grid_size, "image_model": config.image_model}
+        self.backbone = create_backbone(
+            config.backbone,
+            per_frame_features=config.per_frame_features,
+            temporal_padding=config.temporal_padding,
+            **options,
+        )
+        self.projector = MLPHead(
+            self.backbone.out_features,
+            config.embedding_dim,
+            hidden_dim=config.projector_hidden_dim,
+            num_layers=config.projector_layers,
+            batch_norm=config.projector_batch_norm,
+        )
+
+    def project(self, features: Tensor) -> Tensor:
+        """Embeddings of features, at least in float32: in float16, cosines of what is almost zero are NaN."""
+        z = self.projector(features)
+        return z.to(torch.promote_types(z.dtype, torch.float32))

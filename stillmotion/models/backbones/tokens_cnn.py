@@ -1,0 +1,121 @@
+"""A small 3D CNN on the tokens of a frozen image transformer: this one says what is seen, that one what happens.
+
+The transformer is read from its own files and stays as it is: it has no gradient, and its weights are no part of the
+backbone's. Tokens that were computed once can be given in place of clips, by which training takes minutes.
+Shapes: B clips, T frames, h×w tokens of E channels, c×c cells, D = channels · c² features.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stillmotion.errors import StillmotionError
+from stillmotion.models.backbones.base import Backbone
+from stillmotion.models.backbones.layers import Conv3d, init_conv_weights
+
+if TYPE_CHECKING:  # which builds on backbones itself
+    from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig
+
+
+class TokensCNN(Backbone):
+    """Clips (B, 3, T, H, W), or their tokens (B, E, T, h, w), to features (B, T', D).
+
+    image_model: the frozen transformer. channels: width of each stage: the first mixes each token's own, and the others look
+        around in time and space.
+    grid_size: c; features are means over the c×c parts of a frame, side by side, so that they tell what is where.
+    per_frame_features: temporal stride 1; False halves time in the second stage.
+    """
+
+    def __init__(
+        self, image_model: "FrozenImageModel", channels: Sequence[int], *, grid_size: int, per_frame_features: bool
+    ) -> None:
+        super().__init__()
+        self._frozen = _UnregisteredModule(image_model)
+        inputs = (image_model.out_features, *channels[:-1])
+        stages = []
+        for index, (inner, outer) in enumerate(zip(inputs, channels, strict=True)):
+            time = 1 if per_frame_features or index != 1 else 2
+            stages.append(
+                nn.Sequential(
+                    Conv3d(inner, outer, 1, bias=False)
+                    if index == 0
+                    else Conv3d(inner, outer, 3, stride=(time, 1, 1), padding=1, bias=False),
+                    nn.BatchNorm3d(outer),
+                    nn.ReLU(inplace=True),
+                )
+            )
+        self.layers = nn.ModuleList(stages)
+        self.grid_size = grid_size
+        self.map_channels = channels[-1]
+        self.out_features = channels[-1] * grid_size**2
+        self.stage_prefixes = tuple((f"layers.{index}",) for index in range(len(channels)))
+        self.min_size = self.size_divisor = image_model.patch_size
+        init_conv_weights(self)
+
+    @property
+    def image_model(self) -> "FrozenImageModel":
+        """The frozen transformer."""
+        return self._frozen.image_model
+
+    @torch.no_grad()
+    def compute_tokens(self, clips: Tensor) -> Tensor:
+        """The tokens (B, E, T, h, w) of normalised clips (B, 3, T, H, W), each of mean 0 and variance 1."""
+        grid = self.image_model.patch_grid(*clips.shape[-2:])
+        found = self.image_model.patch_tokens(clips.transpose(1, 2).flatten(0, 1))
+        found = F.layer_norm(found.float(), found.shape[-1:]).to(clips.dtype)
+        return found.unflatten(0, (len(clips), -1)).unflatten(2, grid).movedim(-1, 1)
+
+    def _trunk(self, clips: Tensor) -> Tensor:
+        h = self.compute_tokens(clips) if clips.shape[1] == 3 else clips
+        h = h.contiguous(memory_format=torch.channels_last_3d)
+        for layer in self.layers[:-1]:
+            h = layer(h)
+        return h
+
+    def _last_stage(self, h: Tensor) -> Tensor:
+        return self.layers[-1](h)
+
+    def pool(self, feature_map: Tensor) -> Tensor:
+        cells = F.adaptive_avg_pool3d(feature_map, (feature_map.shape[2], self.grid_size, self.grid_size))
+        return cells.movedim(2, 1).flatten(2)
+
+    def _check_input(self, clips: Tensor) -> None:
+        if clips.ndim != 5 or clips.shape[1] != self.image_model.out_features:
+            super()._check_input(clips)
+        elif not clips.is_floating_point():
+            raise StillmotionError(f"tokens are {clips.dtype}; a backbone needs floats, as `tokens` gives them")
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self.image_model._apply(fn)
+        return super()._apply(fn, recurse)
+
+
+class _UnregisteredModule:
+    """Holds a module that is neither saved nor trained with what holds it, nor copied with it."""
+
+    def __init__(self, image_model: "FrozenImageModel") -> None:
+        self.image_model = image_model
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_UnregisteredModule":
+        return self
+
+
+def tokens_cnn(
+    *,
+    per_frame_features: bool = True,
+    image_model: "ImageModelConfig | None" = None,
+    channels: Sequence[int] = (16, 32),
+    grid_size: int = 1,
+) -> Backbone:
+    """A 3D CNN on frozen tokens; images: None makes a tiny transformer up. Other arguments as in `TokensCNN`."""
+    from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig, load_image_model
+
+    if len(channels) < 2 or min(channels) < 1:
+        raise StillmotionError(f"channels are {tuple(channels)}; tokens_cnn needs at least two positive widths")
+    if grid_size < 1:
+        raise StillmotionError(f"cells is {grid_size}; tokens_cnn needs 1 (the mean over a frame) or more")
+    found = load_image_model(image_model or ImageModelConfig(family="dinov2", arch="tiny"))
+    return TokensCNN(found, channels, grid_size=grid_size, per_frame_features=per_frame_features)

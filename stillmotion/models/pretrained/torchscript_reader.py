@@ -1,0 +1,108 @@
+"""The tensors of a TorchScript archive, such as OpenAI's files of CLIP, without its code.
+
+An archive is a zip file: `data.pkl` tells which tensor stands where in which module, `data/` holds their values, and
+`code/` what the modules do. The last is not looked at, and of what a pickle can name only tensors are built.
+"""
+
+import collections
+import pickle
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_STORAGES = {
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "FloatStorage": torch.float32,
+    "DoubleStorage": torch.float64,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
+
+
+def is_torchscript(path: str | Path) -> bool:
+    """Whether a file is a TorchScript archive."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as opened:
+        return any(name.endswith("/constants.pkl") for name in opened.namelist())
+
+
+def read_torchscript_tensors(path: str | Path, *, with_values: bool = True) -> dict[str, Tensor]:
+    """The parameters and buffers of the module in an archive, by name.
+
+    with_values: False gives names and shapes alone. A pickle that names anything else than modules, tensors and lists of
+    numbers raises UnpicklingError.
+    """
+    with zipfile.ZipFile(path) as opened:
+        (pickled,) = (name for name in opened.namelist() if name.count("/") == 1 and name.endswith("/data.pkl"))
+        with opened.open(pickled) as file:
+            module = _TensorUnpickler(file, opened, pickled.removesuffix("data.pkl"), with_values).load()
+    return dict(_iter_tensors(module, ""))
+
+
+class _ModuleStub:
+    """A module's attributes; what it was a module of does not matter."""
+
+    attributes: dict[str, Any]
+
+    def __setstate__(self, state: Any) -> None:
+        self.attributes = state if isinstance(state, dict) else {}
+
+
+class _TensorUnpickler(pickle.Unpickler):
+    """Builds modules without behaviour, and tensors."""
+
+    def __init__(self, file: Any, opened: zipfile.ZipFile, root: str, with_values: bool) -> None:
+        super().__init__(file)
+        self._opened, self._root, self._with_values = opened, root, with_values
+        self._read: dict[str, Tensor] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.split(".")[0] == "__torch__":
+            return _ModuleStub
+        if module == "torch" and name in _STORAGES:
+            return _STORAGES[name]
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _tensor
+        if (module, name) == ("collections", "OrderedDict"):
+            return collections.OrderedDict
+        if module == "torch.jit._pickle":  # lists of numbers and of tensors, and the types of these
+            return _identity
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a tensor")
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        _, dtype, key, _, number = pid
+        if key not in self._read:
+            if not isinstance(dtype, torch.dtype):
+                raise pickle.UnpicklingError(f"{dtype} is no type of numbers")
+            if self._with_values:
+                found = bytearray(self._opened.read(f"{self._root}data/{key}"))
+                self._read[key] = torch.frombuffer(found, dtype=dtype) if found else torch.empty(0, dtype=dtype)
+            else:
+                self._read[key] = torch.empty(int(number), dtype=dtype, device="meta")
+        return self._read[key]
+
+
+def _tensor(storage: Tensor, offset: int, size: Any, stride: Any, *rest: Any) -> Tensor:
+    return storage.as_strided(tuple(size), tuple(stride), offset)
+
+
+def _identity(value: Any, *rest: Any) -> Any:
+    return value
+
+
+def _iter_tensors(module: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    for name, value in module.attributes.items() if isinstance(module, _ModuleStub) else ():
+        if isinstance(value, Tensor):
+            yield prefix + name, value
+        else:
+            yield from _iter_tensors(value, f"{prefix}{name}.")

@@ -1,0 +1,94 @@
+"""The demonstration: what each of four methods learns of the same videos, on this machine, in minutes."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stillmotion.data.synthetic.factors import FACTORS
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.linear_probe.evaluate import RESULTS_FILE
+from stillmotion.studies.demo.report import write_demo_page
+from stillmotion.studies.run_pool import StudyRun, train_and_evaluate, with_seed
+from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import to_dict
+
+DEMO_RECIPES = {
+    "simclr": "demo-simclr",
+    "simclr+bod-vcl": "demo-bod-simclr",
+    "vididi": "demo-vididi-simclr",
+    "routed": "demo-routed",
+}
+FEATURE_KIND = (
+    "concat"  # static ⊕ dynamic of the frozen backbone's features, for every method; results.json has all kinds
+)
+FIRST_SEED = 3  # seeds 0 to 2 are those that the settings were chosen on
+
+
+def run_demo(output_dir: str | Path, *, num_seeds: int = 5, num_processes: int = 1) -> Path:
+    """Train each method with several seeds, probe every factor, and write `results.json` and `report.html`.
+
+    output_dir: a folder; what it already holds of the same demo is kept. seeds: how many, from `FIRST_SEED` on.
+    num_processes: runs at a time, a core each; on how many, no result depends.
+    """
+    if num_seeds < 1 or num_processes < 1:
+        raise StillmotionError(f"seeds {num_seeds} and processes {num_processes} must be at least 1")
+    folder, started = Path(output_dir), time.monotonic()
+    numbers = range(FIRST_SEED, FIRST_SEED + num_seeds)
+    # All methods start from the same network.
+    runs = {
+        (name, seed): StudyRun(
+            folder / f"{name}-{seed}",
+            with_seed(get_recipe(DEMO_RECIPES[name]), seed),
+            {"num_clips": 1, "compare_untrained": name == "simclr"},
+        )
+        for seed in numbers
+        for name in DEMO_RECIPES
+    }
+
+    def told(key: tuple[str, int]) -> str:
+        scores = _load_top1(runs[key].run_dir)["trained"][FEATURE_KIND]
+        return f"{key[0]:<11} seed {key[1]}  " + "  ".join(f"{f} {v:.2f}" for f, v in scores.items())
+
+    train_and_evaluate(runs, num_processes=num_processes, format_line=told)
+    results = _build_results(
+        {key: _load_top1(run.run_dir) for key, run in runs.items()}, numbers, time.monotonic() - started
+    )
+    (folder / "results.json").write_text(json.dumps(results, indent=1))
+    return write_demo_page(folder, results, {name: runs[name, FIRST_SEED].run_dir for name in DEMO_RECIPES})
+
+
+def _load_top1(run: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Top-1 by network (trained, untrained), kind of feature and factor."""
+    accuracy = json.loads((run / RESULTS_FILE).read_text())["accuracy"]
+    return {
+        network: {kind: {f: cells[f]["top1"] for f in FACTORS} for kind, cells in kinds.items()}
+        for network, kinds in accuracy.items()
+    }
+
+
+def _build_results(
+    found: dict[tuple[str, int], dict[str, Any]], seeds: Sequence[int], seconds: float
+) -> dict[str, Any]:
+    classes = get_recipe(DEMO_RECIPES["simclr"]).data.synthetic.values_per_factor
+
+    def table(rows: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "seeds": {str(seed): row[FEATURE_KIND] for seed, row in rows.items()},
+            "mean": {f: float(np.mean([row[FEATURE_KIND][f] for row in rows.values()])) for f in FACTORS},
+            "by_feature_kind": {str(seed): row for seed, row in rows.items()},
+        }
+
+    methods = {name: table({s: found[name, s]["trained"] for s in seeds}) for name in DEMO_RECIPES}
+    methods["untrained"] = table({s: found["simclr", s]["untrained"] for s in seeds})
+    return {
+        "factors": list(FACTORS),
+        "feature": FEATURE_KIND,
+        "chance": {f: 1 / n for f, n in zip(FACTORS, classes, strict=True)},
+        "methods": methods,
+        "configs": {name: to_dict(get_recipe(r)) for name, r in DEMO_RECIPES.items()},
+        "seconds": round(seconds, 1),
+    }

@@ -1,0 +1,86 @@
+"""The eigenvalues and the margin that the transfer paper's theorems foretell, beside those of trained projections."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from stillmotion.report.blocks import Section, Table, Text, figure_block
+from stillmotion.report.page import write_page
+from stillmotion.report.plot_style import PALETTE, TEXT_COLOR, add_legend, new_axes, save_figure
+
+_MARKERS = {1: ("o", PALETTE[0], "linear"), 2: ("x", PALETTE[1], "two layers")}
+
+
+def plot_eigenvalue_shrinkage(variances: Sequence[float], points: Sequence[Mapping[str, Any]]) -> Figure:
+    """μ against σ/2λ, so that every strength lies on one curve (Theorem 1)."""
+    figure, axes = new_axes(width=5.2, height=3.4, title="Theorem 1: how far a direction is shrunk")
+    most = max(max(variances) / (2 * p["lambda"]) for p in points)
+    x = np.linspace(0, most, 400)
+    axes.plot(x, np.sqrt(np.clip(1 - x, 0, None)), color=TEXT_COLOR, linewidth=1.2, label="sqrt(1 − σ/2λ)")
+    for layers, (mark, colour, name) in _MARKERS.items():
+        chosen = [p for p in points if p["layers"] == layers]
+        at = np.concatenate([np.array(variances) / (2 * p["lambda"]) for p in chosen])
+        seen = np.concatenate([p["eigenvalues"] for p in chosen])
+        axes.plot(at, seen, mark, color=colour, markersize=4, alpha=0.8, label=name, fillstyle="none")
+    axes.set_xlabel("σ / 2λ")
+    axes.set_ylabel("eigenvalue μ")
+    add_legend(axes)
+    return figure
+
+
+def plot_margin_gain(points: Sequence[Mapping[str, Any]], curve: Mapping[str, Sequence[float]]) -> Figure:
+    """Δ of the margin against λ over the mean variance (Theorem 2); curve: "lambda" and "margin_gain"."""
+    figure, axes = new_axes(width=5.2, height=3.4, title="Theorem 2: how far the margin grows")
+    axes.plot(curve["lambda"], curve["margin_gain"], color=TEXT_COLOR, linewidth=1.2, label="predicted")
+    axes.axvline(0.5, color=PALETTE[4], linewidth=0.9, linestyle="--", label="λ = τ/2")
+    for layers, (mark, colour, name) in _MARKERS.items():
+        chosen = [p for p in points if p["layers"] == layers]
+        places, gains = [p["lambda"] for p in chosen], [p["margin_gain"] for p in chosen]
+        axes.plot(places, gains, mark, color=colour, markersize=5, alpha=0.8, label=name, fillstyle="none")
+    axes.set_xlabel("λ / τ")
+    axes.set_ylabel("Δ / τ")
+    add_legend(axes)
+    return figure
+
+
+_THEOREM_1 = (
+    "A projection g of tokens is trained to bring corresponding patches together and to stay an isometry. Differences "
+    "of corresponding patches have known variances σ. Optimal eigenvalues are sqrt(1 − σ/2λ), and zero beyond 2λ; for "
+    "two layers the same holds of their product while tanh stays in its linear part."
+)
+_THEOREM_2 = (
+    "Where all inter-video variances are the mean σ (τ), the margin D_inter − D_intra grows by Σ (τ − σ)(1 − σ/2λ) "
+    "over σ ≤ 2λ. It is positive at every λ: both factors fall with σ, and the first sums to zero."
+)
+
+
+def write_spectrum_page(output_dir: Path, results: Mapping[str, Any], curve: Mapping[str, Sequence[float]]) -> Path:
+    """Write `report.html`, and the eigenvalues as `spectrum.png`.
+
+    curve: the predicted gain of the margin, by strength.
+    """
+    points, variances = results["points"], results["variances"]
+    first = plot_eigenvalue_shrinkage(variances, points)
+    second = plot_margin_gain(points, curve)
+    save_figure(first, output_dir / "spectrum.png", dpi=150)
+    rows = [
+        [
+            "linear" if p["layers"] == 1 else "two layers",
+            f"{p['lambda']:g}",
+            str(p["seed"]),
+            f"{p['max_eigenvalue_error']:.1e}",
+            f"{p['margin_gain']:.4f}",
+            f"{p['predicted_margin_gain']:.4f}",
+        ]
+        for p in points
+    ]
+    header = ["projection", "λ / τ", "seed", "largest error of an eigenvalue", "Δ / τ", "predicted"]
+    sections = [
+        Section("Eigenvalues", [Text(_THEOREM_1), figure_block({"eigenvalues against variance": first})]),
+        Section("Margin", [Text(_THEOREM_2), figure_block({"margin against strength": second})]),
+        Section("Figures", [Table(header, rows)]),
+    ]
+    return write_page(output_dir / "report.html", "The spectrum of a trained projection", sections)

@@ -1,0 +1,85 @@
+"""What `stillmotion order --recipe debug` trains before it asks."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.encoders import ProgressCallback, load
+from stillmotion.evaluation.temporal_order.evaluate import (
+    ORDER_FEATURES,
+    evaluate_temporal_order,
+    format_order_results,
+    write_results,
+)
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.task import pretrain
+from stillmotion.training.tasks import get_recipe
+
+DEBUG_SEEDS = (0, 1, 2)
+
+
+def debug_config(seed: int) -> PretrainConfig:
+    """V-SimCLR + BOD-VCL with a small network on synthetic videos, half of which darken: seconds on a CPU."""
+    config = get_recipe("demo-bod-simclr")
+    model = replace(config.method.model, stage_channels=(8, 16, 32))
+    return replace(
+        config,
+        data=replace(
+            config.data, augment="synthetic", synthetic=replace(config.data.synthetic, num_videos=256, confound=())
+        ),
+        method=replace(config.method, model=model),
+        optim=replace(config.optim, batch_size=32, epochs=6),
+        train=replace(config.train, seed=seed),
+    )
+
+
+_NUM_VIDEOS = 100
+
+
+def run_debug_order(
+    output_dir: str | Path, *, device: str = "auto", progress: ProgressCallback | None = None
+) -> dict[str, Any]:
+    """Pre-train an encoder for each seed, and tell drawn videos that brighten from their reverses.
+
+    output_dir: a folder for the runs, `results.json` and `results.txt`. Runs that are there already are used as they are.
+    The results are those of `order`, and under "seeds" the mean of trained and of untrained networks by embedding.
+    """
+    folder = Path(output_dir)
+    runs = [pretrain(debug_config(seed), folder / f"seed-{seed}") for seed in DEBUG_SEEDS]
+    encoders = [load(run, device=device) for run in runs]
+    results = evaluate_temporal_order(
+        encoders, TrainTestConfig("synthetic", num_synthetic=_NUM_VIDEOS), compare_untrained=True, progress=progress
+    )
+    results["seeds"] = {
+        "trained": _mean(results, [run.name for run in runs]),
+        "untrained": _mean(results, [f"{run.name}, untrained" for run in runs]),
+    }
+    write_results(results, folder, format_debug_lines(results))
+    return results
+
+
+def format_debug_lines(results: dict[str, Any]) -> list[str]:
+    """The results of `debug_order` as lines for a terminal."""
+    means = results["seeds"]
+    lines = format_order_results(results)
+    lines += [f"mean of {len(DEBUG_SEEDS)} seeds, {name}: {_format_values(values)}" for name, values in means.items()]
+    better = [part for part in ORDER_FEATURES if means["trained"][part] > means["untrained"][part]]
+    worse = [part for part in ORDER_FEATURES if part not in better]
+    lines.append(
+        f"training told order better by {' and '.join(better) or 'no embedding'}"
+        + (f", and not by {' and '.join(worse)}" if worse else "")
+    )
+    return lines
+
+
+def _mean(results: dict[str, Any], names: list[str]) -> dict[str, float]:
+    return {
+        part: float(np.mean([results["accuracy"][name][part]["mean"][0] for name in names])) for part in ORDER_FEATURES
+    }
+
+
+def _format_values(values: dict[str, float]) -> str:
+    return ", ".join(f"{part} {value:.3f}" for part, value in values.items())

@@ -1,0 +1,146 @@
+"""The page of a detection run, its lines for a terminal, and its boxes over test videos."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from stillmotion.data.datasets.ava import read_box_csv
+from stillmotion.evaluation.retrieval.report import retrieval_sections
+from stillmotion.report.blocks import Block, ImageBlock, Section, Table, Text, VideoBlock, figure_block
+from stillmotion.report.images import data_uri, image_file_uri
+from stillmotion.report.page import write_page
+from stillmotion.report.plot_style import PALETTE, escape_mathtext, new_axes
+from stillmotion.training.detect.box_video import boxes_by_key_frame, write_box_video
+from stillmotion.training.detect.config import DetectConfig
+from stillmotion.training.detect.task import DETECTIONS_FILE, open_action_dataset
+from stillmotion.training.report import loss_curve_blocks
+from stillmotion.training.run_dir import load_config, load_results
+
+BOX_VIDEOS_DIR = "boxes"
+_MIN_SCORE = 0.4  # score of an action that is written on a box
+_MAX_VIDEOS = 4  # videos that the page shows
+_VIDEO_CAPTION = (
+    "What was found, with scores, beside what is annotated; a frame has the boxes of its nearest key frame."
+)
+
+
+def write_detection_videos(run_dir: str | Path, num_videos: int) -> list[Path]:
+    """Write so many test videos of a run, with found and annotated boxes on them, into its folder `boxes`."""
+    folder = Path(run_dir)
+    config = load_config(folder, DetectConfig)
+    videos = open_action_dataset(config.data, seed=config.train.seed, train=False)
+    unread = load_results(folder)["failed"]
+    names = list(dict.fromkeys(video for video, _ in videos.keyframes.keyframes if video not in unread))[:num_videos]
+    rows = {
+        "found": boxes_by_key_frame(
+            read_box_csv(folder / DETECTIONS_FILE, has_scores=True), videos.actions, min_score=_MIN_SCORE
+        ),
+        "annotated": boxes_by_key_frame(videos.annotated_boxes, videos.actions, min_score=1),
+    }
+    return [file for name in names for file in write_box_video(folder / BOX_VIDEOS_DIR, name, videos, rows)]
+
+
+def write_detect_page(run_dir: str | Path) -> Path:
+    """Write `report.html` of a run: what was trained, its loss, AP of each action, and the videos that were drawn."""
+    folder = Path(run_dir)
+    config, results = load_config(folder, DetectConfig), load_results(folder)
+    sections = [
+        Section("What was trained", [_settings(config, results)]),
+        Section("Loss", loss_curve_blocks({folder.name: folder})),
+        Section("Average precision", _score_blocks(results)),
+        *retrieval_sections(folder),
+    ]
+    films = sorted((folder / BOX_VIDEOS_DIR).glob("*.mp4"))[:_MAX_VIDEOS]
+    for film in films:
+        blocks: list[Block] = [
+            VideoBlock(data_uri(film.read_bytes(), "video/mp4"), _VIDEO_CAPTION),
+            ImageBlock(image_file_uri(film.with_suffix(".png")), "Its first key frames."),
+        ]
+        sections.append(Section(f"Boxes: {film.stem}", blocks))
+    return write_page(folder / "report.html", f"Action detection run: {folder.name}", sections)
+
+
+def format_detection_results(results: Mapping[str, Any]) -> list[str]:
+    """The results of `detect` as lines for a terminal."""
+    wide = max(14, *(len(name) + 2 for name in results["AP"]))
+    lines = [f"{'':<{wide}}{'AP':>7}{'annotated':>11}"]
+    for name, score in results["AP"].items():
+        lines.append(f"{name:<{wide}}{_format_score(score):>7}{results['num_annotations'][name]:>11}")
+    counted = sum(score is not None for score in results["AP"].values())
+    lines.append(f"{'mAP':<{wide}}{_format_score(results['mAP']):>7}   over {counted} actions, at an overlap of 0.5")
+    lines.append(f"tested on {results['test_box_source']}, in {results['test_key_frames']} key frames")
+    return lines + _format_missing(results)
+
+
+def _settings(config: DetectConfig, results: Mapping[str, Any]) -> Table:
+    data, head, optim = config.data, config.head, config.optim
+    steps = ", ".join(f"{m:g}" for m in optim.milestones)
+    course = f"× {optim.gamma:g} at {steps}" if optim.milestones else "cosine"
+    trained = "the classifier alone, on a frozen backbone" if head.freeze_backbone else "backbone and classifier"
+    rows = [
+        ["recipe", config.recipe or "none"],
+        ["encoder", config.encoder + (", its network with fresh weights" if config.untrained else "")],
+        ["trained", trained],
+        [
+            "key frames",
+            f"{data.path}: {results['train_key_frames']} to train on, {results['test_key_frames']} to test on",
+        ],
+        ["boxes in training", results["train_box_source"]],
+        ["boxes in the test", results["test_box_source"]],
+        ["head", f"RoIAlign {head.roi_size}×{head.roi_size}, max pooling, dropout {head.dropout:g}"],
+        ["optimiser", f"{optim.name}, rate {optim.lr * optim.lr_scale:g} ({course})"],
+        ["course", f"{optim.epochs} epochs of batches of {optim.batch_size}, {results['steps']} steps"],
+        ["seed", str(results["seed"])],
+    ]
+    return Table(["setting", "value"], rows)
+
+
+def _score_blocks(results: Mapping[str, Any]) -> list[Block]:
+    counted = {name: score for name, score in results["AP"].items() if score is not None}
+    rows = [["mean", _format_score(results["mAP"]), str(sum(results["num_annotations"].values()))]]
+    ranked = sorted(counted.items(), key=lambda item: -item[1])
+    rows += [[name, _format_score(score), str(results["num_annotations"][name])] for name, score in ranked]
+    caption = (
+        f"Frame AP at an overlap of 0.5, for the {len(counted)} of {len(results['AP'])} actions that are annotated, on "
+        f"{results['test_box_source']}. With no more than 50 detections a frame, as ActivityNet's script has it, mAP is "
+        f"{_format_score(results['mAP_top50'])}."
+    )
+    blocks: list[Block] = [Table(["action", "AP", "annotated"], rows, caption)]
+    if counted:
+        blocks.insert(0, figure_block({"average precision of each action": _plot_scores(dict(ranked))}))
+    return blocks + [Text(line) for line in _format_missing(results)]
+
+
+def _plot_scores(scores: Mapping[str, float]) -> Figure:
+    figure, axes = new_axes(width=6.4, height=0.8 + 0.2 * len(scores))
+    axes.barh(range(len(scores)), list(scores.values()), color=PALETTE[1])
+    axes.set_yticks(range(len(scores)), [escape_mathtext(name) for name in scores], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("AP")
+    axes.grid(visible=False, axis="y")
+    return figure
+
+
+def _format_missing(results: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if results["missing_videos"]:
+        lines.append(
+            f"{len(results['missing_videos'])} videos are annotated but not there: {_join_first(results['missing_videos'])}."
+        )
+    if results["failed"]:
+        lines.append(
+            f"{len(results['failed'])} videos could not be read and do not count: {_join_first(results['failed'])}."
+        )
+    return lines
+
+
+def _join_first(names: Any) -> str:
+    listed = list(names)
+    return ", ".join(listed[:5]) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
+
+
+def _format_score(score: float | None) -> str:
+    return "–" if score is None else f"{score:.3f}"

@@ -1,0 +1,116 @@
+"""The test of a classifier: the mean of its probabilities over K clips of a video, and what they get right."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from stillmotion.data.datasets.base import FailedVideos, VideoDataset
+from stillmotion.data.loading.loader import iter_eval_batches
+from stillmotion.distributed import process_group
+from stillmotion.encoders.feature_extraction import ProgressCallback, evenly_spaced_clips
+from stillmotion.errors import StillmotionError
+from stillmotion.functional.classification import confusion_matrix, topk_accuracy
+from stillmotion.models.heads import VideoClassifier
+from stillmotion.models.input_config import InputConfig
+
+_CLIPS_PER_FORWARD = 16  # clips in a forward pass
+
+
+def predict_videos(
+    model: VideoClassifier,
+    videos: VideoDataset,
+    input_config: InputConfig,
+    *,
+    num_clips: int = 10,
+    num_crops: int = 1,
+    full_frame_crops: bool = False,
+    num_workers: int = 0,
+    progress: ProgressCallback | None = None,
+) -> tuple[np.ndarray, np.ndarray, FailedVideos]:
+    """Numbers of the readable videos (N,), their probabilities (N, C), and name and reason of the others.
+
+    input_config: of the encoder that it began with.
+    num_clips, num_crops, full_frame_crops: as in `extract`. Ranks share the videos, and each returns all of them.
+    """
+    device = next(model.parameters()).device
+    dataset = evenly_spaced_clips(
+        videos, input_config, num_clips=num_clips, num_crops=num_crops, full_frame=full_frame_crops
+    )
+    rank, world = process_group.get_rank(), process_group.get_world_size()
+    index: list[int] = []
+    found: list[np.ndarray] = []
+    broken: FailedVideos = []
+    was_training = model.training
+    model.eval()
+    for item in iter_eval_batches(
+        dataset,
+        batch_size=max(1, _CLIPS_PER_FORWARD // num_clips),
+        num_workers=num_workers,
+        rank=rank,
+        world_size=world,
+    ):
+        broken += item["failed"]
+        for number, views in zip(item["index"].tolist(), item["clips"], strict=True):
+            with torch.inference_mode():
+                scores = [model(part.to(device, non_blocking=True)).float() for part in views.split(_CLIPS_PER_FORWARD)]
+                found.append(torch.cat(scores).softmax(1).mean(0).cpu().numpy())
+            index.append(number)
+        if progress is not None:
+            progress(min((len(index) + len(broken)) * world, len(videos)), len(videos))
+    model.train(was_training)
+    everyone = process_group.all_gather_object((index, found, broken))
+    numbers = np.array([i for part, _, _ in everyone for i in part], np.int64)
+    broken = [entry for _, _, part in everyone for entry in part]
+    if len(numbers) == 0:
+        first = f"; the first, {broken[0][0]}: {broken[0][1]}" if broken else ""
+        raise StillmotionError(f"none of the {len(broken)} test videos can be read{first}")
+    order = np.argsort(numbers)
+    return numbers[order], np.stack([p for _, part, _ in everyone for p in part])[order], broken
+
+
+def classification_metrics(probabilities: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
+    """Top-1, top-5, the accuracy of each class, their mean, and the confusion matrix, ready for JSON.
+
+    probabilities: (N, C). labels: (N,), -1 for a class that was not trained, which is never right.
+    """
+    scores, y = torch.from_numpy(probabilities), torch.from_numpy(labels)
+    table = confusion_matrix(scores.argmax(1), y, len(classes))
+    counts = table.sum(1).tolist()
+    right = table.diagonal().tolist()
+    per_class = {name: hits / n if n else None for name, hits, n in zip(classes, right, counts, strict=True)}
+    asked = [value for value in per_class.values() if value is not None]
+    return {
+        "top1": topk_accuracy(scores, y, 1),
+        "top5": topk_accuracy(scores, y, 5),
+        "mean_class_accuracy": sum(asked) / len(asked) if asked else 0.0,
+        "per_class": per_class,
+        "num_videos_per_class": dict(zip(classes, counts, strict=True)),
+        "confusion": table.tolist(),
+        "num_unseen_class_videos": int((y < 0).sum()),
+    }
+
+
+def format_finetune_results(results: Mapping[str, Any]) -> list[str]:
+    """The results of a fine-tuning run as lines for a terminal."""
+    lines = [
+        f"{results['train_videos']} training and {results['test_videos']} test videos ({results['split_description']}), "
+        f"{len(results['classes'])} classes of {results['target']}",
+        f"top-1 {results['top1']:.3f}  top-5 {results['top5']:.3f}  mean over classes {results['mean_class_accuracy']:.3f}  "
+        f"(commonest class {results['majority_accuracy']:.3f}; {results['num_test_clips']} clips × {results['num_test_crops']} crops)",
+    ]
+    if results["num_unseen_class_videos"]:
+        lines.append(
+            f"{results['num_unseen_class_videos']} test videos are of classes that no training video has: all wrong"
+        )
+    if results["failed"]:
+        lines.append(f"{len(results['failed'])} unreadable test videos were skipped:")
+        lines += [f"  {reason}" for reason in results["failed"].values()]
+    return lines
+
+
+def format_fold_results(results: Mapping[str, Any]) -> list[str]:
+    """The results of several folds as lines for a terminal."""
+    lines = [f"fold {fold}  top-1 {r['top1']:.3f}  top-5 {r['top5']:.3f}" for fold, r in results["folds"].items()]
+    return [*lines, f"mean    top-1 {results['top1']:.3f}  top-5 {results['top5']:.3f}"]

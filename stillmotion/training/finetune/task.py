@@ -1,0 +1,268 @@
+"""Fine-tuning: an encoder and a new head, trained end to end on labels, and tested.
+
+What is drawn for a video (its clip, its dropout, its share in mixup) is a function of (seed, epoch, video). Batch norm
+is over all ranks, as in pre-training."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stillmotion.data.datasets.splits import ClassificationSplit, open_classification_split
+from stillmotion.data.datasets.wrappers import Subset
+from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.collate import Batch
+from stillmotion.data.loading.loader import ClipLoader
+from stillmotion.distributed import collectives, process_group
+from stillmotion.encoders import Encoder, ProgressCallback
+from stillmotion.encoders.run_encoders import write_encoder_file
+from stillmotion.errors import StillmotionError
+from stillmotion.functional.classification import mixup_pairs, smooth_one_hot, soft_cross_entropy, topk_accuracy
+from stillmotion.models.freeze import unfreeze
+from stillmotion.models.heads import VideoClassifier, count_time_steps
+from stillmotion.planning.dry_run import format_run_cost, measure_training
+from stillmotion.training.downstream import (
+    Watch,
+    encoder_path,
+    load_initial_encoder,
+    resolve_encoder,
+    train_and_test,
+    unwatched,
+)
+from stillmotion.training.finetune.config import ClassifierConfig, FinetuneConfig, FinetuneDataConfig
+from stillmotion.training.finetune.evaluate import classification_metrics, predict_videos
+from stillmotion.training.model_setup import prepare_model
+from stillmotion.training.run_dir import (
+    RESULTS_FILE,
+    check_inputs_not_overwritten,
+    load_results,
+    lock_run_dir,
+    open_run_dir,
+    resolve_run_precision,
+)
+from stillmotion.training.run_log import RunLog
+from stillmotion.training.runtime import training_session
+from stillmotion.training.trainer import Trainer, build_train_loader, num_decode_workers
+from stillmotion.utils import files
+from stillmotion.utils.device import autocast
+from stillmotion.utils.files import check_writable
+from stillmotion.utils.formatting import LabelValue
+
+_RNG_DROPOUT, _RNG_MIXUP = 21, 22  # what a generator is for, beside seed, epoch and video
+
+
+def finetune(config: FinetuneConfig, run_dir: str | Path, *, watch: Watch = unwatched) -> Path:
+    """Train and test as `config` says and return the run folder; a folder with an unfinished run is resumed.
+
+    watch: given a word for what goes on, shows its progress; for the test, which may be long.
+    Under `torchrun` every process calls this; the first one writes.
+    """
+    config = resolve_encoder(config)
+    check_inputs_not_overwritten(run_dir, config.data.path, config.data.annotations, encoder_path(config.encoder))
+    with training_session(config.train) as device, lock_run_dir(run_dir):
+        return train_and_test(
+            FinetuneTrainer(resolve_run_precision(config, run_dir, device), Path(run_dir), device), watch
+        )
+
+
+def _open_dataset(data: FinetuneDataConfig) -> ClassificationSplit:
+    return open_classification_split(
+        data.train_test_config(), target=data.target, per_class=data.videos_per_class, synthetic=data.synthetic
+    )
+
+
+def _build_classifier(encoder: Encoder, num_classes: int, head: ClassifierConfig) -> VideoClassifier:
+    """The encoder's network under a new head."""
+    intake, ordered = encoder.input_config, head.pool == "concat"
+    steps = (
+        count_time_steps(encoder.backbone, num_frames=intake.num_frames, image_size=intake.image_size) if ordered else 1
+    )
+    return VideoClassifier(encoder.backbone, num_classes, pool=head.pool, num_steps=steps)
+
+
+def finetune_folds(
+    config: FinetuneConfig, output_dir: str | Path, folds: Sequence[int], *, watch: Watch = unwatched
+) -> Path:
+    """`finetune` on each of a set's folds, in the folders fold1, fold2, …; the means are written beside them."""
+    config, folder = resolve_encoder(config), Path(output_dir)
+    check_inputs_not_overwritten(output_dir, config.data.path, config.data.annotations, encoder_path(config.encoder))
+    check_folds_differ(config, folds)
+    with training_session(config.train) as device, lock_run_dir(folder):
+        found: dict[str, Any] = {}
+        for fold in folds:
+            one = replace(config, data=replace(config.data, fold=fold))
+            with lock_run_dir(folder / f"fold{fold}"):
+                own = folder / f"fold{fold}"
+                run = FinetuneTrainer(resolve_run_precision(one, own, device), own, device)
+                found[str(fold)] = load_results(train_and_test(run, watch))
+        means = {
+            name: float(np.mean([r[name] for r in found.values()])) for name in ("top1", "top5", "mean_class_accuracy")
+        }
+        process_group.run_on_main(lambda: files.write_json(folder / RESULTS_FILE, means | {"folds": found}))
+    return folder
+
+
+def check_folds_differ(config: FinetuneConfig, folds: Sequence[int]) -> None:
+    """Raises where two folds of a set are the same."""
+    asked: dict[frozenset[str], int] = {}
+    for fold in folds:
+        test = _open_dataset(replace(config.data, fold=fold)).test
+        same = asked.setdefault(frozenset(test.name(i) for i in range(len(test))), fold)
+        if same != fold:
+            raise StillmotionError(f"folds {same} and {fold} of {config.data.path} are the same; leave --folds out")
+
+
+class FinetuneTrainer(Trainer):
+    """A classifier, its optimiser and labelled clips."""
+
+    model: VideoClassifier
+
+    def __init__(self, config: FinetuneConfig, run_dir: Path, device: torch.device) -> None:
+        super().__init__(config, run_dir, device)
+        self.config = config
+        self.videos = _open_dataset(config.data)
+        self.labels = torch.from_numpy(
+            np.tile(self.videos.train_labels, config.data.clips_per_video)
+        )  # of an epoch's items
+        began = load_initial_encoder(config, config.data)
+        self.input_config = began.input_config
+        self.loader = self._build_loader()
+        open_run_dir(run_dir, config)
+        process_group.run_on_main(lambda: write_encoder_file(run_dir, began))
+        names = [self.videos.classes[i] for i in self.videos.train_labels]
+        self.record_dataset(self.videos.train, root=config.data.path, labels=names)
+        torch.manual_seed(config.train.seed)
+        unfreeze(began.backbone, config.head.unfreeze)
+        method = _build_classifier(began, len(self.videos.classes), config.head)
+        prepare_model(method, began.backbone, config.train, device)
+        torch.manual_seed(config.train.seed * 1009 + process_group.get_rank() + 1)
+        weights = {name: p for name, p in method.named_parameters() if p.requires_grad}
+        self.setup(method, weights, layer_depth=method.layer_depth)
+
+    def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        if self.global_step == 0:
+            self._report_frozen_params(log)
+        self.optimizer.zero_grad()
+        parts = self.train_config.grad_accum_steps
+        found = torch.zeros(2, device=self.device)
+        for _ in range(parts):
+            batch = next(batches)
+            self.record_failed_videos(batch, log)
+            self.check_input(batch["clips"])
+            loss, accuracy = self._loss(batch, epoch)
+            self.backward(loss / parts)
+            found += torch.stack([loss.detach(), accuracy]) / parts
+        return self.optimizer_step({"loss/cross_entropy": found[0], "train_accuracy": found[1]})
+
+    def test(self, progress: ProgressCallback | None = None) -> dict[str, Any]:
+        """Accuracy on the test half, by its K clips."""
+        collectives.broadcast_(self.model.buffers())  # the running statistics that the checkpoint holds
+        videos, data = self.videos, self.config.data
+        index, probabilities, broken = predict_videos(
+            self.model,
+            videos.test,
+            self.input_config,
+            num_clips=data.num_test_clips,
+            num_crops=data.num_test_crops,
+            full_frame_crops=data.test_full_frame,
+            num_workers=num_decode_workers(data.num_workers),
+            progress=progress,
+        )
+        labels = videos.test_labels[index]
+        commonest = np.bincount(videos.train_labels).argmax()
+        return {
+            "encoder": self.config.encoder,
+            "from_scratch": self.config.untrained,
+            "data": data.path,
+            "target": videos.target,
+            "pool": self.config.head.pool,
+            "unfreeze": self.config.head.unfreeze,
+            "split_description": videos.description,
+            "classes": videos.classes,
+            "train_videos": len(videos.train),
+            "test_videos": len(index),
+            "steps": self.global_step,
+            "seed": self.train_config.seed,
+            "num_test_clips": data.num_test_clips,
+            "num_test_crops": data.num_test_crops,
+            **classification_metrics(probabilities, labels, videos.classes),
+            "majority_accuracy": float((labels == commonest).mean()),
+            "failed": dict(broken),
+        }
+
+    def _loss(self, batch: Batch, epoch: int) -> tuple[Tensor, Tensor]:
+        """The cross entropy of a batch, and the share of videos whose (larger) label comes first."""
+        head, videos = self.config.head, batch["index"].tolist()
+        clips = batch["clips"][:, 0].to(self.device, non_blocking=True)
+        targets = smooth_one_hot(self.labels[batch["index"]], len(self.videos.classes), smoothing=head.label_smoothing)
+        targets = targets.to(self.device)
+        if head.mixup_alpha:
+            shares = torch.tensor(
+                [self._rng(v, epoch, _RNG_MIXUP).beta(head.mixup_alpha, head.mixup_alpha) for v in videos[::2]]
+            )
+            clips, targets = mixup_pairs(clips, shares), mixup_pairs(targets, shares)
+        kept = self._dropout_mask(videos, epoch) if head.dropout else None
+        with autocast(self.device, self.train_config.precision):
+            scores = self.model(clips, kept).float()
+        right = topk_accuracy(scores.detach(), targets.argmax(1), 1)
+        return soft_cross_entropy(scores, targets), torch.tensor(right, device=self.device)
+
+    def _dropout_mask(self, videos: list[int], epoch: int) -> Tensor:
+        """Dropout's factors of the pooled features."""
+        rate, width = self.config.head.dropout, self.model.head.in_features
+        draws = np.stack([self._rng(video, epoch, _RNG_DROPOUT).random(width, np.float32) for video in videos])
+        return torch.from_numpy((draws >= rate) / np.float32(1 - rate)).to(self.device)
+
+    def _rng(self, video: int, epoch: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng((self.train_config.seed, epoch, video, purpose))
+
+    def _build_loader(self) -> ClipLoader:
+        config, data, intake = self.config, self.config.data, self.input_config
+        train = self.videos.train
+        dataset = ClipDataset(
+            Subset(train.dataset, np.tile(train.indices, data.clips_per_video)),
+            **intake.sampling,
+            num_clips=1,
+            augment=data.augment.build(intake.image_size, intake.normalization),
+            seed=config.train.seed,
+            strict=data.fail_on_unreadable,
+        )
+        return build_train_loader(
+            dataset,
+            config.optim,
+            config.train,
+            num_workers=data.num_workers,
+            group_size=2 if config.head.mixup_alpha else 1,
+        )
+
+    def _report_frozen_params(self, log: RunLog) -> None:
+        still = sum(p.numel() for p in self.model.parameters() if not p.requires_grad)
+        if still:
+            every = sum(p.numel() for p in self.model.parameters())
+            log.info(f"{still} of {every} weights stay as they are in {self.config.encoder} (--head.unfreeze)")
+
+
+def plan_finetune(
+    config: FinetuneConfig, output_dir: str, folds: tuple[int, ...], *, num_processes: int
+) -> list[LabelValue]:
+    """Of `finetune`; folds are as long as the first of them."""
+    config = resolve_encoder(config)
+    check_inputs_not_overwritten(output_dir, config.data.path, config.data.annotations, encoder_path(config.encoder))
+    check_writable(output_dir)
+    check_folds_differ(config, folds)
+    place = output_dir
+    if folds:
+        config, place = replace(config, data=replace(config.data, fold=folds[0])), f"{output_dir}/fold{folds[0]}"
+    found, run = measure_training(FinetuneTrainer, config, place, num_processes=num_processes)
+    tests = len(run.videos.test) * config.data.num_test_clips * config.data.num_test_crops
+    return format_run_cost(
+        found,
+        batch_size=config.optim.batch_size,
+        num_processes=num_processes,
+        num_test_clips=tests,
+        num_runs=len(folds) or 1,
+    )

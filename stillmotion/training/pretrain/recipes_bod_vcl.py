@@ -1,0 +1,238 @@
+"""The rows of BOD-VCL's tables at the paper's scale: Kinetics-400, 8 frames at stride 8, 224 px, 200 epochs.
+
+Width, optimiser, batch, temperature, split, radius, ν and inner steps are what the paper's text says; rates, schedule,
+momentum encoders and augmentation, which it leaves to its predecessor, are those of that one's public code, and clips
+are counted at Kinetics' 30 frames a second; borders in time are zeros, as in the networks it trained. What neither
+says, and what these recipes take: the inner rate γ (0.003), the ridge of the pseudo-inverse (1e-3, without which its
+prediction loss is zero: docs/method.md), MoCo's rate under LARS and ViT-B's optimiser. docs/recipes.md goes through
+every setting.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.method import MethodConfig, PredictionLossConfig
+from stillmotion.methods.moco import MoCoConfig
+from stillmotion.methods.network import ModelConfig
+from stillmotion.methods.objective import ObjectiveConfig
+from stillmotion.methods.simclr import SimCLRConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.methods.swav import SwAVConfig
+from stillmotion.methods.vicreg import VICRegConfig
+from stillmotion.optim.bilevel import SolverConfig
+from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.training.pretrain.config import PretrainConfig, PretrainDataConfig
+from stillmotion.training.recipe_table import Recipe, cite_tables
+
+NO_DECOMPOSITION = StaticDynamicConfig(method="none")
+PAPER_DECOMPOSITION = StaticDynamicConfig(method="eig", radius=0.1, weighting="advance", ridge=1e-3)
+PAPER_PREDICTION = PredictionLossConfig(orthogonality_weight=1e-4, ridge=1e-3, holdout=0, relative_error=False)
+PAPER_SOLVER = SolverConfig(name="aid-fd", inner_steps=1, inner_lr=0.003)
+
+
+class Baseline(NamedTuple):
+    """A V-CL method at its settings, and the tables that hold it with and without BOD-VCL."""
+
+    title: str
+    objective: ObjectiveConfig
+    model: ModelConfig
+    optim: OptimConfig
+    tables: tuple[int, ...]
+
+
+_LARS = OptimConfig(name="lars", lr=0.6, batch_size=64)
+# MoCo v3's for ViT-B, for a batch of 256: LARS at a rate made for convolutions is none for layer norm.
+_VIT = replace(
+    _LARS,
+    name="adamw",
+    lr=1.5e-4,
+    lr_batch_size=256,
+    weight_decay=0.1,
+    epochs=800,
+    warmup_epochs=40,
+    warmup_start_lr=0.0,
+)
+_BYOL_HEAD = ModelConfig(projector_layers=2, projector_hidden_dim=4096, projector_batch_norm=True)
+
+BASELINES = {
+    "simclr": Baseline("V-SimCLR", SimCLRConfig(), ModelConfig(), replace(_LARS, lr=1.2), (2, 3, 5, 7, 10)),
+    "moco": Baseline("V-MoCo", MoCoConfig(), ModelConfig(), _LARS, (2, 5, 7, 10)),
+    "byol": Baseline("V-BYOL", BYOLConfig(), _BYOL_HEAD, _LARS, (2, 5, 7, 10)),
+    "swav": Baseline("V-SwAV", SwAVConfig(), ModelConfig(projector_batch_norm=True), _LARS, (2, 3, 5, 7, 10)),
+    "vicreg": Baseline("VICReg", VICRegConfig(), ModelConfig(projector_batch_norm=True), _LARS, ()),
+}
+
+
+def baseline_config(name: str) -> PretrainConfig:
+    """V-CL itself: the whole embedding, one level (Tables 2 and 5)."""
+    baseline = BASELINES[name]
+    return PretrainConfig(
+        data=PretrainDataConfig(path="kinetics400", split="train", fps=30),
+        method=MethodConfig(
+            model=replace(baseline.model, temporal_padding="zeros"),
+            static_dynamic=NO_DECOMPOSITION,
+            objective=baseline.objective,
+        ),
+        solver=SolverConfig(name="plain"),
+        optim=baseline.optim,
+    )
+
+
+def bod_vcl_config(name: str) -> PretrainConfig:
+    """V-CL + BOD-VCL: static and dynamic apart, the inner level by AID-FD (Tables 2 and 5); M = 128."""
+    config = baseline_config(name)
+    split = replace(PAPER_DECOMPOSITION, normalize=name != "vicreg")
+    method = replace(config.method, static_dynamic=split, prediction=PAPER_PREDICTION)
+    # Near a threshold the projector's derivative has no bound, and LARS leaves the rate of norms as it is.
+    return replace(config, method=method, solver=PAPER_SOLVER, optim=replace(config.optim, max_grad_norm=1.0))
+
+
+def with_prediction_loss(name: str) -> PretrainConfig:
+    """V-CL with L_pred added to its loss, nothing split (Table 7)."""
+    config = baseline_config(name)
+    return replace(
+        config,
+        method=replace(config.method, prediction=PAPER_PREDICTION),
+        solver=SolverConfig(name="single-level"),
+    )
+
+
+def single_level(name: str) -> PretrainConfig:
+    """All three losses minimised at once (Table 8)."""
+    return replace(bod_vcl_config(name), solver=replace(PAPER_SOLVER, name="single-level"))
+
+
+def with_inner_steps(steps: int) -> PretrainConfig:
+    """More steps of the inner level (Table 9)."""
+    return replace(bod_vcl_config("simclr"), solver=replace(PAPER_SOLVER, inner_steps=steps))
+
+
+def with_per_frame_prediction(name: str) -> PretrainConfig:
+    """L_pred sees one frame at a time (Table 10)."""
+    config = bod_vcl_config(name)
+    return replace(config, method=replace(config.method, prediction=replace(PAPER_PREDICTION, per_frame_kernels=True)))
+
+
+def with_radius(value: float) -> PretrainConfig:
+    """Another ξ (Table 11)."""
+    config = bod_vcl_config("simclr")
+    return replace(config, method=replace(config.method, static_dynamic=replace(PAPER_DECOMPOSITION, radius=value)))
+
+
+def with_embedding_dim(value: int) -> PretrainConfig:
+    """Another M (Table 12)."""
+    config = bod_vcl_config("simclr")
+    return replace(config, method=replace(config.method, model=replace(config.method.model, embedding_dim=value)))
+
+
+def with_clips_per_video(config: PretrainConfig, count: int) -> PretrainConfig:
+    """ϱ clips of each video (Tables 3 and 5); BYOL's rate doubles with four."""
+    byol = isinstance(config.method.objective, BYOLConfig)
+    lr = 1.2 if byol and count == 4 else config.optim.lr
+    return replace(config, data=replace(config.data, clips_per_video=count), optim=replace(config.optim, lr=lr))
+
+
+def with_16x4_clips(config: PretrainConfig) -> PretrainConfig:
+    """16 frames at stride 4 (Tables 3 and 5)."""
+    return replace(config, data=replace(config.data, num_frames=16, frame_stride=4))
+
+
+def with_backbone(config: PretrainConfig, name: str) -> PretrainConfig:
+    """Another network, 16 frames at stride 4, 112 pixels (Table 3)."""
+    config = with_16x4_clips(config)
+    model = replace(config.method.model, backbone=name)
+    return replace(config, data=replace(config.data, image_size=112), method=replace(config.method, model=model))
+
+
+def with_vit_b(config: PretrainConfig) -> PretrainConfig:
+    """ViT-B, 16 frames at stride 4, 224 pixels, 800 epochs (Table 3)."""
+    config = with_backbone(config, "vit_b")
+    return replace(config, data=replace(config.data, image_size=224), optim=_VIT)
+
+
+ConfigChange = Callable[[PretrainConfig], PretrainConfig]
+
+
+def apply_changes(
+    base: Callable[[str], PretrainConfig], name: str, changes: tuple[ConfigChange, ...]
+) -> PretrainConfig:
+    """`plain` or `bod` with changes, one after another (Tables 3 and 5)."""
+    config = base(name)
+    for change in changes:
+        config = change(config)
+    return config
+
+
+class _Variant(NamedTuple):
+    method: str
+    changes: tuple[ConfigChange, ...]
+    description: str
+    tables: tuple[int, ...]
+
+
+_FOUR_CLIPS = partial(with_clips_per_video, count=4)
+_NETWORKS: dict[str, tuple[str, ConfigChange]] = {
+    "s3d_g": ("S3D-G", partial(with_backbone, name="s3d_g")),
+    "r3d_18": ("R3D-18", partial(with_backbone, name="r3d_18")),
+    "r2plus1d_18": ("R(2+1)D-18", partial(with_backbone, name="r2plus1d_18")),
+    "vit_b": ("ViT-B", with_vit_b),
+}
+_VARIANTS = {
+    "moco-rho4": _Variant("moco", (_FOUR_CLIPS,), "ϱ = 4", (3, 5)),
+    "byol-rho4": _Variant("byol", (_FOUR_CLIPS,), "ϱ = 4", (3, 5)),
+    "moco-16x4": _Variant("moco", (with_16x4_clips,), "16 frames at stride 4", (5,)),
+    "byol-rho4-16x4": _Variant("byol", (_FOUR_CLIPS, with_16x4_clips), "ϱ = 4, 16 frames at stride 4", (3, 5)),
+    **{
+        f"byol-rho4-{name}": _Variant("byol", (_FOUR_CLIPS, change), f"ϱ = 4, {title}", (3,))
+        for name, (title, change) in _NETWORKS.items()
+    },
+}
+
+
+def _build_recipes() -> dict[str, Recipe[PretrainConfig]]:
+    rows: dict[str, Recipe[PretrainConfig]] = {}
+
+    def add(name: str, build: Callable[[], PretrainConfig], about: str, *tables: int) -> None:
+        rows[f"k400-{name}"] = Recipe(build, about, cite_tables("BOD-VCL", *tables))
+
+    for name, baseline in BASELINES.items():
+        add(name, partial(baseline_config, name), baseline.title, *baseline.tables)
+        add(f"bod-{name}", partial(bod_vcl_config, name), f"{baseline.title} + BOD-VCL", *baseline.tables)
+    for name in ("simclr", "moco", "byol", "swav"):
+        title = BASELINES[name].title
+        add(f"{name}-pred", partial(with_prediction_loss, name), f"{title} + L_pred, nothing split", 7)
+        add(
+            f"bod-{name}-single-level",
+            partial(single_level, name),
+            f"{title} + BOD-VCL, all losses at a single level",
+            8,
+        )
+        add(
+            f"bod-{name}-per-frame",
+            partial(with_per_frame_prediction, name),
+            f"{title} + BOD-VCL, L_pred on single frames",
+            10,
+        )
+    for prefix, base, added in (("", baseline_config, ""), ("bod-", bod_vcl_config, " + BOD-VCL")):
+        for name, v in _VARIANTS.items():
+            about = f"{BASELINES[v.method].title}{added}, {v.description}"
+            add(prefix + name, partial(apply_changes, base, v.method, v.changes), about, *v.tables)
+    for steps in (1, 5, 10):
+        about = f"V-SimCLR + BOD-VCL, {steps} inner step{'s' * (steps > 1)}"
+        add(f"bod-simclr-inner{steps}", partial(with_inner_steps, steps), about, 9)
+    for value in (0.4, 0.3, 0.2, 0.1, 0.01):
+        add(f"bod-simclr-radius{value}", partial(with_radius, value), f"V-SimCLR + BOD-VCL, ξ = {value}", 11)
+    for channels in (16, 32, 64, 128, 256, 512):
+        add(
+            f"bod-simclr-dim{channels}",
+            partial(with_embedding_dim, channels),
+            f"V-SimCLR + BOD-VCL, M = {channels}",
+            12,
+        )
+    return rows
+
+
+BOD_VCL_RECIPES = _build_recipes()

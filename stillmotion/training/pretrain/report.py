@@ -1,0 +1,210 @@
+"""A page that holds everything it shows, and the page of a pre-training run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stillmotion.data.datasets.wrappers import Subset
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.linear_probe.evaluate import RESULTS_FILE, format_accuracy
+from stillmotion.evaluation.retrieval.report import retrieval_sections
+from stillmotion.explain.encoder_sections import (
+    EncoderView,
+    eigenvalue_blocks,
+    neighbor_blocks,
+    similarity_blocks,
+    view_encoder,
+)
+from stillmotion.explain.report import RESULTS_FILE as INSIDE
+from stillmotion.explain.report import explain_sections
+from stillmotion.methods.views import ViewsConfig
+from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
+from stillmotion.report.charts import plot_accuracy_bars
+from stillmotion.report.page import write_page
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.report import (
+    evaluation_sections,
+    failed_video_blocks,
+    health_sections,
+    loss_curve_blocks,
+    progress_sections,
+)
+from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.utils.files import read_json
+
+_NUM_VIDEOS = 64
+_NUM_QUERIES = 4
+_BARS_CAPTION = (
+    "Top-1 accuracy by the part of the embedding; concat is static ⊕ dynamic. The untrained bar is of concat, too."
+)
+# What is said of halves that are not asked for on every view.
+_ROUTE_DESCRIPTIONS = {
+    "all": "",
+    "static-on-rgb": "; the dynamic one is asked for on frames and on their derivatives, the static one on frames only",
+    "separate": "; the static one is asked for on frames, the dynamic one on their derivatives",
+}
+
+
+def write_pretrain_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path:
+    """Write a run's `report.html`: what was trained, curves, probes, and how the encoder sees some of its videos.
+
+    What `explain` wrote to the run's folder `explain` is shown too.
+    What cannot be shown, because the videos are out of reach or no probe was made, is said in its place.
+    reload_seconds: as for `write_page`; of a page that is soon written again, the encoder is not asked.
+    """
+    folder = Path(run_dir)
+    config = load_pretrain_config(folder)
+    sections = [
+        *progress_sections(folder),
+        Section("What was trained", settings_blocks(config)),
+        Section("Losses", loss_curve_blocks({config.recipe or folder.name: folder})),
+        *evaluation_sections(folder),
+        *health_sections(folder),
+        Section("Linear probes", _probe_blocks(folder)),
+        *retrieval_sections(folder),
+    ]
+    if not reload_seconds:
+        sections += _encoder_sections(folder, config)
+    if (folder / "explain" / INSIDE).exists():
+        try:
+            sections += explain_sections(folder / "explain")
+        except (StillmotionError, OSError) as error:
+            sections.append(Section("Inside its videos", [Text(f"Not shown: {error}.")]))
+    return write_page(
+        folder / "report.html", f"Pre-training run: {folder.name}", sections, reload_seconds=reload_seconds
+    )
+
+
+def _encoder_sections(run_dir: Path, config: PretrainConfig) -> list[Section]:
+    """How the encoder sees some of the run's videos."""
+    name = config.recipe or run_dir.name
+    try:
+        view = view_encoder(run_dir, _sample_videos(config))
+    except StillmotionError as error:
+        return [Section("Eigenvalues, similarity and neighbours", [Text(f"Not shown: {error}.")])]
+    return [
+        Section("Eigenvalues of its clips", eigenvalue_blocks({name: view})),
+        Section("How alike frames stay", similarity_blocks({name: view})),
+        Section(
+            "Nearest neighbours",
+            [*_neighbor_blocks(view), *failed_video_blocks({"failed": dict(view.features.failed)})],
+        ),
+    ]
+
+
+def settings_blocks(config: PretrainConfig) -> list[Block]:
+    """A run's composition in words, and its main settings."""
+    data, model, optim = config.data, config.method.model, config.optim
+    rate = f" of {data.fps:g} a second" if data.fps else ""
+    settings = [
+        ["recipe", config.recipe or "none"],
+        ["videos", data.path],
+        [
+            "clips",
+            f"{data.clips_per_video} of a video, {data.num_frames} frames {_describe_stride(data.frame_stride)}{rate}, {data.image_size} px",
+        ],
+        ["augmentation", data.augment],
+        ["derivative views", _describe_views(config.method.views)],
+        ["backbone", " ".join([model.backbone, "–".join(map(str, model.stage_channels))]).strip()],
+        ["projection head", f"{model.projector_layers} layers to {model.embedding_dim} channels"],
+        [
+            "optimiser",
+            f"{optim.name}, rate {optim.lr * optim.lr_scale:g}, batch {optim.batch_size}, {optim.epochs} epochs",
+        ],
+        ["seed", str(config.train.seed)],
+    ]
+    return [Text(describe_method(config)), Table(["setting", "value"], settings)]
+
+
+def _describe_views(views: ViewsConfig) -> str:
+    told = [views.schedule, f"route {views.loss_routing}", f"colour {views.derivative_color}"]
+    return told[0] if views.schedule == "base" else ", ".join(told)
+
+
+def _describe_stride(stride: int) -> str:
+    return f"at stride {stride}" if stride else "over all of it"
+
+
+def _describe_delays(delays: int) -> str:
+    return f", in windows of {delays} frames" if delays > 1 else ""
+
+
+def describe_method(config: PretrainConfig) -> str:
+    """Which point of the grid a run is, in a sentence."""
+    split, solver = config.method.static_dynamic, config.solver
+    what = f"The objective is {config.method.objective.title}"
+    if split.method == "none":
+        what += " on the whole embedding"
+        what += " of frames and of their derivatives" * (config.method.views.schedule != "base")
+    else:
+        what += (
+            f", once on the static and once on the dynamic half of each clip: per-frame embeddings are split by a "
+            f"Koopman operator ({split.method}, radius {split.radius:g}, {split.weighting}{_describe_delays(split.num_delays)})"
+        )
+        what += _ROUTE_DESCRIPTIONS[config.method.views.loss_routing]
+    if solver.name == "plain":
+        return what + "; there is no inner level."
+    if solver.name == "single-level":
+        return what + "; the prediction loss is minimised together with it."
+    steps = f"{solver.inner_steps} step" + "s" * (solver.inner_steps > 1)
+    return f"{what}. The prediction loss is an inner level of {steps}, solved by {solver.name}."
+
+
+def linear_probe_table(results: dict[str, Any]) -> Table:
+    """The numbers of `linear_probe.json`."""
+    targets = list(results["chance"])
+    rows = [
+        [f"{network}, {kind}", *(format_accuracy(cells[t], results["chance"][t]) for t in targets)]
+        for network, kinds in results["accuracy"].items()
+        for kind, cells in kinds.items()
+    ]
+    rows.append(["commonest class", *(f"{results['majority'][t]:.3f}" for t in targets)])
+    caption = (
+        f"Accuracy of linear classifiers on frozen features of {results['data']} (preset "
+        f"{results['preset']}, {results['train_videos']} training and {results['test_videos']} test videos: "
+        f"{results['split_description']}; clips of each video: {results['num_clips']}): top-1, and top-5 where there are more than "
+        "five classes."
+    )
+    return Table(["features", *targets], rows, caption)
+
+
+def _probe_blocks(run_dir: Path) -> list[Block]:
+    file = run_dir / RESULTS_FILE
+    if not file.exists():
+        return [Text(f"None were made yet: stillmotion probe {run_dir} --data … writes them, and report shows them.")]
+    try:
+        return _probe_figures(read_json(file, hint=f"stillmotion probe {run_dir} --data … writes it again"))
+    except StillmotionError as error:
+        return [Text(f"Not shown: {error}.")]
+
+
+def _probe_figures(results: dict[str, Any]) -> list[Block]:
+    accuracy = results["accuracy"]
+    shown = next(iter(accuracy.values()))
+    bars = {kind: [_top1(cells)] for kind, cells in shown.items()}
+    if len(accuracy) > 1:
+        bars["untrained"] = [_top1(next(iter(accuracy["untrained"].values())))]
+    chart = plot_accuracy_bars(bars, factors=list(results["chance"]), chance=results["chance"])
+    return [
+        figure_block({"probe accuracies": chart}, caption=_BARS_CAPTION),
+        linear_probe_table(results),
+        *failed_video_blocks(results),
+    ]
+
+
+def _top1(cells: dict[str, dict[str, float]]) -> dict[str, float]:
+    return {target: result["top1"] for target, result in cells.items()}
+
+
+def _sample_videos(config: PretrainConfig) -> Subset:
+    """Some of the run's own training videos, evenly spaced over the set."""
+    videos = config.data.open(synthetic=config.data.synthetic, seed=config.train.seed)
+    return Subset(videos, np.unique(np.linspace(0, len(videos) - 1, _NUM_VIDEOS).round().astype(int)))
+
+
+def _neighbor_blocks(view: EncoderView) -> list[Block]:
+    readable = len(view.features.index)
+    queries = np.unique(np.linspace(0, readable - 1, _NUM_QUERIES).round().astype(int)).tolist()
+    told = Text(f"Of {readable} of its training videos, those nearest to a few by each half of the embedding.")
+    return [told, *neighbor_blocks(view, queries)]

@@ -1,0 +1,323 @@
+"""Pre-training: what a step of a method is, with any solver, precision and number of accumulated parts."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.datasets.config import SYNTHETIC
+from stillmotion.data.loading.cached_tokens import TokenClipDataset
+from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.collate import Batch, print_message
+from stillmotion.data.loading.sampler import build_epoch_order
+from stillmotion.data.transforms.augment import build_augmentation
+from stillmotion.distributed import process_group
+from stillmotion.encoders import Encoder
+from stillmotion.encoders.run_encoders import encoder_from_state
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.method import Method
+from stillmotion.models.backbones.tokens_cnn import TokensCNN
+from stillmotion.models.pretrained.weight_loading import load_weights
+from stillmotion.optim.bilevel import ParamDict
+from stillmotion.planning.dry_run import format_run_cost, measure_training
+from stillmotion.planning.flop_counter import FlopMemoryCounter
+from stillmotion.training import token_cache
+from stillmotion.training.checkpoint import STATE_FILE, load_training_state, seed_from
+from stillmotion.training.model_setup import prepare_model
+from stillmotion.training.online_evaluation import OnlineEvaluation
+from stillmotion.training.pretrain.collapse_monitor import CollapseMonitor, embedding_stats
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.gpu_estimate import GIB, estimate_rows
+from stillmotion.training.pretrain.train_step import compute_gradients
+from stillmotion.training.run_dir import (
+    check_inputs_not_overwritten,
+    check_resumable,
+    load_config,
+    lock_run_dir,
+    open_run_dir,
+    resolve_run_precision,
+    run_verb,
+)
+from stillmotion.training.run_log import RunLog
+from stillmotion.training.runtime import training_session
+from stillmotion.training.tasks import get_recipe
+from stillmotion.training.token_cache import (
+    TOKEN_DIR,
+    build_token_dataset,
+    fill_run_token_cache,
+    with_resolved_image_model,
+)
+from stillmotion.training.trainer import Trainer, build_train_loader
+from stillmotion.utils import formatting
+from stillmotion.utils.device import resolve_device, total_memory
+from stillmotion.utils.files import check_writable
+from stillmotion.utils.formatting import LabelValue
+from stillmotion.utils.progress import progress_bar
+
+_LAPTOP_RECIPE = "laptop"  # the recipe for whatever videos there are, whose rate stands smaller batches
+
+
+def pretrain(config: PretrainConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None) -> Path:
+    """Train as `config` says and return the run folder; a folder with an unfinished run is resumed.
+
+    cache_dir: where tokens are kept, in place of the run's own folder; runs on the same videos share them.
+    Under `torchrun` every process calls this; the first one writes.
+    """
+    config = with_resolved_image_model(config)
+    model = config.method.model
+    others = (config.data.annotations, model.init_weights, model.image_model.path, config.train.eval_data)
+    check_inputs_not_overwritten(run_dir, config.data.path, *others)
+    with training_session(config.train) as device, lock_run_dir(run_dir):
+        return PretrainTrainer(resolve_run_precision(config, run_dir, device), Path(run_dir), device, cache_dir).train()
+
+
+class PretrainTrainer(Trainer):
+    """A method, its optimiser and its clips."""
+
+    model: Method
+    supports_online_eval = True
+
+    def __init__(
+        self, config: PretrainConfig, run_dir: Path, device: torch.device, cache_dir: str | Path | None = None
+    ) -> None:
+        data = config.data
+        videos = data.open(synthetic=data.synthetic, seed=config.train.seed)
+        config = _shrink_batch_to_dataset(config, len(videos), run_dir)
+        super().__init__(config, run_dir, device)
+        self.config = config
+        method = _build_method(config, device, fresh=not (run_dir / STATE_FILE).exists())
+        backbone = method.online.backbone
+        self.augment = build_augmentation(data.augment, size=data.image_size)
+        dataset = _build_dataset(config, videos, augment_in_workers=not _augments_on_device(config, device))
+        if isinstance(backbone, TokensCNN):
+            dataset = build_token_dataset(config, videos, backbone, cache_dir or run_dir / TOKEN_DIR)
+        order = build_epoch_order(videos, data.shuffle_buffer)
+        self.loader = build_train_loader(
+            dataset, config.optim, config.train, num_workers=data.num_workers, sampler=order
+        )
+        self.clips_per_step = config.optim.batch_size * config.data.clips_per_video
+        if self.steps_per_epoch == 0:
+            raise StillmotionError(
+                f"an epoch has {self.loader.steps_per_epoch} batches but a step takes {config.train.grad_accum_steps}; "
+                "lower --train.grad-accum-steps"
+            )
+        _check_min_batch_size(config)
+        if config.train.eval_every_epochs:
+            self.online_eval = OnlineEvaluation(
+                self, data, self._current_encoder, synthetic_config=data.synthetic, num_workers=data.num_workers
+            )
+        open_run_dir(run_dir, config)
+        if isinstance(dataset, TokenClipDataset) and isinstance(backbone, TokensCNN):
+            with progress_bar("tokens") if process_group.get_rank() == 0 else nullcontext() as progress:
+                fill_run_token_cache(dataset, config, backbone, progress=progress)
+        self.record_dataset(videos, root=data.path)
+        self.labels = {target: torch.as_tensor(found) for target, found in videos.labels.items()}
+        self.collapse_monitor = CollapseMonitor()
+        if config.method.objective.shuffles_keys:
+            self.world_size_note = "; its batch norms see what one process has, which is another share of them now"
+        torch.manual_seed(config.train.seed * 1009 + process_group.get_rank() + 1)
+        self.setup(method, method.trainable_parameters())
+
+    def _current_encoder(self) -> Encoder:
+        return encoder_from_state(self.config, self.model.state_dict()).to(self.device)
+
+    def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        # How keys are shuffled over ranks is a function of seed and step, however many ranks there are.
+        seed_from(self.config.train.seed, self.global_step)
+        solved = []
+        for _ in range(self.config.train.grad_accum_steps):
+            batch = self._to_device(next(batches), log)
+            solved.append(self._compute_gradients(batch))
+        seen = self._log_embedding_stats(batch, log) if self.should_log(self.global_step + 1) else {}
+        return self._apply_gradients(solved, epoch) | seen
+
+    def _to_device(self, batch: Batch, log: RunLog) -> Batch:
+        """The batch with its clips on the device, as the augmentation left them or finished there."""
+        self.record_failed_videos(batch, log)
+        self.check_input(batch["clips"])
+        clips = batch["clips"].to(self.device, non_blocking=True)
+        if "augment_params" in batch:
+            clips = self.augment.apply_on_device(clips, np.stack(batch["augment_params"]))
+        return batch | {"clips": clips}
+
+    def _log_embedding_stats(self, batch: Batch, log: RunLog) -> dict[str, float]:
+        """What the frames of a batch, which are no derivatives, say of the method before its step."""
+        clips = batch["clips"][:, :, :, : self.config.data.num_frames]
+        labels = {target: found[batch["index"]] for target, found in self.labels.items()}
+        numbers = embedding_stats(self.model, clips, labels, precision=self.train_config.precision)
+        for line in self.collapse_monitor.update(numbers):
+            log.info(f"step {self.global_step + 1}: {line}")
+        return numbers
+
+    def _compute_gradients(self, batch: Batch) -> tuple[Any, ParamDict]:
+        epoch, step = divmod(self.global_step, self.steps_per_epoch)
+        views, seed, clips = self.config.method.views, self.config.train.seed, batch["clips"]
+        orders = views.draw_orders(seed=seed, epoch=epoch, step=step)
+        colours = views.draw_color_matrices(seed=seed, epoch=epoch, indices=batch["index"], num_clips=clips.shape[1])
+        shown = views(clips, orders, colours)
+        return compute_gradients(
+            self.model,
+            shown,
+            self.config,
+            components=views.routed_components(orders),
+            loss_scale=self.grad_scaler.get_scale(),
+        )
+
+    def _apply_gradients(self, results: list[tuple[Any, ParamDict]], epoch: int) -> dict[str, float]:
+        """Move the weights by the mean of the accumulated gradients; the numbers worth writing down."""
+        frozen, scale = self.model.frozen_parameter_names(epoch), self.grad_scaler.get_scale()
+        for name, p in self.trainable_params.items():
+            p.grad = None if name in frozen else _mean_tensor([gradient[name] for _, gradient in results]) * scale
+        losses = {
+            f"loss/{name}": _mean_tensor([found.parts[name] for found, _ in results]) for name in results[0][0].parts
+        }
+        numbers = self.optimizer_step(losses)
+        self.model.after_step([found.keys for found, _ in results], self.global_step / self.total_steps)
+        return numbers
+
+
+def _build_method(config: PretrainConfig, device: torch.device, *, fresh: bool) -> Method:
+    torch.manual_seed(config.train.seed)
+    method = Method(config.method)
+    if config.method.model.init_weights and fresh:
+        report = load_weights(method.online.backbone, config.method.model.init_weights)
+        if method.target is not None:
+            method.target.load_state_dict(method.online.state_dict())
+        if process_group.get_rank() == 0:
+            print(report)
+            if config.method.model.temporal_padding == "replicate":
+                print(
+                    "a clip's first and last frame are repeated beyond it: for weights that were trained with zeros "
+                    "there, as public ones are, give --method.model.temporal-padding zeros"
+                )
+    prepare_model(
+        method, method.online.backbone, config.train, device, sync_batch_norm=not config.method.objective.shuffles_keys
+    )
+    return method
+
+
+def _shrink_batch_to_dataset(config: PretrainConfig, num_videos: int, run_dir: Path) -> PretrainConfig:
+    """The configuration with a batch that so many videos make, where the batch is `laptop`'s and nobody's wish.
+
+    A run that goes on keeps the batch of its folder, however many processes share it now.
+    """
+    parts = process_group.get_world_size() * config.train.grad_accum_steps
+    batch = num_videos - num_videos % parts
+    if (run_dir / STATE_FILE).exists() and run_verb(run_dir) == config.verb:
+        batch = load_config(run_dir, PretrainConfig).optim.batch_size
+    own = config.recipe == _LAPTOP_RECIPE and config.optim.batch_size == get_recipe(_LAPTOP_RECIPE).optim.batch_size
+    if not own or num_videos >= config.optim.batch_size or batch < 2 * config.train.grad_accum_steps:
+        return config
+    if process_group.get_rank() == 0:
+        print_message(
+            f"{num_videos} videos are fewer than a batch of {config.optim.batch_size}: taking {batch} at a time (--optim.batch-size)"
+        )
+    return replace(config, optim=replace(config.optim, batch_size=batch))
+
+
+def _check_min_batch_size(config: PretrainConfig) -> None:
+    """Raises where videos are told from the others of their batch, and there are none."""
+    together = config.optim.batch_size // config.train.grad_accum_steps
+    if together < 2 and not config.method.objective.build(config.method.model.embedding_dim).uses_momentum_encoder:
+        parts = f" in {config.train.grad_accum_steps} parts (--train.grad-accum-steps)" * (
+            config.train.grad_accum_steps > 1
+        )
+        raise StillmotionError(
+            f"a batch of {config.optim.batch_size}{parts} has no second video, from which {config.method.objective.title} "
+            "tells the first; raise --optim.batch-size"
+        )
+
+
+def _augments_on_device(config: PretrainConfig, device: torch.device) -> bool:
+    """Whether clips are finished on the device."""
+    return device.type == "cuda" if config.data.augment_on == "auto" else config.data.augment_on == "device"
+
+
+def _build_dataset(config: PretrainConfig, dataset: VideoDataset, *, augment_in_workers: bool = True) -> ClipDataset:
+    data = config.data
+    return ClipDataset(
+        dataset,
+        num_frames=data.num_frames + config.method.views.extra_frames,
+        stride=data.frame_stride,
+        fps=data.fps,
+        num_clips=data.clips_per_video,
+        augment=build_augmentation(data.augment, size=data.image_size),
+        seed=config.train.seed,
+        strict=data.fail_on_unreadable,
+        augment_in_worker=augment_in_workers,
+    )
+
+
+def _mean_tensor(tensors: list[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).mean(0)
+
+
+def plan_pretrain(config: PretrainConfig, run_dir: str, *, num_processes: int) -> list[LabelValue]:
+    """Of `pretrain`: what `estimate` says of the devices at hand."""
+    config = token_cache.with_resolved_image_model(config)
+    model, data = config.method.model, config.data
+    check_inputs_not_overwritten(run_dir, data.path, data.annotations, model.init_weights, model.image_model.path)
+    check_writable(run_dir)
+    check_resumable(Path(run_dir), config)
+    if model.uses_tokens:
+        return _plan_token_run(config, run_dir, num_processes)
+    device = resolve_device(config.train.device)
+    with tempfile.TemporaryDirectory() as place:
+        run = PretrainTrainer(config, Path(place), device)
+    done = int((load_training_state(Path(run_dir)) or {}).get("step", 0))
+    called = "process" if device.type == "cpu" else "GPU"
+    memory = total_memory(device) / GIB
+    return estimate_rows(
+        run.config,
+        num_videos=0,
+        num_devices=num_processes,
+        memory_gib=memory,
+        tflops=0.0,
+        device_noun=called,
+        steps_done=done,
+    )
+
+
+def _plan_token_run(config: PretrainConfig, run_dir: str, num_processes: int) -> list[LabelValue]:
+    """A run on kept tokens: they are made once, and its steps are those of a run on drawn videos."""
+    data, batch = config.data, config.optim.batch_size
+    videos = len(data.open(synthetic=data.synthetic, seed=config.train.seed))
+    if videos < batch:
+        raise StillmotionError(
+            f"{videos} videos are fewer than a batch of {batch}; lower --optim.batch-size or add videos"
+        )
+
+    def build(config: PretrainConfig, folder: Path, device: torch.device) -> PretrainTrainer:
+        drawn = replace(data.synthetic, num_videos=config.optim.batch_size)
+        little = replace(config.data, path=SYNTHETIC, layout="auto", annotations=None, split=None, synthetic=drawn)
+        return PretrainTrainer(replace(config, data=little), folder, device, folder / "tokens")
+
+    found, run = measure_training(build, config, run_dir, num_processes=num_processes, build_full_run=False)
+    found = replace(found, num_videos=videos, total_steps=videos // batch * config.optim.epochs)
+    backbone = run.model.online.backbone
+    assert isinstance(backbone, TokensCNN)
+    frames = torch.zeros(1, 3, data.cached_frames, data.image_size, data.image_size, device=run.device)
+    with torch.no_grad(), FlopMemoryCounter() as tally:
+        made = backbone.compute_tokens(frames)
+    started = time.perf_counter()
+    backbone.compute_tokens(frames).cpu()
+    seconds = (time.perf_counter() - started) * videos / num_processes
+    return [
+        ("tokens to be written", formatting.format_bytes(2 * made.numel() * videos)),
+        ("operations for them", f"{formatting.format_flops(tally.flops)} a video, of {data.cached_frames} frames"),
+        (
+            "time for them",
+            f"{formatting.format_duration(seconds)}, and what decoding takes; none where they are kept already",
+        ),
+        ("", ""),
+        ("then the steps", ""),
+        *format_run_cost(found, batch_size=batch, num_processes=num_processes),
+    ]

@@ -1,0 +1,99 @@
+"""What runs on kept tokens share: by what a store is told, and how the one of a pre-training run is filled."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.loading.cached_tokens import TokenCache, TokenClipDataset, TokenGridAugmentation, fill_token_cache
+from stillmotion.distributed import process_group
+from stillmotion.encoders.feature_extraction import ProgressCallback, eval_crop
+from stillmotion.encoders.run_encoders import training_input_config
+from stillmotion.errors import StillmotionError
+from stillmotion.models.backbones.tokens_cnn import TokensCNN
+from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig, resolve_image_model
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.trainer import num_decode_workers
+from stillmotion.utils.hashing import file_fingerprint
+
+TOKEN_DIR = "tokens"  # where a run keeps them, unless it is told where
+
+
+def token_cache_key(
+    config: ImageModelConfig, image_model: FrozenImageModel, dataset: VideoDataset, *, synthetic: Any
+) -> dict[str, Any]:
+    """What the tokens of a model and of videos depend on. drawn: how videos are, if they are synthetic."""
+    return {
+        "images": asdict(config) | {"content": _content_fingerprint(config.path)},
+        "normalisation": image_model.normalization,
+        "videos": [(name, _content_fingerprint(name)) for name in map(dataset.name, range(len(dataset)))],
+        "synthetic": synthetic,
+    }
+
+
+def with_resolved_image_model(config: PretrainConfig) -> PretrainConfig:
+    """The configuration whose image model is found from any folder; an error where a run on tokens has none."""
+    model = config.method.model
+    if not model.uses_tokens:
+        return config
+    if not model.image_model.path:
+        if config.recipe.startswith("debug-"):
+            return config
+        raise StillmotionError(
+            "no image model given; add --method.model.image-model.path MODEL, such as a folder that transformers wrote"
+        )
+    images = resolve_image_model(model.image_model)
+    return replace(config, method=replace(config.method, model=replace(model, image_model=images)))
+
+
+def build_token_dataset(
+    config: PretrainConfig, dataset: VideoDataset, backbone: TokensCNN, cache_dir: str | Path
+) -> TokenClipDataset:
+    """The clips of a run on kept tokens; the store in this folder may lack some, or all, until `fill`."""
+    data, seed = config.data, config.train.seed
+    rows, columns = backbone.image_model.patch_grid(data.image_size, data.image_size)
+    drawn = asdict(data.synthetic) | {"seed": seed} if data.path == "synthetic" else None
+    about = token_cache_key(config.method.model.image_model, backbone.image_model, dataset, synthetic=drawn) | {
+        "size": data.image_size
+    }
+    shape = (len(dataset), 1, data.cached_frames, rows * columns, backbone.image_model.out_features)
+    return TokenClipDataset(
+        dataset,
+        num_frames=data.num_frames + config.method.views.extra_frames,
+        stride=data.frame_stride,
+        num_clips=data.clips_per_video,
+        augment=TokenGridAugmentation(data.token_crop),
+        seed=seed,
+        strict=data.fail_on_unreadable,
+        cache=TokenCache(cache_dir, shape, about),
+    )
+
+
+def fill_run_token_cache(
+    dataset: TokenClipDataset, config: PretrainConfig, backbone: TokensCNN, *, progress: ProgressCallback | None = None
+) -> None:
+    """Compute the tokens that a run's store lacks, each rank its share."""
+    device = next(backbone.parameters()).device
+
+    def tokens(views: Tensor) -> Tensor:
+        return backbone.compute_tokens(views.to(device))[0].movedim(0, -1).flatten(1, 2)
+
+    found = fill_token_cache(
+        tokens,
+        dataset.videos,
+        dataset.cache,
+        crop=eval_crop(training_input_config(config, backbone)),
+        num_workers=num_decode_workers(config.data.num_workers),
+        rank=process_group.get_rank(),
+        world_size=process_group.get_world_size(),
+        progress=progress,
+    )
+    for share in process_group.all_gather_object(found):
+        dataset.failed.update(share)
+
+
+def _content_fingerprint(path: str) -> str | None:
+    """What tells the content of a file, or of a folder of frames or of a model; None of what is drawn."""
+    return file_fingerprint(path) if path and Path(path).exists() else None

@@ -1,0 +1,117 @@
+"""The image models of the image-to-video paper at its settings, each with a debug twin.
+
+`mae-b16` … `dinov2-b16` are the rows of Tables 5 to 7, `dino-s8`, `dinov2-s14` and `dinov3-s16` those of Table 9b;
+`debug-mae` … `debug-dinov3` are the same losses on synthetic videos and a tiny model with random weights.
+`laptop-transfer` is for a folder of your own videos and a model of your own. Kinetics is read at its own rate: a gap
+that is a share of the video's length is the same at the paper's 2 frames a second.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.methods.image_to_video import PositionAugmentConfig, ProjectionConfig, TransferMethodConfig
+from stillmotion.models.pretrained.frozen_image_model import ArchName, FamilyName, ImageModelConfig
+from stillmotion.training.config import TrainConfig
+from stillmotion.training.recipe_table import ADAMW_DEFAULTS, Recipe, RecipeTable, cite_tables
+from stillmotion.training.transfer.config import TransferConfig, TransferDataConfig
+
+_PAPER = "image-to-video transfer"
+_TITLES: dict[FamilyName, str] = {
+    "mae": "MAE",
+    "ijepa": "I-JEPA",
+    "clip": "CLIP",
+    "blip": "BLIP",
+    "mocov3": "MoCo v3",
+    "dino": "DINO",
+    "ibot": "iBOT",
+    "dinov2": "DINOv2",
+    "dinov3": "DINOv3",
+}
+# The tables that each ViT-B/16 stands in.
+_VIT_B_TABLES: dict[FamilyName, tuple[int, ...]] = {
+    "mae": (7,),
+    "ijepa": (7,),
+    "clip": (5,),
+    "blip": (5,),
+    "mocov3": (7,),
+    "dino": (6, 7),
+    "ibot": (5, 6, 7),
+    "dinov2": (5, 6, 7),
+}
+_VIT_S_MODELS: tuple[tuple[FamilyName, ArchName], ...] = (("dino", "s8"), ("dinov2", "s14"), ("dinov3", "s16"))
+_DEBUG_MODELS: tuple[tuple[FamilyName, ArchName], ...] = (
+    *((family, "b16") for family in _VIT_B_TABLES),
+    ("dinov3", "s16"),
+)
+
+
+def paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
+    """A row of the paper: Kinetics-400, 5 epochs."""
+    return TransferConfig(
+        image_model=ImageModelConfig(family=family, arch=arch),
+        data=TransferDataConfig(path="kinetics400", split="train", image_size=224),
+        method=TransferMethodConfig(separability_weight=3.0),
+        optim=replace(
+            ADAMW_DEFAULTS,
+            lr=1e-4,
+            lr_batch_size=256,
+            batch_size=512,
+            epochs=5,
+            warmup_start_lr=0.0,
+            cosine_start="after-warmup",
+        ),
+        train=TrainConfig(checkpoint_every_steps=200),
+    )
+
+
+def debug_config(family: FamilyName) -> TransferConfig:
+    """The same losses in seconds on a CPU, from random weights."""
+    config = paper_config(family, "tiny")
+    return replace(
+        config,
+        data=TransferDataConfig(
+            path="synthetic", image_size=48, num_workers=0, synthetic=SyntheticConfig(num_videos=32, image_size=48)
+        ),
+        optim=replace(config.optim, lr=1e-3, lr_batch_size=0, batch_size=16, epochs=4),
+        train=TrainConfig(checkpoint_every_steps=4, log_every_steps=1),
+    )
+
+
+def laptop_config() -> TransferConfig:
+    """This library's own settings for two cores: g starts as the identity and tokens are computed once."""
+    return TransferConfig(
+        image_model=ImageModelConfig(),
+        data=TransferDataConfig(image_size=224, pairs_per_video=4),
+        method=TransferMethodConfig(
+            separability_weight=3.0,
+            scale="own",
+            separability_reduction="mean",
+            projection=ProjectionConfig(residual=True),
+            positions=PositionAugmentConfig(fixed_windows=1),
+        ),
+        optim=replace(
+            ADAMW_DEFAULTS, lr=1e-3, batch_size=32, epochs=20, warmup_start_lr=0.0, cosine_start="after-warmup"
+        ),
+        train=TrainConfig(checkpoint_every_steps=50),
+    )
+
+
+def _build_recipes() -> dict[str, Recipe[TransferConfig]]:
+    rows = {"laptop-transfer": Recipe(laptop_config, "an image model and a folder of videos of your own, two cores")}
+    for family, tables in _VIT_B_TABLES.items():
+        rows[f"{family}-b16"] = Recipe(
+            partial(paper_config, family), f"{_TITLES[family]} ViT-B/16 on K400, 5 epochs", cite_tables(_PAPER, *tables)
+        )
+    for family, arch in _VIT_S_MODELS:
+        rows[f"{family}-{arch}"] = Recipe(
+            partial(paper_config, family, arch),
+            f"{_TITLES[family]} ViT-S/{arch[1:]} on K400, 5 epochs",
+            f"{_PAPER}, Table 9b",
+        )
+    for family, arch in _DEBUG_MODELS:
+        rows[f"debug-{family}"] = Recipe(partial(debug_config, family), f"debug twin of {family}-{arch}")
+    return rows
+
+
+TRANSFER_RECIPES: RecipeTable[TransferConfig] = RecipeTable("transfer", _build_recipes())

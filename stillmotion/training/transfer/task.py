@@ -1,0 +1,228 @@
+"""Training of a projection on frozen tokens.
+
+Everything random is a function of (seed, epoch, video), so that a run resumes bit for bit with no generator to restore."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stillmotion.data.loading.cached_tokens import FramePairDataset, TokenCache
+from stillmotion.data.loading.collate import Batch
+from stillmotion.data.loading.loader import ClipLoader
+from stillmotion.data.transforms.augment import pair_augmentation
+from stillmotion.encoders import Encoder
+from stillmotion.encoders.patch_tokens import PatchTokenModel
+from stillmotion.encoders.run_encoders import encoder_from_tokens
+from stillmotion.functional.position_embeddings import crop_windows, enlarged_grid_size, sample_window_corners
+from stillmotion.methods.image_to_video import TransferLoss
+from stillmotion.models.pretrained.frozen_image_model import load_image_model, resolve_image_model
+from stillmotion.planning.dry_run import format_run_cost, measure_training
+from stillmotion.training.online_evaluation import OnlineEvaluation
+from stillmotion.training.run_dir import check_inputs_not_overwritten, lock_run_dir, open_run_dir
+from stillmotion.training.run_log import RunLog
+from stillmotion.training.runtime import training_session
+from stillmotion.training.token_cache import TOKEN_DIR, token_cache_key
+from stillmotion.training.trainer import Trainer, build_train_loader
+from stillmotion.training.transfer.config import TransferConfig
+from stillmotion.utils import formatting
+from stillmotion.utils.files import check_writable
+from stillmotion.utils.formatting import LabelValue
+
+_ADAMW_BETAS = (0.9, 0.95)
+_RNG_WINDOWS, _RNG_WINDOW_CHOICE = 11, 12  # what a generator is for, beside seed, epoch and video
+
+
+def transfer(config: TransferConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None) -> Path:
+    """Train a projection as `config` says and return the run folder; a folder with an unfinished run is resumed.
+
+    cache_dir: where tokens are kept, in place of the run's own folder; runs on the same pairs share them.
+    Under `torchrun` every process calls this; the first one writes.
+    """
+    config.data.check_path_given()
+    config = replace(config, image_model=resolve_image_model(config.image_model))
+    check_inputs_not_overwritten(
+        run_dir, config.data.path, config.data.annotations, config.image_model.path, config.train.eval_data
+    )
+    with training_session(config.train) as device, lock_run_dir(run_dir):
+        return TransferTrainer(config, Path(run_dir), device, cache_dir).train()
+
+
+class TransferTrainer(Trainer):
+    """The frozen model, the projection, its optimiser and pairs of frames."""
+
+    model: TransferLoss
+    supports_online_eval = True
+
+    def __init__(
+        self, config: TransferConfig, run_dir: Path, device: torch.device, cache_dir: str | Path | None
+    ) -> None:
+        super().__init__(config, run_dir, device)
+        self.config = config
+        data = config.data
+        images = load_image_model(config.image_model)
+        self.token_grid = images.patch_grid(data.image_size, data.image_size)
+        self.position_grid = images.position_grid(
+            *enlarged_grid_size(*self.token_grid, ratio=config.method.positions.enlarge_ratio)
+        ).to(device)
+        self.image_model = images.to(device)
+        self.videos = data.open(synthetic=data.synthetic, seed=data.seed)
+        if config.train.eval_every_epochs:
+            self.online_eval = OnlineEvaluation(
+                self, data, self._current_encoder, synthetic_config=data.synthetic, num_workers=data.num_workers
+            )
+        open_run_dir(run_dir, config)
+        self.token_cache = self._open_token_cache(cache_dir or run_dir / TOKEN_DIR) if config.can_cache_tokens else None
+        self.loader = self._build_loader()
+        self.record_dataset(self.videos, root=data.path)
+        torch.manual_seed(config.train.seed)
+        method = TransferLoss(images.out_features, config.method).to(device)
+        self.setup(method, dict(method.projection.named_parameters()), betas=_ADAMW_BETAS)
+
+    def _current_encoder(self) -> Encoder:
+        projection = copy.deepcopy(self.model.projection).eval()
+        return encoder_from_tokens(
+            PatchTokenModel(self.image_model, projection, self.config.data.image_size, self.config.image_model)
+        ).to(self.device)
+
+    def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
+        batch = next(batches)
+        self.record_failed_videos(batch, log)
+        pair = epoch % self.config.data.pairs_per_video if self.token_cache is not None else 0
+        if self.token_cache is None or not any(self.token_cache.has(video, pair) for video in batch["index"].tolist()):
+            self.check_input(batch["clips"])
+        first, second, back = self._pair_tokens(batch, epoch)
+        found = self.model(first, second, back, self.token_grid)
+        self.optimizer.zero_grad()
+        self.backward(found.total)
+        losses = {f"loss/{name}": part.detach() for name, part in found.parts.items()}
+        return self.optimizer_step(losses | {"cycle_accuracy": found.accuracy})
+
+    @torch.no_grad()
+    def _pair_tokens(self, batch: dict[str, Any], epoch: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Of t1 and t2 (B, N, D), and of t1 under windows of positions (B, K, N, D)."""
+        videos = batch["index"].tolist()
+        clips = batch["clips"][:, 0].transpose(1, 2)  # (B, 2, 3, S, S)
+        if self.token_cache is not None:
+            views = torch.stack([self._cached_tokens(*item, epoch) for item in zip(videos, clips, strict=True)])
+            views = views.to(self.device)
+            if views.shape[1] == 2:
+                return views[:, 0], views[:, 1], None
+            chosen = torch.tensor([self._choose_windows(video, epoch) for video in videos], device=self.device)
+            back = views[:, 2:].gather(1, chosen[..., None, None].expand(-1, -1, *views.shape[2:]))
+            return views[:, 0], views[:, 1], back
+        frames = clips.to(self.device, non_blocking=True)
+        first, second = self.image_model.patch_tokens(frames.transpose(0, 1).flatten(0, 1)).chunk(2)
+        places = [self._position_windows(video, epoch) for video in videos]
+        if places[0] is None:
+            return first, second, None
+        windows = torch.cat([p for p in places if p is not None])
+        again = frames[:, 0].repeat_interleave(len(windows) // len(frames), 0)
+        return first, second, self.image_model.patch_tokens(again, windows).unflatten(0, (len(frames), -1))
+
+    def _cached_tokens(self, video: int, frames: Tensor, epoch: int) -> Tensor:
+        """Tokens (2 + F, N, D) of a pair and of its first frame under all its fixed windows."""
+        assert self.token_cache is not None
+        pair = epoch % self.config.data.pairs_per_video
+        kept = self.token_cache.read(video, pair)
+        if kept is not None:
+            return kept
+        # One pair at a time: what is kept must not depend on the batch it came in.
+        frames = frames.to(self.device)
+        parts = [self.image_model.patch_tokens(frames)]
+        windows = self._position_windows(video, epoch)
+        if windows is not None:
+            parts.append(self.image_model.patch_tokens(frames[:1].expand(len(windows), -1, -1, -1), windows))
+        return self.token_cache.write(video, pair, torch.cat(parts))
+
+    def _position_windows(self, video: int, epoch: int) -> Tensor | None:
+        """Windows of positions (K, h, w, P) for a video: new ones in each epoch, or all fixed ones of its pair."""
+        places, data = self.config.method.positions, self.config.data
+        if places.window == "none":
+            return None
+        spare = (self.position_grid.shape[0] - self.token_grid[0], self.position_grid.shape[1] - self.token_grid[1])
+        turn = epoch % data.pairs_per_video if data.pairs_per_video and places.fixed_windows else epoch
+        rng = np.random.default_rng((data.seed, turn, video, _RNG_WINDOWS))
+        draws = places.fixed_windows or 1 if places.window != "multiple" else 1
+        number = places.fixed_windows or places.num_windows
+        corners = [
+            c
+            for _ in range(draws)
+            for c in sample_window_corners(spare, mode=places.window, num_windows=number, rng=rng)
+        ]
+        return crop_windows(self.position_grid, corners, *self.token_grid)
+
+    def _choose_windows(self, video: int, epoch: int) -> list[int]:
+        """Which of the fixed windows of a video's pair this epoch sees."""
+        places = self.config.method.positions
+        rng = np.random.default_rng((self.config.train.seed, epoch, video, _RNG_WINDOW_CHOICE))
+        return rng.permutation(places.fixed_windows or 1)[: places.num_views].tolist()
+
+    def _build_loader(self) -> ClipLoader:
+        config = self.config
+        data, seen = config.data, self.image_model.normalization
+        dataset = FramePairDataset(
+            self.videos,
+            num_frames=2,
+            stride=1,
+            num_clips=1,
+            augment=pair_augmentation(
+                data.image_size, scale=data.crop_scale, mean=seen.mean, std=seen.std, flip_p=data.flip_prob
+            ),
+            seed=data.seed,
+            strict=data.fail_on_unreadable,
+            gap=data.frame_gap,
+            pairs_per_video=data.pairs_per_video,
+            token_cache=self.token_cache,
+        )
+        return build_train_loader(dataset, config.optim, config.train, num_workers=data.num_workers)
+
+    def _open_token_cache(self, cache_dir: str | Path) -> TokenCache:
+        data, places = self.config.data, self.config.method.positions
+        views = 2 + (0 if places.window == "none" else places.fixed_windows or 1)
+        shape = (
+            len(self.videos),
+            data.pairs_per_video,
+            views,
+            self.token_grid[0] * self.token_grid[1],
+            self.image_model.out_features,
+        )
+        drawn = asdict(data.synthetic) if data.path == "synthetic" else None
+        about = {
+            **token_cache_key(self.config.image_model, self.image_model, self.videos, synthetic=drawn),
+            "pairs": {
+                name: getattr(data, name) for name in ("frame_gap", "image_size", "crop_scale", "flip_prob", "seed")
+            },
+            "positions": {} if places.window == "none" else {"crop": places.window, "ratio": places.enlarge_ratio},
+        }
+        return TokenCache(cache_dir, shape, about)
+
+
+def plan_transfer(config: TransferConfig, run_dir: str, *, num_processes: int) -> list[LabelValue]:
+    """Of `transfer`: tokens that are kept are made in the first epochs."""
+    config.data.check_path_given()
+    config = replace(config, image_model=resolve_image_model(config.image_model))
+    check_inputs_not_overwritten(run_dir, config.data.path, config.data.annotations, config.image_model.path)
+    check_writable(run_dir)
+
+    def build(config: TransferConfig, folder: Path, device: torch.device) -> TransferTrainer:
+        return TransferTrainer(config, folder, device, folder / "tokens")
+
+    found, run = measure_training(build, config, run_dir, num_processes=num_processes)
+    images = sum(p.numel() for p in run.image_model.parameters())
+    found = replace(found, frozen_params=found.frozen_params + images)
+    fresh = run.steps_per_epoch * config.data.pairs_per_video if run.token_cache is not None else None
+    kept = (
+        []
+        if run.token_cache is None
+        else [("tokens to be written", formatting.format_bytes(2 * float(np.prod(run.token_cache.shape))))]
+    )
+    return [
+        *kept,
+        *format_run_cost(found, batch_size=config.optim.batch_size, num_processes=num_processes, uncached_steps=fresh),
+    ]

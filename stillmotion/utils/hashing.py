@@ -1,0 +1,39 @@
+"""Files that are written whole or not at all, folders that have one writer, and originals that are never written to."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+_END_BYTES, _NUM_BLOCKS, _BLOCK_BYTES = 65536, 16, 4096  # bytes of a file's ends, and blocks between them, that tell it
+
+
+def file_fingerprint(file: str | Path) -> str:
+    """A hash of a file's size, its ends and a sample of blocks between them: what tells its content, in a moment.
+
+    Of a folder, of all its files by name. A file that cannot be read has the fingerprint of its reason.
+    """
+    path = Path(file)
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        for part in files:
+            if part.is_file():
+                digest.update(os.fsencode(part.name) if path.is_dir() else b"")
+                _hash_sampled_blocks(part, digest)
+    except OSError as error:
+        digest.update(str(error.errno).encode())
+    return digest.hexdigest()
+
+
+def _hash_sampled_blocks(file: Path, digest: Any) -> None:
+    with open(file, "rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        digest.update(f"{size}\n".encode())
+        digest.update(opened.read(_END_BYTES))
+        between = size - 2 * _END_BYTES
+        for i in range(_NUM_BLOCKS if between > 0 else 0):
+            opened.seek(_END_BYTES + between * i // _NUM_BLOCKS)
+            digest.update(opened.read(_BLOCK_BYTES))
+        opened.seek(max(_END_BYTES, size - _END_BYTES))
+        digest.update(opened.read(_END_BYTES))

@@ -1,0 +1,300 @@
+"""The page in a real browser, walked through as a person would, over an index of drawn videos."""
+
+import http.client
+import re
+import socket
+import threading
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from support.browser import launch_browser, needs_browser, new_page, wait_for
+from support.fake_index import FakeIndex, encode_red_circling
+
+from stillmotion.browse.app import create_app
+
+pytestmark = needs_browser
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+STILL = {"reduced_motion": "reduce"}
+CARDS = "#grid-view a.card"
+FITS = "document.documentElement.scrollWidth <= innerWidth"
+DROPPED = """
+(bytes) => {
+  const files = new DataTransfer();
+  files.items.add(new File([new Uint8Array(bytes)], "mine.mp4", { type: "video/mp4" }));
+  for (const kind of ["dragenter", "dragover", "drop"]) {
+    document.body.dispatchEvent(new DragEvent(kind, { dataTransfer: files, bubbles: true, cancelable: true }));
+    if (kind === "dragover") window.told = document.getElementById("drop-overlay").checkVisibility();
+  }
+}
+"""
+
+
+@contextmanager
+def served(index):
+    """The address of the index's page, while it is there."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        page = create_app(index, "token", embed_upload=encode_red_circling)
+        server = uvicorn.Server(uvicorn.Config(page, lifespan="off", log_level="error", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/token/"
+        finally:
+            server.should_exit = True
+            thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launch_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    return FakeIndex(tmp_path_factory.mktemp("drawn"), num_videos=24, image_size=64, num_frames=12)
+
+
+@pytest.fixture(scope="module")
+def address(index):
+    with served(index) as found:
+        yield found
+
+
+def names(page, place):
+    """The paths of the moments in a list."""
+    page.wait_for_selector(f"{place} a.card")
+    labels = page.locator(f"{place} a.card").evaluate_all("cards => cards.map(card => card.ariaLabel)")
+    return [label.split(",")[0] for label in labels]
+
+
+def test_the_wall_a_moment_both_columns_and_the_slider(browser, address, index):
+    with new_page(browser, server=address) as (page, errors):
+        page.goto(address)
+        assert names(page, "#grid-view") == [moment.path for moment in index.segments()]
+        wait_for(page, "[...document.querySelectorAll('#grid-view img')].slice(0, 6).every(i => i.naturalWidth > 0)")
+        assert page.locator("#count").text_content() == "24 segments"
+        assert page.title() == "videos – stillmotion"
+
+        page.locator(CARDS).first.click()
+        first = index.segments()[0]
+        assert names(page, "#appearance") == [found.segment.path for found in index.neighbors(first.id, mix=0)]
+        assert names(page, "#motion") == [found.segment.path for found in index.neighbors(first.id, mix=1)]
+        assert names(page, "#mixed") == [found.segment.path for found in index.neighbors(first.id, mix=0.5, top=8)]
+        wait_for(page, "document.querySelector('#stage video')?.currentTime > 0")  # it plays
+        assert page.locator("#title").text_content() == first.path.split("/")[1]
+
+        for value, mix in (("100", 1), ("0", 0)):
+            page.locator("#mix").fill(value)
+            found = [found.segment.id for found in index.neighbors(first.id, mix=mix, top=8)]
+            wait_for(
+                page,
+                "ids => [...document.querySelectorAll('#mixed a')].map(a => a.hash.slice(10)).join() === ids.join()",
+                found,
+            )
+        page.keyboard.press("Escape")
+        page.wait_for_selector(CARDS)
+        assert errors == []
+
+
+def test_the_keys(browser, address, index):
+    with new_page(browser, server=address) as (page, errors):
+        page.goto(address)
+        page.wait_for_selector(CARDS)
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+            page.keyboard.press(key)
+        places = page.locator(CARDS).evaluate_all("cards => cards.indexOf(document.activeElement)")
+        columns = page.locator(CARDS).evaluate_all("cards => cards.filter(c => c.style.top === '0px').length")
+        assert places == 1 + columns
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#appearance a.card")
+        assert page.locator("#title").text_content() == index.segments()[places].path.split("/")[1]
+        page.keyboard.press("Escape")
+        page.wait_for_selector(CARDS)
+        page.keyboard.press("/")
+        page.keyboard.type("zooming")
+        wait_for(page, "document.querySelector('#count').textContent !== '24 segments'")
+        assert all("zooming" in name for name in names(page, "#grid-view"))
+        page.keyboard.press("Escape")
+        wait_for(page, "document.querySelector('#count').textContent === '24 segments'")
+        page.keyboard.press("Escape")
+        page.keyboard.press("?")
+        page.locator("dialog").wait_for(state="visible")
+        assert "1 could not be read" in page.locator("#facts").text_content()
+        page.keyboard.press("Escape")
+        page.locator("dialog").wait_for(state="hidden")  # keys are its own till then
+        page.keyboard.press("t")
+        wait_for(page, "document.documentElement.dataset.theme === 'dark'")
+        assert errors == []
+
+
+def test_a_dropped_video_is_searched_by(browser, address, index):
+    content = list(index.file(index.segments()[0].id).read_bytes())
+    with new_page(browser, server=address) as (page, errors):
+        page.goto(address)
+        page.wait_for_selector(CARDS)
+        page.evaluate(DROPPED, content)
+        assert page.evaluate("window.told")
+        assert "circling" in names(page, "#motion")[0]
+        assert "red" in names(page, "#appearance")[0]
+        assert page.locator("#title").text_content() == "mine.mp4"
+        wait_for(page, "document.querySelector('#stage video')?.videoWidth > 0")
+        assert errors == []
+        page.evaluate(DROPPED, [1, 2, 3])
+        wait_for(page, "document.querySelector('#toast').textContent.includes('cannot be decoded')")
+        assert [error for error in errors if "422" not in error] == []
+
+
+def test_the_map_and_a_group_that_is_named(browser, address, index):
+    with new_page(browser, server=address) as (page, errors):
+        page.goto(f"{address}#/map")
+        page.wait_for_selector("#groups li", timeout=60_000)
+        wait_for(
+            page,
+            "[...document.querySelectorAll('canvas')].every("
+            "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(value => value))",
+        )
+        name = page.locator("#groups input").first
+        name.fill("to and fro")
+        name.press("Enter")
+        wait_for(page, "document.querySelector('#toast').textContent.includes('to and fro')")
+        page.reload()
+        page.wait_for_selector("#groups li", timeout=60_000)
+        assert page.locator("#groups input").first.input_value() == "to and fro"
+        page.locator("#groups a").first.click()
+        page.wait_for_selector("#clear-group:not([hidden])")
+        found = names(page, "#grid-view")
+        assert 0 < len(found) < len(index)
+        assert len({re.split("[/-]", path)[1] for path in found}) == 1  # the drawn ways to move are the groups
+        assert "to and fro" in page.locator("#clear-group").text_content()
+        page.locator("#clear-group").click()
+        wait_for(page, "document.querySelector('#count').textContent === '24 segments'")
+
+        page.goto(f"{address}#/map")
+        page.locator("canvas").first.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector("#tooltip img")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#appearance a.card")
+        assert page.locator("#tooltip").is_hidden()
+        assert errors == []
+
+
+def test_a_point_of_the_map_is_opened_by_a_click(browser, address):
+    with new_page(browser, server=address) as (page, errors):
+        page.goto(f"{address}#/map")
+        page.wait_for_selector("#groups li", timeout=60_000)
+        box = page.locator("#plane-motion").bounding_box()
+        page.mouse.optimizer_step(box["x"] + 5, box["y"] + 5)
+        for step in range(1, 400):  # over the plane until a moment is pointed at
+            page.mouse.optimizer_step(
+                box["x"] + box["width"] * (step * 0.618 % 1), box["y"] + box["height"] * step / 400
+            )
+            if page.locator("#tooltip").is_visible():
+                break
+        page.mouse.down()
+        page.mouse.up()
+        page.wait_for_selector("#appearance a.card")
+        assert errors == []
+
+
+@pytest.mark.parametrize("path", ["", "about", "segments", "static/main.js"])
+def test_a_wrong_token_shows_nothing(browser, address, path):
+    with new_page(browser, server=address) as (page, _):
+        answer = page.goto(address.replace("/token/", "/tokem/") + path)
+        assert answer.status == 403
+        assert page.locator("a.card").count() == 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/token/videos/../../../etc/passwd",
+        "/token/videos//etc/passwd",
+        "/token/../etc/passwd",
+        "/token/static/../app.py",
+    ],
+)
+def test_a_path_outside_the_index_is_refused(address, path):
+    asked = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)  # which sends a path as it is
+    asked.request("GET", path)
+    assert asked.getresponse().status == 404
+    asked.close()
+
+
+def test_a_video_that_has_gone_and_one_that_browsers_do_not_play(browser, tmp_path):
+    index = FakeIndex(tmp_path, num_videos=3, image_size=32, num_frames=8)
+    gone, other = index.segments()[:2]
+    index.video_path(gone.id).unlink()
+    moved = index.video_path(other.id).with_suffix(".avi")
+    index.video_path(other.id).rename(moved)
+    place = index.video_path
+    index.video_path = lambda id: moved if id == other.id else place(id)
+    with served(index) as address, new_page(browser, server=address) as (page, errors):
+        page.goto(f"{address}#/segment/{gone.id}")
+        page.wait_for_selector("#stage .note")
+        assert "has gone" in page.locator("#stage").text_content()
+        wait_for(page, "document.querySelector('#stage img').naturalWidth > 0")
+        assert names(page, "#appearance")
+        page.goto(f"{address}#/segment/{other.id}")
+        wait_for(page, "document.querySelector('#stage video')?.src.startsWith('blob:')")
+        wait_for(page, "document.querySelector('#stage video').videoWidth > 0")
+        assert errors == []
+
+
+def test_pictures_stand_still_for_those_who_wish_so(browser, address):
+    with new_page(browser, server=address, **STILL) as (page, errors):
+        page.goto(address)
+        page.wait_for_selector(f"{CARDS} img")
+        sources = "images => images.map(image => image.getAttribute('src').split('/')[0])"
+        assert set(page.locator(f"{CARDS} img").evaluate_all(sources)) == {"posters"}
+        page.locator(CARDS).nth(3).hover()
+        assert page.locator(f"{CARDS} img").evaluate_all(sources).count("thumbnails") == 1
+        page.keyboard.press("p")
+        assert set(page.locator(f"{CARDS} img").evaluate_all(sources)) == {"thumbnails"}
+        assert errors == []
+
+
+def test_the_page_is_readable_on_a_phone(browser, address):
+    with new_page(browser, server=address, **PHONE) as (page, errors):
+        page.goto(address)
+        page.wait_for_selector(CARDS)
+        assert page.evaluate(FITS)
+        page.locator(CARDS).first.tap()
+        names(page, "#motion")
+        assert page.evaluate(FITS)
+        page.goto(f"{address}#/map")
+        page.wait_for_selector("#groups li", timeout=60_000)
+        assert page.evaluate(FITS)
+        assert errors == []
+
+
+def test_only_what_is_in_view_is_in_the_page(browser, tmp_path):
+    index = FakeIndex(tmp_path, num_videos=1, image_size=16, num_frames=2)
+    (only,) = index.segments()
+    index._segments = [only._replace(id=f"m{i:05}", path=f"{i:05}.mp4") for i in range(10_000)]
+    index.segment = lambda id: index._segments[int(id[1:])]
+    content = index.thumbnail(only.id)
+    index.thumbnail = lambda id: content
+    with served(index) as address, new_page(browser, server=address) as (page, errors):
+        page.goto(address)
+        page.wait_for_selector(CARDS)
+        assert page.locator("#count").text_content() == "10,000 segments"
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait_for_selector("a.card[href='#/segment/m09999']")
+        assert page.locator(CARDS).count() < 400
+        assert errors == []
+
+
+def test_one_video_has_a_page_too(browser, tmp_path):
+    index = FakeIndex(tmp_path, num_videos=1, image_size=32, num_frames=8)
+    with served(index) as address, new_page(browser, server=address) as (page, errors):
+        page.goto(address)
+        page.locator(CARDS).first.click()
+        wait_for(page, "document.querySelector('#appearance').textContent.includes('nothing else')")
+        page.goto(f"{address}#/map")
+        page.wait_for_selector("#groups li", timeout=60_000)
+        assert errors == []

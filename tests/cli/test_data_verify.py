@@ -1,0 +1,53 @@
+"""`stillmotion data check`, typed as a user would."""
+
+from pathlib import Path
+
+import pytest
+from support.class_videos import write_class_folders
+from support.process import Command
+
+
+@pytest.fixture
+def hmdb51(tmp_path: Path) -> Path:
+    root = write_class_folders(tmp_path / "hmdb51", videos_per_class=1, num_frames=3, image_size=16)
+    for name in ("dark", "light"):
+        (root / name / "0.mp4").rename(root / name / f"{name}_0.mp4")
+        (root / f"{name}_test_split1.txt").write_text(f"{name}_0.avi 1 \n")
+    return root
+
+
+def test_a_whole_set_is_said_to_be_one(hmdb51: Path) -> None:
+    command = Command("data", "verify", "hmdb51", str(hmdb51), "--num-workers", "1")
+    assert command.expect_success() == ""
+    assert command.stdout.startswith(f"hmdb51 in {hmdb51}: 2 of 2 listed videos are there\n")
+    assert command.stdout.endswith("nothing is missing or unreadable\n")
+
+
+def test_what_is_missing_is_named_and_the_exit_code_tells(hmdb51: Path, tmp_path: Path) -> None:
+    (hmdb51 / "dark" / "dark_0.mp4").unlink()
+    (hmdb51 / "light" / "light_0.mp4").write_bytes(b"torn")
+    listed = tmp_path / "missing.txt"
+    command = Command("data", "verify", "hmdb51", str(hmdb51), "--failures-file", str(listed), "--num-workers", "1")
+    assert command.wait() == 1
+    assert command.stderr == ""
+    assert "1 of 2 classes are missing:\n  dark\n1 unreadable:\n" in command.stdout
+    assert listed.read_text() == "dark\nlight/light_0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("data verify imagenet HERE", "imagenet"),
+        ("data verify ucf101 HERE", "no lists of ucf101"),
+        ("data verify ucf101 HERE/nowhere", "no such file or folder"),
+        ("data make", "there is no data 'make'; choose one of check"),
+    ],
+)
+def test_a_mistake_is_one_line(line: str, words: str, tmp_path: Path) -> None:
+    assert words in Command(*line.replace("HERE", str(tmp_path)).split()).expect_error()
+
+
+def test_help_teaches_by_example() -> None:
+    command = Command("data", "verify", "--help")
+    assert command.expect_success() == ""
+    assert "stillmotion data verify ucf101 ~/UCF-101" in command.stdout

@@ -1,0 +1,86 @@
+"""`finetune` as a user types it."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+from support.class_videos import write_class_folders
+from support.process import Command, stop_and_resume, two_ranks
+
+SMALL = (
+    "--data.synthetic.num-videos",
+    "16",
+    "--data.synthetic.image-size",
+    "16",
+    "--data.videos-per-class",
+    "2",
+    "--data.image-size",
+    "16",
+)
+SMALL += (
+    "--data.num-frames",
+    "4",
+    "--optim.batch-size",
+    "4",
+    "--train.num-threads",
+    "1",
+    "--train.log-every-steps",
+    "1",
+)
+WORDS = ("finetune", "--recipe", "debug", "--encoder", "debug-simclr", *SMALL)
+
+
+def test_a_run_is_trained_tested_reported_and_an_encoder(tmp_path):
+    run = str(tmp_path / "run")
+    command = Command(*WORDS, "--out", run, "--optim.epochs", "1")
+    assert "step 2/2" in command.expect_success()
+    assert "top-1" in command.stdout
+    assert "report.html" in command.stdout
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["test_videos"] == 16
+    page = tmp_path / "run" / "report.html"
+    page.unlink()
+    probed = Command("probe", run, "--num-synthetic", "16", "--num-clips", "1")
+    reported = Command("report", run)
+    probed.expect_success()
+    reported.expect_success()
+    assert "trained" in probed.stdout
+    assert page.exists()
+
+
+def test_two_processes_write_one_run_and_folds_are_averaged(tmp_path):
+    videos = write_class_folders(tmp_path / "videos", videos_per_class=6)
+    rows = [
+        f"{name}/{i}.mp4,{name},{'test' if i < 2 else 'train'},{'test' if i > 3 else 'train'}"
+        for name in ("dark", "light")
+        for i in range(6)
+    ]
+    (videos / "labels.csv").write_text("\n".join(["path,class,split1,split2", *rows]))
+    more = ("--data", str(videos), "--data.target", "", "--data.videos-per-class", "0", "--optim.epochs", "1")
+    ranks = two_ranks(*WORDS, "--out", str(tmp_path / "run"), *more, "--folds", "1", "2")
+    for rank in ranks:
+        rank.expect_success()
+    assert "mean    top-1" in ranks[0].stdout
+    assert "top-1" not in ranks[1].stdout
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert list(results["folds"]) == ["1", "2"]
+    assert load_file(tmp_path / "run" / "fold2" / "checkpoint.safetensors")["head.weight"].shape == (2, 32)
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    words = (*WORDS, "--out", str(tmp_path / "run"), "--optim.epochs", "300")
+    stop_and_resume(tmp_path / "run", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["finetune", "--out", "x", "--data", "synthetic"], "no encoder given; add --encoder"),
+        (["finetune", "--out", "x", "--encoder", "debug-simclr"], "no videos given; add --data"),
+        (["finetune", "--recipe", "sever", "--out", "x"], "did you mean severe or severe-ssv2?"),
+        (["finetune", "--recipe", "debug", "--out", "x", "--encoder", "nowhere"], "neither a folder nor a recipe"),
+        (["finetune", "--recipe", "debug", "--out", "x", "--head.dropout", "1"], "head.dropout"),
+    ],
+)
+def test_mistakes_end_in_one_line(words, complaint, tmp_path):
+    words = [str(tmp_path / "x") if word == "x" else word for word in words]
+    assert complaint in Command(*words).expect_error()

@@ -1,0 +1,105 @@
+"""`stillmotion index` and `search` over it, typed as a user would."""
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.class_videos import write_class_folders
+from support.html import assert_self_contained
+from support.process import Command
+
+ENCODER = "flow@frames=6,size=48"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def videos(home: Path) -> Path:
+    """Twelve videos, and a file that is none."""
+    root = write_class_folders(home / "videos", videos_per_class=6, num_frames=10, image_size=32)
+    (root / "dark" / "broken.mp4").write_bytes(b"no video")
+    return root
+
+
+def typed(home: Path, *arguments: str | Path) -> Command:
+    return Command(*map(str, arguments), environment={"XDG_CACHE_HOME": str(home / "cache")})
+
+
+@pytest.fixture(scope="module")
+def indexed(home: Path, videos: Path) -> Path:
+    made = typed(home, "index", videos, "--encoder", ENCODER)
+    said = made.expect_success()
+    assert f"13 videos in {videos}: 13 new, 0 changed, 0 gone" in said
+    assert "1 unreadable videos were skipped:" in said
+    assert str(videos / "dark" / "broken.mp4") in said
+    assert re.fullmatch(rf"12 moments of 12 videos in {home}/cache/stillmotion/videos-[0-9a-f]{{8}}\n", made.stdout)
+    return videos
+
+
+def test_a_moment_is_found_by_look_by_motion_and_by_both(home: Path, indexed: Path, tmp_path: Path) -> None:
+    query = indexed / "light" / "3.mp4"
+    text = typed(home, "search", query, "--index", indexed, "--by", "appearance", "--top-k", "5")
+    assert text.expect_success() == ""
+    found = [re.split(r"  +", line) for line in text.stdout.splitlines()]
+    assert [Path(file).parent.name for *_, file, _ in found] == ["light"] * 5
+    assert str(query) not in text.stdout
+    assert found[0][-1] == "0.00–0.40 s"
+    page = tmp_path / "found.html"
+    told = typed(
+        home, "search", query, "--index", indexed, "--motion-weight", "0.3", "--from", "0.1", "--json", "--page", page
+    )
+    assert told.expect_success() == ""
+    rows = json.loads(told.stdout)
+    assert len(rows) == 10
+    for row in rows:
+        assert row["similarity"] == pytest.approx(0.7 * row["appearance"] + 0.3 * row["motion"], abs=1e-5)
+        assert Path(row["file"]) == indexed / row["path"]
+    content = page.read_text()
+    assert content.count("data:image/webp;base64,") == 11
+    assert_self_contained(content)
+
+
+def test_a_killed_index_goes_on(home: Path, videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    command = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)
+    deadline = time.monotonic() + 60
+    while command.is_running and not (out / "videos.lance").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    command.send(signal.SIGKILL)
+    command.wait()
+    again = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)
+    assert "unreadable" in again.expect_success() or "up to date" in again.stderr
+    assert "12 moments of 12 videos" in again.stdout
+
+
+MISTAKES = {
+    "no index": ("search VIDEOS/dark/0.mp4 --index HOME", "is no index and has none; make one"),
+    "neither way": ("search VIDEOS/dark/0.mp4", "give a VIDEO and --index FOLDER, or an ENCODER"),
+    "both ways": ("search flow VIDEOS/dark/0.mp4 --index VIDEOS", "give a VIDEO and --index FOLDER, or an ENCODER"),
+    "by nothing it has": ("search VIDEOS/dark/0.mp4 --index VIDEOS --by whole", "an index holds appearance and motion"),
+    "two ways to mix": ("search VIDEOS/dark/0.mp4 --index VIDEOS --by appearance --motion-weight 1", "both given"),
+    "behind its end": ("search VIDEOS/dark/0.mp4 --index VIDEOS --from 9", "no moment of it"),
+    "another encoder": ("index VIDEOS --encoder debug-simclr", "vectors of two encoders do not mix"),
+    "no folder": ("index HOME/nowhere --encoder flow", "no such folder"),
+    "in the folder": ("index VIDEOS --encoder flow --out VIDEOS/index", "choose another --out"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line(mistake: str, home: Path, indexed: Path) -> None:
+    line, words = MISTAKES[mistake]
+    typing = [word.replace("VIDEOS", str(indexed)).replace("HOME", str(home)) for word in line.split()]
+    assert words in typed(home, *typing).expect_error()
+
+
+@pytest.mark.parametrize("verb", ["index", "search"])
+def test_help_teaches_by_example(home: Path, verb: str) -> None:
+    command = typed(home, verb, "--help")
+    assert command.expect_success() == ""
+    assert f"examples:\n  stillmotion {verb} " in command.stdout

@@ -1,0 +1,279 @@
+"""The command line, typed as a user would."""
+
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from support.class_videos import write_class_folders
+from support.process import Command
+
+from stillmotion import __version__
+from stillmotion.training.tasks import list_recipes
+
+VERBS = (
+    *("browse", "demo", "pretrain", "transfer", "probe", "propagate", "geometry", "retrieve", "cluster", "index"),
+    *("search", "embed", "explain", "report", "prepare"),
+)
+GROUPS = {
+    "static-dynamic": ("make", "evaluate"),
+    "study": ("confounding", "sweep", "spectrum", "still-clips", "transfer"),
+    "data": ("verify",),
+}
+QUICK = [
+    *("--optim.epochs", "1", "--optim.batch-size", "4", "--data.image-size", "32", "--num-workers", "0"),
+    *("--train.log-every-steps", "1", "--train.num-threads", "1"),
+]
+
+
+def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The installed script, for what needs no torch."""
+    script = Path(sysconfig.get_path("scripts"), "stillmotion")
+    return subprocess.run([str(script), *arguments], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten videos in two classes, and a file that is none."""
+    root = write_class_folders(
+        tmp_path_factory.mktemp("videos") / "mine", videos_per_class=5, num_frames=16, image_size=32
+    )
+    (root / "dark" / "broken.mp4").write_bytes(b"no video")
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the recipe that one gets without asking."""
+    out = tmp_path_factory.mktemp("runs") / "mine"
+    command = Command("pretrain", "--data", str(videos), "--out", str(out), *QUICK)
+    words = command.expect_success()
+    assert "1 unreadable videos were skipped" in words
+    assert command.stdout.startswith(f"trained: {out}. Next: stillmotion probe {out} --data")
+    return out
+
+
+def test_without_arguments_the_verbs_are_shown() -> None:
+    overviews = [typed(), typed("--help"), typed("-h")]
+    assert overviews[0].stdout == overviews[1].stdout == overviews[2].stdout
+    for verb in VERBS:
+        assert f"\n  {verb} " in overviews[0].stdout
+    assert [done.returncode for done in overviews] == [0, 0, 0]
+    assert typed("--version").stdout == f"{__version__}\n"
+
+
+def test_every_verb_has_help_with_examples() -> None:
+    for verb in VERBS:
+        command = Command(verb, "--help")
+        assert command.expect_success() == ""
+        assert "examples:" in command.stdout
+        assert f"  stillmotion {verb}" in command.stdout
+        assert "(required)" in command.stdout or verb in ("demo", "search", "estimate")
+
+
+def test_a_group_of_verbs_names_its_own_and_refuses_others() -> None:
+    for group, own in GROUPS.items():
+        for arguments in ([], ["--help"]):
+            command = Command(group, *arguments)
+            assert command.expect_success() == ""
+            assert all(f"\n  {group} {name} " in command.stdout for name in own)
+        for name in own:
+            command = Command(group, name, "--help")
+            assert command.expect_success() == ""
+            assert f"stillmotion {group} {name}" in command.stdout
+        complaint = typed(group, "nosuch")
+        assert complaint.returncode == 2
+        assert complaint.stderr == f"stillmotion: there is no {group} 'nosuch'; choose one of {', '.join(own)}\n"
+
+
+def test_help_and_typing_errors_do_not_wait_for_torch() -> None:
+    code = """
+import sys
+from stillmotion.cli.main import main
+for arguments in [[], ["nosuch"], *([verb, *more] for verb in sys.argv[1:] for more in (["--help"], ["--nosuch"]))]:
+    sys.argv = ["stillmotion", *arguments]
+    try:
+        main()
+    except SystemExit as stop:
+        assert stop.code == (0 if "--help" in arguments else 2), arguments
+heavy = {"torch", "sklearn", "matplotlib", "transformers"} & sys.modules.keys()
+assert not heavy, heavy
+"""
+    verbs = [
+        v for v in VERBS if v not in ("pretrain", "transfer", "estimate")
+    ]  # whose options are a configuration's fields
+    done = subprocess.run([sys.executable, "-c", code, *verbs], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_list_names_every_recipe() -> None:
+    command = Command("pretrain", "--list-recipes")
+    command.expect_success()
+    lines = command.stdout.splitlines()
+    assert tuple(line.split()[0] for line in lines) == list_recipes()
+    assert all(len(line.split()) > 1 for line in lines)
+    assert re.search(r"^k400-bod-byol-rho4 +V-BYOL \+ BOD-VCL, ϱ = 4 \(BOD-VCL, Tables? ", command.stdout, re.M)
+
+
+MISTAKES = {
+    "unknown verb": ("pretain", "there is no verb 'pretain'; did you mean pretrain"),
+    "unknown option": ("probe RUN --colour red", "there is no option --colour"),
+    "value of the wrong type": ("embed RUN --data VIDEOS --out a.npz --num-clips many", "--num-clips"),
+    "value that is no choice": ("pretrain --data VIDEOS --out NEW --train.precision fp8", "'fp8'.*fp32.*bf16.*fp16"),
+    "number out of range": ("pretrain --data VIDEOS --out NEW --optim.batch-size 0", "optim.batch_size is 0"),
+    "option left out": ("pretrain --data VIDEOS", "--out"),
+    "no videos": ("pretrain --out NEW", "no videos given; add --data"),
+    "misspelt option": ("probe RUN --presett logistic", "no option --presett; did you mean --preset?"),
+    "misspelt layout": ("pretrain --data VIDEOS --layout ufc101 --out NEW", "no layout 'ufc101'; did you mean ucf101"),
+    "two beginnings": ("pretrain --recipe laptop --config FILE --out NEW", "are two beginnings"),
+    "config of nothing": ("pretrain --config NOWHERE --out NEW", "is not a run folder"),
+    "unknown recipe": (
+        "pretrain --recipe debug-simcrl --out NEW",
+        "no recipe 'debug-simcrl'; did you mean debug-simclr",
+    ),
+    "missing videos": ("pretrain --data NOWHERE --out NEW", "no such file or folder"),
+    "empty folder": ("pretrain --data EMPTY --out NEW", "no video found"),
+    "too few videos": (
+        "pretrain --data VIDEOS --out NEW --optim.batch-size 64",
+        "11 videos are fewer than a batch of 64",
+    ),
+    "place that is a file": ("pretrain --data VIDEOS --out FILE/run --optim.batch-size 4", "cannot write to"),
+    "missing run": ("report NOWHERE", "is not a run folder"),
+    "file for a run": ("report FILE", "is not a run folder"),
+    "missing run to probe": ("probe NOWHERE --data VIDEOS", "neither a folder nor a recipe"),
+    "missing videos to embed": ("embed debug-simclr --data NOWHERE --out a.npz", "no such file or folder"),
+    "missing videos to prepare": ("prepare --data NOWHERE --out NEW", "no such file or folder"),
+    "nothing to demonstrate": ("demo --out NEW --num-seeds 0", "seeds 0"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, videos: Path, tmp_path: Path) -> None:
+    line, words = MISTAKES[mistake]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    places = {
+        "RUN": tmp_path / "run",
+        "VIDEOS": videos,
+        "NOWHERE": tmp_path / "nowhere",
+        "EMPTY": tmp_path / "empty",
+        "FILE": tmp_path / "file",
+        "NEW": tmp_path / "new",
+    }
+    for word, place in places.items():
+        line = line.replace(word, str(place))
+    command = Command(*line.split())
+    assert re.search(words, command.expect_error())
+    assert command.stdout == ""
+    assert not (tmp_path / "new").exists()
+
+
+def test_debug_shows_where_a_mistake_was_found() -> None:
+    done = typed("nosuch", "--traceback")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "there is no verb 'nosuch'" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in typed("nosuch").stderr
+
+
+def test_a_strict_run_stops_at_a_broken_video(videos: Path, tmp_path: Path) -> None:
+    command = Command(
+        "pretrain",
+        "--data",
+        str(videos),
+        "--out",
+        str(tmp_path),
+        *QUICK,
+        "--data.fail-on-unreadable",
+        "--num-workers",
+        "1",
+    )
+    assert command.wait() == 2
+    assert command.stderr.splitlines()[-1].startswith(f"stillmotion: {videos / 'dark' / 'broken.mp4'}: ")
+    assert "Traceback" not in command.stderr
+
+
+def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run: Path, tmp_path: Path) -> None:
+    broken = str(videos / "dark" / "broken.mp4")
+    assert list(json.loads((run / "failed_videos.json").read_text())) == [broken]
+
+    probe = Command("probe", str(run), "--data", str(videos), "--num-clips", "2", "--compare-untrained")
+    assert probe.expect_success() == ""
+    results = json.loads((run / "linear_probe.json").read_text())
+    assert set(results["accuracy"]) == {"trained", "untrained"}
+    assert results["train_videos"] + results["test_videos"] == 10
+    assert "trained     dynamic" in probe.stdout
+    assert broken in probe.stdout
+
+    # A terminal that shows colours shows how far the work is.
+    table = tmp_path / "deep" / "embeddings.parquet"
+    embed = Command(
+        "embed", str(run), "--data", str(videos), "--out", str(table), environment={"FORCE_COLOR": "1", "TERM": "xterm"}
+    )
+    assert "11/11" in embed.expect_success()
+    rows = pq.read_table(table)
+    assert rows.column_names == ["path", "label", "whole", "static", "dynamic", "motion"]
+    assert sorted(rows["label"].to_pylist()) == ["dark"] * 5 + ["light"] * 5
+    assert "10 videos embedded" in embed.stdout
+    assert broken in embed.stdout
+
+    report = Command("report", str(run))
+    assert report.expect_success() == ""
+    assert report.stdout == f"written: {run / 'report.html'}\n"
+    page = (run / "report.html").read_text()
+    assert "Nearest neighbours" in page
+    assert "untrained, concat" in page
+
+
+def test_a_prepared_copy_trains_without_the_broken_file(videos: Path, tmp_path: Path) -> None:
+    copy, out = tmp_path / "copy", tmp_path / "run"
+    prepare = Command(
+        "prepare", "--data", str(videos), "--out", str(copy), "--short-side", "24", "--num-processes", "1"
+    )
+    assert prepare.expect_success() == ""
+    assert prepare.stdout.startswith(f"10 videos prepared in {copy}\n1 video left out:\n")
+    assert str(videos / "dark" / "broken.mp4") in prepare.stdout
+    Command("pretrain", "--data", str(copy), "--out", str(out), *QUICK).expect_success()
+    assert json.loads((out / "failed_videos.json").read_text()) == {}
+    config = json.loads((out / "config.json").read_text())
+    assert (config["recipe"], config["data"]["path"]) == ("laptop", str(copy))
+
+
+def test_module_and_script_are_the_same_program(tmp_path: Path) -> None:
+    module = subprocess.run(
+        [sys.executable, "-m", "stillmotion"], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert module.stdout == typed().stdout
+
+
+def test_old_spellings_work_and_say_what_they_are_called_now(run: Path, videos: Path, tmp_path: Path) -> None:
+    old = {
+        f"embed {run} --data.path {videos} --kind folder --out {tmp_path}/a.npz": [
+            *("--data.path is called --data now", "--kind is called --layout now")
+        ],
+        f"retrieve {run} laptop --data {videos} --num-clips 1": [f"say --encoder before {run}"],
+        f"cluster {run} --data {videos} --half all --num-clips 1 --features whole": [
+            *("--half is called --split now", f"say --encoder before {run}")
+        ],
+        f"prepare {videos} --out {tmp_path}/copy --short-side 24 --num-processes 1": [f"say --data before {videos}"],
+        f"static-dynamic make --from {videos} --kind static --out {tmp_path}/still --num-processes 1": [
+            *("--from is called --data now", "--kind is called --variant now")
+        ],
+    }
+    for line, hints in old.items():
+        words = Command(*line.split()).expect_success().splitlines()
+        assert len(words) == len(hints)
+        assert all(f"stillmotion: {hint}" in said for hint, said in zip(hints, words, strict=True))
+
+
+def test_a_run_begins_with_the_settings_of_another(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "again"
+    Command("pretrain", "--config", str(run / "config.json"), "--train.seed", "5", "--out", str(out)).expect_success()
+    first, second = (json.loads((folder / "config.json").read_text()) for folder in (run, out))
+    assert (first["train"].pop("seed"), second["train"].pop("seed")) == (0, 5)
+    assert first == second
+    assert first["verb"] == "pretrain"

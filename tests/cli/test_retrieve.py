@@ -1,0 +1,106 @@
+"""`stillmotion retrieve`, `clusters` and `search`, typed as a user would."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support.cached_run import cached_run
+from support.class_videos import write_class_folders
+from support.process import Command
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a split that is never exactly zero: among zeros, everything is a tie."""
+    folder = Path(shutil.copytree(cached_run("debug-bod-simclr"), tmp_path_factory.mktemp("runs") / "mine"))
+    config = json.loads((folder / "config.json").read_text())
+    config["method"]["static_dynamic"] |= {"method": "slow", "radius": 0.3}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve videos in two classes, and a file that is none."""
+    root = write_class_folders(
+        tmp_path_factory.mktemp("videos") / "mine", videos_per_class=6, num_frames=10, image_size=32
+    )
+    (root / "dark" / "broken.mp4").write_bytes(b"no video")
+    return root
+
+
+def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: Path, tmp_path: Path) -> None:
+    retrieve = Command("retrieve", "--encoder", str(run), "debug-bod-simclr", "--data", str(videos), "--num-clips", "2")
+    assert retrieve.expect_success() == ""
+    assert re.search(r"R@1 +R@5 +R@10 +mAP", retrieve.stdout)
+    for kind in ("whole", "static", "dynamic", "concat"):
+        assert re.search(rf"^mine +{kind} +[01]\.\d{{3}} ", retrieve.stdout, re.MULTILINE)
+    assert str(videos / "dark" / "broken.mp4") in retrieve.stdout
+    assert set(json.loads((run / "retrieval.json").read_text())["scores"]["static"]["class"]) == {
+        *("R@1", "R@5", "R@10", "mAP")
+    }
+
+    # The same videos and clips: nothing is embedded again.
+    clusters = Command(
+        "cluster", "--encoder", str(run), "--data", str(videos), "--num-clips", "2", "--features", "whole", "dynamic"
+    )
+    assert clusters.expect_success() == ""
+    assert clusters.stdout.endswith(f"written: {run / 'clusters' / 'report.html'}\n")
+    assert len(list((run / "features").iterdir())) == 1
+
+    query = videos / "light" / "3.mp4"
+    search = (
+        "search",
+        str(run),
+        str(query),
+        "--data",
+        str(videos),
+        "--by",
+        "static",
+        "--top-k",
+        "4",
+        "--num-clips",
+        "2",
+    )
+    found = Command(*search)
+    assert str(videos / "dark" / "broken.mp4") in found.expect_success()
+    lines = [line.split("  ") for line in found.stdout.splitlines()]
+    assert len(lines) == 4
+    assert str(query) not in found.stdout
+    assert [Path(path).parent.name for _, path in lines] == ["light"] * 4
+    cosines = [float(cosine) for cosine, _ in lines]
+    assert cosines == sorted(cosines, reverse=True)
+
+
+MISTAKES = {
+    "no encoder": ("retrieve --data VIDEOS", "--encoder"),
+    "missing run": ("retrieve --encoder NOWHERE --data VIDEOS", "neither a folder nor a recipe"),
+    "missing videos": ("retrieve --encoder RUN --data NOWHERE", "no such file or folder"),
+    "empty folder": ("retrieve --encoder RUN --data EMPTY", "no video found"),
+    "no folds": ("retrieve --encoder RUN --data VIDEOS --fold all", "no several folds"),
+    "no such protocol": ("retrieve --encoder RUN --data VIDEOS --protocol loo", "'loo'"),
+    "nowhere to write": ("cluster --encoder laptop --data VIDEOS", "give --out"),
+    "missing query": ("search RUN NOWHERE.mp4 --data VIDEOS", "NOWHERE.mp4: no such file"),
+    "broken query": ("search RUN VIDEOS/dark/broken.mp4 --data VIDEOS", "broken.mp4: "),
+    "nothing to find": ("search RUN VIDEOS/dark/0.mp4 --data VIDEOS --top-k 0", "top is 0"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line(mistake: str, run: Path, videos: Path, tmp_path: Path) -> None:
+    line, words = MISTAKES[mistake]
+    (tmp_path / "empty").mkdir()
+    places = {"RUN": run, "VIDEOS": videos, "NOWHERE": tmp_path / "nowhere", "EMPTY": tmp_path / "empty"}
+    for word, place in places.items():
+        line, words = line.replace(word, str(place)), words.replace(word, str(place))
+    assert re.search(words, Command(*line.split()).expect_error())
+
+
+@pytest.mark.parametrize("verb", ["retrieve", "cluster"])
+def test_help_teaches_by_example(verb: str) -> None:
+    command = Command(verb, "--help")
+    assert command.expect_success() == ""
+    assert f"examples:\n  stillmotion {verb} --encoder runs/mine" in command.stdout
+    assert "(required)" in command.stdout

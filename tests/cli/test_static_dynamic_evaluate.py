@@ -1,0 +1,31 @@
+import json
+
+import pytest
+from support.class_videos import write_class_folders
+
+from stillmotion.cli.commands.evaluation import static_dynamic_evaluate
+from stillmotion.cli.parser import run_verb
+from stillmotion.errors import StillmotionError
+
+
+def typed(*args):
+    run_verb(static_dynamic_evaluate, list(args), "static-dynamic evaluate")
+
+
+def test_a_user_gets_a_table_a_page_and_results(tmp_path, capsys):
+    folder = write_class_folders(tmp_path / "set", videos_per_class=8)
+    args = f"--encoder plain=debug-simclr bod=debug-bod-simclr --data {folder} --dynamic-data {folder}"
+    typed(*args.split(), "--num-clips", "1", "--n-resamples", "100", "--out", str(tmp_path / "out"))
+    lines = capsys.readouterr().output_dir.splitlines()
+    assert lines[0].startswith("plain: top-1 plain 1.000, dynamic 1.000")
+    assert any(line.startswith("bod ") and line.count("100.0 [100.0, 100.0]") == 2 for line in lines)
+    assert "its pixels, no network" in "\n".join(lines)
+    assert lines[-1] == f"written: {tmp_path / 'out' / 'report.html'}"
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["settings"]["num_clips"] == 1
+
+
+def test_what_is_missing_is_one_line(tmp_path):
+    with pytest.raises(StillmotionError, match="--out"):
+        typed("--encoder", "laptop")
+    with pytest.raises(StillmotionError, match="give --data, --static-data or --dynamic-data"):
+        typed("--encoder", "laptop", "--out", str(tmp_path))

@@ -1,0 +1,58 @@
+"""The confounding study, typed as a user would."""
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.process import Command
+
+SHORT = [
+    *("--num-values", "2", "2", "2", "2", "--num-videos", "48", "--batch-size", "4", "--num-probe-videos", "16"),
+    *("--num-seeds", "1", "--num-processes", "1", "--num-probes", "1", "--steps", "12"),
+]
+
+
+def test_a_study_that_was_stopped_goes_on_and_says_what_it_found(tmp_path: Path) -> None:
+    asked = ("study", "confounding", "--out", str(tmp_path), *SHORT)
+    command = Command(*asked)
+    deadline = time.monotonic() + 100
+    while not list((tmp_path / "runs").glob("*.json")):
+        assert command.is_running, command.stderr
+        assert time.monotonic() < deadline, "no run comes to its end"
+        time.sleep(0.01)
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert command.stderr.splitlines()[-1] == "stillmotion: stopped"
+    made = len(list((tmp_path / "runs").glob("*.json")))
+    assert 1 <= made < 6
+    assert not (tmp_path / "results.json").exists()
+
+    again = Command(*asked)
+    again.expect_success()
+    lines = again.stdout.splitlines()
+    assert sum("seed 0" in line for line in lines) == 6 - made
+    assert sum(line.startswith(("supported", "not supported")) for line in lines) == 15
+    assert lines[-1] == f"written: {tmp_path}/report.html"
+    assert len(json.loads((tmp_path / "results.json").read_text())["runs"]) == 6
+
+
+MISTAKES = {
+    "no place": ("study confounding", "--out"),
+    "no seed": ("study confounding --out NEW --num-seeds 0", "seeds 0"),
+    "strength": ("study confounding --out NEW --confounding-strength 3", "confounding strength is 3.0"),
+    "too many values": ("study confounding --out NEW --num-values 9 2 2 2", "color has 9 values; choose 2 to 4"),
+    "place in a file": ("study confounding --out FILE/x", "cannot write to"),
+    "unknown study": ("study confusing", "there is no study 'confusing'; did you mean confounding?"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line(mistake: str, tmp_path: Path) -> None:
+    line, words = MISTAKES[mistake]
+    (tmp_path / "file").touch()
+    line = line.replace("NEW", str(tmp_path / "new")).replace("FILE", str(tmp_path / "file"))
+    assert re.search(words, Command(*line.split()).expect_error())
+    assert not (tmp_path / "new").exists()

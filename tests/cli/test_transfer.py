@@ -1,0 +1,60 @@
+"""`transfer`, `geometry` and `study spectrum` as a user types them."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+from support.process import Command, stop_and_resume, two_ranks
+
+SMALL = ("--data.synthetic.num-videos", "4", "--data.synthetic.image-size", "16", "--data.image-size", "16")
+SMALL += ("--optim.batch-size", "2", "--train.num-threads", "1")
+
+
+def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
+    run = str(tmp_path / "run")
+    trained = Command("transfer", "--recipe", "debug-ijepa", "--out", run, *SMALL)
+    assert "step 8/8" in trained.expect_success()
+    assert f"stillmotion report {run}, geometry --encoder {run}" in trained.stdout
+    measured = Command(
+        "geometry", "--encoder", run, "--max-videos", "4", "--n-resamples", "20", "--out", str(tmp_path / "g.json")
+    )
+    measured.expect_success()
+    assert "change" in measured.stdout
+    assert json.loads((tmp_path / "g.json").read_text())["num_videos"] == 4
+
+
+def test_two_processes_write_one_run(tmp_path):
+    ranks = two_ranks("transfer", "--recipe", "debug-mae", "--out", str(tmp_path / "run"), *SMALL)
+    for rank in ranks:
+        rank.expect_success()
+    assert len(load_file(tmp_path / "run" / "checkpoint.safetensors")) == 4
+    assert "trained" in ranks[0].stdout + ranks[1].stdout
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    words = ["transfer", "--recipe", "debug-dinov3", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "200"]
+    stop_and_resume(tmp_path / "run", *words)
+
+
+def test_the_spectrum_is_drawn(tmp_path):
+    command = Command(
+        "study", "spectrum", "--dim", "4", "--num-pairs", "20", "--num-seeds", "1", "--out", str(tmp_path)
+    )
+    command.expect_success()
+    assert "two layers" in command.stdout
+    assert {"report.html", "results.json", "spectrum.png"} <= {file.name for file in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["transfer", "--out", "x"], "no image model given; add --encoder"),
+        (["transfer", "--out", "x", "--encoder", "nowhere"], "no videos given; add --data"),
+        (["transfer", "--recipe", "debug-dinov9", "--out", "x"], "did you mean"),
+        (["transfer", "--recipe", "debug-dino", "--out", "x", "--image-model.layer", "7"], "blocks 1 to 2"),
+        (["geometry", "--encoder", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_end_in_one_line(words, complaint, tmp_path):
+    words = [str(tmp_path / "x") if word == "x" else word for word in words]
+    assert complaint in Command(*words).expect_error()

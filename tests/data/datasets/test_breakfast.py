@@ -1,0 +1,112 @@
+"""Breakfast's published layout in miniature."""
+
+import numpy as np
+import pytest
+from support.class_videos import write_class_folders
+
+from stillmotion.data.datasets.breakfast import BreakfastDataset, read_action_mapping, read_bundle_ids
+from stillmotion.errors import StillmotionError, VideoError
+
+NAMES = ["P03_cam01_P03_milk", "P04_stereo01_P04_tea", "P05_webcam02_P05_milk"]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two training videos, of which one is stereo, and a test video."""
+    (tmp_path / "mapping.txt").write_text("0 SIL\n2 stir_milk\n1 pour_milk\n")
+    (tmp_path / "groundTruth").mkdir()
+    (tmp_path / "splits").mkdir()
+    for name in NAMES:
+        (tmp_path / "groundTruth" / f"{name}.txt").write_text(
+            "SIL\n" * 3 + "pour_milk\n" * 4 + "stir_milk\n" * 2 + "SIL\n"
+        )
+    (tmp_path / "splits" / "train.split1.bundle").write_text(
+        "#bundle\n" + "".join(f"./data/groundTruth/{name}.txt\n" for name in NAMES[:2])
+    )
+    (tmp_path / "splits" / "test.split1.bundle").write_text(f"{NAMES[2]}.txt\n")
+    return tmp_path
+
+
+def test_bundles_labels_and_actions_are_read(root):
+    train, test = (BreakfastDataset(root, train=half) for half in (True, False))
+    assert train.video_ids == NAMES[:2]
+    assert test.video_ids == NAMES[2:]
+    assert train.actions == ["SIL", "pour_milk", "stir_milk"]
+    np.testing.assert_array_equal(train.frame_labels(1), [0, 0, 0, 1, 1, 1, 1, 2, 2, 0])
+
+
+def test_videos_are_found_in_the_published_tree_and_by_name(root, tmp_path):
+    written = write_class_folders(tmp_path / "made", videos_per_class=1, num_frames=10, image_size=32)
+    clip = next(written.rglob("*.mp4"))
+    for place in ("P03/cam01/P03_milk.mp4", "P04/stereo/P04_tea_ch0.mp4", "P04/stereo/P04_tea_ch1.mp4"):
+        (root / "videos" / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / "videos" / place).write_bytes(clip.read_bytes())
+    (root / "videos" / f"{NAMES[2]}.mp4").write_bytes(clip.read_bytes())
+    train, test = (BreakfastDataset(root, train=half, video_root=root / "videos") for half in (True, False))
+    assert [len(videos.open_video(i)) for videos in (train, test) for i in range(len(videos))] == [10, 10, 10]
+    assert train.name(1).endswith("P04_tea_ch0.mp4")
+    assert len(BreakfastDataset(root, train=True).open_video(0)) == 10
+
+
+def test_a_listed_video_that_is_not_there_is_an_unreadable_one(root):
+    train = BreakfastDataset(root, train=True)
+    assert len(train) == 2
+    with pytest.raises(VideoError, match="P03_cam01_P03_milk: no video of this name below"):
+        train.open_video(0)
+
+
+def test_ready_features_are_turned_to_one_row_a_frame(root):
+    (root / "features").mkdir()
+    published = np.arange(40, dtype=np.float64).reshape(4, 10)
+    np.save(root / "features" / f"{NAMES[0]}.npy", published)
+    train = BreakfastDataset(root, train=True)
+    found = train.load_features(0)
+    np.testing.assert_array_equal(found, published.T)
+    assert found.dtype == np.float32
+    with pytest.raises(VideoError, match="cannot be read as features"):
+        train.load_features(1)
+    np.save(root / "features" / f"{NAMES[1]}.npy", np.zeros(7))
+    with pytest.raises(VideoError, match=r"shape \(7,\); they are \(D, T\)"):
+        train.load_features(1)
+
+
+def test_labels_that_are_missing_or_unknown_name_their_file(root):
+    (root / "groundTruth" / f"{NAMES[0]}.txt").write_text("SIL\nfry_egg\n")
+    (root / "groundTruth" / f"{NAMES[1]}.txt").unlink()
+    train = BreakfastDataset(root, train=True)
+    with pytest.raises(VideoError, match=r"P03_milk\.txt: unknown action 'fry_egg'; mapping.txt has 3"):
+        train.frame_labels(0)
+    with pytest.raises(VideoError, match=r"P04_tea\.txt: cannot be read as frame labels"):
+        train.frame_labels(1)
+
+
+def test_a_wrong_folder_or_split_is_named(root, tmp_path):
+    with pytest.raises(StillmotionError, match="no such folder; give the one that holds groundTruth"):
+        BreakfastDataset(tmp_path / "nowhere", train=True)
+    with pytest.raises(StillmotionError, match=r"no such list; .*has train\.split1\.bundle"):
+        BreakfastDataset(root, train=True, fold=5)
+    (root / "mapping.txt").unlink()
+    with pytest.raises(StillmotionError, match=r"mapping\.txt: no such file"):
+        BreakfastDataset(root, train=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 SIL\n2 stir\n", "numbered 0 to 1"),
+        ("SIL\n", "not a number and a name"),
+        ("0 a\n1 a\n", "each once"),
+        ("", "empty"),
+    ],
+)
+def test_a_mapping_that_is_none_is_refused(tmp_path, text, words):
+    (tmp_path / "mapping.txt").write_text(text)
+    with pytest.raises(StillmotionError, match=words):
+        read_action_mapping(tmp_path / "mapping.txt")
+
+
+def test_a_bundle_is_read_with_and_without_its_header(tmp_path):
+    plain, headed = tmp_path / "a.bundle", tmp_path / "b.bundle"
+    plain.write_text("x_1.txt\nx_2.txt\n")
+    headed.write_text("#bundle\r\n./data/groundTruth/x_1.txt\r\n./data/groundTruth/x_2.txt\r\n")
+    assert read_bundle_ids(plain) == read_bundle_ids(headed) == ["x_1", "x_2"]

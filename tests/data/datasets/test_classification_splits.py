@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+
+from stillmotion.data.datasets.splits import TrainTestConfig, open_classification_split
+from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.errors import StillmotionError
+
+
+def listed(folder, rows):
+    """A set by its list alone: rows are class and split; no video is opened."""
+    lines = ["path,class,split", *(f"{i}.mp4,{name},{split}" for i, (name, split) in enumerate(rows))]
+    (folder / "labels.csv").write_text("\n".join(lines))
+    return TrainTestConfig(str(folder))
+
+
+def test_only_classes_that_are_trained_are_numbered(tmp_path):
+    rows = [("sit", "train"), ("run", "train"), ("run", "test"), ("fly", "test"), ("sit", "test")]
+    found = open_classification_split(listed(tmp_path, rows))
+    assert found.classes == ["run", "sit"]
+    assert found.train_labels.tolist() == [1, 0]
+    assert found.test_labels.tolist() == [0, -1, 1]
+    assert found.description == "the set's own train and test split"
+
+
+def test_videos_without_a_label_are_left_out(tmp_path):
+    rows = [("sit", "train"), ("", "train"), ("run", "train"), ("", "test"), ("run", "test")]
+    found = open_classification_split(listed(tmp_path, rows))
+    assert (len(found.train), len(found.test)) == (2, 1)
+    assert found.test.name(0).endswith("4.mp4")
+
+
+def test_few_of_each_class_are_chosen_by_the_seed():
+    halves = TrainTestConfig("synthetic", num_synthetic=40)
+    options = {"target": "shape", "per_class": 3, "synthetic": SyntheticConfig(values_per_factor=(2, 4, 2, 2))}
+    found = open_classification_split(halves, **options)
+    assert np.bincount(found.train_labels).tolist() == [3, 3, 3, 3]
+    assert len(found.test) == 40
+    assert np.array_equal(found.train.indices, open_classification_split(halves, **options).train.indices)
+    np.testing.assert_array_equal(found.train.labels["shape"], found.train_labels)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("sit", "train"), ("sit", "train"), ("run", "test")], "same label, sit"),
+        ([("", "train"), ("", "train"), ("", "test")], "no labels"),
+    ],
+)
+def test_sets_with_nothing_to_tell_apart_are_errors(tmp_path, rows, message):
+    with pytest.raises(StillmotionError, match=message):
+        open_classification_split(listed(tmp_path, rows))
+
+
+def test_mistakes_name_the_option(tmp_path):
+    with pytest.raises(StillmotionError, match="no videos given; add --data FOLDER"):
+        open_classification_split(TrainTestConfig())
+    halves = listed(tmp_path, [("sit", "train"), ("run", "train"), ("run", "test")])
+    with pytest.raises(StillmotionError, match="there is no label 'shape'; choose one of class"):
+        open_classification_split(halves, target="shape")
+    (tmp_path / "labels.csv").write_text("path,class,fold\na.mp4,sit,1\nb.mp4,run,2\n")
+    with pytest.raises(StillmotionError, match=r"has no fold 7 .*leave the fold out or choose another"):
+        open_classification_split(TrainTestConfig(str(tmp_path), fold=7))

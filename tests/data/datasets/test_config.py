@@ -1,0 +1,115 @@
+"""What is found at a path, and how it is named."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tyro
+from support.numbered_videos import touch_files, write_numbered_video
+
+from stillmotion.data.datasets.base import PathDataset, VideoDataset
+from stillmotion.data.datasets.config import VideoDataConfig, layout_names
+from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.errors import StillmotionError
+
+
+def names(videos: VideoDataset) -> list[str]:
+    assert isinstance(videos, PathDataset)
+    assert videos.root is not None
+    return [path.relative_to(videos.root).as_posix() for path in videos.paths]
+
+
+SPLITS = (
+    "path,class,label,split1,split2,fold\na.mp4,x,0,train,test,1\nb.mp4,y,1,test,train,2\nc.mp4,z,2,train,train,3\n"
+)
+
+
+def test_labels_csv_in_a_folder_is_used_with_its_split_columns(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text(SPLITS)
+    assert names(VideoDataConfig(tmp_path).open()) == ["a.mp4", "b.mp4", "c.mp4"]
+    assert names(VideoDataConfig(tmp_path, split="train").open()) == ["a.mp4", "c.mp4"]
+    assert names(VideoDataConfig(tmp_path, split="val").open()) == ["b.mp4"]
+    assert names(VideoDataConfig(tmp_path, split="test", fold=2).open()) == ["a.mp4"]
+    # No column split3: then fold 3 is what is held out.
+    assert names(VideoDataConfig(tmp_path, split="train", fold=3).open()) == ["a.mp4", "b.mp4"]
+
+
+def test_parts_of_a_split_number_their_classes_alike(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,class,split1\na.mp4,x,train\nb.mp4,y,test\n")
+    test = VideoDataConfig(tmp_path, split="test").open()
+    assert test.labels["class"].tolist() == [1]
+    assert test.classes["class"] == ["x", "y"]
+
+
+def test_split_folders_are_splits(tmp_path: Path) -> None:
+    touch_files(tmp_path, "train/run/a.mp4", "val/run/b.mp4")
+    assert names(VideoDataConfig(tmp_path, split="train").open()) == ["run/a.mp4"]
+    assert names(VideoDataConfig(tmp_path, split="test").open()) == ["run/b.mp4"]
+
+
+def test_one_video_is_a_set_of_one(tmp_path: Path) -> None:
+    found = VideoDataConfig(write_numbered_video(tmp_path / "a.mp4", num_frames=5)).open()
+    assert (len(found), len(found.open_video(0))) == (1, 5)
+
+
+def test_mistakes_are_one_line_with_the_remedy(tmp_path: Path) -> None:
+    touch_files(tmp_path, "empty/readme.txt", "full/a.mp4")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "labels.csv").write_text(SPLITS)
+    (tmp_path / "nothing.csv").touch()
+    cases = [
+        ({"path": tmp_path / "gone"}, "gone: no such file or folder"),
+        ({"path": tmp_path / "empty"}, r"no video found \(looked for \.mp4"),
+        (
+            {"path": tmp_path / "full", "layout": "imagenet"},
+            "no layout 'imagenet'; choose one of auto, folder, list",
+        ),
+        ({"path": tmp_path / "full", "layout": "ucf-101"}, "no layout 'ucf-101'; did you mean ucf101"),
+        ({"path": tmp_path / "full", "layout": "davis"}, "no layout 'davis'"),
+        ({"path": ""}, "no videos given; add --data FOLDER"),
+        ({"path": tmp_path / "full", "split": "train"}, "no sub-folder 'train' and no labels.csv"),
+        ({"path": tmp_path / "full", "annotations": tmp_path / "gone"}, "annotations are"),
+        ({"path": tmp_path / "full", "annotations": tmp_path / "empty"}, "no known annotations"),
+        ({"path": tmp_path / "labels", "split": "test", "fold": 9}, "no fold 9; it has 1, 2, 3"),
+        ({"path": tmp_path / "labels", "split": "best"}, "no row with split1 = best; it has test, train"),
+        ({"path": tmp_path / "nothing.csv"}, "empty list"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(StillmotionError, match=message) as caught:
+            VideoDataConfig(**arguments).open()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_pathlib_path_is_told_as_text(tmp_path: Path) -> None:
+    videos = VideoDataConfig(touch_files(tmp_path, "a.mp4") / "a.mp4", annotations=tmp_path / "lists")
+    assert (videos.path, videos.annotations) == (str(tmp_path / "a.mp4"), str(tmp_path / "lists"))
+    assert videos == VideoDataConfig(str(tmp_path / "a.mp4"), annotations=str(tmp_path / "lists"))
+    assert names(VideoDataConfig(tmp_path).open()) == ["a.mp4"]
+
+
+def test_synthetic_videos_are_drawn_as_told() -> None:
+    drawn = VideoDataConfig("synthetic").open(synthetic=SyntheticConfig(num_videos=3, image_size=16), seed=5)
+    assert (len(drawn), drawn.name(2)) == (3, "synthetic-5-2")
+    assert drawn.open_video(0).get_frames([0]).shape == (1, 16, 16, 3)
+    assert len(VideoDataConfig("synthetic").open()) == SyntheticConfig().num_videos
+
+
+def test_the_help_names_every_layout(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        tyro.cli(VideoDataConfig, args=["--help"])
+    said = capsys.readouterr().out.split("--layout")[1].split("--annotations")[0]
+    assert layout_names() == [
+        "auto",
+        "folder",
+        "list",
+        "shards",
+        "ucf101",
+        "hmdb51",
+        "kinetics",
+        "k200",
+        "ssv2",
+        "gym99",
+        "diving48",
+    ]
+    for name in layout_names():
+        assert re.search(rf"\b{name}\b", said), name

@@ -1,0 +1,111 @@
+import av
+import numpy as np
+import pytest
+from PIL import Image
+from support.davis_like import draw_squares, write_davis, write_jhmdb, write_vip
+
+from stillmotion.data.datasets.davis import davis_palette, open_mask_sequences, read_mask, write_mask
+from stillmotion.data.datasets.jhmdb import open_keypoint_sequences
+from stillmotion.errors import StillmotionError, VideoError
+
+
+def test_davis_is_read_by_its_list(tmp_path):
+    found, broken = open_mask_sequences("davis", write_davis(tmp_path, ("b", "a")), resolution="48p")
+    assert [s.name for s in found] == ["b", "a"]
+    assert broken == []
+    assert len(found[0].video) == 8
+    np.testing.assert_array_equal(found[0].read_mask(3), draw_squares(8)[1][3])
+
+
+def test_davis_2016_lists_frames_and_masks(tmp_path):
+    root = write_davis(tmp_path, ("b", "a"))
+    (root / "ImageSets" / "2017" / "val.txt").unlink()
+    (root / "ImageSets" / "48p").mkdir()
+    lines = [f"/JPEGImages/48p/a/{i:05d}.jpg /Annotations/48p/a/{i:05d}.png\n" for i in range(8)]
+    (root / "ImageSets" / "48p" / "val.txt").write_text("".join(lines))
+    assert [s.name for s in open_mask_sequences("davis", root, resolution="48p")[0]] == ["a"]
+    (root / "ImageSets" / "48p" / "val.txt").unlink()
+    assert [s.name for s in open_mask_sequences("davis", root, resolution="48p")[0]] == ["a", "b"]
+
+
+def test_frames_without_a_mask_have_none_and_a_first_one_is_needed(tmp_path):
+    root = write_davis(tmp_path)
+    (root / "Annotations" / "48p" / "first" / "00000.png").unlink()
+    (root / "Annotations" / "48p" / "second" / "00005.png").unlink()
+    found, broken = open_mask_sequences("davis", root, resolution="48p")
+    assert [s.name for s in found] == ["second"]
+    assert found[0].read_mask(5) is None
+    assert broken[0][0] == "first"
+    assert "no mask for the first frame" in broken[0][1]
+
+
+def test_vip_names_its_classes(tmp_path):
+    (found,), _ = open_mask_sequences("vip", write_vip(tmp_path))
+    assert found.name == "videos1"
+    assert np.unique(found.read_mask(0)).tolist() == [0, 2, 13]
+
+
+def test_jhmdb_counts_pixels_from_one(tmp_path):
+    (found,), _ = open_keypoint_sequences("jhmdb", write_jhmdb(tmp_path))
+    assert found.name == "wave/me"
+    np.testing.assert_allclose(found.keypoints, draw_squares(8)[2])
+    listed = tmp_path / "test.txt"
+    listed.write_text("Rename_Images/wave/me joint_positions/wave/me/joint_positions.mat\n")
+    (again,), _ = open_keypoint_sequences("jhmdb", tmp_path, split=str(listed))
+    np.testing.assert_array_equal(again.keypoints, found.keypoints)
+
+
+def test_a_truncated_file_of_joints_is_a_broken_sequence(tmp_path):
+    root = write_jhmdb(tmp_path)
+    (file,) = root.rglob("joint_positions.mat")
+    file.write_bytes(file.read_bytes()[:150])
+    with pytest.raises(StillmotionError, match=r"joint_positions.mat: no joint positions can be read"):
+        open_keypoint_sequences("jhmdb", root)
+
+
+def test_own_points_are_scaled_to_the_video_and_parted_by_animal(tmp_path):
+    with av.open(str(tmp_path / "mice_small.mp4"), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25)
+        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
+        for picture in draw_squares(4)[0]:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode(None))
+    points = np.random.default_rng(0).uniform(0, 90, (4, 2, 3, 2))
+    np.savez(tmp_path / "mice_keypoints.npz", keypoints=points, size_hw=[96, 128])
+    found, _ = open_keypoint_sequences("points", tmp_path)
+    assert [s.name for s in found] == ["mice-0", "mice-1"]
+    np.testing.assert_allclose(found[1].keypoints, (points[:, 1] + 0.5) / 2 - 0.5)
+
+
+def test_masks_come_back_as_they_were_written(tmp_path):
+    mask = np.arange(24, dtype=np.uint8).reshape(4, 6) % 7
+    write_mask(tmp_path / "m.png", mask)
+    with Image.open(tmp_path / "m.png") as picture:
+        assert picture.mode == "P"
+        assert picture.getpalette()[:12] == [0, 0, 0, 128, 0, 0, 0, 128, 0, 128, 128, 0]
+    np.testing.assert_array_equal(read_mask(tmp_path / "m.png"), mask)
+    assert davis_palette()[8].tolist() == [64, 0, 0]
+
+
+def test_white_is_the_object_of_a_binary_mask_and_else_left_out(tmp_path):
+    Image.fromarray(np.array([[0, 255]], np.uint8)).save(tmp_path / "binary.png")
+    Image.fromarray(np.array([[0, 2, 255]], np.uint8)).save(tmp_path / "several.png")
+    assert read_mask(tmp_path / "binary.png").tolist() == [[0, 1]]
+    assert read_mask(tmp_path / "several.png").tolist() == [[0, 2, 0]]
+    (tmp_path / "torn.png").write_bytes(b"torn")
+    with pytest.raises(VideoError, match="cannot be read as a mask"):
+        read_mask(tmp_path / "torn.png")
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    root = write_davis(tmp_path / "davis")
+    with pytest.raises(StillmotionError, match="480p: no such folder; name the resolution"):
+        open_mask_sequences("davis", root)
+    with pytest.raises(StillmotionError, match="no sequence 'third' in the list; the first is 'first'"):
+        open_mask_sequences("davis", root, resolution="48p", names=["third"])
+    with pytest.raises(StillmotionError, match="no such folder"):
+        open_keypoint_sequences("jhmdb", tmp_path / "nowhere")
+    with pytest.raises(StillmotionError, match=r"_keypoints\.npz"):
+        open_keypoint_sequences("points", root)
+    with pytest.raises(StillmotionError, match="splits are 1 to 3"):
+        open_keypoint_sequences("jhmdb", write_jhmdb(tmp_path / "jhmdb"), split="9")

@@ -1,0 +1,90 @@
+from pathlib import Path
+
+import pytest
+from support.numbered_videos import numbered_frame, touch_files
+
+from stillmotion.data.datasets.base import PathDataset
+from stillmotion.data.datasets.csv_list import ListDataset
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.errors import VideoError
+
+
+def names(videos: PathDataset) -> list[str]:
+    assert videos.root is not None
+    return [path.relative_to(videos.root).as_posix() for path in videos.paths]
+
+
+def test_sub_folders_are_classes(tmp_path: Path) -> None:
+    touch_files(
+        tmp_path, "walk/b.mp4", "walk/a.AVI", "run/deep/c.webm", "run/notes.txt", ".hidden/d.mp4", "walk/.e.mp4"
+    )
+    found = FolderDataset(tmp_path)
+    assert names(found) == ["run/deep/c.webm", "walk/a.AVI", "walk/b.mp4"]
+    assert found.classes == {"class": ["run", "walk"]}
+    assert found.labels["class"].tolist() == [0, 1, 1]
+
+
+def test_flat_folders_have_no_labels(tmp_path: Path) -> None:
+    found = FolderDataset(touch_files(tmp_path, "a.mp4", "b.mp4"))
+    assert (len(found), found.labels, found.classes) == (2, {}, {})
+
+
+def test_videos_beside_class_folders_have_an_unknown_class(tmp_path: Path) -> None:
+    found = FolderDataset(touch_files(tmp_path, "run/a.mp4", "z.mp4"))
+    assert dict(zip(names(found), found.labels["class"].tolist(), strict=True)) == {"run/a.mp4": 0, "z.mp4": -1}
+
+
+def test_folders_of_frames_are_videos(tmp_path: Path) -> None:
+    import cv2
+
+    for name in ("run/one", "walk/two"):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(3):
+            cv2.imwrite(str(tmp_path / name / f"{number}.png"), numbered_frame(number))
+    found = FolderDataset(tmp_path)
+    assert names(found) == ["run/one", "walk/two"]
+    assert len(found.open_video(1)) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "classes"),
+    [
+        ("a.mp4,1\nsub/b c.mp4,0\n", [1, 0], ["0", "1"]),
+        ("a.mp4 1\nsub/b.mp4 0\n", [1, 0], ["0", "1"]),
+        ("a.mp4,run\nsub/b.mp4,walk\n", [0, 1], ["run", "walk"]),
+        ("path,label\na.mp4,1\nsub/b.mp4,0\n", [1, 0], ["0", "1"]),
+        ("\ufeffpath,class,label\na.mp4,run,1\n\nsub/b.mp4,walk,0\n", [1, 0], ["walk", "run"]),
+        ("video,class\na.mp4,run\nsub/b.mp4,\n", [0, -1], ["run"]),
+    ],
+)
+def test_lists_give_labels(tmp_path: Path, text: str, labels: list[int], classes: list[str]) -> None:
+    (tmp_path / "list.csv").write_text(text)
+    found = ListDataset(tmp_path / "list.csv")
+    assert names(found)[0] == "a.mp4"
+    assert found.labels["class"].tolist() == labels
+    assert found.classes["class"] == classes
+
+
+def test_lists_of_paths_alone_have_no_labels(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("a.mp4\nmy clip.mp4\n")
+    found = ListDataset(tmp_path / "list.txt")
+    assert names(found) == ["a.mp4", "my clip.mp4"]
+    assert found.labels == {}
+
+
+def test_listed_paths_are_looked_for_beside_the_list_then_below_root(tmp_path: Path) -> None:
+    touch_files(tmp_path, "lists/near.mp4", "videos/near.mp4", "videos/far.mp4", "else/there.mp4")
+    listed = tmp_path / "lists" / "train.csv"
+    listed.write_text(f"near.mp4 0\nfar.mp4 0\n{tmp_path}/else/there.mp4 0\n")
+    found = ListDataset(listed, tmp_path / "videos")
+    assert [path.relative_to(tmp_path).as_posix() for path in found.paths] == [
+        "lists/near.mp4",
+        "videos/far.mp4",
+        "else/there.mp4",
+    ]
+
+
+def test_a_listed_path_that_is_missing_is_an_unreadable_video(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("gone.mp4,0\n")
+    with pytest.raises(VideoError, match=r"gone\.mp4: no such file"):
+        ListDataset(tmp_path / "list.csv").open_video(0)

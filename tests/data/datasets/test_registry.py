@@ -1,0 +1,91 @@
+"""Public sets that a package outside adds by an entry point."""
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from support.numbered_videos import touch_files, write_numbered_video
+
+from stillmotion.data.datasets.config import VideoDataConfig, layout_help, layout_names
+from stillmotion.data.datasets.registry import PUBLIC_DATASETS, openable_datasets, verifiable_datasets
+from stillmotion.data.datasets.verify import verify_dataset
+from stillmotion.errors import StillmotionError
+from stillmotion.utils import registry
+
+PACKAGE = """
+from stillmotion.data.datasets.annotations import AnnotationList, read_text_lines
+from stillmotion.data.datasets.registry import SplitList, train_test_dataset
+
+
+def read(folder, *, train, fold):
+    pairs = [line.split() for line in read_text_lines(folder / f"mine_{'train' if train else 'test'}.txt")]
+    return AnnotationList([((name,), int(label)) for name, label in pairs], ["run", "sit"])
+
+
+LISTS = {"mine_train.txt": SplitList(True, num_videos=3), "mine_test.txt": SplitList(False)}
+MINE = train_test_dataset("My videos", read, LISTS, marker_file="mine_*.txt")
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a set `mine`, and the package that knows it."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "my_sets.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path / "package")
+    monkeypatch.delitem(sys.modules, "my_sets", raising=False)
+    point = EntryPoint("mine", "my_sets:MINE", "stillmotion.datasets")
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [point] if group == point.group else [])
+    for known in ("_added", "_loaded"):
+        monkeypatch.delitem(PUBLIC_DATASETS.__dict__, known, raising=False)
+    root = tmp_path / "set"
+    for name in "abc":
+        write_numbered_video(root / "videos" / f"{name}.mp4", num_frames=2)
+    (root / "lists").mkdir()
+    (root / "lists" / "mine_train.txt").write_text("b 1\na 0\n")
+    (root / "lists" / "mine_test.txt").write_text("c 1\ngone 0\n")
+    return root
+
+
+def labelled(videos: VideoDataConfig) -> dict[str, str]:
+    found = videos.open()
+    labels, names = found.labels["class"], found.classes["class"]
+    return {Path(found.name(i)).stem: names[label] for i, label in enumerate(labels)}
+
+
+def test_a_set_from_outside_is_detected_by_its_mark(mine: Path) -> None:
+    assert labelled(VideoDataConfig(mine)) == {"b": "sit", "a": "run", "c": "sit"}
+    assert labelled(VideoDataConfig(mine, split="test")) == {"c": "sit"}
+    alone = VideoDataConfig(mine / "videos", annotations=mine / "lists" / "mine_train.txt", split="train")
+    assert labelled(alone) == {"b": "sit", "a": "run"}
+
+
+def test_a_set_from_outside_is_a_layout_and_in_the_help(mine: Path) -> None:
+    assert labelled(VideoDataConfig(mine, layout="mine", split="train")) == {"b": "sit", "a": "run"}
+    assert "mine" in layout_names()
+    assert layout_help().endswith("diving48 or mine.")
+    with pytest.raises(StillmotionError, match="no layout 'mime'; did you mean mine"):
+        VideoDataConfig(mine, layout="mime").open()
+
+
+def test_a_set_from_outside_is_checked_by_its_lists(mine: Path) -> None:
+    found = verify_dataset("mine", mine)
+    assert (found.num_listed, found.num_found, found.missing_files, found.unreadable) == (4, 3, ["gone"], [])
+    assert found.remarks == ["mine_train.txt names 2 videos; the official list names 3"]
+    assert "mine" in verifiable_datasets()
+
+
+def test_a_package_that_fails_is_named_where_its_set_is_asked_for(mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "package" / "my_sets.py").write_text("import nothing_of_that_name")
+    plain = touch_files(tmp_path / "plain", "run/a.mp4")
+    assert "mine" in openable_datasets()
+    assert len(VideoDataConfig(plain, layout="folder").open()) == 1
+    with pytest.raises(StillmotionError, match="data set 'mine' cannot be loaded from my_sets:MINE: No module"):
+        VideoDataConfig(mine, layout="mine").open()
+
+
+def test_every_set_can_be_opened_or_checked() -> None:
+    assert set(openable_datasets()) | set(verifiable_datasets()) == set(PUBLIC_DATASETS)
+    assert set(verifiable_datasets()) == set(PUBLIC_DATASETS) - {"k200"}
+    assert all(public.title for public in PUBLIC_DATASETS.values())

@@ -1,0 +1,265 @@
+"""Videos in tar files are those of the files that they were made of."""
+
+import io
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import fsspec  # type: ignore[import-untyped]
+import pyarrow as pa
+import pytest
+import torch
+from support.numbered_videos import write_numbered_video
+
+from stillmotion.data.datasets import shards
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.shards import ShardDataset
+from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
+from stillmotion.data.transcode import shard_writer
+from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
+from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
+from stillmotion.errors import StillmotionError, VideoError
+
+SETTINGS = {"short_side": 48}
+
+
+@pytest.fixture
+def originals(tmp_path: Path) -> Path:
+    root = tmp_path / "originals"
+    for i in range(7):
+        write_numbered_video(root / ("run", "walk")[i % 2] / f"{i}.mp4", num_frames=10 + i, size=(96, 128))
+    (root / "walk" / "broken.mp4").write_bytes(b"no video")
+    return root
+
+
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two or three videos in each."""
+    whole = shard_writer._group_into_shards
+    monkeypatch.setattr(shard_writer, "_group_into_shards", lambda order, limit: whole(order, 15_000))
+
+
+@pytest.fixture
+def packed(originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    small_shards(monkeypatch)
+    prepare_dataset(FolderDataset(originals), tmp_path / "packed", PrepareConfig(**SETTINGS, format="shards"))
+    return tmp_path / "packed"
+
+
+def clips(videos: VideoDataset, *, workers: int = 0) -> list[torch.Tensor]:
+    dataset = ClipDataset(videos, 4, 2, 2, build_augmentation("slowfast", size=16), seed=3)
+    return [batch["clips"] for batch in ClipLoader(dataset, batch_size=3, num_workers=workers).iter_epoch(1)]
+
+
+def test_clips_from_shards_are_those_from_files_bit_for_bit(originals: Path, packed: Path, tmp_path: Path) -> None:
+    prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(**SETTINGS))
+    copy, found = (VideoDataConfig(tmp_path / name).open() for name in ("copy", "packed"))
+    assert isinstance(found, ShardDataset)
+    assert (found.labels["class"] == copy.labels["class"]).all()
+    assert found.classes == copy.classes
+    assert [Path(found.name(i).rpartition("#")[0]).name for i in range(7)] == [
+        Path(copy.name(i)).name for i in range(7)
+    ]
+    for workers in (0, 2):
+        for one, other in zip(clips(copy), clips(found, workers=workers), strict=True):
+            assert torch.equal(one, other)
+    crop = EvalCrop(16, 16)
+    seen = [list(iter_eval_batches(EvalClipDataset(videos, 4, 2, 2, crop), batch_size=4)) for videos in (copy, found)]
+    assert all(torch.equal(a["clips"], b["clips"]) for a, b in zip(*seen, strict=True))
+
+
+def test_shards_are_plain_tar_files_of_pairs_and_the_index_says_where_each_lies(packed: Path) -> None:
+    index = json.loads((packed / "shards.json").read_text())
+    assert sorted(path.name for path in packed.glob("*.tar")) == [shard["name"] for shard in index["shards"]]
+    assert len(index["shards"]) > 2
+    assert index["classes"] == ["run", "walk"]
+    assert not (packed / "staging").exists()
+    listed = pa.ipc.open_file(str(packed / "shards.arrow")).read_all().to_pylist()
+    assert [sample["index"] for sample in listed] == list(range(7))  # the last one is broken
+    keys = []
+    for number, shard in enumerate(index["shards"]):
+        content = (packed / shard["name"]).read_bytes()
+        here = sorted((s for s in listed if s["shard"] == number), key=lambda s: s["offset"])
+        with tarfile.open(packed / shard["name"], "r:") as tar:
+            assert tar.getnames() == [f"{s['index']:09d}.{kind}" for s in here for kind in ("json", "mp4")]
+            for sample in here:
+                key = f"{sample['index']:09d}"
+                video, about = (tar.extractfile(f"{key}.{kind}") for kind in ("mp4", "json"))
+                assert video is not None
+                assert about is not None
+                assert content[sample["offset"] : sample["offset"] + sample["size"]] == video.read()
+                told = json.load(io.BytesIO(about.read()))
+                assert (told["class"], told["frames"]) == (sample["path"].split("/")[0], sample["frames"])
+                assert sample["label:class"] == told["class"]
+                keys.append(key)
+    assert len(set(keys)) == 7
+    assert keys != sorted(keys)  # dealt by chance
+
+
+def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(originals: Path, packed: Path) -> None:
+    again = lambda **settings: prepare_dataset(
+        FolderDataset(originals), packed, PrepareConfig(**SETTINGS | settings, format="shards")
+    )
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in packed.glob("*.tar")}
+    lines = again()
+    assert [bool(line.error) for line in lines] == [False] * 7 + [True]
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in packed.glob("*.tar")} == before
+    (packed / "shard-000001.tar").unlink()
+    again()
+    assert {path.name: path.read_bytes() for path in packed.glob("*.tar")} == {n: b for n, (b, _) in before.items()}
+    with pytest.raises(StillmotionError, match="choose another folder"):
+        again(short_side=32)
+    with pytest.raises(StillmotionError, match="choose another folder"):
+        prepare_dataset(FolderDataset(originals), packed, PrepareConfig(**SETTINGS))
+    write_numbered_video(originals / "run" / "more.mp4", num_frames=5)
+    with pytest.raises(StillmotionError, match="holds shards of 8 other videos"):
+        again()
+
+
+KILLED = """
+import sys
+from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
+from stillmotion.data.datasets.folder import FolderDataset
+
+if __name__ == "__main__":
+    told = lambda *_: print("one", flush=True)
+    prepare_dataset(FolderDataset(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48, format="shards"), progress=told)
+"""
+
+
+def test_a_killed_call_goes_on_to_the_same_shards(originals: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(originals), str(tmp_path / "killed")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "one\n"
+        process.send_signal(signal.SIGKILL)
+    with pytest.raises(StillmotionError, match="no video found"):
+        VideoDataConfig(tmp_path / "killed").open()
+    made: list[str] = []
+    told = lambda line, *_: made.append(line.path)
+    prepare_dataset(
+        FolderDataset(originals), tmp_path / "killed", PrepareConfig(**SETTINGS, format="shards"), progress=told
+    )
+    assert 0 < len(made) < 8
+    prepare_dataset(FolderDataset(originals), tmp_path / "whole", PrepareConfig(**SETTINGS, format="shards"))
+    for name in ("shard-000000.tar", "shards.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_an_address_is_read_as_a_folder_is(packed: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    for path in packed.glob("shard*"):
+        memory.pipe_file(f"/sets/mine/{path.name}", path.read_bytes())
+    there, here = VideoDataConfig("memory://sets/mine").open(), VideoDataConfig(packed).open()
+    assert there.name(0).startswith("memory://sets/mine/run/0.mp4#")
+    for one, other in zip(clips(here), clips(there), strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(StillmotionError, match=r"memory://sets/none/shards\.json: no such file"):
+        VideoDataConfig("memory://sets/none").open()
+    with pytest.raises(StillmotionError, match="nowhere://x"):
+        VideoDataConfig("nowhere://x").open()
+    memory.rm_file("/sets/mine/shard-000001.tar")
+    lost = [i for i in range(7) if i in there.shards[1]]  # type: ignore[attr-defined]
+    shards._fetch_bytes.cache_clear()
+    with pytest.raises(VideoError, match=r"shard-000001\.tar, 0000000.. \(.*\.mp4\): no such file"):
+        there.open_video(lost[0]).get_frames([0])
+
+
+def test_a_damaged_shard_is_one_line_that_names_it_and_the_key(packed: Path) -> None:
+    videos = VideoDataConfig(packed).open()
+    assert isinstance(videos, ShardDataset)
+    shard = packed / "shard-000000.tar"
+    content = bytearray(shard.read_bytes())
+    first, last = videos.indices_by_shard[0][[0, -1]]
+    content[1024 + 512 + 50] ^= 255
+    shard.write_bytes(content[: len(content) - 12_000])
+    shards._fetch_bytes.cache_clear()
+    with pytest.raises(VideoError, match=r"shard-000000\.tar, \d{9} \(.*\): its bytes are not those that were written"):
+        videos.open_video(int(first))
+    with pytest.raises(VideoError, match=r"shard-000000\.tar, \d{9} \(.*\): \d+ of its \d+ bytes are there"):
+        videos.open_video(int(last))
+    batch = next(iter_eval_batches(EvalClipDataset(videos, 4, 2, 1, EvalCrop(16, 16)), batch_size=7))
+    assert {name for name, _ in batch["failed"]} == {videos.name(int(i)) for i in videos.indices_by_shard[0]}
+    (packed / "shards.json").write_text('{"version": 3, "shards": [{"size": 3}]}')
+    with pytest.raises(StillmotionError, match="no index of shards"):
+        VideoDataConfig(packed).open()
+    (packed / "shards.json").write_text('{"versi')
+    with pytest.raises(StillmotionError, match="torn or damaged"):
+        VideoDataConfig(packed).open()
+
+
+def test_a_damaged_list_is_one_line(packed: Path) -> None:
+    file = packed / "shards.arrow"
+    content = file.read_bytes()
+    file.write_bytes(content[:-100])
+    with pytest.raises(
+        StillmotionError, match=rf"shards\.arrow has {len(content) - 100} bytes, and .* says {len(content)}"
+    ):
+        VideoDataConfig(packed).open()
+    file.write_bytes(b"x" * len(content))
+    with pytest.raises(StillmotionError, match=r"shards\.arrow is torn or damaged"):
+        VideoDataConfig(packed).open()
+    file.unlink()
+    with pytest.raises(StillmotionError, match=r"shards\.arrow: no such file"):
+        VideoDataConfig(packed).open()
+
+
+def test_another_process_maps_the_list_instead_of_being_sent_it(packed: Path) -> None:
+    videos = VideoDataConfig(packed).open()
+    names = [videos.name(i) for i in range(len(videos))]
+    assert videos.labels["class"].tolist() == [0, 0, 0, 0, 1, 1, 1]
+    sent = pickle.dumps(videos)
+    assert names[3].rpartition("/")[2].partition("#")[0].encode() not in sent
+    again = pickle.loads(sent)
+    assert [again.name(i) for i in range(len(again))] == names
+    assert again.labels["class"].tolist() == videos.labels["class"].tolist()
+
+
+def test_splits_and_classes_are_kept(tmp_path: Path) -> None:
+    root = tmp_path / "originals"
+    for name in "abc":
+        write_numbered_video(root / f"{name}.mp4", num_frames=5)
+    (root / "labels.csv").write_text("path,class,split1\na.mp4,x,train\nb.mp4,y,test\nc.mp4,z,train\n")
+    prepare_dataset(VideoDataConfig(root).open(), tmp_path / "packed", PrepareConfig(format="shards"))
+    test = VideoDataConfig(tmp_path / "packed", split="test").open()
+    assert (len(test), test.labels["class"].tolist(), test.classes["class"]) == (1, [1], ["x", "y", "z"])
+    assert "/b.mp4#" in test.name(0)
+    with pytest.raises(StillmotionError, match="no column split2"):
+        VideoDataConfig(tmp_path / "packed", split="test", fold=2).open()
+
+
+def test_shards_are_prepared_anew_as_files(packed: Path, tmp_path: Path) -> None:
+    lines = prepare_dataset(VideoDataConfig(packed).open(), tmp_path / "files", PrepareConfig(short_side=32))
+    assert [line.path for line in lines[:2]] == ["run/0.mp4", "run/2.mp4"]
+    assert len(VideoDataConfig(tmp_path / "files").open()) == 7
+
+
+def test_a_call_stopped_while_it_packs_packs_again_what_is_copied(
+    originals: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, add, added = tmp_path / "stopped", shard_writer._add_sample, []
+
+    def stops(*arguments: Any) -> Any:
+        added.append(arguments)
+        if len(added) == 4:
+            raise KeyboardInterrupt
+        return add(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shard_writer, "_add_sample", stops)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_dataset(FolderDataset(originals), out, PrepareConfig(**SETTINGS, format="shards"))
+    assert not (out / "shards.json").exists()
+    made: list[str] = []
+    told = lambda line, *_: made.append(line.path)
+    prepare_dataset(FolderDataset(originals), out, PrepareConfig(**SETTINGS, format="shards"), progress=told)
+    assert made == ["walk/broken.mp4"]
+    for path in packed.glob("shard*"):
+        assert (out / path.name).read_bytes() == path.read_bytes()

@@ -1,0 +1,71 @@
+import shutil
+
+import numpy as np
+import pytest
+from support.class_videos import write_class_folders
+
+from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.errors import StillmotionError
+
+ROWS = [
+    ("a0.mp4", "run", 1, "train"),
+    ("a1.mp4", "run", 2, "train"),
+    ("a2.mp4", "run", 3, "test"),
+    ("b0.mp4", "sit", 1, "train"),
+    ("b1.mp4", "sit", 2, "train"),
+    ("b2.mp4", "sit", 3, "test"),
+]
+
+
+def listed(folder, columns=("fold", "split")):
+    """A set by its list alone: to part it, no video is opened."""
+    at = {"fold": 2, "split": 3}
+    lines = [",".join(["path", "class", *columns])]
+    lines += [",".join([row[0], row[1], *(str(row[at[c]]) for c in columns)]) for row in ROWS]
+    (folder / "labels.csv").write_text("\n".join(lines))
+    return str(folder)
+
+
+def names(parted, half):
+    return [[parted.videos.name(int(i)).rsplit("/", 1)[1] for i in fold[half]] for fold in parted.folds]
+
+
+def test_a_list_with_split_and_folds_is_parted_by_either(tmp_path):
+    data = listed(tmp_path)
+    own = TrainTestConfig(data).open()
+    assert names(own, 1) == [["a2.mp4", "b2.mp4"]]
+    assert own.description == "the set's own train and test split"
+    second = TrainTestConfig(data, fold=2).open()
+    assert names(second, 1) == [["a1.mp4", "b1.mp4"]]
+    assert names(second, 0) == [["a0.mp4", "a2.mp4", "b0.mp4", "b2.mp4"]]
+    assert second.description.endswith("fold 2")
+
+
+def test_all_folds_ask_every_video_once(tmp_path):
+    every = TrainTestConfig(listed(tmp_path), fold="all").open()
+    assert len(every.folds) == 3
+    assert every.description == "all 3 folds of the set"
+    assert sorted(name for fold in names(every, 1) for name in fold) == sorted(row[0] for row in ROWS)
+    for train, test in every.folds:
+        assert sorted([*train, *test]) == list(range(6))
+    with pytest.raises(StillmotionError, match="no several folds"):
+        TrainTestConfig(listed(tmp_path, ("split",)), fold="all").open()
+
+
+def test_halves_that_number_their_classes_differently_agree_by_name(tmp_path):
+    write_class_folders(tmp_path / "train", videos_per_class=2, num_frames=2)
+    write_class_folders(tmp_path / "test", videos_per_class=1, num_frames=2)
+    shutil.rmtree(tmp_path / "test" / "dark")  # in this half alone, "light" would be class 0
+    train, test = TrainTestConfig(str(tmp_path)).open().train_test()
+    assert train.classes["class"] == ["dark", "light"]
+    assert train.labels["class"].tolist() == [0, 0, 1, 1]
+    assert test.labels["class"].tolist() == [1]
+
+
+def test_synthetic_halves_are_drawn_apart():
+    train, test = TrainTestConfig("synthetic", num_synthetic=5).open().train_test()
+    assert (len(train), len(test)) == (5, 5)
+    assert list(train.labels) == ["color", "shape", "brightness", "trajectory"]
+    assert not {train.name(i) for i in range(5)} & {test.name(i) for i in range(5)}
+    assert (train.open_video(0).get_frames([0]) != test.open_video(0).get_frames([0])).any()
+    np.testing.assert_array_equal(train.open_video(1).get_frames([3]), train.dataset.open_video(1).get_frames([3]))

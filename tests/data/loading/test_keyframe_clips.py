@@ -1,0 +1,116 @@
+"""Clips round key frames: which frames, and boxes that stay on what they were drawn round."""
+
+import numpy as np
+import torch
+
+from stillmotion.data.datasets.ava import BoxTable, KeyframeIndex
+from stillmotion.data.loading.keyframe_clips import KeyframeEvalDataset, KeyframeTrainDataset, keyframe_clip_indices
+from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
+from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
+from stillmotion.data.video.reader import ArrayReader
+from stillmotion.errors import VideoError
+
+# Of a frame of 40×60 pixels: two white rectangles, each in its own colour channel.
+BOXES = np.array([[6, 4, 24, 28], [33, 10, 57, 36]])
+SHARES = BOXES / np.array([60, 40, 60, 40])
+
+
+class Painted:
+    """Key frames of still videos with rectangles where the boxes are; the first cannot be read."""
+
+    classes = {1: "red", 2: "green"}
+    missing_videos: list[str] = []
+    box_source = "painted"
+
+    def __init__(self, videos=4):
+        keys = [(f"v{i}", 5) for i in range(videos) for _ in BOXES]
+        boxes, actions = np.tile(SHARES, (videos, 1)), np.tile([1, 2], videos)
+        self.annotated_boxes = BoxTable(keys, boxes, actions, np.ones(len(keys)))
+        self.keyframes = KeyframeIndex(self.annotated_boxes, self.classes)
+
+    def __len__(self):
+        return len(self.keyframes)
+
+    def name(self, i):
+        return self.keyframes.keyframes[i][0]
+
+    def open_video(self, i):
+        if i == 0:
+            raise VideoError("v0: painted over")
+        frames = np.zeros((12, 40, 60, 3), np.uint8)
+        for channel, (left, top, right, bottom) in enumerate(BOXES):
+            frames[:, top:bottom, left:right, channel] = 255
+        frames[..., 2] = np.arange(12)[:, None, None]
+        return ArrayReader(frames)
+
+    def keyframe_index(self, i, video):
+        return 5
+
+
+def clips(**options):
+    augment = ClipAugmentation(32, scale=None, flip_p=0.5, mean=(0, 0, 0), std=(1, 1, 1))
+    settings = {"num_frames": 4, "stride": 2, "num_clips": 1, "augment": augment, "short_side": (40, 56)}
+    return KeyframeTrainDataset(Painted(), **settings | options)
+
+
+def test_the_key_frame_stays_in_the_middle_at_another_rate():
+    half = clips(fps=15).load_item(1, np.random.default_rng(0))["clips"][0, 2]  # videos have 30 frames a second
+    usual = clips(stride=4, fps=0).load_item(1, np.random.default_rng(0))["clips"][0, 2]
+    assert [round(float(frame.max()) * 255) for frame in usual] == [0, 1, 5, 9]
+    assert [round(float(frame.max()) * 255) for frame in half] == [0, 0, 4, 8]  # place 2 of 15 is frame 4 of 30
+
+
+def test_a_clip_has_the_key_frame_in_its_middle_and_repeats_the_ends():
+    assert keyframe_clip_indices(50, 100, num_frames=8, stride=4)[0].tolist() == [34, 38, 42, 46, 50, 54, 58, 62]
+    assert keyframe_clip_indices(2, 9, num_frames=6, stride=2)[0].tolist() == [0, 0, 0, 2, 4, 6]
+    assert keyframe_clip_indices(8, 9, num_frames=3, stride=1)[0].tolist() == [7, 8, 8]
+
+
+def test_boxes_stay_on_what_they_were_drawn_round_through_crop_and_flip():
+    dataset, mirrored = clips(), set()
+    for epoch in range(12):
+        item = dataset[epoch, 1]
+        assert item["clips"].shape == (1, 3, 4, 32, 32)
+        assert torch.equal((item["clips"][0, 2, :, 0, 0] * 255).round(), torch.tensor([1.0, 3, 5, 7]))
+        seen = item["actions"].argmax(1).tolist()
+        for box, channel in zip(item["boxes"], seen, strict=True):
+            ys, xs = torch.nonzero(item["clips"][0, channel, 0] > 0.5).unbind(1)
+            covered = torch.stack([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
+            assert (box - covered).abs().max() <= 1.0
+        if len(seen) == 2:
+            mirrored.add(bool(item["boxes"][0, 0] > item["boxes"][1, 0]))
+    assert mirrored == {False, True}
+
+
+def test_a_box_outside_the_crop_is_left_out():
+    counts = {len(clips(short_side=(100, 120))[epoch, 1]["boxes"]) for epoch in range(30)}
+    assert counts == {0, 1, 2}
+
+
+def test_an_item_is_a_function_of_seed_epoch_and_key_frame():
+    first, again, other = clips()[3, 2], clips()[3, 2], clips(seed=1)[3, 2]
+    assert torch.equal(first["clips"], again["clips"])
+    assert torch.equal(first["boxes"], again["boxes"])
+    assert not torch.equal(first["clips"], other["clips"])
+
+
+def test_batches_carry_boxes_and_another_key_frame_stands_in_for_an_unreadable_one():
+    loader = ClipLoader(clips(), batch_size=4)
+    batch = next(loader.iter_epoch(0))
+    assert len(batch["index"]) == 4
+    assert set(batch["index"].tolist()) == {1, 2, 3}
+    assert batch["failed"] == [("v0", "v0: painted over")]
+    assert [len(b) for b in batch["boxes"]] == [len(a) for a in batch["actions"]]
+
+
+def test_whole_frames_are_tested_with_boxes_in_their_pixels():
+    crop = EvalCrop(20, 20, mean=(0, 0, 0), std=(1, 1, 1))
+    dataset = KeyframeEvalDataset(Painted(), num_frames=4, stride=1, num_clips=1, crop=crop)
+    batches = list(iter_eval_batches(dataset, batch_size=1))
+    assert [batch["index"].tolist() for batch in batches] == [[], [1], [2], [3]]
+    assert batches[0]["failed"] == [("v0", "v0: painted over")]
+    assert batches[1]["clips"].shape == (1, 1, 3, 4, 20, 30)
+    torch.testing.assert_close(batches[1]["boxes"][0], torch.tensor(BOXES / 2).float())
+    stepped = KeyframeEvalDataset(Painted(), num_frames=4, stride=1, num_clips=1, crop=crop, size_divisor=8)[1]
+    assert stepped["clips"].shape == (1, 3, 4, 16, 32)
+    torch.testing.assert_close(stepped["boxes"], torch.tensor(SHARES * [32, 16, 32, 16]).float())

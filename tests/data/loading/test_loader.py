@@ -1,0 +1,203 @@
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.numbered_videos import numbered_frame, write_numbered_video
+
+from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.loading.collate import Batch
+from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
+from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
+from stillmotion.data.video.reader import ArrayReader, VideoReader
+from stillmotion.errors import StillmotionError, VideoError
+
+
+class Arrays:
+    """Videos in memory, each of its own brightness; those in `broken` cannot be read."""
+
+    def __init__(self, count: int, *, broken: tuple[int, ...] = ()) -> None:
+        self.count, self.broken = count, broken
+
+    def __len__(self) -> int:
+        return self.count
+
+    def open_video(self, i: int) -> VideoReader:
+        if i in self.broken:
+            raise VideoError(f"video-{i}: broken")
+        return ArrayReader(np.stack([numbered_frame(frame + i, 20, 24) for frame in range(12)]))
+
+    def name(self, i: int) -> str:
+        return f"video-{i}"
+
+
+def dataset(count: int = 10, *, broken: tuple[int, ...] = (), strict: bool = False, seed: int = 0) -> ClipDataset:
+    videos = Arrays(count, broken=broken)
+    return ClipDataset(videos, 4, 2, 2, build_augmentation("slowfast", size=16), seed=seed, strict=strict)
+
+
+def same(left: list[Batch], right: list[Batch]) -> bool:
+    return len(left) == len(right) and all(
+        torch.equal(a["clips"], b["clips"]) and torch.equal(a["index"], b["index"]) and a["failed"] == b["failed"]
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def test_unfinished_clips_come_from_workers_as_bytes_with_what_is_left_to_do() -> None:
+    data = replace(dataset(8), augment_in_worker=False)
+    alone, shared = (list(ClipLoader(data, batch_size=4, num_workers=workers).iter_epoch(1)) for workers in (0, 2))
+    whole = list(ClipLoader(dataset(8), batch_size=4).iter_epoch(1))
+    for one, other, made in zip(alone, shared, whole, strict=True):
+        assert one["clips"].dtype == torch.uint8
+        assert torch.equal(one["clips"], other["clips"])
+        assert np.array_equal(one["augment_params"], other["augment_params"])
+        finished = build_augmentation("slowfast", size=16).apply_on_device(
+            other["clips"], np.stack(other["augment_params"])
+        )
+        assert finished.shape == made["clips"].shape
+        assert (finished - made["clips"]).abs().mean() < 0.02
+
+
+def test_items_depend_on_seed_epoch_and_index_only() -> None:
+    first = dataset()[1, 3]["clips"]
+    assert first.shape == (2, 3, 4, 16, 16)
+    assert torch.equal(first, dataset()[1, 3]["clips"])
+    for other in (dataset()[2, 3], dataset()[1, 4], dataset(seed=1)[1, 3]):
+        assert not torch.equal(first, other["clips"])
+    assert not torch.equal(first[0], first[1])
+
+
+def test_an_unreadable_video_is_named_and_replaced_by_a_readable_one() -> None:
+    item = dataset(broken=(3, 4))[0, 3]
+    assert item["index"] not in (3, 4)
+    assert item["failed"][0] == ("video-3", "video-3: broken")
+    assert torch.equal(item["clips"], dataset()[0, item["index"]]["clips"])
+    only = dataset(3, broken=(1, 2))[0, 2]
+    assert (only["index"], sorted(only["failed"])) == (0, [(f"video-{i}", f"video-{i}: broken") for i in (1, 2)])
+
+
+def test_strict_stops_at_the_first_unreadable_video() -> None:
+    with pytest.raises(VideoError, match="video-3"):
+        dataset(broken=(3,), strict=True)[0, 3]
+
+
+def test_nothing_readable_is_an_error_that_names_the_first() -> None:
+    with pytest.raises(StillmotionError, match="none of the 3 videos can be read; the first, video-1"):
+        dataset(3, broken=(0, 1, 2))[0, 1]
+
+
+def test_an_epoch_shows_each_video_once_in_an_order_of_its_own() -> None:
+    loader = ClipLoader(dataset(12), batch_size=4)
+    orders = [torch.cat([batch["index"] for batch in loader.iter_epoch(epoch)]).tolist() for epoch in (0, 1, 0)]
+    assert loader.steps_per_epoch == 3
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(12))
+    assert orders[0] == orders[2] != orders[1]
+
+
+def test_two_ranks_together_see_the_batch_of_one() -> None:
+    whole = list(ClipLoader(dataset(11), batch_size=4).iter_epoch(2))
+    ranks = [list(ClipLoader(dataset(11), batch_size=2, rank=rank, world_size=2).iter_epoch(2)) for rank in (0, 1)]
+    assert len(whole) == 2
+    for one, parts in zip(whole, zip(*ranks, strict=True), strict=True):
+        assert torch.equal(one["clips"], torch.cat([part["clips"] for part in parts]))
+        assert torch.equal(one["index"], torch.cat([part["index"] for part in parts]))
+
+
+def test_resuming_within_an_epoch_gives_the_rest_of_it() -> None:
+    loader = ClipLoader(dataset(12), batch_size=3)
+    assert same(list(loader.iter_epoch(1, start_step=2)), list(loader.iter_epoch(1))[2:])
+    assert list(loader.iter_epoch(1, start_step=4)) == []
+
+
+def test_the_last_batch_is_dropped_or_completed() -> None:
+    assert len(list(ClipLoader(dataset(7), batch_size=3).iter_epoch(0))) == 2
+    completed = list(ClipLoader(dataset(7), batch_size=3, drop_last=False).iter_epoch(0))
+    shown = Counter(torch.cat([batch["index"] for batch in completed]).tolist())
+    assert (len(completed), set(shown), shown.total()) == (3, set(range(7)), 9)
+
+
+def test_fewer_videos_than_a_batch_is_an_error_with_the_numbers() -> None:
+    with pytest.raises(
+        StillmotionError, match=r"7 videos are fewer than a batch of 8 \(4 per process on 2 processes\)"
+    ):
+        ClipLoader(dataset(7), batch_size=4, world_size=2)
+
+
+def test_workers_change_nothing_and_outlive_the_epoch() -> None:
+    data = dataset(8, broken=(2,))
+    alone = ClipLoader(data, batch_size=2)
+    shared = ClipLoader(data, batch_size=2, num_workers=2)
+    next(shared.iter_epoch(0))  # left early
+    assert same(list(shared.iter_epoch(1)), list(alone.iter_epoch(1)))
+    workers = shared.worker_pids
+    assert same(list(shared.iter_epoch(2, start_step=1)), list(alone.iter_epoch(2, start_step=1)))
+    assert workers == shared.worker_pids
+
+
+def test_datasets_can_be_pickled() -> None:
+    data = pickle.loads(pickle.dumps(dataset()))
+    assert torch.equal(data[0, 1]["clips"], dataset()[0, 1]["clips"])
+
+
+def test_evaluation_skips_and_names_unreadable_videos() -> None:
+    data = EvalClipDataset(Arrays(5, broken=(1, 4)), 4, 2, 3, EvalCrop(16, 18, 3))
+    batches = list(iter_eval_batches(data, batch_size=2))
+    assert [batch["index"].tolist() for batch in batches] == [[0], [2, 3], []]
+    assert [len(batch["clips"]) for batch in batches] == [1, 2, 0]
+    assert batches[1]["clips"].shape == (2, 9, 3, 4, 16, 16)
+    assert [name for batch in batches for name, _ in batch["failed"]] == ["video-1", "video-4"]
+
+
+def test_ranks_of_an_evaluation_share_the_videos() -> None:
+    data = EvalClipDataset(Arrays(5), 4, 2, 1, EvalCrop(16, 18))
+    shown = [
+        torch.cat([b["index"] for b in iter_eval_batches(data, batch_size=2, rank=r, world_size=2)]).tolist()
+        for r in (0, 1)
+    ]
+    assert shown == [[0, 2, 4], [1, 3]]
+
+
+INTERRUPTED = """
+import sys, time
+from stillmotion.data.transforms.augment import build_augmentation
+from stillmotion.data.loading.loader import ClipDataset, ClipLoader
+from stillmotion.data.datasets.folder import FolderDataset
+
+if __name__ == "__main__":
+    data = ClipDataset(FolderDataset(sys.argv[1]), 4, 2, 2, build_augmentation("none", size=16))
+    try:
+        for epoch in range(10**6):
+            for batch in ClipLoader(data, batch_size=2, num_workers=2).iter_epoch(epoch):
+                print("batch", flush=True)
+                time.sleep(0.1)
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+def test_ctrl_c_stops_parent_and_workers_without_a_word(tmp_path: Path) -> None:
+    for i in range(4):
+        write_numbered_video(tmp_path / f"{i}.mp4", num_frames=10)
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    run = subprocess.Popen(
+        [sys.executable, script, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "batch\n"
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
+    out, err = run.communicate(timeout=60)
+    assert out.endswith("stopped\n")
+    assert err == ""
+    assert run.returncode == 0

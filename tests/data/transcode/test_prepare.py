@@ -1,0 +1,196 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from support.numbered_videos import read_frame_numbers, write_numbered_video
+
+from stillmotion.data.datasets.base import PathDataset
+from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.transcode.manifest import ManifestEntry
+from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
+from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set
+from stillmotion.data.transcode.transcode_job import format_transcode_summary
+from stillmotion.data.transforms.augment import build_augmentation
+from stillmotion.data.video import open_video
+from stillmotion.errors import StillmotionError, VideoError
+
+
+@pytest.fixture
+def originals(tmp_path: Path) -> Path:
+    """Two classes, three containers, an odd size and one broken file."""
+    root = tmp_path / "originals"
+    write_numbered_video(root / "run" / "a.mp4", num_frames=30, size=(96, 128), b_frames=2, gop=250)
+    write_numbered_video(root / "run" / "b.avi", num_frames=20, size=(96, 128), codec="mpeg4", b_frames=2)
+    write_numbered_video(root / "walk" / "a.mkv", num_frames=12, size=(71, 93))
+    (root / "walk" / "broken.mp4").write_bytes(b"no video")
+    return root
+
+
+@pytest.mark.parametrize("form", ["mp4", "jpeg"])
+def test_copies_show_every_frame_under_its_number_and_keep_labels(originals: Path, tmp_path: Path, form: str) -> None:
+    data = FolderDataset(originals)
+    manifest = prepare_dataset(data, tmp_path / "copy", PrepareConfig(short_side=48, format=form))  # type: ignore[arg-type]
+    copy = VideoDataConfig(tmp_path / "copy").open()
+    assert isinstance(copy, PathDataset)
+    kept = [i for i in range(len(data)) if not manifest[i].error]
+    assert [data.paths[i].relative_to(originals).with_suffix("") for i in kept] == [
+        path.relative_to(tmp_path / "copy").with_suffix("") for path in copy.paths
+    ]
+    assert copy.labels["class"].tolist() == data.labels["class"][kept].tolist()
+    assert copy.classes == data.classes
+    for place, i in enumerate(kept):
+        video = copy.open_video(place)
+        assert read_frame_numbers(video.get_frames(range(len(video)))) == list(range(len(data.open_video(i))))
+        assert video.fps == pytest.approx(data.open_video(i).fps)
+        height, width = video.get_frames([0]).shape[1:3]
+        assert (min(height, width), height % 2, width % 2) == (48, 0, 0)
+
+
+def test_the_copy_has_a_key_frame_every_gop(originals: Path, tmp_path: Path) -> None:
+    prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48, gop_size=8))
+    with av.open(str(tmp_path / "copy" / "run" / "a.mp4")) as container:
+        keys = [number for number, packet in enumerate(container.demux(video=0)) if packet.is_keyframe]
+    assert keys == [0, 8, 16, 24]
+
+
+def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: Path) -> None:
+    (originals / "walk" / "broken.mp4").unlink()
+    prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=96))
+    options = {"num_frames": 4, "stride": 2, "num_clips": 2, "augment": build_augmentation("slowfast", size=32)}
+    whole, small = (ClipDataset(VideoDataConfig(root).open(), **options) for root in (originals, tmp_path / "copy"))  # type: ignore[arg-type]
+    # a.mp4 and b.avi have the copy's size already: the same crops and colours then, up to the codec's loss.
+    for index in (0, 1):
+        gap = (whole[3, index]["clips"] - small[3, index]["clips"]).abs()
+        assert gap.mean() < 0.1
+
+
+def test_unreadable_videos_are_named_and_left_out(originals: Path, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    def progress(line: ManifestEntry, done: int, total: int) -> None:
+        seen.append((line.path, done, total))
+
+    manifest = prepare_dataset(
+        FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48), progress=progress
+    )
+    errors = [line for line in manifest if line.error]
+    assert [Path(line.source).name for line in errors] == ["broken.mp4"]
+    assert str(originals / "walk" / "broken.mp4") in errors[0].error
+    assert [done for _, done, _ in seen] == [1, 2, 3, 4]
+    assert {total for *_, total in seen} == {4}
+    assert len(VideoDataConfig(tmp_path / "copy").open()) == 3
+    with pytest.raises(VideoError, match=r"broken\.mp4"):
+        prepare_dataset(FolderDataset(originals), tmp_path / "strict", PrepareConfig(short_side=48), strict=True)
+
+
+def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    data = FolderDataset(originals)
+    first = prepare_dataset(data, copy, PrepareConfig(short_side=48))
+    stamps = {line.path: (copy / line.path).stat().st_mtime_ns for line in first if not line.error}
+    (copy / "run" / "b.mp4").unlink()
+    (copy / "run" / ".a.mp4.part").write_bytes(b"left by a kill")
+    with (copy / "manifest.jsonl").open("a") as manifest:
+        manifest.write('{"source": "cut sho')
+    made: list[str] = []
+    again = prepare_dataset(data, copy, PrepareConfig(short_side=48), progress=lambda line, *_: made.append(line.path))
+    assert made == ["run/b.mp4", "walk/broken.mp4"]
+    assert [line.num_frames for line in again] == [line.num_frames for line in first]
+    assert (copy / "run" / "a.mp4").stat().st_mtime_ns == stamps["run/a.mp4"]
+    lines = [json.loads(line) for line in (copy / "manifest.jsonl").read_text().splitlines()]
+    assert sorted(line["path"] for line in lines) == sorted(line.path for line in first)
+
+
+def test_other_settings_in_the_same_folder_are_refused(originals: Path, tmp_path: Path) -> None:
+    prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48))
+    with pytest.raises(StillmotionError, match="choose another folder"):
+        prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=32))
+
+
+def test_several_processes_make_the_files_of_one(originals: Path, tmp_path: Path) -> None:
+    one = prepare_dataset(FolderDataset(originals), tmp_path / "one", PrepareConfig(short_side=48))
+    two = prepare_dataset(FolderDataset(originals), tmp_path / "two", PrepareConfig(short_side=48), num_processes=2)
+    assert [(line.path, line.num_frames, line.error) for line in one] == [(l.path, l.num_frames, l.error) for l in two]
+    for line in one:
+        if not line.error:
+            assert (tmp_path / "one" / line.path).read_bytes() == (tmp_path / "two" / line.path).read_bytes()
+
+
+def test_split_columns_and_sources_that_differ_in_suffix_only_survive(tmp_path: Path) -> None:
+    root = tmp_path / "originals"
+    write_numbered_video(root / "a.mp4", num_frames=5)
+    write_numbered_video(root / "a.avi", num_frames=7, codec="mpeg4")
+    (root / "labels.csv").write_text("path,class,label,split1\na.mp4,x,0,train\na.avi,y,1,test\n")
+    prepare_dataset(VideoDataConfig(root).open(), tmp_path / "copy", PrepareConfig(short_side=48))
+    test = VideoDataConfig(tmp_path / "copy", split="test").open()
+    assert (len(test), len(test.open_video(0))) == (1, 7)
+    assert test.labels["class"].tolist() == [1]
+
+
+def test_small_videos_are_not_enlarged(tmp_path: Path) -> None:
+    path = write_numbered_video(tmp_path / "in" / "a.mp4", num_frames=3, size=(32, 40))
+    prepare_dataset(PathDataset([path], root=path.parent), tmp_path / "copy", PrepareConfig(short_side=128))
+    frames = open_video(tmp_path / "copy" / "a.mp4").get_frames([0])
+    assert frames.shape == (1, 32, 40, 3)
+    assert np.abs(frames.astype(float) - open_video(path).get_frames([0])).mean() < 4
+
+
+def test_what_can_be_read_in_part_is_told_with_its_counts_whoever_copies_it(tmp_path: Path) -> None:
+    whole = write_numbered_video(tmp_path / "in" / "a.webm", num_frames=34, codec="libvpx-vp9")
+    content = whole.read_bytes()
+    whole.write_bytes(content[: len(content) // 2])
+    for lines in (
+        prepare_dataset(FolderDataset(tmp_path / "in"), tmp_path / "small", PrepareConfig()),
+        make_static_dynamic_set(FolderDataset(tmp_path / "in"), tmp_path / "static", StaticDynamicSetConfig("static")),
+        prepare_dataset(
+            FolderDataset(tmp_path / "in"), tmp_path / "small", PrepareConfig()
+        ),  # which keeps what is there
+    ):
+        told = format_transcode_summary(lines, "videos", missing=["gone"])
+        assert told[1] == "1 video copied as far as it can be read:"
+        assert f"a.webm: {lines[0].num_frames} of 34 frames can be read" in told[2]
+        assert told[3:] == ["1 video listed and not there:", "  gone"]
+
+
+INTERRUPTED = """
+import sys
+from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
+from stillmotion.data.datasets.folder import FolderDataset
+
+if __name__ == "__main__":
+    try:
+        told = lambda *_: print("one", flush=True)
+        prepare_dataset(FolderDataset(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48), num_processes=2, progress=told)
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+def test_ctrl_c_leaves_only_whole_copies_and_the_next_call_ends_the_work(tmp_path: Path) -> None:
+    root, copy = tmp_path / "originals", tmp_path / "copy"
+    first = write_numbered_video(root / "0.mp4", num_frames=60, size=(96, 128))
+    for i in range(1, 24):
+        (root / f"{i}.mp4").symlink_to(first)
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    command = [sys.executable, script, root, copy]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    run = subprocess.Popen(command, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
+    assert run.stdout.readline() == "one\n"
+    os.killpg(run.pid, signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert (out.splitlines()[-1], err, run.returncode) == ("stopped", "", 0)
+    whole = [path for path in copy.iterdir() if path.suffix == ".mp4"]
+    assert 0 < len(whole) < 24
+    assert all(len(open_video(path)) == 60 for path in whole)
+    assert not list(copy.glob(".*.part"))
+    manifest = prepare_dataset(FolderDataset(root), copy, PrepareConfig(short_side=48))
+    assert sum(line.num_frames == 60 for line in manifest) == len(VideoDataConfig(copy).open()) == 24

@@ -1,0 +1,117 @@
+"""Clips of videos at several rates: the same moments of the same scene, in training and in evaluation."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from stillmotion.data.datasets.base import UnlabeledDataset
+from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.transforms.augment import EvalCrop
+from stillmotion.data.transforms.sampling import read_clips, sample_random_clips, sample_uniform_clips
+from stillmotion.data.video import open_video
+from stillmotion.data.video.reader import ArrayReader, resample_fps
+
+SECONDS = 4
+CLIP = {"num_frames": 8, "stride": 8}  # 56 / 30 of a second at 30 frames a second
+
+
+def scene(fps: float) -> ArrayReader:
+    """Pixels say the time since the first frame in sixtieths of a second."""
+    times = np.arange(round(SECONDS * fps)) * 60 / fps
+    return ArrayReader(np.broadcast_to(times.round().astype(np.uint8)[:, None, None, None], (len(times), 4, 4, 3)), fps)
+
+
+class Scenes(UnlabeledDataset):
+    def __init__(self, *rates: float) -> None:
+        self.rates = rates
+
+    def __len__(self) -> int:
+        return len(self.rates)
+
+    def open_video(self, i: int) -> ArrayReader:
+        return scene(self.rates[i])
+
+    def name(self, i: int) -> str:
+        return f"{self.rates[i]} frames a second"
+
+
+def moments(pixels: np.ndarray) -> np.ndarray:
+    return pixels[..., 0, 0, 0].astype(int)
+
+
+@pytest.mark.parametrize("fps", [12, 15, 24, 25, 29.97, 30, 50, 60])
+def test_a_scene_shows_the_same_moments_whatever_rate_it_was_filmed_at(fps: float) -> None:
+    for draw in (sample_random_clips, sample_uniform_clips):
+        found = []
+        for rate in (fps, 30):
+            video = resample_fps(scene(rate), 30)
+            options = {"rng": np.random.default_rng(3)} if draw is sample_random_clips else {}
+            found.append(moments(read_clips(video, draw(len(video), **CLIP, num_clips=5, **options))))
+        # The nearest frame lies at most half a step of the slower video away, and times are rounded to a sixtieth.
+        assert abs(found[0] - found[1]).max() <= 30 / min(fps, 30) + 1
+
+
+def test_twice_and_half_the_rate_have_twice_and_half_the_stride() -> None:
+    for fps, stride in ((60, 16), (30, 8), (15, 4)):
+        video, own = resample_fps(scene(fps), 30), scene(fps)
+        timed = read_clips(
+            video, sample_uniform_clips(len(video), **CLIP, num_clips=1) // 2 * 2
+        )  # even: all three have them
+        start = moments(timed)[0, 0] * fps // 60
+        assert np.array_equal(timed[0], own.get_frames(range(start, start + 8 * stride, stride)))
+
+
+def test_without_a_rate_and_at_its_own_a_video_is_left_as_it_is() -> None:
+    video = scene(25)
+    assert resample_fps(video, 0) is video
+    assert resample_fps(video, 25) is video
+
+
+def test_a_video_of_one_frame_stays_one() -> None:
+    short = ArrayReader(np.zeros((1, 4, 4, 3), np.uint8), 60)
+    assert resample_fps(short, 1).get_frames([0]).shape == (1, 4, 4, 3)
+
+
+def test_training_and_evaluation_count_at_the_same_rate() -> None:
+    rates = (15, 30, 60)
+    shown = torch.from_numpy
+
+    def times(frames: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
+        return shown(moments(frames))
+
+    drawn = ClipDataset(Scenes(*rates), **CLIP, num_clips=2, augment=times, fps=30)
+    rngs = [np.random.default_rng(1) for _ in rates]
+    slow, usual, fast = (drawn.load_item(i, rng)["clips"] for i, rng in enumerate(rngs))
+    assert torch.equal(fast, usual)
+    assert (slow - usual).abs().max() <= 2
+    own = replace(drawn, fps=0.0).load_item(0, np.random.default_rng(1))["clips"]
+    assert (own.diff() == 32).all()
+
+    crop = EvalCrop(4, 4, 1, (0.0,) * 3, (1.0,) * 3)
+    even = EvalClipDataset(Scenes(*rates), **CLIP, num_clips=3, crop=crop, fps=30)
+    slow, usual, fast = (even[i]["clips"] * 255 for i in range(3))
+    torch.testing.assert_close(fast, usual)
+    assert (slow - usual).abs().max() <= 2 + 1e-3
+
+
+def test_frames_of_an_uneven_video_are_those_at_the_times_of_the_rate(tmp_path) -> None:
+    times = [0, 1, 2, 3, 4, 5, 10, 15, 20, 25, 30, 35]  # in thirtieths of a second: first fast, then slow
+    file = tmp_path / "uneven.mp4"
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("libx264", rate=30)
+        stream.width = stream.height = 32
+        stream.pix_fmt = "yuv420p"
+        stream.time_base = Fraction(1, 30)
+        for time in times:
+            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 7 * time, np.uint8), format="rgb24")
+            frame.pts, frame.time_base = time, Fraction(1, 30)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    timed = resample_fps(open_video(file), 6)
+    shown = timed.get_frames(range(len(timed)))[:, 16, 16, 0] / 7
+    assert len(shown) == 8  # from 0 to 35 thirtieths, every fifth
+    assert abs(shown - 5 * np.arange(8)).max() <= 3

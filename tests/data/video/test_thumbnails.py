@@ -1,0 +1,33 @@
+"""Small moving pictures."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from stillmotion.data.video.thumbnails import encode_animated_webp, shrink_to_short_side
+
+
+def test_a_small_frame_keeps_its_shape_and_is_never_enlarged() -> None:
+    assert shrink_to_short_side(np.zeros((200, 400, 3), np.uint8), 50).shape == (50, 100, 3)
+    assert shrink_to_short_side(np.zeros((20, 31, 3), np.uint8), 50).shape == (20, 31, 3)
+
+
+def test_frames_move_at_their_pace_within_what_an_eye_follows() -> None:
+    frames = [np.full((24, 32, 3), 40 * i, np.uint8) for i in range(5)]
+    for seconds, wanted in ((0.1, 100), (0.001, 80), (9.0, 200)):
+        picture = Image.open(io.BytesIO(encode_animated_webp(frames, frame_seconds=seconds)))
+        assert (picture.format, getattr(picture, "n_frames", 1), picture.size) == ("WEBP", 5, (32, 24))
+        picture.seek(1)
+        picture.load()
+        assert picture.info["duration"] == wanted
+
+
+def test_what_is_too_large_loses_quality_and_then_frames() -> None:
+    noise = list(np.random.default_rng(0).integers(0, 256, (16, 96, 96, 3), np.uint8))
+    whole = len(encode_animated_webp(noise, frame_seconds=0.1))
+    for most in (whole, whole // 2, whole // 4, whole // 20):
+        assert len(encode_animated_webp(noise, frame_seconds=0.1, max_bytes=most)) <= most
+    assert (
+        len(encode_animated_webp(noise[:1], frame_seconds=0.1, max_bytes=10)) > 10
+    )  # one frame is left, however small it was to be

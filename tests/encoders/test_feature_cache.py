@@ -1,0 +1,167 @@
+import os
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from support.class_videos import alter_bytes_keep_mtime, write_class_folders
+
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.wrappers import Subset
+from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
+from stillmotion.encoders import extract_features, load
+from stillmotion.encoders.feature_cache import load_or_extract_features
+from stillmotion.errors import StillmotionError
+
+PARTS = ("whole", "static", "dynamic")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = write_class_folders(tmp_path / "set", videos_per_class=3, num_frames=10, image_size=32)
+    (root / "dark" / "torn.mp4").write_bytes(b"not a video")
+    return root
+
+
+def kept(run):
+    return sorted(file.name for file in (run / "features").iterdir())
+
+
+def test_features_come_from_the_disk_the_second_time(run, folder):
+    videos = FolderDataset(folder)
+    encoder = load(run)
+    first = load_or_extract_features(encoder, videos, num_clips=2)
+    again = load_or_extract_features(encoder, videos, num_clips=2)
+    assert (first.from_cache, again.from_cache) == (False, True)
+    assert first.video_names == again.video_names
+    assert [name.rsplit("/", 1)[1] for name, _ in again.features.failed] == ["torn.mp4"]
+    assert first.features.failed == again.features.failed
+    wanted = extract_features(encoder, videos, num_clips=2)
+    for part in PARTS:
+        np.testing.assert_array_equal(getattr(first.features, part), getattr(again.features, part))
+        np.testing.assert_allclose(getattr(again.features, part)[:, 0], getattr(wanted, part).mean(1), atol=1e-5)
+    np.testing.assert_array_equal(again.features.index, wanted.index)
+    np.testing.assert_array_equal(again.labels["class"], videos.labels["class"][wanted.index])
+
+
+def test_what_changes_the_features_is_computed_anew(run, folder):
+    def reused(text=run, **options):
+        return load_or_extract_features(load(text), FolderDataset(folder), **{"num_clips": 1, **options}).from_cache
+
+    assert [reused(), reused()] == [False, True]
+    assert not reused(num_clips=2)
+    assert not reused(f"{run}@frames=6")
+    assert not reused(f"{run}@size=16")
+    assert not reused(f"{run}@layer=1")
+    assert not reused(average_views=False)
+    video = folder / "light" / "0.mp4"
+    os.utime(video, (1, 1))
+    assert reused()
+    alter_bytes_keep_mtime(video)
+    assert not reused()
+    (folder / "light" / "1.mp4").rename(folder / "light" / "9.mp4")
+    assert not reused()
+    weights = load_file(run / "checkpoint.safetensors")
+    name = next(n for n in weights if n.startswith("online.backbone.") and n.endswith("weight"))
+    save_file(weights | {name: weights[name] * 1.01}, run / "checkpoint.safetensors")
+    assert not reused()
+    assert reused()
+    assert len(kept(run)) == 9
+
+
+def test_another_order_of_the_same_videos_shares_the_file(run, folder):
+    videos = FolderDataset(folder)
+    straight = load_or_extract_features(load(run), videos, num_clips=1)
+    turned = load_or_extract_features(load(run), Subset(videos, np.arange(len(videos))[::-1]), num_clips=1)
+    assert turned.from_cache
+    assert turned.video_names == straight.video_names[::-1]
+    np.testing.assert_array_equal(turned.features.static, straight.features.static[::-1])
+    np.testing.assert_array_equal(turned.labels["class"], straight.labels["class"][::-1])
+
+
+def test_synthetic_videos_are_told_apart_by_how_they_are_drawn(run):
+    def reused(seed=0, **drawn):
+        return load_or_extract_features(
+            load(run), SyntheticDataset(SyntheticConfig(num_videos=3, **drawn), seed=seed), num_clips=1
+        ).from_cache
+
+    assert [reused(), reused(), reused(seed=1), reused(noise_std=0.0), reused()] == [False, True, False, False, True]
+
+
+def test_views_are_kept_where_they_are_not_averaged(run):
+    videos = SyntheticDataset(SyntheticConfig(num_videos=3))
+    views = load_or_extract_features(load(run), videos, num_clips=3, average_views=False)
+    assert views.features.static.shape[:2] == (3, 3)
+    mean = load_or_extract_features(load(run), videos, num_clips=3)
+    np.testing.assert_allclose(views.features.static.mean(1), mean.features.static[:, 0], atol=1e-6)
+
+
+def flipped(file):
+    """Its bytes with one bit of the last number turned."""
+    content = file.read_bytes()
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "swapped"])
+def test_a_damaged_or_swapped_file_is_written_anew_and_told(run, damage):
+    videos, others = (SyntheticDataset(SyntheticConfig(num_videos=3), seed=seed) for seed in (0, 1))
+    wanted = load_or_extract_features(load(run), videos, num_clips=1).features.whole
+    (name,) = kept(run)
+    file = run / "features" / name
+    load_or_extract_features(load(run), others, num_clips=1)
+    (other,) = set(kept(run)) - {name}
+    made = {"torn": b"torn", "flipped": flipped(file), "swapped": (run / "features" / other).read_bytes()}
+    file.write_bytes(made[damage])
+    said = []
+    found = load_or_extract_features(load(run), videos, num_clips=1, say=said.append)
+    assert not found.from_cache
+    np.testing.assert_array_equal(found.features.whole, wanted)
+    assert said == [f"{file} is damaged or was swapped; it is computed anew"]
+    assert load_or_extract_features(load(run), videos, num_clips=1, say=said.append).from_cache
+    assert len(said) == 1
+    assert kept(run) == sorted([name, other])
+
+
+def test_files_have_the_mode_that_the_umask_leaves(run):
+    before = os.umask(0o027)
+    try:
+        load_or_extract_features(load(run), SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=1)
+    finally:
+        os.umask(before)
+    assert (run / "features" / kept(run)[0]).stat().st_mode & 0o777 == 0o640
+
+
+def test_an_interrupted_embedding_leaves_no_file(run):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_or_extract_features(load(run), SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=1, progress=stop)
+    assert kept(run) == []
+
+
+def test_a_recipe_is_cached_only_where_a_folder_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    videos = SyntheticDataset(SyntheticConfig(num_videos=3))
+    recipe = load("debug-bod-simclr")
+    assert not load_or_extract_features(recipe, videos, num_clips=1).from_cache
+    assert not list(tmp_path.iterdir())
+    given = [
+        load_or_extract_features(recipe, videos, num_clips=1, cache_dir=tmp_path / "c").from_cache for _ in range(2)
+    ]
+    assert given == [False, True]
+
+
+def test_a_copied_run_shares_a_given_folder(run, tmp_path):
+    videos = SyntheticDataset(SyntheticConfig(num_videos=3))
+    copy = shutil.copytree(run, tmp_path / "copy")
+    assert not load_or_extract_features(load(run), videos, num_clips=1, cache_dir=tmp_path / "c").from_cache
+    assert load_or_extract_features(load(copy), videos, num_clips=1, cache_dir=tmp_path / "c").from_cache
+
+
+def test_a_place_that_is_a_file_is_an_error(run, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StillmotionError, match="choose another --cache-dir"):
+        load_or_extract_features(
+            load(run), SyntheticDataset(SyntheticConfig(num_videos=1)), cache_dir=tmp_path / "file"
+        )

@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+import torch
+
+from stillmotion.data.datasets.base import PathDataset, UnlabeledDataset
+from stillmotion.data.loading.loader_config import LoaderConfig
+from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
+from stillmotion.data.video.reader import ArrayReader
+from stillmotion.encoders import Encoder, extract_features, load
+from stillmotion.encoders.feature_extraction import eval_short_side
+from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.models.input_config import InputConfig, Normalization
+
+INTAKE = InputConfig(8, 2, 32, Normalization((0.45,) * 3, (0.225,) * 3))
+
+
+class Holed(UnlabeledDataset):
+    """Drawn videos, every fifth of which cannot be read."""
+
+    def __init__(self):
+        self.inner = SyntheticDataset(SyntheticConfig(num_videos=12))
+
+    def __len__(self):
+        return 12
+
+    def name(self, i):
+        return f"v{i}"
+
+    def open_video(self, i):
+        if i % 5 == 0:
+            raise VideoError(f"v{i}: torn")
+        return self.inner.open_video(i)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    backbone = load("debug-bod-simclr").backbone
+    return Encoder(backbone, input_config=INTAKE).eval()  # with the default split, never exactly zero
+
+
+def test_features_do_not_depend_on_batches(encoder):
+    videos = SyntheticDataset(SyntheticConfig(num_videos=7))
+    one = extract_features(encoder, videos, num_clips=3, keep_frames=True, loader=LoaderConfig(batch_size=1))
+    all_ = extract_features(encoder, videos, num_clips=3, keep_frames=True, loader=LoaderConfig(batch_size=7))
+    assert one.whole.shape == (7, 3, 32)
+    assert one.frames.shape == (7, 8, 32)
+    for name in ("whole", "static", "dynamic", "frames"):
+        np.testing.assert_allclose(getattr(one, name), getattr(all_, name), atol=1e-5)
+    np.testing.assert_allclose(one.frames.mean(1), one.whole[:, 0], atol=1e-5)
+
+
+def test_features_are_the_encoders_of_normalised_centre_clips(encoder):
+    videos = SyntheticDataset(SyntheticConfig(num_videos=1))
+    found = extract_features(encoder, videos)
+    pixels = videos.open_video(0).get_frames(range(9, 25, 2)) / np.float32(255)  # 8 frames, the middle of 32
+    clip = torch.from_numpy((pixels - 0.45) / 0.225).float().permute(3, 0, 1, 2)[None]
+    with torch.no_grad():
+        wanted = encoder(clip)
+    np.testing.assert_allclose(found.static[0], wanted.static, atol=1e-5)
+    np.testing.assert_allclose(found.dynamic[0], wanted.dynamic, atol=1e-5)
+
+
+def test_views_are_averaged_where_that_is_asked(encoder):
+    videos = SyntheticDataset(SyntheticConfig(num_videos=3))
+    views, means = (extract_features(encoder, videos, num_clips=3, average_views=average) for average in (False, True))
+    for name in ("whole", "static", "dynamic"):
+        np.testing.assert_allclose(getattr(means, name), getattr(views, name).mean(1, keepdims=True), atol=1e-6)
+
+
+def test_unreadable_videos_are_named_and_left_out(encoder):
+    seen = []
+    found = extract_features(encoder, Holed(), loader=LoaderConfig(batch_size=2), progress=lambda *at: seen.append(at))
+    assert found.index.tolist() == [1, 2, 3, 4, 6, 7, 8, 9, 11]
+    assert found.failed == [("v0", "v0: torn"), ("v5", "v5: torn"), ("v10", "v10: torn")]
+    assert len(found.whole) == 9
+    assert seen[-1] == (12, 12)
+
+
+def test_a_set_without_one_readable_video_is_an_error(encoder, tmp_path):
+    with pytest.raises(StillmotionError, match="none of the 2 videos can be read"):
+        extract_features(
+            encoder, PathDataset([tmp_path / "a.mp4", tmp_path / "b.mp4"]), loader=LoaderConfig(batch_size=1)
+        )
+
+
+def test_both_is_the_two_halves_normalised_side_by_side(encoder):
+    found = extract_features(encoder, SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=2)
+    both = found.vectors("concat", average=False)
+    assert both.shape == (3, 2, 64)
+    np.testing.assert_allclose(np.linalg.norm(both[..., :32], axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(both[..., 32:], axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(found.vectors("concat"), both.mean(1))
+    np.testing.assert_array_equal(found.vectors("static"), found.static.mean(1))
+    with pytest.raises(StillmotionError, match="no 'neither' features"):
+        found.vectors("neither")
+
+
+def test_large_frames_are_cropped_from_a_margin_and_small_ones_not(encoder):
+    assert [eval_short_side(s) for s in (32, 64, 112, 224)] == [32, 64, 128, 256]
+
+    class Wide(UnlabeledDataset):
+        def __len__(self):
+            return 1
+
+        def name(self, i):
+            return "wide"
+
+        def open_video(self, i):
+            return ArrayReader(np.random.default_rng(0).integers(0, 255, (16, 40, 80, 3), np.uint8))
+
+    three = extract_features(encoder, Wide(), num_clips=2, num_crops=3)
+    assert three.whole.shape == (1, 6, 32)
+    centre = extract_features(encoder, Wide(), num_clips=2)
+    np.testing.assert_allclose(three.whole[0, 1::3], centre.whole[0], atol=1e-5)

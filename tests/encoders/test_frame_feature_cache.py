@@ -1,0 +1,181 @@
+"""Features of whole videos: what they are, that they are computed once, and what a kill leaves."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from support.class_videos import alter_bytes_keep_mtime, write_class_folders
+from support.tiny_transformers import save_model
+
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig, SyntheticUntrimmedDataset
+from stillmotion.encoders import Encoder, load
+from stillmotion.encoders.frame_feature_cache import FrameFeatureCache, centered_clip_indices
+from stillmotion.errors import StillmotionError, VideoError
+
+DRAWN = SyntheticUntrimmedConfig(
+    num_train=2,
+    num_test=1,
+    actions_per_video=(2, 3),
+    frames_per_action=(5, 9),
+    appearance=SyntheticConfig(image_size=32),
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = write_class_folders(tmp_path / "set", videos_per_class=2, num_frames=11, image_size=32)
+    (root / "dark" / "torn.mp4").write_bytes(b"not a video")
+    return FolderDataset(root)
+
+
+def literal(encoder, video, *, hop):
+    """Each feature from a clip of its own, normalised in words of the intake."""
+    shown, length = encoder.intake, len(video)
+    rows = []
+    for t in range(0, length, hop):
+        numbers = [min(max(t + shown.stride * (k - shown.frames // 2), 0), length - 1) for k in range(shown.frames)]
+        pixels = torch.tensor(video.frames(numbers)).permute(3, 0, 1, 2).float() / 255
+        mean, std = (torch.tensor(values)[:, None, None, None] for values in shown.normalization)
+        with torch.no_grad():
+            rows.append(encoder.backbone(((pixels - mean) / std)[None])[0].mean(0))
+    return torch.stack(rows).numpy()
+
+
+@pytest.mark.parametrize("hop", [1, 3])
+def test_a_feature_is_the_mean_over_the_clip_around_its_frame(run, tmp_path, hop):
+    videos = SyntheticUntrimmedDataset(DRAWN, train=True)
+    encoder = load(run)
+    features = FrameFeatureCache(encoder, tmp_path / "kept", feature_stride=hop)
+    assert features.compute_missing(videos, batch_size=4) == []
+    for i in range(2):
+        found = features.load(videos, i)
+        assert found.dtype == np.float32
+        assert len(found) == -(-len(videos.open_video(i)) // hop)
+        np.testing.assert_allclose(found, literal(encoder, videos.open_video(i), hop=hop), atol=1e-4)
+
+
+def test_clips_at_the_ends_repeat_the_first_and_last_frame():
+    found = centered_clip_indices(np.array([0, 4]), num_frames=4, stride=2, num_video_frames=5)
+    assert found.tolist() == [[0, 0, 0, 2], [0, 2, 4, 4]]
+    assert centered_clip_indices(np.array([3]), num_frames=1, stride=8, num_video_frames=5).tolist() == [[3]]
+
+
+def test_a_model_of_images_sees_each_frame_alone(tmp_path):
+    model = save_model("dinov2", tmp_path / "model")
+    features = FrameFeatureCache(load(model), tmp_path / "kept")
+    assert features.encoder.input_config.num_frames == 1
+    assert FrameFeatureCache(load(f"{model}@frames=4"), tmp_path / "kept").encoder.input_config.num_frames == 4
+    videos = SyntheticUntrimmedDataset(DRAWN, train=True)
+    features.compute_missing(videos)
+    assert features.load(videos, 0).shape == (len(videos.open_video(0)), features.encoder.backbone.out_features)
+
+
+def test_what_was_computed_is_not_computed_again(run, folder, tmp_path, monkeypatch):
+    first = FrameFeatureCache(load(run), tmp_path / "kept")
+    broken = first.compute_missing(folder)
+    assert [name.rsplit("/", 1)[1] for name, _ in broken] == ["torn.mp4"]
+    kept = [first.load(folder, i) for i in (0, 1, 3, 4)]
+    with pytest.raises(VideoError, match=r"torn\.mp4: no features on disk"):
+        first.load(folder, 2)
+
+    def never(self, clips):
+        raise AssertionError("computed again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoder, "forward", never)
+        patched.setattr(FrameFeatureCache, "_embed", never)
+        again = FrameFeatureCache(load(run), tmp_path / "kept")
+        assert again.compute_missing(folder) == broken
+        for i, features in zip((0, 1, 3, 4), kept, strict=True):
+            np.testing.assert_array_equal(again.load(folder, i), features)
+
+
+def test_a_killed_computation_goes_on_at_the_video_it_was_in(run, folder, tmp_path, monkeypatch):
+    whole = FrameFeatureCache(load(run), tmp_path / "whole")
+    whole.compute_missing(folder, batch_size=4)
+    killed = FrameFeatureCache(load(run), tmp_path / "killed")
+    calls, embed = [], FrameFeatureCache._embed
+
+    def counted(self, clips):
+        calls.append(len(clips))
+        if len(calls) == 5:  # in the middle of the second video, whose pieces are 4, 4 and 3 long
+            raise KeyboardInterrupt
+        return embed(self, clips)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FrameFeatureCache, "_embed", counted)
+        with pytest.raises(KeyboardInterrupt):
+            killed.compute_missing(folder, batch_size=4)
+    assert len(list(killed.cache_dir.iterdir())) == 1
+    seen = []
+    killed.compute_missing(folder, batch_size=4, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (33, 33)
+    for i in (0, 1, 3, 4):
+        np.testing.assert_array_equal(killed.load(folder, i), whole.load(folder, i))
+
+
+def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
+    def computed(text=run, *, hop=4, untrained=False):
+        seen = [0]
+        encoder = load(text)
+        features = FrameFeatureCache(
+            encoder.untrained() if untrained else encoder, tmp_path / "kept", feature_stride=hop
+        )
+        features.compute_missing(folder, progress=lambda done, total: seen.append(total))
+        return seen[-1] > 0
+
+    assert [computed(), computed()] == [True, False]
+    assert computed(hop=5)
+    assert computed(untrained=True)
+    assert computed(f"{run}@frames=6")
+    os.utime(folder.paths[0], (1, 1))
+    assert not computed()
+    alter_bytes_keep_mtime(folder.paths[0])
+    assert computed()
+    weights = load_file(run / "checkpoint.safetensors")
+    name = next(n for n in weights if n.startswith("online.backbone.") and n.endswith("weight"))
+    save_file(weights | {name: weights[name] * 1.01}, run / "checkpoint.safetensors")
+    assert computed()
+    assert not computed()
+
+
+def test_drawn_videos_of_one_name_but_another_look_are_told_apart(run, tmp_path):
+    features = FrameFeatureCache(load(run), tmp_path)
+    plain, bare = (
+        SyntheticUntrimmedDataset(config, train=True)
+        for config in (DRAWN, SyntheticUntrimmedConfig(num_train=1, actions_per_video=(1, 1)))
+    )
+    features.compute_missing(plain)
+    features.compute_missing(bare)
+    assert plain.name(0) == bare.name(0)
+    assert len(features.load(plain, 0)) != len(features.load(bare, 0))
+
+
+def test_a_damaged_file_is_written_anew(run, tmp_path):
+    videos = SyntheticUntrimmedDataset(DRAWN, train=False)
+    features = FrameFeatureCache(load(run), tmp_path)
+    features.compute_missing(videos)
+    before, file = features.load(videos, 0), next(features.cache_dir.iterdir())
+    for damaged in (file.read_bytes()[:-7], file.read_bytes()[:-7] + b"another"):
+        file.write_bytes(damaged)
+        with pytest.raises(VideoError, match="damaged"):
+            features.load(videos, 0)
+        said = []
+        features.compute_missing(videos, say=said.append)
+        assert said == [f"{file} is damaged or was swapped; it is computed anew"]
+        np.testing.assert_array_equal(features.load(videos, 0), before)
+
+
+def test_worker_processes_change_nothing(run, folder, tmp_path):
+    alone, helped = (FrameFeatureCache(load(run), tmp_path / str(workers), feature_stride=4) for workers in (0, 1))
+    assert alone.compute_missing(folder) == helped.compute_missing(folder, num_workers=1)
+    np.testing.assert_array_equal(alone.load(folder, 3), helped.load(folder, 3))
+
+
+def test_a_hop_below_one_is_refused(run, tmp_path):
+    with pytest.raises(StillmotionError, match="hop is 0"):
+        FrameFeatureCache(load(run), tmp_path, feature_stride=0)

@@ -1,0 +1,92 @@
+"""A frozen image model and what was transferred from it are pooled alike where they are compared."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from support.small_pretrain import single_thread
+from support.tiny_transformers import save_model
+
+from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.encoders import load, load_comparable
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.geometry.config import GeometryConfig
+from stillmotion.evaluation.geometry.evaluate import evaluate_geometry
+from stillmotion.methods.image_to_video import ProjectionConfig
+from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig
+from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
+from stillmotion.training.transfer.task import transfer
+
+
+@pytest.fixture(scope="module")
+def dinov2(tmp_path_factory):
+    return save_model("dinov2", tmp_path_factory.mktemp("models") / "dinov2")
+
+
+@pytest.fixture(scope="module")
+def transferred(dinov2, tmp_path_factory):
+    """A run whose projection is kept as it began, which is the identity."""
+    config = TRANSFER_RECIPES.get("debug-dinov2")
+    synthetic = replace(config.data.synthetic, num_videos=4, image_size=28, num_frames=8)
+    config = replace(
+        config,
+        image_model=ImageModelConfig(path=str(dinov2)),
+        data=replace(config.data, image_size=28, synthetic=synthetic),
+        method=replace(config.method, token_pool_size=1, projection=ProjectionConfig(residual=True)),
+        optim=replace(config.optim, batch_size=4, epochs=2, warmup_epochs=0, lr=1e-12),
+        train=replace(config.train, save_epochs=(1,)),
+    )
+    with single_thread():
+        return transfer(config, tmp_path_factory.mktemp("models") / "transfer")
+
+
+def clips():
+    return torch.rand(2, 3, 2, 28, 28, generator=torch.Generator().manual_seed(0))
+
+
+def test_beside_a_transfer_run_a_frozen_model_pools_its_patches(dinov2, transferred):
+    told = []
+    frozen, run = load_comparable([dinov2, transferred], say=told.append)
+    assert frozen.origin.spec == f"{dinov2}@pool=mean"
+    assert len(told) == 1
+    assert "pools patches, as the transfer run beside it does" in told[0]
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(clips()).whole, run(clips()).whole, atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(load(dinov2)(clips()).whole, run(clips()).whole, atol=1e-2)
+
+
+def test_a_text_that_says_its_pooling_keeps_it_and_is_told(dinov2, transferred):
+    told = []
+    frozen, _ = load_comparable([f"{dinov2}@pool=cls,frames=2", transferred], say=told.append)
+    assert frozen.backbone.pool == "cls"
+    assert "pool=mean would be alike" in told[0]
+
+
+def test_without_a_transfer_run_every_model_has_its_own_way(dinov2):
+    told = []
+    assert load_comparable([dinov2, "debug-simclr"], say=told.append)[0].backbone.pool == "cls"
+    assert not told
+
+
+def test_a_transfer_run_pools_patches_and_says_that_it_has_no_class_token(transferred):
+    assert load(f"{transferred}@pool=mean").origin.options == {"pool": "mean"}
+    with pytest.raises(StillmotionError, match="projects patches and no class token"):
+        load(f"{transferred}@pool=cls")
+
+
+def test_kept_epochs_of_a_transfer_are_rows_of_geometry(transferred, dinov2, tmp_path):
+    texts = [f"{transferred}@epoch=1", str(transferred)]
+    found = evaluate_geometry(
+        texts, VideoDataConfig("synthetic"), GeometryConfig(max_videos=3, n_resamples=10, image_size=28), device="cpu"
+    )
+    assert set(found["rows"]) == {"frozen", *texts}
+    with pytest.raises(StillmotionError, match="keeps no weights of epoch 2"):
+        evaluate_geometry(
+            [f"{transferred}@epoch=2"],
+            VideoDataConfig("synthetic"),
+            GeometryConfig(max_videos=3, image_size=28),
+            device="cpu",
+        )
+    copy = shutil.copytree(transferred, tmp_path / "copy")
+    assert load(f"{copy}@epoch=1").run_dir == copy / "checkpoints" / "epoch-0001"

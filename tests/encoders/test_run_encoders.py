@@ -1,0 +1,93 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import safetensors.torch
+import torch
+
+import stillmotion
+from stillmotion import Embedding, Encoder, StillmotionError
+from stillmotion.encoders import load
+from stillmotion.methods.method import Method
+from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.tasks import get_recipe
+
+
+def test_load_gives_an_encoder_whose_embedding_has_two_halves(run):
+    encoder = stillmotion.load(run)
+    assert isinstance(encoder, Encoder)
+    assert not encoder.training
+    clips = torch.randn(2, 3, 8, 32, 32)
+    with torch.no_grad():
+        found = encoder(clips)
+    assert isinstance(found, Embedding)
+    assert found.whole.shape == found.static.shape == found.dynamic.shape == (2, 32)
+    assert found.frames.shape == (2, 8, 32)
+
+
+def test_a_run_gives_its_online_backbone(run):
+    saved = safetensors.torch.load_file(run / "checkpoint.safetensors")
+    encoder = load(run)
+    assert encoder.origin.pretrain_config == load_pretrain_config(run)
+    assert (encoder.run_dir, encoder.origin.spec, encoder.name) == (run, str(run), "run")
+    for name, value in encoder.backbone.state_dict().items():
+        assert torch.equal(value, saved[f"online.backbone.{name}"])
+
+
+def test_untrained_is_the_network_that_the_run_started_from(run):
+    config, trained = load_pretrain_config(run), load(f"{run}@frames=4")
+    before = torch.get_rng_state()
+    encoder = trained.untrained()
+    found = encoder.backbone.state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not encoder.training
+    assert encoder.input_config.num_frames == 4
+    torch.manual_seed(config.train.seed)
+    wanted = Method(config.method).online.backbone.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_a_recipe_gives_its_untrained_network():
+    found = load("debug-bod-simclr")
+    assert found.origin.pretrain_config == get_recipe("debug-bod-simclr")
+    wanted = found.untrained().state_dict()
+    assert all(torch.equal(value, wanted[name]) for name, value in found.state_dict().items())
+    assert (found.run_dir, found.synthetic_config, found.seed) == (None, found.origin.pretrain_config.data.synthetic, 0)
+
+
+def test_the_same_network_can_be_shown_other_clips(run):
+    encoder = load(run)
+    changed = encoder.with_input(num_frames=5, image_size=24)
+    assert changed.input_config == replace(encoder.input_config, num_frames=5, image_size=24)
+    assert encoder.input_config.num_frames == 8
+    assert changed.backbone is encoder.backbone
+    with pytest.raises(StillmotionError, match="stride is -1"):
+        encoder.with_input(stride=-1)
+
+
+def test_weights_of_another_network_are_refused(run):
+    config = json.loads((run / "config.json").read_text())
+    config["method"]["model"]["stage_channels"] = [8, 16, 24]
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(StillmotionError, match="does not fit"):
+        load(run)
+
+
+def test_what_is_no_run_is_said(run, tmp_path):
+    with pytest.raises(StillmotionError, match="neither a folder nor a recipe"):
+        stillmotion.load(tmp_path / "nowhere")
+    with pytest.raises(StillmotionError, match="is no encoder; give a run folder of any training verb"):
+        stillmotion.load(tmp_path)
+    (run / "checkpoint.safetensors").unlink()
+    with pytest.raises(StillmotionError, match=r"no checkpoint\.safetensors yet"):
+        stillmotion.load(run)
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, stillmotion; print([m for m in ('torch', 'sklearn', 'matplotlib') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = stillmotion.nothing

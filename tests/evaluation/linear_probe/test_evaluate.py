@@ -1,0 +1,135 @@
+import json
+from functools import partial
+
+import pytest
+from support.class_videos import write_class_folders
+
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.encoders import extract_features, load
+from stillmotion.encoders.feature_extraction import ClipViews
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.linear_probe import evaluate as probes
+from stillmotion.evaluation.linear_probe.classifiers import logistic_probe
+from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
+from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe, format_probe_results
+from stillmotion.evaluation.linear_probe.online_classifier import SGDProbeConfig
+
+
+def test_synthetic_probe_tells_every_factor_of_both_networks(run):
+    found = evaluate_linear_probe(
+        load(run),
+        TrainTestConfig("synthetic", num_synthetic=60),
+        LinearProbeConfig(num_clips=1, compare_untrained=True),
+    )
+    assert json.loads((run / "linear_probe.json").read_text()) == found
+    assert list(found["chance"]) == ["color", "shape", "brightness", "trajectory"]
+    assert found["chance"]["brightness"] == 0.5
+    assert list(found["accuracy"]) == ["trained", "untrained"]
+    for by_kind in found["accuracy"].values():
+        assert list(by_kind) == ["concat", "whole", "static", "dynamic", "motion"]
+        assert by_kind["whole"]["color"]["top1"] > 0.6
+    assert found["accuracy"]["trained"] != found["accuracy"]["untrained"]
+    text = "\n".join(format_probe_results(found))
+    assert "60 training and 60 test videos" in text
+    assert "untrained" in text
+
+
+def test_the_same_probe_gives_the_same_numbers(run):
+    first, again = (
+        evaluate_linear_probe(
+            load(run),
+            TrainTestConfig("synthetic", num_synthetic=30),
+            LinearProbeConfig(num_clips=1),
+            feature_kinds=("concat",),
+        )
+        for _ in range(2)
+    )
+    assert first == again
+
+
+def test_a_set_with_a_split_is_probed_on_it(run, tmp_path):
+    write_class_folders(tmp_path / "set" / "train", videos_per_class=6)
+    write_class_folders(tmp_path / "set" / "test", videos_per_class=3, seed=1)
+    encoder = load(run)
+    found = evaluate_linear_probe(encoder, TrainTestConfig(tmp_path / "set"), LinearProbeConfig(num_clips=2))
+    assert "own train and test split" in found["split_description"]
+    assert (found["train_videos"], found["test_videos"]) == (12, 6)
+    sides = [FolderDataset(tmp_path / "set" / name) for name in ("train", "test")]
+    x, tx = (extract_features(encoder, side, num_clips=2).vectors("concat", average=False) for side in sides)
+    wanted = logistic_probe(x, sides[0].labels["class"], tx, sides[1].labels["class"])
+    assert found["accuracy"]["trained"]["concat"]["class"] == wanted._asdict()
+
+
+def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run, tmp_path):
+    folder = write_class_folders(tmp_path / "set", videos_per_class=10)
+    (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
+    (folder / "light" / "empty.mp4").touch()
+    found = evaluate_linear_probe(
+        load(run), TrainTestConfig(folder), LinearProbeConfig(num_clips=1), feature_kinds=("concat", "whole")
+    )
+    assert found["split_description"] == "parted 70/30 by seed 0, every class alike"
+    assert found["train_videos"] + found["test_videos"] == 20
+    assert sorted(name.rsplit("/", 1)[1] for name in found["failed"]) == ["empty.mp4", "torn.mp4"]
+    assert found["accuracy"]["trained"]["whole"]["class"]["top1"] == 1.0
+    assert "2 unreadable videos were skipped:" in format_probe_results(found)
+    assert (
+        evaluate_linear_probe(
+            load(run), TrainTestConfig(folder, split_seed=1), LinearProbeConfig(num_clips=1), feature_kinds=("concat",)
+        )["split_description"]
+        != found["split_description"]
+    )
+
+
+@pytest.mark.parametrize(("preset", "clips", "crops"), [("k400", 10, 3), ("k400-3", 3, 1)])
+def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, monkeypatch, preset, clips, crops):
+    monkeypatch.setattr(probes, "SGDProbeConfig", partial(SGDProbeConfig, epochs=2, warmup_epochs=1))
+    seen = []
+    streamed = probes.run_online_probe
+    monkeypatch.setattr(
+        probes, "run_online_probe", lambda *given, **named: seen.append(given[3]) or streamed(*given, **named)
+    )
+    folder = write_class_folders(tmp_path / "set", videos_per_class=4, num_frames=10, image_size=32)
+    (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
+    found = evaluate_linear_probe(
+        load(run), TrainTestConfig(folder), LinearProbeConfig(preset=preset, precision="bf16"), feature_kinds=("whole",)
+    )
+    assert seen == [ClipViews(num_clips=clips, num_crops=crops, full_frame_crops=True, precision="bf16")]
+    assert found["num_clips"] == clips
+    assert found["train_videos"] + found["test_videos"] == 8
+    assert found["accuracy"]["trained"]["whole"]["class"]["best_c"] is None
+    assert not list((run / "features").iterdir())
+
+
+def test_cached_features_are_shown_again_and_given_for_the_asking(run, tmp_path):
+    folder = write_class_folders(tmp_path / "set", videos_per_class=3, num_frames=10, image_size=32)
+    asked = LinearProbeConfig(preset="k400-3", num_clips=1, cache_dir=str(tmp_path / "cache"))
+    first, again = (
+        evaluate_linear_probe(load(run), TrainTestConfig(folder), asked, feature_kinds=("whole",)) for _ in range(2)
+    )
+    assert first == again
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_a_recipe_is_probed_untrained_and_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = evaluate_linear_probe(
+        load("debug-bod-simclr"),
+        TrainTestConfig("synthetic", num_synthetic=20),
+        LinearProbeConfig(num_clips=1),
+        feature_kinds=("concat",),
+    )
+    assert list(found["accuracy"]) == ["untrained"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_probed_is_said(run, tmp_path):
+    folder = write_class_folders(tmp_path / "set", videos_per_class=1)
+    with pytest.raises(StillmotionError, match="has no labels"):
+        evaluate_linear_probe(load(run), TrainTestConfig(folder / "dark"))
+    with pytest.raises(StillmotionError, match="preset is 'huge'; choose one of small, k400, k400-3"):
+        evaluate_linear_probe(load(run), TrainTestConfig(folder), LinearProbeConfig(preset="huge"))
+    with pytest.raises(StillmotionError, match="small takes no steps"):
+        LinearProbeConfig(sgd_batch_size=32)
+    with pytest.raises(StillmotionError, match="a probe is of one"):
+        evaluate_linear_probe(load(run), TrainTestConfig(folder, fold="all"))

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.metrics import bootstrap
+from stillmotion.evaluation.metrics.bootstrap import bootstrap_interval, bootstrap_means
+
+
+@given(hits=st.integers(1, 39), seed=st.integers(0, 5))
+def test_the_interval_of_an_accuracy_is_the_binomial_one(hits, seed):
+    # The number of hits among resampled videos is binomial: its quantiles are known in closed form.
+    right = np.arange(40) < hits
+    low, high = bootstrap_interval(right, n_resamples=5000, seed=seed)
+    wanted = binom(40, hits / 40)
+    assert abs(low - wanted.ppf(0.025) / 40) < 1.5 / 40
+    assert abs(high - wanted.ppf(0.975) / 40) < 1.5 / 40
+    assert low < hits / 40 < high
+
+
+def test_means_are_those_of_videos_drawn_one_by_one(monkeypatch):
+    values = np.random.default_rng(1).normal(size=(3, 7))
+    rng = np.random.default_rng(5)
+    wanted = [values[:, rng.integers(7, size=7)].mean(1) for _ in range(50)]
+    np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(wanted))
+    monkeypatch.setattr(bootstrap, "_MAX_DRAWS_IN_MEMORY", 30)  # in pieces of four resamples
+    np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(wanted))
+
+
+def test_rows_share_their_draws():
+    values = np.random.default_rng(2).normal(size=30)
+    first, second, gap = bootstrap_means(np.stack([values, values + 2, np.full(30, 2.0)]), n_resamples=100)
+    np.testing.assert_allclose(second - first, gap)
+
+
+def test_a_higher_level_gives_a_wider_interval():
+    right = np.arange(50) % 3 == 0
+    narrow, wide = bootstrap_interval(right, confidence_level=0.5), bootstrap_interval(right, confidence_level=0.99)
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_what_cannot_be_resampled_is_said():
+    with pytest.raises(StillmotionError, match="0 videos and 2000 resamples"):
+        bootstrap_interval(np.array([]))
+    with pytest.raises(StillmotionError, match=r"level is 95; .*such as 0\.95"):
+        bootstrap_interval(np.ones(3), confidence_level=95)

@@ -1,0 +1,267 @@
+import json
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.davis_like import draw_squares, write_davis, write_jhmdb, write_vip
+from torch.nn import functional as F
+
+from stillmotion.data.datasets.davis import MaskSequence, open_mask_sequences
+from stillmotion.data.datasets.jhmdb import KeypointSequence, open_keypoint_sequences
+from stillmotion.data.video.reader import ArrayReader
+from stillmotion.encoders import load
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.metrics.propagation_metrics import boundary_f_measure, region_similarity
+from stillmotion.evaluation.propagation.config import SequenceDataConfig
+from stillmotion.evaluation.propagation.evaluate import (
+    evaluate_propagation,
+    format_propagation_results,
+    to_dense_encoder,
+)
+from stillmotion.evaluation.propagation.scorers import DavisScorer, VipScorer
+from stillmotion.evaluation.propagation.tracker import (
+    PROPAGATION_PRESETS,
+    CompressedMasks,
+    MaskTrack,
+    PropagationPreset,
+    get_preset,
+    heatmaps_to_keypoints,
+    keypoints_to_heatmaps,
+    network_input_size,
+    propagate_sequence,
+    propagate_masks,
+)
+from stillmotion.models.feature_maps import FrameFeatureExtractor
+
+COLOURS = FrameFeatureExtractor(
+    lambda x: F.avg_pool2d(x, 4).movedim(1, -1), mean=(0.5,) * 3, std=(0.2,) * 3, clip_length=3, size_divisor=4
+)
+
+
+@pytest.mark.parametrize("preset", PROPAGATION_PRESETS)
+def test_masks_follow_what_moves(preset, tmp_path):
+    (sequence, _), _ = open_mask_sequences("davis", write_davis(tmp_path), resolution="48p")
+    found = propagate_masks(COLOURS, sequence, PROPAGATION_PRESETS[preset], num_frames=8).masks
+    truth = draw_squares(8)[1]
+    np.testing.assert_array_equal(found[0], truth[0])
+    for number in (1, 2):
+        assert region_similarity(found[7] == number, truth[7] == number) > 0.6
+        assert region_similarity(truth[0] == number, truth[7] == number) < 0.4
+
+
+def test_a_sequence_is_carried_from_the_first_and_the_last_frames():
+    seen = []
+
+    def spy(t):  # frames whose one feature says which they are
+        return torch.tensor([1.0, 0.2 * t]).expand(2, 2, 2)
+
+    rule = PropagationPreset(num_matches=4, num_context_frames=2, radius=5, temperature=1e-3, image_size=None)
+    for t, labels in enumerate(
+        propagate_sequence((spy(t) for t in range(6)), lambda h, w: torch.eye(4).view(2, 2, 4), rule)
+    ):
+        seen.append(labels)
+        assert labels.sum(-1) == pytest.approx(torch.ones(2, 2))
+        assert t == 0 or not labels.isnan().any()
+    assert len(seen) == 6
+
+
+def test_a_long_sequence_needs_the_memory_of_its_context():
+    alive = weakref.WeakSet()
+
+    def maps():
+        for t in range(60):
+            cells = torch.full((3, 4, 2), 1.0 + t)
+            alive.add(cells)
+            yield cells
+
+    rule = PropagationPreset(num_matches=2, num_context_frames=5, radius=2, temperature=0.1, image_size=None)
+    most = 0
+    for labels in propagate_sequence(maps(), lambda h, w: torch.ones(h, w, 1), rule):
+        alive.add(labels)
+        most = max(most, len(alive))
+    assert most < 10
+    masks, truth = CompressedMasks(), draw_squares(8)[1]
+    for _ in range(40):
+        for mask in truth:
+            masks.append(mask)
+    assert len(masks) == 320
+    assert all(np.array_equal(masks[i], truth[i % 8]) for i in (0, 9, 319))
+    np.testing.assert_array_equal(masks[-8:], truth)
+    assert sum(len(packed) for packed, _ in masks._compressed) < 0.05 * 40 * truth.nbytes
+
+
+def test_the_size_is_the_presets_but_never_larger_than_the_frames():
+    rule = get_preset("image-to-video", "davis")
+    encoder = FrameFeatureExtractor(lambda x: x, mean=(), std=(), size_divisor=16)
+    assert network_input_size(encoder, (480, 854), rule) == (480, 880)
+    assert network_input_size(encoder, (1080, 1920), rule) == (480, 880)
+    assert network_input_size(encoder, (240, 428), rule) == (240, 448)
+    assert network_input_size(encoder, (854, 480), rule) == (880, 480)
+    assert network_input_size(encoder, (720, 1280), PROPAGATION_PRESETS["dino"]) == (480, 848)
+    assert network_input_size(encoder, (720, 1280), PROPAGATION_PRESETS["videowalk"]) == (720, 1280)
+    assert get_preset("image-to-video", "vip").num_matches == 10
+    assert get_preset("image-to-video", "jhmdb").image_size == (320, 320)
+    assert get_preset("dino", "jhmdb").image_size == 480
+
+
+def test_jhmdb_is_enlarged_to_the_protocols_320():
+    encoder = FrameFeatureExtractor(lambda x: x, mean=(), std=(), size_divisor=16)
+    assert network_input_size(encoder, (240, 320), get_preset("image-to-video", "jhmdb")) == (320, 320)
+    assert network_input_size(encoder, (720, 406), get_preset("image-to-video", "points")) == (320, 320)
+    assert network_input_size(encoder, (240, 320), get_preset("dino", "jhmdb")) == (240, 320)
+    own = PropagationPreset(
+        num_matches=5, num_context_frames=7, radius=12, temperature=0.1, image_size=480, upscale=True
+    )
+    assert network_input_size(encoder, (240, 320), own) == (480, 640)
+
+
+def test_both_means_of_a_set_are_named_and_printed(tmp_path):
+    root = write_vip(tmp_path / "vip")
+    results = evaluate_propagation(COLOURS, SequenceDataConfig(root, "vip"), tmp_path / "a")
+    results["mean"]["over sequences"] = {"mIoU": 0.25, "copy mIoU": 0.125}
+    lines = format_propagation_results(results)
+    both = [line for line in lines if line.endswith(tuple(results["mean_descriptions"].values()))]
+    assert len(both) == 2
+    assert "common scripts" in both[0]
+    assert "0.250" in both[1]
+    joints = evaluate_propagation(
+        COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino"
+    )
+    rows = joints["sequences"].values()
+    for column in joints["columns"]:
+        assert joints["mean"]["over sequences"][column] == pytest.approx(np.mean([row[column] for row in rows]))
+
+
+def test_a_joint_is_read_where_it_was_drawn():
+    points = np.array([[10.0, 20.0], [63.4, 0.2], [np.nan, 3], [70, 3]])
+    labels = torch.from_numpy(keypoints_to_heatmaps(points, (48, 64), (24, 32)))
+    found = heatmaps_to_keypoints(labels, (48, 64))
+    assert np.abs(found[:2] - points[:2]).max() < 1.1
+    assert np.isnan(found[2:]).all()
+
+
+def test_davis_is_scored_as_its_tool_does(tmp_path):
+    root = write_davis(tmp_path / "davis")
+    # A second sequence with one object, so that means over objects and over sequences differ.
+    for file in (root / "Annotations" / "48p" / "second").iterdir():
+        Image.fromarray((np.array(Image.open(file)) == 1).astype(np.uint8)).save(file)
+    results = evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+    values = {}
+    for name, objects in (("first", (1, 2)), ("second", (1,))):
+        for number in objects:
+            pairs = []
+            for t in range(1, 7):
+                found = np.array(Image.open(tmp_path / "out" / "masks" / name / f"{t:05d}.png"))
+                truth = np.array(Image.open(root / "Annotations" / "48p" / name / f"{t:05d}.png"))
+                pair = found == number, truth == number
+                pairs.append((region_similarity(*pair), boundary_f_measure(*pair)))
+            values[name, number] = np.mean(pairs, 0)
+    rows = results["sequences"]
+    assert [rows["first"]["J"], rows["first"]["F"]] == pytest.approx((values["first", 1] + values["first", 2]) / 2)
+    assert [results["mean"]["J"], results["mean"]["F"]] == pytest.approx(np.mean(list(values.values()), 0))
+    assert results["mean"]["over sequences"]["J&F"] == pytest.approx((rows["first"]["J&F"] + rows["second"]["J&F"]) / 2)
+    assert results["mean"]["J&F"] > results["mean"]["copy J&F"]
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["mean"] == results["mean"]
+    lines = format_propagation_results(results)
+    assert "over 3 objects" in lines[3]
+    assert lines[0].split() == ["frames", "J", "F", "J&F", "copy", "J&F"]
+
+
+def test_vip_and_jhmdb_beat_a_copy_of_the_first_frame(tmp_path):
+    vip = evaluate_propagation(COLOURS, SequenceDataConfig(write_vip(tmp_path / "vip"), "vip"), tmp_path / "a")
+    assert vip["mean"]["mIoU"] > 0.8 > vip["mean"]["copy mIoU"]
+    assert "Eq. 37" in vip["mean_descriptions"]["over sequences"]
+    joints = evaluate_propagation(
+        COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino"
+    )
+    assert joints["mean"]["PCK@0.2"] > joints["mean"]["copy PCK@0.2"]
+    with np.load(tmp_path / "b" / "points" / "wave" / "me.npz") as table:
+        assert table["points"].shape == (8, 2, 2)
+    (sequence,), _ = open_keypoint_sequences("jhmdb", tmp_path / "jhmdb")
+    assert isinstance(sequence, KeypointSequence)
+
+
+def test_perfect_tracks_score_one_and_frames_without_a_mask_do_not_count(tmp_path):
+    root = write_davis(tmp_path)
+    (root / "Annotations" / "48p" / "first" / "00003.png").unlink()
+    (sequence, _), _ = open_mask_sequences("davis", root, resolution="48p")
+    truth = draw_squares(8)[1].copy()
+    truth[3], truth[7] = 0, 0  # neither counts
+    row = DavisScorer().update(MaskTrack(sequence, truth))
+    assert (row["J"], row["F"], len(row["objects"])) == (1, 1, 2)
+    parts = VipScorer()
+    assert parts.update(MaskTrack(sequence, draw_squares(8)[1]))["mIoU"] == 1
+    assert parts.compute()["mIoU"] == 1
+
+
+def test_any_encoder_of_the_library_can_be_asked(run, tmp_path):
+    sequences = SequenceDataConfig(write_davis(tmp_path / "davis", ("one",)), resolution="48p", max_frames=4)
+    for text in (str(run), f"{run}@layer=2", "debug-bod-simclr@layer=1"):
+        results = evaluate_propagation(load(text), sequences, tmp_path / "out")
+        assert results["encoder"] == text
+        assert 0 <= results["mean"]["J&F"] <= 1
+    encoder = to_dense_encoder(load(f"{run}@layer=2"))
+    assert encoder(np.zeros((8, 32, 48, 3), np.uint8)).shape[:3] == (8, 8, 12)
+
+
+def test_a_folder_of_transformers_gives_the_tokens_of_a_block(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.Dinov2Config(
+        hidden_size=12, num_hidden_layers=3, num_attention_heads=2, patch_size=8, image_size=32
+    )
+    model = transformers.Dinov2Model(config).eval()
+    model.save_pretrained(tmp_path / "model")
+    frames = np.random.default_rng(0).integers(0, 255, (2, 24, 40, 3), np.uint8)
+    pixels = (torch.from_numpy(frames).movedim(-1, 1) / 255 - torch.tensor([0.485, 0.456, 0.406])[:, None, None]) / (
+        torch.tensor([0.229, 0.224, 0.225])[:, None, None]
+    )
+    with torch.no_grad():
+        wanted = model(pixels, output_hidden_states=True)
+    last, second = (to_dense_encoder(load(f"{tmp_path / 'model'}{option}")) for option in ("", "@layer=2"))
+    assert (last.size_divisor, last.nearest_valid_size(25, 39)) == (8, (24, 40))
+    torch.testing.assert_close(last(frames), wanted.last_hidden_state[:, 1:].view(2, 3, 5, 12), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(second(frames), wanted.hidden_states[2][:, 1:].view(2, 3, 5, 12), atol=1e-4, rtol=1e-4)
+
+
+def test_broken_sequences_are_named_and_the_others_done(tmp_path):
+    root = write_davis(tmp_path / "davis")
+    (root / "JPEGImages" / "48p" / "first" / "00002.jpg").write_bytes(b"torn")
+    counted = []
+    results = evaluate_propagation(
+        COLOURS,
+        SequenceDataConfig(root, resolution="48p"),
+        tmp_path / "out",
+        progress=lambda done, of: counted.append((done, of)),
+    )
+    assert list(results["sequences"]) == ["second"]
+    assert "00002.jpg" in results["failed"]["first"]
+    assert counted[-1] == (16, 16)
+    assert any("1 sequences were left out" in line for line in format_propagation_results(results))
+    (root / "JPEGImages" / "48p" / "second" / "00002.jpg").write_bytes(b"torn")
+    with pytest.raises(StillmotionError, match="none of the 2 sequences can be used"):
+        evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_a_video_without_objects_or_too_short_is_left_out(tmp_path):
+    pictures, masks, _ = draw_squares(2)
+    with pytest.raises(StillmotionError, match="raise --max-frames to at least 3"):
+        SequenceDataConfig(tmp_path, max_frames=2)
+    with pytest.raises(StillmotionError, match="no sequences given"):
+        evaluate_propagation(COLOURS, SequenceDataConfig(), tmp_path / "out")
+    root = write_davis(tmp_path / "davis", num_frames=2)
+    with pytest.raises(StillmotionError, match="2 frames; at least 3 are needed"):
+        evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+    empty = MaskSequence("empty", ArrayReader(pictures), [None, None])  # type: ignore[arg-type]
+    with pytest.raises(StillmotionError, match="no object in its first mask"):
+        DavisScorer().update(MaskTrack(empty, np.zeros_like(masks)))
+
+
+def test_settings_out_of_range_are_refused():
+    with pytest.raises(StillmotionError, match="there is no preset 'dinos'"):
+        get_preset("dinos", "davis")
+    with pytest.raises(StillmotionError, match="must be at least 1"):
+        PropagationPreset(num_matches=0, num_context_frames=2, radius=5, temperature=1, image_size=None)

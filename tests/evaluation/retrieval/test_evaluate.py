@@ -1,0 +1,159 @@
+import itertools
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score
+from support.class_videos import write_class_folders
+
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.encoders import Encoder, EncoderOrigin, extract_features, load
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.common import encoder_names
+from stillmotion.evaluation.retrieval.config import RetrievalConfig
+from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval, format_retrieval_results, score_retrieval
+from stillmotion.models.backbones import create_backbone
+
+
+@pytest.fixture
+def run(run):
+    """With a split that is never exactly zero: among zeros, everything is a tie."""
+    config = json.loads((run / "config.json").read_text())
+    config["method"]["static_dynamic"] |= {"method": "slow", "radius": 0.3}
+    (run / "config.json").write_text(json.dumps(config))
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("set")
+    write_class_folders(root / "train", videos_per_class=6, num_frames=10, image_size=32)
+    write_class_folders(root / "test", videos_per_class=3, num_frames=10, image_size=32, seed=1)
+    (root / "test" / "dark" / "torn.mp4").write_bytes(b"not a video")
+    return root
+
+
+def brute_force(queries, query_labels, references, reference_labels):
+    """Every query by itself, every reference sorted, in float64 and plain loops."""
+    scores = {"R@1": [], "R@5": [], "R@10": [], "mAP": []}
+    for x, label in zip(queries.astype(np.float64), query_labels, strict=True):
+        cosine = [x @ y / np.sqrt(x @ x) / np.sqrt(y @ y) for y in references.astype(np.float64)]
+        same = (reference_labels == label)[np.argsort(-np.array(cosine), kind="stable")]
+        for k in (1, 5, 10):
+            scores[f"R@{k}"].append(same[:k].any())
+        scores["mAP"].append(average_precision_score(reference_labels == label, cosine))
+    return {name: np.mean(values) for name, values in scores.items()}
+
+
+def halves(run, folder, *, clips):
+    for half in ("test", "train"):
+        videos = FolderDataset(folder / half)
+        found = extract_features(load(run), videos, num_clips=clips)
+        yield found, videos.labels["class"][found.index]
+
+
+def test_scores_of_a_set_are_those_of_brute_force(run, folder):
+    found = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=2))["run"]
+    (queries, query_labels), (references, reference_labels) = halves(run, folder, clips=2)
+    for kind in ("whole", "static", "dynamic"):
+        wanted = brute_force(queries.vectors(kind), query_labels, references.vectors(kind), reference_labels)
+        assert found["scores"][kind]["class"] == pytest.approx(wanted, abs=1e-6)
+    assert (found["queries"], found["reference_counts"]) == (6, [12])
+    assert list(found["scores"]) == ["whole", "static", "dynamic", "concat", "motion"]
+    assert [name.rsplit("/", 1)[1] for name in found["failed"]] == ["torn.mp4"]
+
+
+def test_leave_one_out_asks_each_video_among_the_others(run, folder):
+    asked = RetrievalConfig(num_clips=1, protocol="leave-one-out")
+    found = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
+    ((test, labels), _) = halves(run, folder, clips=1)
+    x = test.vectors("static")
+    wanted = []
+    for i in range(len(x)):
+        others = np.arange(len(x)) != i
+        wanted.append(brute_force(x[i : i + 1], labels[i : i + 1], x[others], labels[others]))
+    assert found["scores"]["static"]["class"] == pytest.approx(
+        {name: np.mean([w[name] for w in wanted]) for name in wanted[0]}, abs=1e-6
+    )
+    asked = RetrievalConfig(num_clips=1, protocol="leave-one-out", candidates="all")
+    every = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
+    assert (every["queries"], every["reference_counts"]) == (18, [17])
+
+
+def test_results_are_written_into_the_run_and_read_well(run, folder):
+    found = evaluate_retrieval(
+        [load(run), load("debug-bod-simclr")], TrainTestConfig(folder), RetrievalConfig(num_clips=1)
+    )
+    written = json.loads((run / "retrieval.json").read_text())
+    assert written == {k: v for k, v in found["run"].items() if k != "reused"}
+    assert (written["frames"], written["num_clips"]) == (8, 1)
+    lines = format_retrieval_results(found)
+    assert lines[0].startswith("6 queries among 12 references (split: the set's own train and test split)")
+    assert lines[1].split() == ["R@1", "R@5", "R@10", "mAP"]
+    assert [line.split()[:2] for line in lines[2:12:5]] == [["run", "whole"], ["debug-bod-simclr", "whole"]]
+    assert lines[12].startswith("random order")
+    assert lines[13] == "1 unreadable videos were skipped:"
+
+
+def test_the_second_time_features_are_reused(run, folder):
+    first = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=1))["run"]
+    again = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=1))["run"]
+    assert (first.pop("reused"), again.pop("reused")) == (False, True)
+    assert first == again
+    (longer,) = evaluate_retrieval(
+        [load(run).with_input(num_frames=6)], TrainTestConfig(folder), RetrievalConfig(num_clips=1)
+    ).values()
+    assert (longer["reused"], longer["frames"]) == (False, 6)
+
+
+def test_synthetic_videos_are_asked_for_every_factor(run):
+    found = evaluate_retrieval(
+        [load(run)], TrainTestConfig("synthetic", num_synthetic=20), RetrievalConfig(num_clips=1)
+    )["run"]
+    assert list(found["chance"]) == ["color", "shape", "brightness", "trajectory"]
+    assert found["scores"]["whole"]["color"]["R@1"] > found["chance"]["color"]["R@1"]
+    assert "trajectory" in "\n".join(format_retrieval_results({"run": found}))
+
+
+def test_chance_is_the_mean_over_all_orders():
+    labels = np.array([0, 0, 1, 1, 1])
+    queries = np.array([0, 1, 2])  # nobody has the class 2
+    chance = score_retrieval(np.ones((3, 2)), queries, np.ones((5, 2)), labels).chance_scores
+    for query, told in zip(queries, chance, strict=True):
+        found = []
+        for order in itertools.permutations(labels == query):
+            same = np.array(order)
+            precision = same.cumsum() / np.arange(1, 6)
+            found.append([same[0], same[:5].any(), same.any(), precision[same].mean() if same.any() else 0])
+        np.testing.assert_allclose(told, np.mean(found, 0), atol=1e-12)
+
+
+def test_what_cannot_be_asked_is_an_error(run):
+    with pytest.raises(StillmotionError, match="NaN or infinity"):
+        score_retrieval(np.full((1, 2), np.nan), np.zeros(1, int), np.ones((2, 2)), np.zeros(2, int))
+    with pytest.raises(StillmotionError, match="0 other videos"):
+        score_retrieval(
+            np.ones((1, 2)), np.zeros(1, int), np.ones((1, 2)), np.zeros(1, int), self_index=np.zeros(1, int)
+        )
+    with pytest.raises(StillmotionError, match="'loo'"):
+        evaluate_retrieval([load(run)], TrainTestConfig("synthetic"), RetrievalConfig(protocol="loo"))
+    with pytest.raises(StillmotionError, match="no encoder given"):
+        evaluate_retrieval([], TrainTestConfig("synthetic"))
+
+
+def called(*texts):
+    backbone = create_backbone("small_resnet3d", channels=(4,))
+    return [Encoder(backbone, origin=EncoderOrigin(text)) for text in texts]
+
+
+def test_encoders_are_called_by_the_end_of_their_text_unless_two_are_alike():
+    assert encoder_names(called("/runs/a", "laptop", "i3d:/models/w.safetensors@frames=32")) == [
+        "a",
+        "laptop",
+        "w.safetensors@frames=32",
+    ]
+    assert encoder_names(called("/x/a", "/y/a", "b", "")) == ["/x/a", "/y/a", "b", "own"]
+    for twice in (called("/x/a", "/x/a"), called("", "")):
+        with pytest.raises(StillmotionError, match=r"(/x/a|own) is given twice"):
+            encoder_names(twice)

@@ -1,0 +1,102 @@
+"""`study still-clips`: what is left of a dynamic half where the clip stands still."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from support.small_pretrain import small_config, train
+
+from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.data.transforms.sampling import read_clips, sample_uniform_clips
+from stillmotion.encoders import Encoder, load
+from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.still_clips import (
+    METRIC_NAMES,
+    MIN_NORM_RATIO,
+    cosine_with_min_norm,
+    evaluate_still_clips,
+    format_still_clip_results,
+)
+
+DRAWN = VideoDataConfig("synthetic")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Of a method with halves, with frames replicated beyond a clip's ends and with zeros."""
+    root = tmp_path_factory.mktemp("still")
+    config = small_config("debug-bod-simclr")
+    return {
+        border: train(
+            replace(config, method=replace(config.method, model=replace(config.method.model, temporal_padding=border))),
+            root / border,
+        )
+        for border in ("replicate", "zeros")
+    }
+
+
+def test_replicated_borders_leave_a_still_clip_nothing_and_zeros_do(runs):
+    found = evaluate_still_clips([load(runs[border]) for border in runs], DRAWN, num_clips=2, compare_untrained=True)[
+        "rows"
+    ]
+    assert list(found) == ["replicate", "replicate, untrained", "zeros", "zeros, untrained"]
+    for name, row in found.items():
+        assert row["videos"] == 16
+        assert row["moving"] > 1e-3
+        if name.startswith("replicate"):
+            assert row["static still"] == pytest.approx(1, abs=0.01)  # frames are of unit length
+            assert row["still"] < 1e-4
+            assert abs(row["cosine"]) <= 1e-4 / MIN_NORM_RATIO
+        else:
+            assert row["share"] > 0.05
+            assert row["cosine"] > 0.2
+
+
+def test_the_row_is_that_of_clips_stopped_by_hand(runs):
+    encoder = load(runs["zeros"])
+    row = evaluate_still_clips([encoder], DRAWN, num_clips=1)["rows"]["zeros"]
+    videos = DRAWN.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
+    mean, std = (torch.tensor(x)[:, None, None, None] for x in encoder.input_config.normalization)
+    cosines, lengths = [], []
+    for i in range(len(videos)):
+        video = videos.open_video(i)
+        numbers = sample_uniform_clips(
+            len(video), num_frames=encoder.input_config.num_frames, stride=encoder.input_config.stride, num_clips=1
+        )
+        clip = torch.from_numpy(np.stack(read_clips(video, numbers)[0])).permute(3, 0, 1, 2) / 255
+        clip = ((clip - mean) / std)[None]
+        middle = clip[:, :, encoder.input_config.num_frames // 2]
+        with torch.inference_mode():
+            moving, stopped = encoder(clip), encoder(torch.stack([middle] * encoder.input_config.num_frames, 2))
+        cosines.append(F.cosine_similarity(moving.dynamic, stopped.dynamic))
+        lengths.append(stopped.dynamic.norm())
+    assert row["cosine"] == pytest.approx(float(torch.stack(cosines).mean()), abs=1e-4)
+    assert row["still"] == pytest.approx(float(torch.stack(lengths).mean()), rel=1e-4)
+
+
+def test_a_cosine_with_what_is_shorter_than_the_floor_goes_to_zero():
+    a, floor = np.array([3.0, 4.0]), np.array(1.0)
+    assert cosine_with_min_norm(a, 2 * a, floor) == pytest.approx(1)
+    assert cosine_with_min_norm(a, 1e-6 * a, floor) == pytest.approx(5e-6)
+    assert cosine_with_min_norm(a, 0 * a, 0 * floor) == 0
+
+
+def test_results_are_written_and_told(runs, tmp_path):
+    results = evaluate_still_clips([load(runs["replicate"])], DRAWN, num_clips=1, output_file=tmp_path / "still.json")
+    assert json.loads((tmp_path / "still.json").read_text()) == results
+    lines = format_still_clip_results(results)
+    assert all(column in lines[0] for column in METRIC_NAMES)
+    assert lines[1].startswith("replicate")
+    assert f"{MIN_NORM_RATIO:g}" in lines[-1]
+
+
+def test_an_encoder_without_halves_is_named(runs):
+    encoder = load(runs["replicate"])
+    short = Encoder(
+        encoder.backbone, input_config=replace(encoder.input_config, num_frames=2), origin=encoder.origin
+    ).eval()
+    with pytest.raises(StillmotionError, match="replicate makes fewer than 3 time steps"):
+        evaluate_still_clips([short], DRAWN, num_clips=1)

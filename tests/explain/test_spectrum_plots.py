@@ -1,0 +1,52 @@
+import numpy as np
+from matplotlib.patches import Circle
+
+from stillmotion.explain.spectrum_plots import (
+    clip_eigenvalues,
+    plot_eigenvalues,
+    plot_similarity_by_lag,
+    plot_similarity_matrix,
+    similarity_by_lag,
+    temporal_similarity,
+)
+
+
+def turning(angle, *, clips=3, frames=8):
+    """Unit frames (clips, frames, 2) that turn by this angle each."""
+    t = np.arange(frames) * angle + np.arange(clips)[:, None]
+    return np.stack([np.cos(t), np.sin(t)], -1)
+
+
+def test_a_rotation_has_its_eigenvalues_on_the_unit_circle():
+    values = clip_eigenvalues(turning(0.4), ridge=1e-8)
+    assert values.shape == (3, 7)
+    np.testing.assert_allclose(np.abs(values[:, :2]), 1, atol=1e-3)
+    np.testing.assert_allclose(np.abs(np.angle(values[:, :2])), 0.4, atol=1e-3)
+
+
+def test_scale_of_frames_does_not_matter():
+    frames = np.random.default_rng(0).standard_normal((2, 6, 5))
+    scaled = frames * np.arange(1, 7)[:, None]
+    np.testing.assert_allclose(clip_eigenvalues(scaled), clip_eigenvalues(frames), atol=1e-9)
+
+
+def test_the_plane_tells_the_share_within_the_radius():
+    values = np.array([[1.0, 1.05j, 0.95, -1.0]])
+    axes = plot_eigenvalues(values, radius=0.1, title="mine").axes[0]
+    assert axes.get_title(loc="left") == "mine: 50% within ξ of 1"
+    assert [patch.radius for patch in axes.patches if isinstance(patch, Circle)] == [1, 0.1]
+
+
+def test_similarity_is_the_mean_cosine_between_frames():
+    matrix = temporal_similarity(5 * turning(0.3))
+    wanted = np.cos(0.3 * np.abs(np.subtract.outer(np.arange(8), np.arange(8))))
+    np.testing.assert_allclose(matrix, wanted, atol=1e-12)
+    np.testing.assert_allclose(similarity_by_lag(matrix), np.cos(0.3 * np.arange(8)), atol=1e-12)
+
+
+def test_similarity_is_drawn_for_every_run():
+    matrix = temporal_similarity(turning(0.3))
+    shown = plot_similarity_matrix(matrix, title="a").axes[0].images[0].get_array()
+    np.testing.assert_array_equal(shown, matrix)
+    lines = plot_similarity_by_lag({"a": matrix, "b": matrix**2}).axes[0].lines
+    assert [line.get_label() for line in lines] == ["a", "b"]

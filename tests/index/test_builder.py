@@ -1,0 +1,253 @@
+"""An index that is made, stopped, gone on with and brought up to date is the one that is made in one go."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.class_videos import alter_bytes_keep_mtime
+from support.shot_videos import write_shot_videos, write_shots
+
+from stillmotion.encoders import Encoder, load
+from stillmotion.errors import StillmotionError
+from stillmotion.index import (
+    VideoIndex,
+    VideoSegmentConfig,
+    build_index,
+    default_index_dir,
+    segment_embedder,
+    segment_writer,
+)
+from stillmotion.index.lance_tables import IndexTables
+from stillmotion.index.locations import resolve_videos_dir
+from stillmotion.utils import formatting, progress
+from stillmotion.utils.file_lock import lock_dir
+
+CUTTING = VideoSegmentConfig(max_seconds=2, overlap_seconds=0.5)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return load("flow@frames=6,size=48")
+
+
+def rows(index: VideoIndex) -> list[dict[str, Any]]:
+    """Everything that is stored of the moments, by path and time."""
+    found = IndexTables.open(index.uri)
+    assert found is not None
+    return sorted(found.segments.to_arrow().to_pylist(), key=lambda row: (row["path"], row["start"]))
+
+
+class Killed(BaseException):
+    """The end of a process, as far as files can tell."""
+
+
+def dies_after(monkeypatch: pytest.MonkeyPatch, method: str, times: int) -> None:
+    """Let a write of the tables happen so often, and the next never end."""
+    real, left = getattr(IndexTables, method), [times]
+
+    def write(self: IndexTables, *values: Any) -> None:
+        if left[0] == 0:
+            raise Killed
+        left[0] -= 1
+        real(self, *values)
+
+    monkeypatch.setattr(IndexTables, method, write)
+
+
+def test_kills_additions_changes_and_removals_leave_the_table_of_one_go(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_shot_videos(tmp_path / "videos", num_videos=5)
+    write_shots(folder / "sub" / "it's long.mp4", (0, 4), (1, 7))
+    said: list[str] = []
+
+    def make(out: str | None = None) -> VideoIndex:
+        return build_index(folder, encoder, out and tmp_path / out, segmentation=CUTTING, say=said.append)
+
+    monkeypatch.setattr(segment_writer, "_COMMIT_ROWS", 2)  # stored often, so that there is much to be stopped in
+    monkeypatch.setattr(segment_embedder, "FRAMES_PER_BATCH", 12)
+    for method, times in (("add_segments", 0), ("add_segments", 1), ("mark_completed", 1), ("add_segments", 1)):
+        with monkeypatch.context() as patched:
+            dies_after(patched, method, times)
+            with pytest.raises(Killed):
+                make()
+    write_shot_videos(folder, num_videos=2, first_number=5)
+    (folder / "1.mp4").unlink()
+    alter_bytes_keep_mtime(folder / "2.mp4")
+    with monkeypatch.context() as patched:
+        dies_after(patched, "mark_completed", 1)
+        with pytest.raises(Killed):
+            make()
+    index = make()
+    assert len({moment.path for moment in index.segments()}) == 7
+    assert len(index) > 10
+    assert rows(index) == rows(make("again"))
+    (folder / "sub" / "it's long.mp4").unlink()
+    alter_bytes_keep_mtime(folder / "3.mp4")
+    before = {row["path"]: row for row in rows(index)}
+    index = make()
+    assert said[-1] == f"6 videos in {folder}: 0 new, 1 changed, 1 gone"
+    assert rows(index) == rows(make("fresh"))
+    assert before["3.mp4"]["id"] != index.segments()[2].id  # its content is another
+    for of, part in ((index, "appearance"), (index, "motion")):
+        assert np.array_equal(of.vectors(part), [row[part] for row in rows(of)])  # type: ignore[arg-type]
+
+
+def test_what_is_up_to_date_is_not_looked_at_again(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_shot_videos(tmp_path / "videos", num_videos=2)
+    (folder / "broken.mp4").write_text("no video")
+    first = build_index(folder, encoder, say=lambda line: None)
+    said: list[str] = []
+    module = sys.modules["stillmotion.index.builder"]
+    monkeypatch.setattr(module, "open_video", lambda path: pytest.fail(f"{path} is read again"))
+    again = build_index(folder, encoder, say=said.append)
+    assert said == [f"3 videos in {folder}: the index is up to date"]
+    assert rows(first) == rows(again)
+    assert list(again.failed_videos()) == ["broken.mp4"]
+
+
+def test_unreadable_videos_are_named_counted_and_looked_at_when_they_change(tmp_path: Path, encoder: Encoder) -> None:
+    folder = write_shot_videos(tmp_path / "videos", num_videos=1)
+    (folder / "empty.mp4").touch()
+    whole = write_shots(tmp_path / "whole.mp4", (0, 9)).read_bytes()
+    (folder / "torn.avi").write_bytes(whole[: len(whole) // 2])
+    said: list[str] = []
+    index = build_index(folder, encoder, segmentation=CUTTING, say=said.append)
+    assert [moment.path for moment in index.segments()] == ["0.mp4"]
+    assert said[1] == "2 unreadable videos were skipped:"
+    assert {path: reason in "".join(said) for path, reason in index.failed_videos().items()} == {
+        "empty.mp4": True,
+        "torn.avi": True,
+    }
+    (folder / "torn.avi").write_bytes(whole)
+    index = build_index(folder, encoder, segmentation=CUTTING, say=said.append)
+    assert list(index.failed_videos()) == ["empty.mp4"]
+    assert sum(moment.path == "torn.avi" for moment in index.segments()) > 2
+
+
+def test_a_video_that_breaks_off_leaves_no_moment(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "videos"
+    file = write_shots(folder / "long.mp4", (0, 20))
+    content = bytearray(file.read_bytes())
+    middle = len(content) * 2 // 3
+    content[middle : middle + 4000] = np.random.default_rng(0).bytes(4000)
+    monkeypatch.setattr(segment_writer, "_COMMIT_ROWS", 1)
+    file.write_bytes(content)
+    index = build_index(folder, encoder, segmentation=CUTTING, say=lambda line: None)
+    assert bool(len(index)) != bool(
+        index.failed_videos()
+    )  # all of it could be decoded after all, or none of it is there
+
+
+def test_two_encoders_settings_or_folders_do_not_mix(tmp_path: Path, encoder: Encoder) -> None:
+    folder = write_shot_videos(tmp_path / "videos", num_videos=1)
+    before = rows(build_index(folder, encoder, say=lambda line: None))
+    other = write_shot_videos(tmp_path / "others", num_videos=1)
+    tries: list[tuple[Callable[[], VideoIndex], str]] = [
+        (
+            lambda: build_index(folder, load("debug-simclr")),
+            "made with flow@frames=6,size=48, and not with debug-simclr",
+        ),
+        (lambda: build_index(folder, encoder, segmentation=CUTTING), "other weights, settings or version"),
+        (
+            lambda: build_index(other, encoder, default_index_dir(folder)),
+            f"is the index of {folder}; choose another --out",
+        ),
+    ]
+    for attempt, words in tries:
+        with pytest.raises(StillmotionError, match=words):
+            attempt()
+    assert rows(VideoIndex.open(folder)) == before
+
+
+def test_the_videos_folder_is_not_written_to_and_has_one_writer(tmp_path: Path, encoder: Encoder) -> None:
+    folder = write_shot_videos(tmp_path / "videos", num_videos=1)
+    there = sorted(folder.rglob("*"))
+    for out in (folder / "index", folder, tmp_path):
+        with pytest.raises(StillmotionError, match="choose another --out"):
+            build_index(folder, encoder, out)
+    with lock_dir(default_index_dir(folder)), pytest.raises(StillmotionError, match="is being written by process"):
+        build_index(folder, encoder)
+    build_index(folder, encoder, say=lambda line: None)
+    assert sorted(folder.rglob("*")) == there
+    for nowhere in (tmp_path / "nowhere", folder / "0.mp4"):
+        with pytest.raises(StillmotionError, match="no such folder"):
+            build_index(nowhere, encoder)
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(StillmotionError, match="no video found"):
+        build_index(tmp_path / "bare", encoder)
+
+
+def test_an_address_is_given_to_lancedb_as_it_is(tmp_path: Path, encoder: Encoder) -> None:
+    folder = write_shot_videos(tmp_path / "videos", num_videos=2)
+    made = build_index(folder, encoder, f"file://{tmp_path}/far", say=lambda line: None)
+    assert (tmp_path / "far" / "segments.lance").is_dir()
+    assert made.local_dir == default_index_dir(folder)
+    assert rows(VideoIndex.open(f"file://{tmp_path}/far")) == rows(build_index(folder, encoder, say=lambda line: None))
+
+
+def test_names_that_are_not_utf8_are_indexed_and_found_again(tmp_path: Path, encoder: Encoder) -> None:
+    folder = tmp_path / "videos"
+    odd = Path(os.fsdecode(os.fsencode(folder) + b"/\xff'\xe9.mp4"))
+    write_shots(folder / "a.mp4", (0, 2)).rename(odd)
+    index = build_index(folder, encoder, say=lambda line: None)
+    (moment,) = index.segments()
+    assert moment.path == "\\xff'\\xe9.mp4"
+    assert index.video_path(moment.id) == odd
+    assert len(build_index(folder, encoder, say=lambda line: None)) == 1
+
+
+def test_how_long_it_takes_is_said_once_from_the_first_videos() -> None:
+    said: list[str] = []
+    clock = progress.RemainingTime([10, 10, 40, 60], said.append)
+    clock.update(10)
+    clock._start -= 60
+    clock.update(10)
+    clock.update(40)
+    assert said == ["about 10 minutes for 2 more videos"]
+    assert [formatting.format_remaining_time(s) for s in (0.2, 80, 600, 9000)] == [
+        "1 seconds",
+        "80 seconds",
+        "10 minutes",
+        "2.5 hours",
+    ]
+
+
+def test_drawn_videos_become_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "stillmotion.index.locations._SYNTHETIC_CONFIG",
+        resolve_videos_dir.__globals__["SyntheticConfig"](videos=3, length=8),
+    )
+    folder = resolve_videos_dir("synthetic")
+    files = sorted(folder.glob("*.mp4"))
+    assert len(files) == 3
+    times = [file.stat().st_mtime_ns for file in files]
+    assert resolve_videos_dir("synthetic") == folder
+    assert [file.stat().st_mtime_ns for file in files] == times
+    assert resolve_videos_dir(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("name", ["videos", "segments"])
+def test_a_table_that_was_killed_before_its_first_commit_is_made_anew(
+    name: str, tmp_path: Path, encoder: Encoder
+) -> None:
+    write_shot_videos(tmp_path / "set", num_videos=2)
+    whole = build_index(tmp_path / "set", encoder, tmp_path / "whole", segmentation=CUTTING)
+    if name == "segments":
+        IndexTables.create(str(tmp_path / "index"), whole.metadata)
+    (tmp_path / "index" / f"{name}.lance" / "data").mkdir(parents=True)
+    made = build_index(tmp_path / "set", encoder, tmp_path / "index", segmentation=CUTTING)
+    assert [moment.path for moment in made.segments()] == [moment.path for moment in whole.segments()]

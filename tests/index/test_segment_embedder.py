@@ -1,0 +1,102 @@
+"""What an encoder is shown of moments."""
+
+import io
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.shot_videos import write_shots
+
+from stillmotion.data.transforms.sampling import read_clips, sample_uniform_clips
+from stillmotion.data.video import open_video
+from stillmotion.encoders import load
+from stillmotion.encoders.feature_extraction import eval_crop
+from stillmotion.errors import StillmotionError
+from stillmotion.index.segment_embedder import (
+    FRAMES_PER_BATCH,
+    THUMBNAIL_MAX_BYTES,
+    THUMBNAIL_SIDE,
+    SegmentEmbedder,
+    decode_segments,
+    segment_frame_indices,
+    segment_input_config,
+)
+from stillmotion.index.video_segments import FrameRange, VideoSegmentConfig, make_segment, segment_video
+from stillmotion.utils.prefetch import prefetch
+
+
+def test_overlapping_moments_are_shown_as_if_each_were_read_by_itself(tmp_path: Path) -> None:
+    video = open_video(write_shots(tmp_path / "a.mp4", (0, 6), (1, 7)))
+    intake = segment_input_config(load("flow@frames=6,size=48"))
+    parts = [
+        (span, make_segment("a.mp4", "f", video, span))
+        for span in segment_video(video, VideoSegmentConfig(max_seconds=3, overlap_seconds=1))
+    ]
+    found = list(decode_segments(video, parts, intake))
+    assert [piece.segment for piece in found] == [one for _, one in parts]
+    for (span, _), piece in zip(parts, found, strict=True):
+        steps = span.start + sample_uniform_clips(
+            span.stop - span.start, num_frames=intake.num_frames, stride=0, num_clips=1
+        )
+        torch.testing.assert_close(piece.clip, eval_crop(intake)(read_clips(video, steps)[0])[0], rtol=0, atol=0)
+        picture = Image.open(io.BytesIO(piece.thumbnail))
+        assert picture.format == "WEBP"
+        assert 1 < getattr(picture, "n_frames", 1) <= 16
+        assert min(picture.size) <= THUMBNAIL_SIDE
+        assert len(piece.thumbnail) <= THUMBNAIL_MAX_BYTES
+
+
+def test_frames_lie_over_all_of_a_moment_unless_the_text_says_a_stride(tmp_path: Path) -> None:
+    video = open_video(write_shots(tmp_path / "a.mp4", (0, 4)))
+    intake = replace(segment_input_config(load("debug-simclr")), num_frames=4)
+    assert segment_frame_indices(video, FrameRange(8, 40), intake) == [12, 20, 28, 36]
+    strict = segment_input_config(load("debug-simclr@stride=3,frames=4"))
+    assert segment_frame_indices(video, FrameRange(8, 40), strict) == [19, 22, 25, 28]
+    assert segment_frame_indices(video, FrameRange(8, 40), replace(strict, fps=5.0)) == [14, 20, 26, 32]
+
+
+def test_vectors_do_not_depend_on_what_else_is_in_a_batch() -> None:
+    for text in ("debug-simclr", "flow@frames=12,size=48"):
+        encoder = load(text)
+        embedder, intake = SegmentEmbedder(encoder), segment_input_config(encoder)
+        assert (
+            embedder.batch_size * intake.num_frames <= FRAMES_PER_BATCH < (embedder.batch_size + 1) * intake.num_frames
+        )
+        clips = list(torch.rand(embedder.batch_size, 3, intake.num_frames, intake.image_size, intake.image_size))
+        together, alone = embedder(clips), [embedder([clip]) for clip in clips]
+        turned = embedder(clips[::-1])
+        for part in (0, 1):
+            np.testing.assert_array_equal(together[part], np.concatenate([one[part] for one in alone]))
+            np.testing.assert_array_equal(together[part], turned[part][::-1])
+            np.testing.assert_allclose(np.linalg.norm(together[part], axis=1), 1, atol=1e-5)
+
+
+def test_a_network_that_diverged_is_one_line() -> None:
+    encoder = load("debug-simclr")
+    with torch.no_grad():
+        next(encoder.parameters()).fill_(torch.nan)
+    with pytest.raises(StillmotionError, match=r"NaN or infinity.* diverged"):
+        SegmentEmbedder(encoder)([torch.rand(3, encoder.eval_input.num_frames, 32, 32)])
+
+
+def test_what_is_made_ahead_comes_in_order_with_its_error_and_stops_when_left() -> None:
+    def items(end: BaseException | None) -> Iterator[int]:
+        yield from range(20)
+        if end is not None:
+            raise end
+
+    assert list(prefetch(items(None), buffer_size=2)) == list(range(20))
+    failing = prefetch(items(ZeroDivisionError()))
+    assert [next(failing) for _ in range(20)] == list(range(20))
+    with pytest.raises(ZeroDivisionError):
+        next(failing)
+    before = threading.active_count()
+    left = prefetch(iter(range(10**9)), buffer_size=3)
+    assert next(left) == 0
+    left.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before

@@ -1,0 +1,103 @@
+"""How videos become moments."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.shot_videos import FPS, write_shots
+
+from stillmotion.data.video import open_video
+from stillmotion.data.video.reader import ArrayReader, iter_frames
+from stillmotion.errors import StillmotionError
+from stillmotion.index.video_segments import (
+    FrameRange,
+    VideoSegmentConfig,
+    color_histogram,
+    make_segment,
+    segment_video,
+    split_shot,
+)
+
+
+@given(st.integers(0, 500), st.integers(1, 5000), st.floats(1, 60), st.floats(0.5, 20), st.floats(0, 0.5))
+def test_windows_cover_their_shot_share_the_overlap_and_are_no_longer_than_asked(
+    first: int, length: int, fps: float, seconds: float, share: float
+) -> None:
+    cutting = VideoSegmentConfig(max_seconds=seconds, overlap_seconds=share * seconds)
+    found = list(split_shot(FrameRange(first, first + length), fps, cutting))
+    assert found[0].start == first
+    assert found[-1].stop == first + length
+    assert all(one.stop > one.start for one in found)
+    for one, other in itertools.pairwise(found):
+        assert abs(one.stop - other.start - cutting.overlap_seconds * fps) <= 1.5  # each limit is rounded to a frame
+    longest = 1.5 * seconds * fps if len(found) == 1 else max(1, seconds * fps)
+    assert max(one.stop - one.start for one in found) <= longest + 1.5
+
+
+def test_a_short_video_is_one_moment_and_a_cut_ends_a_shot(tmp_path: Path) -> None:
+    cutting = VideoSegmentConfig(max_seconds=4, overlap_seconds=1)
+    short = open_video(write_shots(tmp_path / "short.mp4", (0, 3), (1, 3)))
+    assert segment_video(short, cutting) == [FrameRange(0, 60)]
+    video = open_video(write_shots(tmp_path / "cut.mp4", (0, 3.3), (1, 0.3), (2, 4), (0, 9)))
+    found = segment_video(video, cutting)
+    inside = [(0, 33), (33, 76), (76, 166)]  # what lasts 0.3 s belongs to what follows
+    shots = [next(i for i, (a, b) in enumerate(inside) if a <= span.start and span.stop <= b) for span in found]
+    assert shots == [0, 1, 2, 2, 2]  # the last is cut into windows
+    for a, b in inside:
+        own = [span for span in found if a <= span.start < b]
+        assert own[0].start - a <= FPS / cutting.detection_fps
+        assert b - own[-1].stop <= FPS / cutting.detection_fps
+
+
+def test_motion_and_light_are_no_cut(tmp_path: Path) -> None:
+    pixels = np.stack([np.full((32, 32, 3), 40 + t, np.uint8) for t in range(150)])
+    for t in range(150):
+        pixels[t, 4:12, (3 * t) % 24 : (3 * t) % 24 + 8] = 250
+    assert len(segment_video(ArrayReader(pixels, 10.0), VideoSegmentConfig(max_seconds=20, overlap_seconds=0))) == 1
+
+
+def test_a_histogram_is_a_share_of_colours_by_halves() -> None:
+    frame = np.zeros((60, 40, 3), np.uint8)
+    frame[:30] = 255
+    found = color_histogram(frame)
+    assert found.sum() == pytest.approx(1)
+    assert np.flatnonzero(found).tolist() == [6**3 - 1, 6**3]  # white above, black below
+    assert np.abs(found - color_histogram(frame[::-1])).sum() / 2 == pytest.approx(1)
+
+
+def test_frames_come_as_they_are_asked_for_whatever_repeats(tmp_path: Path) -> None:
+    video = open_video(write_shots(tmp_path / "a.mp4", (0, 3)))
+    asked = [0, 0, 3, 7, 7, 7, 20]
+    np.testing.assert_array_equal(np.stack(list(iter_frames(video, asked))), video.get_frames(asked))
+    array = ArrayReader(video.get_frames(range(5)))
+    np.testing.assert_array_equal(np.stack(list(iter_frames(array, [1, 1, 4]))), array.array[[1, 1, 4]])
+
+
+def test_an_id_tells_path_content_and_time() -> None:
+    video = ArrayReader(np.zeros((40, 8, 8, 3), np.uint8), 10.0)
+    first = make_segment("a/b.mp4", "f", video, FrameRange(10, 25))
+    assert (first.start, first.end, first.duration) == (1.0, 2.5, 4.0)
+    assert first == make_segment("a/b.mp4", "f", video, FrameRange(10, 25))
+    others = [
+        ("a/c.mp4", "f", FrameRange(10, 25)),
+        ("a/b.mp4", "g", FrameRange(10, 25)),
+        ("a/b.mp4", "f", FrameRange(10, 26)),
+    ]
+    assert len({first.id, *(make_segment(path, content, video, span).id for path, content, span in others)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"max_seconds": 0.0}, "seconds is 0.0"),
+        ({"overlap_seconds": 4.0}, "between 0 and half of 6 seconds"),
+        ({"detection_fps": 0.0}, "samples is 0.0"),
+        ({"cut_threshold": 1.5}, "change 1.5"),
+    ],
+)
+def test_what_cannot_be_cut_by_is_one_line(settings: dict[str, float], words: str) -> None:
+    with pytest.raises(StillmotionError, match=words):
+        VideoSegmentConfig(**settings)

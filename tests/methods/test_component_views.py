@@ -1,0 +1,136 @@
+"""Routing: each half is asked only on views that can show it, in colours that cannot tell a video."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.tiny_method import OBJECTIVES, tiny_clips, tiny_method
+
+from stillmotion.errors import StillmotionError
+from stillmotion.functional import koopman
+from stillmotion.functional.contrastive import simclr_loss
+from stillmotion.methods.method import MethodConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.methods.views import ViewsConfig
+
+FRAMES, CHANGES = (0, 0), (1, 1)
+ROUTED = ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color="random-hue")
+
+
+def colours_of(views, index, **numbers):
+    return views.draw_color_matrices(**{"seed": 0, "epoch": 0, "num_clips": 2, **numbers}, indices=index)
+
+
+@pytest.mark.parametrize(
+    ("route", "orders", "asked"),
+    [
+        ("all", FRAMES, {"static", "dynamic"}),
+        ("all", CHANGES, {"static", "dynamic"}),
+        ("static-on-rgb", FRAMES, {"static", "dynamic"}),
+        ("static-on-rgb", CHANGES, {"dynamic"}),
+        ("static-on-rgb", (1, 0), {"dynamic"}),
+        ("separate", FRAMES, {"static"}),
+        ("separate", (0, 2), {"dynamic"}),
+    ],
+)
+def test_a_half_is_asked_for_where_its_view_shows_it(route, orders, asked):
+    assert set(ViewsConfig("full", loss_routing=route).routed_components(orders)) == asked
+
+
+def test_a_routed_loss_is_that_of_each_half_on_its_own_views_written_out():
+    clips, method = tiny_clips(num_frames=7), tiny_method("simclr").train()
+    colours = colours_of(ROUTED, range(4)).double()
+    expected = {}
+    for orders, halves in ((FRAMES, ("static", "dynamic")), (CHANGES, ("dynamic",))):
+        rows = []
+        for b in range(4):
+            for v in range(2):
+                clip = clips[b, v, :, :5]
+                if orders == CHANGES:
+                    change = clips[b, v, :, 1:6] - clip
+                    clip = torch.stack([sum(colours[b, v, i, j] * change[j] for j in range(3)) for i in range(3)])
+                rows.append(clip)
+        frames = F.normalize(method.online.project(method.online.backbone(torch.stack(rows))), dim=-1)
+        parts = dict(zip(("static", "dynamic"), koopman.decompose(frames, radius=0.3), strict=True))
+        expected[orders] = {h: simclr_loss(parts[h].unflatten(0, (4, 2)), temperature=0.3) for h in halves}
+    for orders, parts in expected.items():
+        found = method(ROUTED(clips, orders, colours), asked=ROUTED.routed_components(orders)).parts
+        assert found.keys() == parts.keys()
+        torch.testing.assert_close(found, parts)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("route", ["static-on-rgb", "separate"])
+def test_a_half_that_is_routed_away_teaches_nothing(objective, route):
+    views, clips = ViewsConfig("alternate", loss_routing=route), tiny_clips(num_frames=7)
+    for orders in (FRAMES, CHANGES):
+        method, asked = tiny_method(objective).train(), views.routed_components(orders)
+        shown = views(clips, orders)
+        routed, every = method(shown, asked=asked), method(shown)
+        assert set(routed.keys) == (set(asked) if method.target is not None else set())
+        alone = torch.autograd.grad(
+            sum(every.parts[half] for half in asked),
+            list(method.trainable_parameters().values()),
+            materialize_grads=True,
+        )
+        found = torch.autograd.grad(
+            sum(routed.parts.values()), list(method.trainable_parameters().values()), materialize_grads=True
+        )
+        torch.testing.assert_close(found, alone)
+        heads = [
+            g for name, g in zip(method.trainable_parameters(), found, strict=True) if name.startswith("objectives.")
+        ]
+        if len(asked) == 1 and heads:  # predictors and prototypes of the other half rest
+            assert any(not g.any() for g in heads)
+            assert any(g.any() for g in heads)
+
+
+@pytest.mark.parametrize("colour", ["keep", "random-hue", "gray"])
+def test_derivatives_are_coloured_and_frames_are_not(colour):
+    views, clips = (
+        ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color=colour),
+        tiny_clips(num_frames=7),
+    )
+    colours = colours_of(views, range(4))
+    torch.testing.assert_close(views(clips, FRAMES, colours), clips[:, :, :, :5])
+    luma = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
+    plain, found = clips[:, :, :, 1:6] - clips[:, :, :, :5], views(clips, CHANGES, colours)
+    told = torch.einsum("c,bvcthw->bvthw", luma, found)
+    torch.testing.assert_close(told, torch.einsum("c,bvcthw->bvthw", luma, plain), rtol=1e-5, atol=1e-5)
+    if colour == "gray":
+        torch.testing.assert_close(found, told[:, :, None].expand_as(found), rtol=1e-5, atol=1e-5)
+    else:
+        assert torch.allclose(found, plain) == (colour == "keep")
+
+
+def test_hues_are_a_function_of_seed_epoch_and_video_whatever_else_is_in_the_batch():
+    alone, among = colours_of(ROUTED, [7]), colours_of(ROUTED, torch.tensor([3, 7, 1]))
+    torch.testing.assert_close(among[1:2], alone, rtol=0, atol=0)
+    torch.manual_seed(1)
+    torch.testing.assert_close(colours_of(ROUTED, [7]), alone, rtol=0, atol=0)
+    for other in (colours_of(ROUTED, [7], epoch=1), colours_of(ROUTED, [7], seed=1), colours_of(ROUTED, [8])):
+        assert not torch.allclose(other, alone)
+    assert not torch.allclose(alone[:, 0], alone[:, 1])  # nor have two clips of a video the same
+
+
+def test_a_still_clip_has_no_change_to_show_and_what_it_shows_tells_nothing():
+    clips = tiny_clips(num_frames=7)
+    clips[:2] = clips[:2, :, :, :1].expand_as(clips[:2])
+    shown = ROUTED(clips, CHANGES, colours_of(ROUTED, range(4)))
+    assert not shown[:2].any()
+    assert all(shown[i].any() for i in (2, 3))
+    method = tiny_method("simclr").train()
+    frames = F.normalize(method.online.project(method.online.backbone(shown.flatten(0, 1))), dim=-1)
+    _, dynamic = (half.unflatten(0, (4, 2)) for half in method.config.split(frames))
+    torch.testing.assert_close(dynamic[:2], dynamic[:1, :1].expand(2, 2, -1))
+    assert dynamic[:2].norm(dim=-1).max() < 1e-2 * dynamic[2:].norm(dim=-1).min()
+
+
+def test_settings_that_would_do_nothing_are_refused_with_a_remedy():
+    with pytest.raises(StillmotionError, match=r"route is shown .* no view is a derivative.*schedule"):
+        ViewsConfig(loss_routing="static-on-rgb")
+    with pytest.raises(StillmotionError, match=r"colour turned.*no view is a derivative"):
+        ViewsConfig(derivative_color="random-hue")
+    with pytest.raises(StillmotionError, match=r"route is apart.*whole.*--method\.split\.how"):
+        MethodConfig(
+            views=ViewsConfig("alternate", loss_routing="separate"), static_dynamic=StaticDynamicConfig(method="none")
+        )

@@ -1,0 +1,236 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support import gloo
+
+from stillmotion.distributed.collectives import all_reduce_mean_
+from stillmotion.errors import StillmotionError
+from stillmotion.functional.cycle import cycle_loss, pool_tokens, separability_loss
+from stillmotion.methods.image_to_video import ProjectionConfig, TokenProjection, TransferLoss, TransferMethodConfig
+
+CASES = {
+    "kl": TransferMethodConfig(temperature=0.3),
+    "kl, own scale, mean": TransferMethodConfig(temperature=0.3, scale="own", separability_reduction="mean"),
+    "mse, two layers": TransferMethodConfig(separability_loss="mse", projection=ProjectionConfig(num_layers=2)),
+    "residual": TransferMethodConfig(temperature=0.3, projection=ProjectionConfig(residual=True, num_layers=3)),
+}
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def tiny(config):
+    torch.manual_seed(0)
+    method = TransferLoss(8, config).double()
+    with torch.no_grad():
+        for weight in method.parameters():
+            weight += 0.1 * torch.randn_like(weight)
+    return method
+
+
+def gradients(of):
+    """The gradient of every case, on one rank's half of the videos or on all."""
+    part = slice(None) if of is None else slice(2 * of, 2 * of + 2)
+    found = {}
+    for name, config in CASES.items():
+        method = tiny(config)
+        back = None if name == "kl" else draw(4, 2, 12, 8, seed=3)[part]
+        method(draw(4, 12, 8)[part], draw(4, 12, 8, seed=1)[part], back, (3, 4)).total.backward()
+        grads = {key: p.grad for key, p in method.named_parameters()}
+        all_reduce_mean_(grads.values())
+        found[name] = grads
+    return found
+
+
+def on_rank(rank):
+    return gradients(rank)
+
+
+def test_two_processes_give_the_gradient_of_one_with_the_joined_batch():
+    whole = gradients(None)
+    for found in gloo.run_on_ranks(on_rank):
+        for case, grads in whole.items():
+            for name, gradient in grads.items():
+                torch.testing.assert_close(found[case][name], gradient, msg=f"{case} {name}")
+
+
+def published_loss(weights, views, rows, columns, *, temperature=0.03, weight=3.0):
+    """The published loss of one video by plain numbers: views t1, t2 and t1 again, each a list of tokens."""
+    matrix, bias, gain, shift = weights
+
+    def g(z):
+        h = [
+            math.tanh(sum(w * x for w, x in zip(row, z, strict=True)) + b) for row, b in zip(matrix, bias, strict=True)
+        ]
+        mean = sum(h) / len(h)
+        deviation = math.sqrt(sum((x - mean) ** 2 for x in h) / len(h) + 1e-5)
+        return [a * (x - mean) / deviation + s for x, a, s in zip(h, gain, shift, strict=True)]
+
+    def unit(z):
+        length = math.sqrt(sum(x * x for x in z))
+        return [x / length for x in z]
+
+    def softmax(values):
+        powers = [math.exp(v) for v in values]
+        return [power / sum(powers) for power in powers]
+
+    def pooled(tokens):
+        squares = []
+        for top in range(0, rows, 2):
+            for left in range(0, columns, 2):
+                near = [
+                    tokens[y * columns + x]
+                    for y in range(top, min(top + 2, rows))
+                    for x in range(left, min(left + 2, columns))
+                ]
+                squares.append([sum(channel) / len(near) for channel in zip(*near, strict=True)])
+        return squares
+
+    def affinities(a, b):
+        return [softmax([sum(x * y for x, y in zip(u, v, strict=True)) / temperature for v in b]) for u in a]
+
+    frozen = [[unit(z) for z in view] for view in views]
+    found = [[unit(g(z)) for z in view] for view in views]
+    first, second, back = map(pooled, found)
+    there, home = affinities(first, second), affinities(second, back)
+    returns = [sum(there[i][k] * home[k][i] for k in range(len(second))) for i in range(len(first))]
+    cycle = -sum(math.log(p) for p in returns) / len(returns)
+    apart = 0.0
+    for before, after in zip(frozen, found, strict=True):
+        for z, p in zip(before, after, strict=True):
+            apart += sum(q * math.log(q / r) for q, r in zip(softmax(z), softmax(p), strict=True))
+    return cycle + weight * apart, cycle, apart
+
+
+def literal(method, views):
+    g = method.projection.steps
+    weights = [p.tolist() for p in (g[0].weight, g[0].bias, g[2].weight, g[2].bias)]
+    losses = [published_loss(weights, [view[b].tolist() for view in views], 2, 3) for b in range(len(views[0]))]
+    return [sum(values) / len(losses) for values in zip(*losses, strict=True)]
+
+
+@pytest.mark.parametrize("augmented", [True, False])
+def test_value_and_gradient_are_those_of_the_published_loss(augmented):
+    torch.manual_seed(0)
+    method = TransferLoss(4, TransferMethodConfig()).double()
+    first, second, back = (3 * draw(2, 6, 4, seed=s) for s in range(3))
+    views = (first, second, back if augmented else first)
+    found = method(first, second, back[:, None] if augmented else None, (2, 3))
+    total, cycle, apart = literal(method, views)
+    assert found.total.item() == pytest.approx(total, rel=1e-9)
+    assert found.parts["cycle"].item() == pytest.approx(cycle, rel=1e-9)
+    assert found.parts["separability"].item() == pytest.approx(apart, rel=1e-9)
+    found.total.backward()
+    for parameter in method.parameters():
+        flat = parameter.data.view(-1)
+        for i in range(len(flat)):
+            kept, ends = flat[i].item(), []
+            for step in (1e-5, -1e-5):
+                flat[i] = kept + step
+                ends.append(literal(method, views)[0])
+            flat[i] = kept
+            assert parameter.grad.view(-1)[i].item() == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def frames_like_a_models(side=8, width=96):
+    """Tokens (4, N, D) of t1, t2 and t1 again: what all share, what a place shows, and what changes; raw length 12."""
+
+    def part(*shape, seed):
+        return F.normalize(draw(*shape, seed=seed).float(), dim=-1)
+
+    shown = part(1, 1, width, seed=0) + part(4, side * side, width, seed=1)
+    views = [12 / 1.5 * (shown + 0.5 * part(4, side * side, width, seed=2 + s)) for s in range(3)]
+    return views[0], views[1].roll(1, 1), views[2][:, None], (side, side)
+
+
+def norm(loss, method):
+    return torch.cat(
+        [g.flatten() for g in torch.autograd.grad(loss, list(method.parameters()), retain_graph=True)]
+    ).norm()
+
+
+def test_both_terms_of_a_fresh_projection_are_heard():
+    torch.manual_seed(0)
+    method, views = TransferLoss(384, TransferMethodConfig()), frames_like_a_models(side=16, width=384)
+    found = method(*views)
+    apart = 3 * found.parts["separability"].item()
+    # Two unit vectors at random have a divergence of 1/D: three times three views of 256 tokens of 384 channels are 6.
+    assert apart == pytest.approx(9 * 256 / 384, rel=0.15)
+    seen = [views[0], views[1], views[2].flatten(0, 1)]
+    units = [(F.normalize(z, dim=-1), F.normalize(method.projection(z), dim=-1)) for z in seen]
+    held = 3 * sum(separability_loss(z, p).sum(1).mean() for z, p in units)
+    assert held.item() == pytest.approx(apart, rel=1e-4)
+    pulls = [norm(loss, method) for loss in (held, found.total - held)]
+    assert 1 / 3 < pulls[0] / pulls[1] < 3
+
+
+def learned(views, **changes):
+    """The weight after some steps from the same start."""
+    torch.manual_seed(0)
+    method = TransferLoss(96, TransferMethodConfig(**changes))
+    optimizer = torch.optim.AdamW(method.parameters(), lr=3e-3)
+    for _ in range(40):
+        optimizer.zero_grad()
+        method(*views).total.backward()
+        optimizer.step()
+    return method.projection.layers[0].weight.detach()
+
+
+def test_neither_term_is_inert(monkeypatch):
+    views = frames_like_a_models()
+    torch.manual_seed(0)
+    start = TokenProjection(96, ProjectionConfig()).layers[0].weight.detach()
+    both, alone = learned(views), learned(views, separability_weight=0.0)
+    monkeypatch.setattr("stillmotion.methods.image_to_video.cycle_loss", lambda first, *others, **_: 0 * first.sum(-1))
+    held = learned(views)
+    moved = (both - start).norm()
+    assert (both - alone).norm() > 0.3 * moved
+    assert (both - held).norm() > 0.3 * moved
+
+
+def test_windows_are_averaged_and_tokens_of_their_own_scale_pooled_first():
+    config = TransferMethodConfig(temperature=0.2, separability_weight=0.7, scale="own", separability_reduction="mean")
+    method, grid = tiny(config), (3, 4)
+    first, second, back = draw(2, 12, 8), draw(2, 12, 8, seed=1), draw(2, 3, 12, 8, seed=2)
+    found = method(first, second, back, grid)
+    g = method.projection
+    p1, p2 = (pool_tokens(g(z), grid) for z in (first, second))
+    cycles = [cycle_loss(p1, p2, pool_tokens(g(back[:, k]), grid), temperature=0.2).mean() for k in range(3)]
+    kept = [separability_loss(z, g(z)).mean() for z in (first, second, back.flatten(0, 1))]
+    torch.testing.assert_close(found.parts["cycle"], torch.stack(cycles).mean())
+    torch.testing.assert_close(found.parts["separability"], torch.stack(kept).mean())
+    torch.testing.assert_close(found.total, torch.stack(cycles).mean() + 0.7 * torch.stack(kept).mean())
+
+
+def test_the_authors_sum_is_the_mean_over_tokens_and_views_times_their_number():
+    parts = [
+        tiny(TransferMethodConfig(separability_reduction=reduce))(
+            draw(2, 12, 8), draw(2, 12, 8, seed=1), None, (3, 4)
+        ).parts
+        for reduce in ("mean", "sum")
+    ]
+    torch.testing.assert_close(parts[1]["separability"], 3 * 12 * parts[0]["separability"])
+    torch.testing.assert_close(parts[1]["cycle"], parts[0]["cycle"])
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_residual_projection_starts_as_the_identity(layers):
+    z = draw(2, 5, 8).float()
+    assert torch.equal(TokenProjection(8, ProjectionConfig(num_layers=layers, residual=True))(z), z)
+
+
+def test_the_papers_projection_is_norm_of_tanh_of_linear():
+    g, z = TokenProjection(8, ProjectionConfig()), draw(2, 5, 8).float()
+    hidden = torch.tanh(z @ g.layers[0].weight.T + g.layers[0].bias)
+    wanted = (hidden - hidden.mean(-1, keepdim=True)) / (hidden.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(g(z), wanted)
+    plain = TokenProjection(8, ProjectionConfig(init="identity", final_tanh=False, layer_norm=False))
+    torch.testing.assert_close(plain(z), z)
+
+
+def test_four_layers_are_refused():
+    with pytest.raises(StillmotionError, match="choose 1, 2 or 3"):
+        ProjectionConfig(num_layers=4)

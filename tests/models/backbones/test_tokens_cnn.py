@@ -1,0 +1,122 @@
+"""A 3D CNN on frozen tokens: pixels and kept tokens are the same to it, and the frozen model stays out of it."""
+
+import copy
+
+import pytest
+import torch
+from support.tiny_transformers import save_model
+
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.method import Method, MethodConfig
+from stillmotion.methods.network import ModelConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.models.backbones import create_backbone
+from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig
+
+
+def backbone(**options):
+    torch.manual_seed(0)
+    return create_backbone("tokens_cnn", channels=(4, 8, 8), **options)
+
+
+def clip(frames=5, size=32):
+    return torch.randn(2, 3, frames, size, size, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("cells", [1, 2])
+@torch.no_grad()
+def test_features_of_pixels_are_those_of_their_tokens(cells):
+    network = backbone(grid_size=cells).eval()
+    tokens = network.tokens(clip())
+    assert tokens.shape == (2, 32, 5, 4, 4)
+    assert network(clip()).shape == (2, 5, 8 * cells**2)
+    torch.testing.assert_close(network(tokens), network(clip()))
+
+
+@torch.no_grad()
+def test_every_token_has_mean_0_and_variance_1():
+    tokens = backbone().tokens(clip())
+    torch.testing.assert_close(tokens.mean(1), torch.zeros(2, 5, 4, 4), atol=1e-5, rtol=0)
+    torch.testing.assert_close(tokens.var(1, correction=0), torch.ones(2, 5, 4, 4), atol=1e-3, rtol=0)
+
+
+@torch.no_grad()
+def test_cells_tell_what_is_where():
+    network = backbone(grid_size=2).eval()
+    tokens = network.tokens(clip(size=64))
+    tokens[..., 5:] = tokens[..., :3].flip(-1)  # right as left
+    tokens[..., 3:5] = 0
+    features = network(tokens).unflatten(-1, (8, 2, 2))
+    mirrored = network(tokens.flip(-1)).unflatten(-1, (8, 2, 2))
+    assert not torch.allclose(features[..., 0, :], features[..., 1, :])
+    assert features.shape == mirrored.shape
+
+
+def test_the_frozen_model_has_no_gradient_and_is_not_saved_but_moves_along():
+    network = backbone()
+    assert all(name.startswith("layers.") for name in network.state_dict())
+    assert all(name.startswith("layers.") for name, _ in network.named_parameters())
+    network(clip()).sum().backward()
+    assert all(p.grad is not None for p in network.parameters())
+    assert all(p.grad is None and not p.requires_grad for p in network.images.parameters())
+    assert next(network.double().images.parameters()).dtype is torch.float64
+    assert network(clip().double()).dtype is torch.float64
+
+
+def test_a_momentum_encoder_shares_the_frozen_model():
+    method = Method(MethodConfig(model=model(), objective=BYOLConfig(predictor_hidden_dim=8)))
+    assert method.target.backbone.images is method.online.backbone.images
+    assert copy.deepcopy(method).online.backbone.images is method.online.backbone.images
+
+
+def model(**options):
+    images = ImageModelConfig(family="dinov2", arch="tiny")
+    return ModelConfig(
+        backbone="tokens_cnn",
+        stage_channels=(4, 8),
+        image_model=images,
+        embedding_dim=8,
+        projector_hidden_dim=8,
+        **options,
+    )
+
+
+@torch.no_grad()
+def test_derivatives_of_tokens_are_taken_as_they_are():
+    network = backbone().eval()
+    change = network.tokens(clip()).diff(dim=2)
+    assert torch.equal(network.forward_trunk(change), network.layers[1](network.layers[0](change)))
+
+
+@pytest.mark.parametrize("cells", [1, 3])
+@torch.no_grad()
+def test_a_still_clip_has_no_dynamic_half_whatever_the_cells(cells):
+    network = backbone(grid_size=cells).eval()
+    features = network(clip(1).expand(-1, -1, 8, -1, -1))
+    static, dynamic = StaticDynamicConfig()(features)
+    assert (dynamic.norm(dim=1) <= 1e-4 * static.norm(dim=1)).all()
+
+
+def test_a_folder_that_transformers_wrote_is_the_frozen_model(tmp_path):
+    folder = save_model("dinov2", tmp_path / "model")
+    network = create_backbone("tokens_cnn", image_model=ImageModelConfig(path=str(folder), layer=1))
+    assert (network.images.width, network.images.layer, network.size_divisor) == (32, 1, 14)
+    with pytest.raises(StillmotionError, match="32×32 pixels; TokensCNN needs at least 14×14, a multiple of 14"):
+        network(clip())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"channels": (8,)}, "at least two positive widths"), ({"grid_size": 0}, "cells is 0")],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(StillmotionError, match=message):
+        create_backbone("tokens_cnn", **options)
+
+
+def test_clips_of_neither_colours_nor_tokens_are_refused():
+    with pytest.raises(StillmotionError, match="three colour channels"):
+        backbone()(torch.randn(1, 5, 4, 4, 4))
+    with pytest.raises(StillmotionError, match=r"tokens are torch.int64"):
+        backbone()(torch.zeros(1, 32, 4, 4, 4, dtype=torch.long))

@@ -1,0 +1,97 @@
+"""Models by their names, from a hub on loopback and from the cache."""
+
+import json
+
+import huggingface_hub
+import pytest
+import torch
+from support.fake_hub import fake_hub
+from support.process import Command
+from support.tiny_transformers import save_model
+
+from stillmotion.encoders import load, parse_spec
+from stillmotion.errors import StillmotionError
+from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig, load_image_model, resolve_image_model
+from stillmotion.models.pretrained.hub import download_model, is_hub_name
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub with a model, an empty cache, and what is asked of the one."""
+    monkeypatch.chdir(tmp_path)
+    save_model("dinov2", tmp_path / "there" / "someone" / "small")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with fake_hub(tmp_path / "there") as (address, asked):
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+        template = address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield asked
+
+
+def of(asked, name):
+    """What was asked about a model."""
+    return [line for line in asked if name in line]
+
+
+def test_a_name_is_fetched_once_and_then_taken_from_the_cache(hub, tmp_path, monkeypatch):
+    wanted = load(tmp_path / "there" / "someone" / "small").backbone.state_dict()
+    first = load("someone/small@size=28")
+    assert (first.origin.kind, first.origin.spec, first.input_config.image_size) == ("hub", "someone/small@size=28", 28)
+    assert of(hub, "someone/small")
+    hub.clear()
+    again = load("someone/small")
+    tokens = load_image_model(ImageModelConfig(path="someone/small"))
+    assert not of(hub, "someone/small")
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody answers
+    for found in (first, again, load("someone/small")):
+        for name, value in found.backbone.state_dict().items():
+            assert torch.equal(value, wanted[name]), name
+    assert tokens.model_type == "dinov2"
+
+
+def test_a_run_notes_the_very_folder_that_a_name_stands_for(hub, tmp_path):
+    placed = resolve_image_model(ImageModelConfig(path="someone/small@layer=1"))
+    assert placed == ImageModelConfig(path=str(download_model("someone/small").resolve()), layer=1)
+    assert placed.path.startswith(str(tmp_path / "cache"))
+
+
+def test_paths_win_over_names(hub, tmp_path):
+    save_model("vit", tmp_path / "someone" / "small")
+    assert parse_spec("someone/small").kind == "transformers"
+    assert load("someone/small").backbone.kind == "vit"
+    assert not is_hub_name("someone/other")  # a folder that is there, and a slip of the pen
+    assert not hub
+
+
+def test_what_is_not_there_is_one_line(hub, monkeypatch):
+    with pytest.raises(StillmotionError, match=r"^no/model is no folder here, and there is no model of this name on"):
+        load("no/model")
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(StillmotionError, match=r"not in the cache \(.*\), and http://127\.0\.0\.1:9 did not give it"):
+        load("some/model")
+
+
+def test_no_code_is_fetched_and_none_is_run(hub, tmp_path):
+    folder = save_model("dinov2", tmp_path / "there" / "someone" / "sly")
+    about = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(about | {"auto_map": {"AutoModel": "modeling.Mine"}}))
+    (folder / "modeling.py").write_text("open('sprung', 'w')")
+    with pytest.raises(StillmotionError, match="names code of its own"):
+        load("someone/sly")
+    assert of(hub, "someone/sly")
+    assert not of(hub, ".py")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_model_without_weights_is_said(hub, tmp_path):
+    (tmp_path / "there" / "someone" / "small" / "model.safetensors").unlink()
+    with pytest.raises(StillmotionError, match=r"someone/small has no config\.json, or no model\.safetensors"):
+        load("someone/small")
+
+
+def test_a_user_offline_gets_one_line(tmp_path):
+    words = ("embed", "facebook/dinov2-small", "--data", str(tmp_path), "--out", str(tmp_path / "x.npz"))
+    away = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    said = Command(*words, environment=away).expect_error()
+    assert "facebook/dinov2-small is no folder here and not in the cache" in said
+    assert said.endswith("fetch it where there is a network, or give a folder")

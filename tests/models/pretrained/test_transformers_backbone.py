@@ -1,0 +1,206 @@
+import json
+import sys
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+from support.tiny_transformers import save_model
+
+from stillmotion.errors import StillmotionError
+from stillmotion.models.input_config import CLIP_NORMALIZATION, IMAGENET_NORMALIZATION
+from stillmotion.models.pretrained.transformers_backbone import load_transformers_backbone
+
+VIDEO = ("videomae", "vjepa2", "timesformer")
+IMAGE = ("dinov2", "vit", "vit_mae", "clip", "resnet", "swin")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    made = {}
+
+    def get(kind):
+        if kind not in made:
+            made[kind] = save_model(kind, root / kind)
+        return made[kind]
+
+    return get
+
+
+def clips(backbone, intake, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, 3, intake.frames, intake.size, intake.size, generator=generator)
+
+
+def patched(clip, frame, patch):
+    """The clip with another square in the second row and third column of patches of one frame."""
+    other = clip.clone()
+    other[:, :, frame, patch : 2 * patch, 2 * patch : 3 * patch] += 1
+    return other
+
+
+@pytest.mark.parametrize("kind", VIDEO + IMAGE)
+def test_every_model_gives_one_feature_for_each_step_of_time(folder, kind):
+    backbone, intake = load_transformers_backbone(folder(kind))
+    clip = clips(backbone, intake)
+    steps = intake.num_frames // backbone.tubelet_size
+    with torch.no_grad():
+        found = backbone(clip)
+        features = backbone.feature_map(clip)
+    assert found.shape == (2, steps, backbone.out_features)
+    assert features.shape[:3] == (2, backbone.out_features, steps)
+    assert backbone.stage_index(next(name for name, _ in backbone.named_parameters())) == 0
+    assert not backbone.training
+    if backbone.token_pool == "mean":
+        torch.testing.assert_close(found, features.mean((3, 4)).transpose(1, 2))
+
+
+@pytest.mark.parametrize("kind", VIDEO)
+def test_places_of_the_map_are_places_of_the_clip(folder, kind):
+    backbone, intake = load_transformers_backbone(folder(kind), layer=0)  # patches before they look at each other
+    clip, frame = clips(backbone, intake), 5
+    with torch.no_grad():
+        change = (backbone.feature_map(patched(clip, frame, 8)) - backbone.feature_map(clip)).abs().amax((0, 1))
+    assert change.shape == (8 // backbone.tubelet_size, 4, 4)
+    assert (change > 1e-4).nonzero().tolist() == [[frame // backbone.tubelet_size, 1, 2]]
+
+
+@pytest.mark.parametrize("kind", ["dinov2", "vit", "vit_mae", "clip"])
+def test_frames_of_a_model_of_images_are_embedded_one_by_one(folder, kind):
+    backbone, intake = load_transformers_backbone(folder(kind))
+    clip = clips(backbone, intake)
+    other = clip.clone()
+    other[:, :, 5] += 1
+    with torch.no_grad():
+        moved = (backbone(other) - backbone(clip)).abs().amax((0, 2)) > 1e-5
+    assert moved.nonzero().flatten().tolist() == [5]
+
+
+def test_the_class_token_and_the_patches_are_the_models_own(folder):
+    model = transformers.Dinov2Model.from_pretrained(folder("dinov2")).eval()
+    clip = torch.randn(1, 3, 4, 56, 42)
+    with torch.no_grad():
+        wanted = model(clip[0].transpose(0, 1), output_hidden_states=True)
+        for pool, tokens in (("cls", wanted.last_hidden_state[:, 0]), ("mean", wanted.last_hidden_state[:, 1:])):
+            backbone, _ = load_transformers_backbone(folder("dinov2"), pool=pool)
+            torch.testing.assert_close(backbone(clip)[0], tokens if pool == "cls" else tokens.mean(1))
+        backbone, _ = load_transformers_backbone(folder("dinov2"), layer=1)
+        torch.testing.assert_close(backbone(clip)[0], wanted.hidden_states[1][:, 0])
+        first = backbone.feature_map(clip)[0, :, 2]  # (D, 4, 3): rows and then columns
+        torch.testing.assert_close(first.flatten(1).T, wanted.hidden_states[1][2, 1:])
+
+
+def test_video_models_give_their_own_patches(folder):
+    clip = torch.randn(2, 3, 8, 32, 32)
+    backbone, _ = load_transformers_backbone(folder("videomae"))
+    with torch.no_grad():
+        wanted = backbone.model(clip.transpose(1, 2)).last_hidden_state
+        torch.testing.assert_close(backbone(clip), wanted.reshape(2, 4, 16, 32).mean(2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "message"),
+    [
+        ("vjepa2", (8, 64), r"64×64 pixels; this vjepa2 knows positions for 32×32 only"),
+        ("timesformer", (8, 64), "knows positions for 32×32 only"),
+        ("videomae", (16, 32), "clips have 16 frames; this videomae takes 8"),
+        ("vjepa2", (7, 32), "at least 2, a multiple of 2"),
+        ("vit", (8, 33), "a multiple of 8"),
+    ],
+)
+def test_what_would_get_wrong_positions_is_refused(folder, kind, shape, message):
+    backbone, _ = load_transformers_backbone(folder(kind))
+    frames, size = shape
+    with pytest.raises(StillmotionError, match=message):
+        backbone(torch.zeros(1, 3, frames, size, size))
+
+
+@pytest.mark.parametrize("kind", ["vit", "clip", "dinov2"])
+def test_models_that_can_fit_their_positions_take_other_sizes(folder, kind):
+    backbone, _ = load_transformers_backbone(folder(kind))
+    size = 4 * backbone.patch_size + backbone.patch_size
+    with torch.no_grad():
+        assert backbone.feature_map(torch.randn(1, 3, 2, size, size)).shape[3:] == (5, 5)
+
+
+def test_the_processor_says_what_a_model_is_shown(tmp_path):
+    folder = save_model("dinov2", tmp_path / "m")
+    _, intake = load_transformers_backbone(folder)
+    assert (intake.image_size, intake.normalization) == (42, IMAGENET_NORMALIZATION)
+    said = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}
+    said |= {"size": {"shortest_edge": 70}, "crop_size": {"height": 56, "width": 56}, "do_center_crop": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(said))
+    _, intake = load_transformers_backbone(folder)
+    assert (intake.image_size, intake.normalization) == (56, ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1)))
+    (folder / "preprocessor_config.json").write_text(json.dumps(said | {"do_center_crop": False}))
+    assert load_transformers_backbone(folder)[1].image_size == 70
+
+
+@pytest.mark.parametrize("kind", ["blip", "blip_caption", "blip_match", "blip_vision"])
+def test_of_blip_the_half_that_sees_is_loaded_from_any_of_its_folders(kind, tmp_path):
+    backbone, intake = load_transformers_backbone(save_model(kind, tmp_path / "m"))
+    weights = safetensors.torch.load_file(tmp_path / "m" / "model.safetensors")
+    for name, value in backbone.model.state_dict().items():
+        assert torch.equal(value, weights.get(f"vision_model.{name}", weights.get(name))), name
+    assert (backbone.model_type, intake.normalization) == ("blip_vision_model", CLIP_NORMALIZATION)
+    with torch.no_grad():
+        assert backbone.feature_map(torch.randn(1, 3, 1, 40, 24)).shape == (1, 32, 1, 5, 3)
+
+
+def test_all_tokens_of_clip_have_its_last_norm(folder):
+    backbone, intake = load_transformers_backbone(folder("clip"), pool="cls")
+    clip = clips(backbone, intake)
+    with torch.no_grad():
+        found = backbone.model(clip[:, :, 3])
+        torch.testing.assert_close(backbone(clip)[:, 3], found.pooler_output)
+        wanted = backbone.model.post_layernorm(found.last_hidden_state[:, 1:])
+        torch.testing.assert_close(backbone.feature_map(clip)[:, :, 3].flatten(2).transpose(1, 2), wanted)
+        bare, _ = load_transformers_backbone(folder("clip"), layer=2)
+        torch.testing.assert_close(bare(clip)[:, 3], found.last_hidden_state[:, 0])
+
+
+def test_without_a_processors_file_frames_are_normalised_as_the_family_does(folder, tmp_path):
+    assert load_transformers_backbone(folder("clip"))[1].normalization == CLIP_NORMALIZATION
+    assert load_transformers_backbone(folder("vit_mae"))[1].normalization == IMAGENET_NORMALIZATION
+    other = save_model("clip", tmp_path / "m")
+    said = {"image_processor": {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}, "processor_class": "x"}
+    (other / "processor_config.json").write_text(json.dumps(said))
+    assert load_transformers_backbone(other)[1].normalization == ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
+
+
+def test_names_that_the_model_does_not_know_are_listed_and_heads_are_left_behind(tmp_path):
+    file = save_model("dinov2", tmp_path / "m") / "model.safetensors"
+    weights = safetensors.torch.load_file(file)
+    safetensors.torch.save_file(weights | {"classifier.weight": torch.zeros(2)}, file, {"format": "pt"})
+    load_transformers_backbone(tmp_path / "m")
+    safetensors.torch.save_file(weights | {"encoder.layer.0.extra": torch.zeros(2)}, file, {"format": "pt"})
+    with pytest.raises(StillmotionError, match=r"has 1 names that a dinov2 does not know: encoder\.layer\.0\.extra"):
+        load_transformers_backbone(tmp_path / "m")
+
+
+def test_weights_that_would_be_random_are_refused(tmp_path):
+    folder = save_model("vit", tmp_path / "m")
+    file = folder / "model.safetensors"
+    weights = safetensors.torch.load_file(file)
+    name = next(name for name in weights if name.endswith("0.layernorm_before.weight"))
+    rest = {key: value for key, value in weights.items() if key != name}
+    safetensors.torch.save_file(rest, file, {"format": "pt"})
+    with pytest.raises(StillmotionError, match=r"lacks weights of its vit .*layernorm_before.*random"):
+        load_transformers_backbone(folder)
+
+
+def test_what_cannot_be_used_is_said(folder, tmp_path, monkeypatch):
+    with pytest.raises(StillmotionError, match="holds a bert; an encoder is a model of images, or of videos: videomae"):
+        load_transformers_backbone(folder("bert"))
+    with pytest.raises(StillmotionError, match="layer is 3; this vit has blocks 1 to 2"):
+        load_transformers_backbone(folder("vit"), layer=3)
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    with pytest.raises(StillmotionError, match="cannot be loaded as a vit model"):
+        load_transformers_backbone(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "unheard-of"}')
+    with pytest.raises(StillmotionError, match="cannot be loaded as a unheard-of model"):
+        load_transformers_backbone(tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(StillmotionError, match=r"which is not installed: pip install 'stillmotion\[models\]'"):
+        load_transformers_backbone(folder("vit"))

@@ -1,0 +1,216 @@
+import argparse
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from support import checkpoint_shapes
+from torch import nn
+
+from stillmotion.errors import StillmotionError
+from stillmotion.models.backbones import create_backbone
+from stillmotion.models.pretrained.weight_loading import load_weights, read_state_dict
+
+
+def made_up(shapes, *, prefix=""):
+    """A checkpoint with one constant per tensor; on disk each takes a few bytes, whatever its shape."""
+    constants = enumerate(shapes.items(), start=1)
+    return {prefix + name: torch.tensor(index / 1000).expand(shape) for index, (name, shape) in constants}
+
+
+def saved(content, path):
+    torch.save(content, path)
+    return path
+
+
+def holds(module, shapes):
+    """Whether `module` has the constants that `made_up(shapes)` gives, in the order of `shapes`."""
+    state = {name: value for name, value in module.state_dict().items() if "num_batches" not in name}
+    assert set(state) == set(shapes)
+    return all(
+        torch.equal(state[name], torch.full_like(state[name], index / 1000))
+        for index, name in enumerate(shapes, start=1)
+    )
+
+
+def small():
+    return create_backbone("small_resnet3d", channels=(4, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("mc3_18", checkpoint_shapes.torchvision_resnet(("3d", "2d", "2d", "2d"))),
+        ("s3d", checkpoint_shapes.torchvision_s3d()),
+        ("c3d", checkpoint_shapes.c3d()),
+    ],
+)
+def test_a_bare_state_dict_with_a_classifier_loads(name, shapes, tmp_path):
+    head = {"fc.weight": torch.zeros(400, 8), "classifier.1.bias": torch.zeros(400)}
+    backbone = create_backbone(name)
+    report = load_weights(backbone, saved(made_up(shapes) | head, tmp_path / "public.pth"))
+    assert holds(backbone, shapes)
+    assert set(report.matched) == set(shapes)
+    assert set(report.unexpected) == set(head)
+    assert not report.mismatched
+    assert all(missing.endswith("num_batches_tracked") for missing in report.missing)
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "backbone."])
+def test_a_slowfast_checkpoint_loads(prefix, tmp_path):
+    shapes = checkpoint_shapes.slowfast_slow_r50()
+    state = made_up(shapes, prefix=prefix) | made_up(shapes, prefix="backbone_hist.")
+    state[f"{prefix}head.projection.weight"] = torch.zeros(400, 2048)
+    content = {"epoch": 196, "model_state": state, "optimizer_state": {"state": {}}, "cfg": "MODEL: slow"}
+    with torch.device("meta"):
+        backbone = create_backbone("slow_r50")
+    backbone.to_empty(device="cpu")
+    report = load_weights(backbone, saved(content, tmp_path / "SLOW_8x8_R50.pyth"))
+    assert holds(backbone, shapes)
+    assert report.prefix == prefix
+
+
+def test_a_pytorchvideo_checkpoint_loads_under_slowfast_names(tmp_path):
+    state = made_up(checkpoint_shapes.pytorchvideo_slow_r50())
+    state |= {"blocks.5.proj.weight": torch.zeros(400, 2048), "blocks.5.proj.bias": torch.zeros(400)}
+    with torch.device("meta"):
+        backbone = create_backbone("slow_r50")
+    backbone.to_empty(device="cpu")
+    report = load_weights(backbone, saved({"model_state": state}, tmp_path / "SLOW_8x8_R50.pyth"))
+    # Both lists have the same order, so that the constants say whether each tensor went where it belongs.
+    assert holds(backbone, checkpoint_shapes.slowfast_slow_r50())
+    assert report.unexpected == ("blocks.5.proj.bias", "blocks.5.proj.weight")
+
+
+@pytest.mark.parametrize("stage", ["pre-trained", "fine-tuned"])
+def test_a_videomae_checkpoint_loads(stage, tmp_path):
+    shapes = checkpoint_shapes.videomae(width=32, depth=2, patch=8)
+    if stage == "pre-trained":
+        decoder = checkpoint_shapes.videomae(width=16, depth=2, patch=8)
+        state = made_up(shapes, prefix="encoder.") | made_up(decoder, prefix="decoder.")
+    else:
+        state = {
+            name.replace("norm.", "fc_norm.") if name[:4] == "norm" else name: v for name, v in made_up(shapes).items()
+        }
+    content = {"model": state, "epoch": 800, "args": argparse.Namespace(lr=1e-3)}
+    backbone = create_backbone("small_vit", embed_dim=32, depth=2, num_heads=2)
+    report = load_weights(backbone, saved(content, tmp_path / "checkpoint.pth"))
+    assert holds(backbone, shapes)
+    assert not report.missing
+
+
+def test_a_run_loads_from_its_online_backbone_unless_told_otherwise(tmp_path):
+    torch.manual_seed(0)
+    online, target = small(), small()
+    state = {f"target.backbone.{name}": value for name, value in target.state_dict().items()}
+    state |= {f"online.backbone.{name}": value for name, value in online.state_dict().items()}
+    state |= {"online.projector.0.weight": torch.zeros(8, 8)}
+    save_file(state, tmp_path / "checkpoint.safetensors")
+    for prefix, source in ((None, online), ("target.backbone.", target)):
+        fresh = small()
+        report = load_weights(fresh, tmp_path / "checkpoint.safetensors", prefix=prefix)
+        assert all(torch.equal(value, source.state_dict()[name]) for name, value in fresh.state_dict().items())
+        assert report.prefix == (prefix or "online.backbone.")
+        assert not report.missing
+
+
+def test_heads_that_the_file_lacks_keep_their_values(tmp_path):
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = small().layers
+            self.fc = nn.Linear(8, 2)
+
+    path = saved(small().state_dict(), tmp_path / "backbone.pt")
+    module = Classifier()
+    before = module.fc.weight.clone()
+    report = load_weights(module, path)
+    assert torch.equal(module.fc.weight, before)
+    assert report.missing == ("fc.weight", "fc.bias")
+
+
+def test_values_of_another_precision_are_converted(tmp_path):
+    source = small()
+    path = saved({name: value.bfloat16() for name, value in source.state_dict().items()}, tmp_path / "half.pt")
+    backbone = small()
+    load_weights(backbone, path)
+    weight = backbone.state_dict()["layers.0.0.weight"]
+    assert torch.equal(weight, source.state_dict()["layers.0.0.weight"].bfloat16().float())
+
+
+def test_a_backbone_that_was_not_matched_is_refused_and_left_alone(tmp_path):
+    path = saved(create_backbone("small_vit", embed_dim=32, depth=1).state_dict(), tmp_path / "vit.pt")
+    backbone = small()
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    with pytest.raises(
+        StillmotionError,
+        match=r"does not fit SmallResNet3d: 10 of its tensors.*layers.0.0.weight.* and 5 more",
+    ):
+        load_weights(backbone, path)
+    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
+
+
+def test_other_shapes_are_reported_and_not_inflated(tmp_path):
+    state = small().state_dict()
+    state["layers.1.0.weight"] = state["layers.1.0.weight"].mean(2)
+    path = saved(state, tmp_path / "flat.pt")
+    backbone = small()
+    with pytest.raises(StillmotionError, match=r"layers.1.0.weight \(file \(8, 4, 3, 3\), network \(8, 4, 3, 3, 3\)\)"):
+        load_weights(backbone, path)
+
+
+def test_missing_running_statistics_are_an_error(tmp_path):
+    state = {name: value for name, value in small().state_dict().items() if "running" not in name}
+    with pytest.raises(StillmotionError, match=r"layers.0.1.running_mean"):
+        load_weights(small(), saved(state, tmp_path / "bare.pt"))
+
+
+def test_the_report_reads_as_a_sentence(tmp_path):
+    state = {f"module.{name}": value for name, value in small().state_dict().items()}
+    state |= {"module.fc.weight": torch.zeros(2, 8)}
+    path = saved(state, tmp_path / "a.pt")
+    text = str(load_weights(small(), path))
+    assert text == f"12 of 12 tensors loaded from {path} under 'module.'; not used: module.fc.weight"
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(StillmotionError, match=r"there is no file .*nowhere\.pth"):
+        load_weights(small(), tmp_path / "nowhere.pth")
+
+
+@pytest.mark.parametrize("name", ["bad.safetensors", "bad.pth", "bad.pyth"])
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\x80\x02garbage", b"PK\x03\x04" + bytes(100)])
+def test_a_damaged_file_is_one_clear_error(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(StillmotionError, match=rf"{name} is .*fetch it again"):
+        load_weights(small(), tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_a_truncated_file_is_one_clear_error(suffix, tmp_path):
+    path = tmp_path / f"whole{suffix}"
+    (save_file if suffix == ".safetensors" else torch.save)(small().state_dict(), path)
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(StillmotionError, match="fetch it again"):
+        load_weights(small(), path)
+
+
+class Payload:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_code_in_a_file_is_not_executed(tmp_path):
+    path = saved({"model": small().state_dict(), "extra": Payload(tmp_path / "executed")}, tmp_path / "evil.pth")
+    with pytest.raises(StillmotionError, match="could execute code, and was not read"):
+        load_weights(small(), path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_file_without_tensors_says_what_it_holds(tmp_path):
+    with pytest.raises(StillmotionError, match=r"no named tensors \(it holds epoch, cfg\)"):
+        read_state_dict(saved({"epoch": 1, "cfg": "x"}, tmp_path / "none.pt"))
+    with pytest.raises(StillmotionError, match=r"no named tensors \(it holds list\)"):
+        read_state_dict(saved([torch.zeros(1)], tmp_path / "list.pt"))

@@ -1,0 +1,164 @@
+"""Joint batch norm on two processes against torch's own on the joined batch."""
+
+import pytest
+import torch
+from support import gloo
+from torch import nn
+
+from stillmotion.errors import StillmotionError
+from stillmotion.models.batch_norm import SyncBatchNorm, convert_sync_batchnorm, forward_per_side, freeze_running_stats
+
+KINDS = {
+    "1d": (nn.BatchNorm1d, (7, 3), {}),
+    "2d": (nn.BatchNorm2d, (5, 3, 2, 4), {"momentum": None}),
+    "3d": (nn.BatchNorm3d, (4, 3, 2, 3, 5), {"eps": 0.1}),
+    "not affine": (nn.BatchNorm1d, (6, 3, 4), {"affine": False}),
+    "no running statistics": (nn.BatchNorm2d, (4, 3, 2, 2), {"track_running_stats": False}),
+}
+SHARES = {0: slice(3), 1: slice(3, None), None: slice(None)}  # unequal
+
+
+def built(kind):
+    """A norm with weights of its own inside a module, and a joined batch far from zero."""
+    norm, shape, options = KINDS[kind]
+    draw = torch.Generator().manual_seed(0)
+    module = nn.Sequential(norm(3, **options).double())
+    for weight in module.parameters():
+        weight.data = torch.randn(3, generator=draw, dtype=torch.float64)
+    return module, torch.randn(shape, generator=draw, dtype=torch.float64) * 2 + 30
+
+
+def derivatives(kind, of):
+    """Output, gradient and Hessian product of a loss that couples all values, and the state after two batches."""
+    module, batch = built(kind)
+    if of is not None:
+        convert_sync_batchnorm(module)
+    x = batch[SHARES[of]].clone().requires_grad_()
+    leaves = [x, *module.parameters()]
+    y = module(x)
+    gradient = torch.autograd.grad(y.sin().square().sum(), leaves, create_graph=True)
+    direction = [torch.cos(3 * leaf).detach() for leaf in leaves]
+    product = torch.autograd.grad(gradient, leaves, direction)
+    module(x.detach() + 1)
+    return {"y": y, "gradient": gradient, "product": product, "state": module.state_dict()}
+
+
+def in_low_precision(of):
+    module, batch = built("3d")
+    convert_sync_batchnorm(module.float())
+    with torch.autocast("cpu", torch.bfloat16):
+        return module(batch[SHARES[of]].bfloat16())
+
+
+def with_frozen_statistics(of):
+    module, batch = built("3d")
+    convert_sync_batchnorm(module)
+    with freeze_running_stats(module):
+        y = module(batch[SHARES[of]])
+    return {"y": y, "state": module.state_dict(), "tracks": module[0].track_running_stats}
+
+
+def in_evaluation(of):
+    module, batch = built("3d")
+    convert_sync_batchnorm(module.eval())
+    return module(batch[SHARES[of]])
+
+
+def without_a_share(of):
+    module, batch = built("1d")
+    convert_sync_batchnorm(module)
+    try:
+        module(batch[:0])
+    except StillmotionError as error:
+        return str(error)
+    return "taken"
+
+
+def on_a_rank(of):
+    return {
+        "derivatives": {kind: derivatives(kind, of) for kind in KINDS},
+        "low": in_low_precision(of),
+        "frozen": with_frozen_statistics(of),
+        "evaluated": in_evaluation(of),
+        "empty": without_a_share(of),
+    }
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    return gloo.run_on_ranks(on_a_rank)
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unequal_shares_are_normalised_and_differentiated_twice_as_the_joined_batch(ranks, kind):
+    one, two = derivatives(kind, None), [found["derivatives"][kind] for found in ranks]
+    close(torch.cat([found["y"] for found in two]), one["y"])
+    for name in ("gradient", "product"):
+        own, *shared = zip(*(found[name] for found in two), strict=True)
+        close(torch.cat(own), one[name][0])
+        for parts, whole in zip(shared, one[name][1:], strict=True):
+            close(sum(parts), whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_running_statistics_have_the_names_and_values_of_torch(ranks, kind):
+    expected = derivatives(kind, None)["state"]
+    for found in ranks:
+        assert list(found["derivatives"][kind]["state"]) == list(expected)
+        close(found["derivatives"][kind]["state"], expected)
+
+
+def test_low_precision_comes_back_and_has_the_statistics_of_float32(ranks):
+    module, batch = built("3d")
+    expected = module.float()(batch.bfloat16().float())
+    found = torch.cat([rank["low"] for rank in ranks])
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, atol=2e-2, rtol=1e-2)
+
+
+def test_frozen_statistics_are_those_of_the_joined_batch_and_are_not_kept(ranks):
+    module, batch = built("3d")
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    close(torch.cat([rank["frozen"]["y"] for rank in ranks]), module(batch))
+    for rank in ranks:
+        assert rank["frozen"]["tracks"]
+        torch.testing.assert_close(rank["frozen"]["state"], before, atol=0, rtol=0)
+
+
+def test_in_evaluation_the_running_statistics_are_used(ranks):
+    module, batch = built("3d")
+    close(torch.cat([rank["evaluated"] for rank in ranks]), module.eval()(batch))
+
+
+def test_an_empty_share_is_refused(ranks):
+    for rank in ranks:
+        assert "empty share, (0, 3)" in rank["empty"]
+
+
+def test_joining_keeps_names_weights_and_mode_and_on_one_process_the_function():
+    module = nn.Sequential(nn.Conv3d(3, 4, 1), nn.Sequential(nn.BatchNorm3d(4).eval(), nn.ReLU(), nn.BatchNorm3d(4)))
+    module[1][0].weight.requires_grad_(False)
+    x = torch.randn(2, 3, 2, 4, 4)
+    before, expected = module.state_dict(keep_vars=True), module(x)
+    convert_sync_batchnorm(module)
+    assert [type(part) for part in module[1].children()] == [SyncBatchNorm, nn.ReLU, SyncBatchNorm]
+    after = module.state_dict(keep_vars=True)
+    assert list(after) == list(before)
+    assert all(after[name] is value for name, value in before.items())
+    assert [part.training for part in module[1].children()] == [False, True, True]
+    assert torch.equal(module(x), expected)
+
+
+@pytest.mark.parametrize("clips", [1, 2, 3, 4])
+def test_sides_that_pass_by_themselves_are_normalised_by_their_own_statistics_and_keep_their_places(clips):
+    x = torch.randn(5, clips, 3, 2, dtype=torch.float64) * torch.arange(1, clips + 1)[:, None, None]
+    found = forward_per_side(nn.BatchNorm1d(3).double(), x)
+    assert found.shape == x.shape
+    for side in {0, 1} & set(range(clips)):
+        mean = x[:, side::2].mean((0, 1, 3))[:, None]
+        variance = (x[:, side::2] - mean).square().mean((0, 1, 3))[:, None]
+        torch.testing.assert_close(found[:, side::2], (x[:, side::2] - mean) / (variance + 1e-5).sqrt())

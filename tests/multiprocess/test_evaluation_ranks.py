@@ -1,0 +1,101 @@
+"""Verbs on two processes, as `torchrun` starts them, against one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.class_videos import write_class_folders
+from support.process import Command, two_ranks
+
+from stillmotion.cli.verbs import SINGLE_PROCESS_VERBS, VERBS
+from stillmotion.index.lance_tables import IndexTables
+
+RECIPE = "debug-bod-simclr"
+DRAWN = "--data.synthetic.num-train 3 --data.synthetic.num-test 2 --data.synthetic.frames-per-action 4 6 --data.feature-stride 4 --num-workers 0"
+HEAD = "--head.hidden-dim 4 --head.num-layers 2 --head.num-stages 2 --optim.batch-size 2 --optim.epochs 2 --train.num-threads 1"
+
+
+def table(file: Path) -> dict[str, list]:
+    return {name: value.tolist() for name, value in np.load(file).items()}
+
+
+def rows(folder: Path) -> list[dict]:
+    found = IndexTables.open(str(folder))
+    assert found is not None
+    assert not list(folder.glob("*.blocks"))
+    return sorted(found.segments.to_arrow().to_pylist(), key=lambda row: (row["path"], row["start"]))
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+# What is typed, and what is then to be found in OUT.
+SHARED = {
+    "probe": (f"probe {RECIPE} --data DATA --num-clips 1", None),
+    "retrieve": (f"retrieve --encoder {RECIPE} --data DATA --num-clips 1", None),
+    "embed": (f"embed {RECIPE} --data DATA --num-clips 1 --out OUT.npz", lambda out: table(out.with_suffix(".npz"))),
+    "cluster": (f"cluster --encoder {RECIPE} --data DATA --num-clips 1 --features whole --out OUT", results),
+    "order": (f"order --encoder {RECIPE} --data DATA --out OUT", results),
+    "static-dynamic evaluate": (
+        f"static-dynamic evaluate --encoder {RECIPE} --data DATA --dynamic-data DATA --num-clips 1 --n-resamples 50 --out OUT",
+        results,
+    ),
+    "segment": (f"segment --recipe debug --out OUT {DRAWN} {HEAD}", results),
+    "index": ("index DATA --encoder flow@frames=6,size=48 --out OUT", rows),
+}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight videos, and a file that is none."""
+    folder = write_class_folders(
+        tmp_path_factory.mktemp("set") / "videos", videos_per_class=4, num_frames=10, image_size=32
+    )
+    (folder / "dark" / "broken.mp4").write_bytes(b"no video")
+    return folder
+
+
+def typed(verb: str, videos: Path, out: Path) -> list[str]:
+    return SHARED[verb][0].replace("DATA", str(videos)).replace("OUT", str(out)).split()
+
+
+@pytest.mark.parametrize("verb", SHARED)
+def test_two_processes_answer_and_write_as_one_and_once(verb: str, videos: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    alone, *ranks = Command(*typed(verb, videos, one)), *two_ranks(*typed(verb, videos, two))
+    for command in (alone, *ranks):
+        command.expect_success()
+    assert len(alone.stdout) > 20
+    assert [command.stdout.replace(str(two), str(one)) for command in ranks] == [alone.stdout, ""]
+    said = "".join(command.stderr + command.stdout for command in ranks)
+    assert said.count("cannot be decoded") == (verb != "segment")
+    if (read := SHARED[verb][1]) is not None:
+        assert read(two) == read(one)
+
+
+MISTAKES = {
+    "embed flow --data DATA/nowhere --out OUT.npz": "no such file or folder",
+    "cluster --encoder nowhere --data DATA --out OUT": "neither a folder nor a recipe",
+    "order --recipe debug --out OUT": "without torchrun",
+    "retrieve --encoder flow --dta DATA": "did you mean --data",
+    "geometry --encoder flow --data DATA": "geometry works in one process",
+    "study still-clips --out OUT": "study still-clips works in one process",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line_of_all_processes(line: str, videos: Path, tmp_path: Path) -> None:
+    words = line.replace("DATA", str(videos)).replace("OUT", str(tmp_path / "out")).split()
+    ranks = two_ranks(*words)
+    assert [command.wait() for command in ranks] == [2, 2]
+    (said,) = [said for command in ranks for said in command.stderr.splitlines()]
+    assert MISTAKES[line] in said
+
+
+def test_every_verb_shares_its_work_or_refuses_to_do_it_twice() -> None:
+    trained = {"pretrain", "transfer", "finetune", "detect"}  # tests/training have these on two processes
+    copied = {"prepare", "static-dynamic make"}  # and tests/multiprocess/test_transcode_ranks.py these
+    assert {*SHARED, *trained, *copied, *SINGLE_PROCESS_VERBS} == {*VERBS}
+    assert SINGLE_PROCESS_VERBS.isdisjoint({*SHARED, *trained, *copied})

@@ -1,0 +1,145 @@
+"""`--dry-run`, typed as a user would: what a long verb would take is said, and nothing is done."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from support.class_videos import write_class_folders
+from support.small_pretrain import small_config, stop_at_step, train
+
+from stillmotion.cli.dry_run import DRY_RUNS
+from stillmotion.cli.main import main
+from stillmotion.cli.verbs import VERBS
+from stillmotion.data.synthetic.factors import SyntheticConfig
+
+LINES = {
+    "pretrain": "pretrain --recipe debug-simclr --out NEW",
+    "transfer": "transfer --recipe debug-dinov2 --out NEW",
+    "finetune": "finetune --recipe debug --out NEW",
+    "detect": "detect --recipe debug --out NEW",
+    "segment": "segment --recipe debug --out NEW",
+    "probe": "probe RUN --data VIDEOS --num-clips 2",
+    "retrieve": "retrieve --encoder RUN --data VIDEOS --num-clips 2",
+    "cluster": "cluster --encoder RUN --data VIDEOS --num-clips 2",
+    "order": "order --encoder RUN --data VIDEOS --out NEW",
+    "index": "index VIDEOS --encoder RUN",
+    "embed": "embed RUN --data VIDEOS --out NEW.parquet",
+    "static-dynamic make": "static-dynamic make --data VIDEOS --variant dynamic --out NEW",
+    "static-dynamic evaluate": "static-dynamic evaluate --encoder RUN --data VIDEOS --dynamic-data VIDEOS --out NEW",
+    "prepare": "prepare --data VIDEOS --out NEW",
+}
+MORE = {
+    "tokens": "pretrain --recipe debug-tokens-routed --out NEW",
+    "the papers' probe": "probe RUN --data VIDEOS --preset k400-3",
+    "drawn moments": "index synthetic --encoder RUN",
+    "shards": "prepare --data VIDEOS --out NEW --format shards",
+}
+MISTAKES = {
+    "an option": "embed RUN --data VIDEOS --out a.npz --colour red",
+    "a missing folder": "retrieve --encoder RUN --data NOWHERE",
+    "an encoder": "probe NOWHERE --data VIDEOS",
+    "a table": "embed RUN --data VIDEOS --out table.txt",
+    "a batch": "pretrain --data VIDEOS --out NEW --optim.batch-size 64",
+    "a place that is a file": "pretrain --data VIDEOS --out FILE/run --optim.batch-size 4",
+    "a place that is read": "static-dynamic make --data VIDEOS --variant static --out VIDEOS/copy",
+    "another run": "finetune --recipe debug --out RUN",
+}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_class_folders(
+        tmp_path_factory.mktemp("videos") / "mine", videos_per_class=6, num_frames=12, image_size=32
+    )
+
+
+class Typed:
+    """Commands in this process, in a folder of their own that is the home of everything."""
+
+    def __init__(self, home: Path, videos: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture) -> None:
+        self.home, self._patch, self._capture = home, patch, capture
+        patch.chdir(home)
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        self._places = {name: home / name.lower() for name in ("NEW", "RUN", "NOWHERE", "FILE")} | {"VIDEOS": videos}
+        (home / "file").touch()
+
+    def __call__(self, line: str) -> str:
+        """What a command says, and on a line of its own with what it ended."""
+        words = [re.sub("|".join(self._places), lambda m: str(self._places[m[0]]), word) for word in line.split()]
+        self._patch.setattr(sys, "argv", ["stillmotion", *words])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        said = self._capture.readouterr()
+        return f"{said.out if code == 0 else said.err}{code}\n"
+
+    def tree(self) -> dict[str, bytes | None]:
+        return {str(path): None if path.is_dir() else path.read_bytes() for path in sorted(self.home.rglob("*"))}
+
+
+@pytest.fixture
+def typed(tmp_path: Path, videos: Path, run: Path, monkeypatch, capsys) -> Typed:
+    monkeypatch.setattr(
+        "stillmotion.index.locations._SYNTHETIC_CONFIG", SyntheticConfig(num_videos=3, num_frames=8, image_size=32)
+    )
+    return Typed(tmp_path, videos, monkeypatch, capsys)
+
+
+def test_every_plan_is_of_a_verb_and_tried_here() -> None:
+    assert set(DRY_RUNS) == set(LINES) < set(VERBS)
+
+
+@pytest.mark.parametrize("case", [*LINES, *MORE])
+def test_a_dry_run_tells_time_and_memory_and_writes_nothing(case: str, typed: Typed) -> None:
+    before = typed.tree()
+    said = typed(f"{(LINES | MORE)[case]} --dry-run")
+    assert said.endswith("\n0\n"), said
+    assert re.search(r"^time +[\d.,]+ (ms|s|min|h|days)", said, re.MULTILINE), said
+    assert re.search(r"^memory at its height +[\d.,]+ [MG]iB", said, re.MULTILINE), said
+    assert typed.tree() == before
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_as_by_the_verb_itself(mistake: str, typed: Typed) -> None:
+    before = typed.tree()
+    dry = typed(f"{MISTAKES[mistake]} --dry-run")
+    assert typed.tree() == before
+    assert dry == typed(MISTAKES[mistake])
+    assert dry.endswith("2\n")
+
+
+def test_what_is_done_is_told(typed: Typed) -> None:
+    lines = [
+        "retrieve --encoder RUN --data VIDEOS --num-clips 2",
+        "index VIDEOS --encoder RUN --out NEW",
+        "prepare --data VIDEOS --out NEW2 --num-processes 1",
+    ]
+    words = ["videos +12, 12 of them done", "12: 0 new, 0 changed, 0 gone", "videos +12, 12 of them done"]
+    for line, told in zip(lines, words, strict=True):
+        assert typed(line).endswith("0\n")
+        assert re.search(told, typed(f"{line} --dry-run"))
+
+
+def test_a_run_that_was_stopped_is_told_to_go_on(typed: Typed) -> None:
+    config = small_config()
+    with stop_at_step(1, 2):
+        train(config, typed.home / "new")
+    said = typed(f"pretrain --config {typed.home / 'new' / 'config.json'} --out NEW --dry-run")
+    assert "2 steps on 16 videos; 1 are done, 1 left" in said
+
+
+def test_processes_share_the_time_and_the_first_speaks(typed: Typed, monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert "on 4 processes" in typed(f"{LINES['embed']} --dry-run")
+    monkeypatch.setenv("RANK", "1")
+    assert typed(f"{LINES['embed']} --dry-run") == "0\n"
+
+
+def test_help_names_it_where_it_is_and_other_verbs_say_that_they_have_none(typed: Typed) -> None:
+    assert "--dry-run says what the command would do" in typed("embed --help")
+    assert "--dry-run" not in typed("report --help")
+    assert "report has no --dry-run" in typed("report RUN --dry-run")
+    assert typed("--dry-run data verify ucf101 VIDEOS").endswith("2\n")

@@ -1,0 +1,83 @@
+"""A full-size step of the recipes that start from an encoder, on tensors that have shapes alone."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from stillmotion.functional.classification import soft_cross_entropy
+from stillmotion.methods.image_to_video import TransferLoss
+from stillmotion.methods.network import EmbeddingNetwork
+from stillmotion.models.detector import ActionDetector
+from stillmotion.models.freeze import unfreeze
+from stillmotion.models.heads import VideoClassifier, count_time_steps
+from stillmotion.optim.optimizers import build_optimizer
+from stillmotion.planning.flop_counter import FlopMemoryCounter, build_on_fake_tensors, fake_tensor_mode
+from stillmotion.training.tasks import RECIPES, get_recipe
+
+FRAMES, SIZE = 16, 112  # of clips, where a recipe leaves them to its encoder
+CLASSES = 400
+
+
+def backbone():
+    """One that keeps time, by which a head can tell what comes first."""
+    return EmbeddingNetwork(get_recipe("k400-byol-rho4-r3d_18").method.model).backbone
+
+
+def step(method, weights, optim, loss) -> int:
+    """The operations of a step."""
+    optimizer = build_optimizer(weights, optim)
+    with FlopMemoryCounter() as tally:
+        loss(method.train()).backward()
+        optimizer.step()
+    return tally.flops
+
+
+@pytest.mark.parametrize("name", RECIPES["finetune"].names())
+def test_a_step_of_fine_tuning_runs_without_numbers(name):
+    config = RECIPES["finetune"].get(name)
+    frames, size = config.data.frames or FRAMES, config.data.size or SIZE
+
+    def built() -> VideoClassifier:
+        network = backbone()
+        unfreeze(network, config.head.unfreeze)
+        steps = count_time_steps(network, num_frames=frames, image_size=size) if config.head.pool == "concat" else 1
+        return VideoClassifier(network, CLASSES, pool=config.head.pool, num_steps=steps)
+
+    with fake_tensor_mode():
+        method = build_on_fake_tensors(built)
+        weights = {name: p for name, p in method.named_parameters() if p.requires_grad}
+        clips, targets = torch.zeros(2, 3, frames, size, size), torch.zeros(2, CLASSES)
+        assert step(method, weights, config.optim, lambda m: soft_cross_entropy(m(clips), targets)) > 1e9
+
+
+@pytest.mark.parametrize("name", RECIPES["detect"].names())
+def test_a_step_of_detection_runs_without_numbers(name):
+    config = RECIPES["detect"].get(name)
+    head = replace(config.head, samples=2)  # as many as a bin has cells is asked of the boxes: the one wait of a step
+    frames, size = config.data.frames or FRAMES, config.data.size or SIZE
+    with fake_tensor_mode():
+        method = build_on_fake_tensors(lambda: ActionDetector(backbone(), 80, head))
+        clips, boxes = torch.zeros(2, 3, frames, size, size), [torch.zeros(3, 4), torch.zeros(1, 4)]
+        scored = step(
+            method,
+            method.trainable_parameters(),
+            config.optim,
+            lambda m: F.binary_cross_entropy_with_logits(m(clips, boxes), torch.zeros(4, 80)),
+        )
+        assert scored > 1e9
+
+
+@pytest.mark.parametrize("name", RECIPES["transfer"].names())
+def test_a_step_of_transfer_runs_without_numbers(name):
+    config = RECIPES["transfer"].get(name)
+    side, width = config.data.size // 16, 384
+    places = config.method.positions
+    with fake_tensor_mode():
+        method = build_on_fake_tensors(lambda: TransferLoss(width, config.method))
+        first, second = torch.zeros(2, 2, side**2, width)
+        back = None if places.crop == "none" else torch.zeros(2, places.num_views, side**2, width)
+        weights = dict(method.projection.named_parameters())
+        found = step(method, weights, config.optim, lambda m: m(first, second, back, (side, side)).total)
+        assert found > 1e4

@@ -1,0 +1,86 @@
+"""C2, C5: a run that says "trained" has weights, whatever befell its two files."""
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.cached_run import cached_run
+
+from stillmotion.errors import StillmotionError
+from stillmotion.training import checkpoint
+from stillmotion.training.config_overrides import apply_overrides
+from stillmotion.training.pretrain.task import pretrain
+from stillmotion.training.tasks import get_recipe
+
+NAME = "debug-bod-simclr"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(cached_run(NAME), tmp_path / "run"))
+
+
+def same_as_state(run: Path) -> bool:
+    state = checkpoint.load_training_state(run)
+    found = load_file(run / checkpoint.WEIGHTS_FILE)
+    return state is not None and all(torch.equal(found[name], value) for name, value in state["model"].items())
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "of another step"])
+def test_a_finished_run_whose_weights_are_lost_writes_them_again(
+    run: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run / checkpoint.WEIGHTS_FILE
+    whole = file.read_bytes()
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(whole[: len(whole) // 2] if damage == "torn" else whole[:-4] + b"\0\0\0\0")
+    pretrain(get_recipe(NAME), run)
+    assert file.read_bytes() == whole
+    assert same_as_state(run)
+    assert "written again from training_state.pt" in capsys.readouterr().err
+
+
+def test_weights_come_before_the_state_that_speaks_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    write = checkpoint.files.write_atomic
+
+    def noted(file: Path, do: Any, **options: Any) -> None:
+        written.append(file.name)
+        write(file, do, **options)
+
+    monkeypatch.setattr(checkpoint.files, "write_atomic", noted)
+    checkpoint.save_checkpoint(tmp_path, torch.nn.Linear(2, 2), {"step": 1})
+    assert written == [checkpoint.WEIGHTS_FILE, checkpoint.STATE_FILE]
+
+
+def test_a_full_disk_is_one_line_with_the_free_space_and_the_run_goes_on_with_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = apply_overrides(get_recipe(NAME), {"train.num_threads": 1})
+    save, left = torch.save, 1
+
+    def full(state: Any, file: Path) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            file.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(state, file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", full)
+        with pytest.raises(
+            StillmotionError, match=r"cannot write .*training_state.pt: No space left on device \(.* MiB free\)"
+        ):
+            pretrain(config, tmp_path / "run")
+    assert not list((tmp_path / "run").glob(".*part*"))
+    pretrain(config, tmp_path / "run")
+    whole = load_file(cached_run(NAME) / checkpoint.WEIGHTS_FILE)
+    found = load_file(tmp_path / "run" / checkpoint.WEIGHTS_FILE)
+    assert all(torch.equal(found[name], value) for name, value in whole.items())

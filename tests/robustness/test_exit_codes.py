@@ -1,0 +1,71 @@
+"""C12, C15: the edge of the command line: one line and an exit code that means something."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from support.class_videos import write_class_folders
+from support.process import Command
+
+from stillmotion.cli.exit_codes import exit_on_error
+from stillmotion.errors import Interrupted, StillmotionError
+
+ENDS: dict[str, tuple[BaseException, int, str]] = {
+    "what a user can mend": (StillmotionError("no such thing"), 2, "no such thing"),
+    "a file that is not there": (FileNotFoundError(2, "No such file or directory", "a.mp4"), 2, "a.mp4: No such file"),
+    "memory": (MemoryError(), 2, "out of memory"),
+    "memory of a device": (RuntimeError("CUDA out of memory. Tried to allocate"), 2, "lower the batch"),
+    "memory of the CPU": (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2, "lower the batch"),
+    "a fault of ours": (KeyError("x"), 70, "KeyError: 'x'. This is a fault of stillmotion's: --traceback shows where"),
+    "Ctrl-C": (KeyboardInterrupt(), 130, "stopped"),
+    "a run that saved itself": (Interrupted("stopped at step 3"), 130, "stopped at step 3"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_every_end_is_one_line_and_an_exit_code(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error, code, words = ENDS[end]
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as stop, exit_on_error():
+            raise error
+        with pytest.raises(type(error)), exit_on_error(show_traceback=True):
+            raise error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stop.value.code == code
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"stillmotion: {words}") or words in said
+
+
+def test_sigterm_ends_a_verb_with_143_and_one_line(tmp_path: Path) -> None:
+    videos = write_class_folders(tmp_path / "videos", videos_per_class=40, num_frames=24, image_size=64)
+    command = Command(
+        "embed", "laptop", "--data", str(videos), "--num-clips", "20", "--out", str(tmp_path / "rows.npz")
+    )
+    while not command.is_running:
+        pass
+    command.send(signal.SIGTERM)
+    assert command.wait() in (143, -signal.SIGTERM)  # the latter before the program has begun
+    assert "Traceback" not in command.stderr
+    assert not (tmp_path / "rows.npz").exists()
+
+
+def test_a_device_that_is_not_there_is_one_line() -> None:
+    said = Command("probe", "debug-simclr", "--device", "cuda").expect_error()
+    assert "device 'cuda' cannot be used" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pretrain --data a --data.path b --out NEW", "--data.path and --data are the same option; give it once"),
+        ("pretrain --data synthetic --num-workers -5 --out NEW", "data.num_workers is -5; it must be at least -1"),
+        ("embed debug-simclr --data synthetic --num-workers -5 --out NEW", "workers -5"),
+        ("pretrain --recipe debug-simclr --data.num-frames 0 --out NEW", "data.num_frames is 0; it must be at least 1"),
+        ("pretrain --recipe debug-simclr --data.augment wek --out NEW", "no augmentation 'wek'; did you mean weak"),
+    ],
+)
+def test_bad_values_do_not_pass_in_silence(line: str, words: str, tmp_path: Path) -> None:
+    assert words in Command(*line.replace("NEW", str(tmp_path / "new")).split()).expect_error()
+    assert not (tmp_path / "new").exists()

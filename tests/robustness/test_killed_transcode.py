@@ -1,0 +1,107 @@
+"""C4: processes that copy end with their command, and one that dies costs its video a line."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.class_videos import write_class_folders
+from support.process import Command
+
+from stillmotion.data.datasets.base import PathDataset
+from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
+from stillmotion.data.video import open_video
+from stillmotion.data.video.reader import VideoReader
+
+VERBS = {
+    "prepare": ("prepare", "--short-side", "24"),
+    "static-dynamic": ("static-dynamic", "make", "--variant", "dynamic", "--flow", "dis-fast"),
+}
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> Path:
+    return write_class_folders(tmp_path / "videos", videos_per_class=8, num_frames=16)
+
+
+def begun(verb: str, videos: Path, out: Path) -> Command:
+    """The command on two processes, in the midst of its work."""
+    command = Command(*VERBS[verb], "--data", str(videos), "--num-processes", "2", "--out", str(out))
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("*/*.mp4"))) < 2:
+        assert command.is_running, command.stderr
+        assert time.monotonic() < deadline, "it does not get on"
+        time.sleep(0.002)
+    return command
+
+
+def working(out: Path) -> list[str]:
+    """Processes whose unfinished files are there and that live."""
+    pids = {file.name[1:].partition("-")[0] for file in out.rglob(".*-*.part*")}
+    return [pid for pid in pids if lives(pid)]
+
+
+def lives(pid: str) -> bool:
+    try:
+        return "\nState:\tZ" not in Path("/proc", pid, "status").read_text()  # dead, though not yet buried
+    except OSError:
+        return False
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """The copies and labels; unfinished files have been taken away."""
+    assert not list(out.rglob(".*.part*"))
+    kept = [file for file in out.rglob("*") if file.suffix in (".mp4", ".csv")]
+    return {str(file.relative_to(out)): file.read_bytes() for file in kept}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_killed_in_the_midst_nobody_lives_on_and_the_same_command_ends_as_if_unbroken(
+    verb: str, videos: Path, tmp_path: Path
+) -> None:
+    out, whole = tmp_path / "killed", tmp_path / "whole"
+    command = begun(verb, videos, out)
+    workers = working(out)
+    command.send(signal.SIGKILL)
+    assert command.wait() == -signal.SIGKILL
+    deadline = time.monotonic() + 5
+    while any(map(lives, workers)) or working(out):
+        assert time.monotonic() < deadline, "a process lives on"
+        time.sleep(0.01)
+    for place in (out, whole):
+        Command(*VERBS[verb], "--data", str(videos), "--num-processes", "1", "--out", str(place)).expect_success()
+    assert contents(out) == contents(whole)
+    assert len(VideoDataConfig(out).open()) == 16
+
+
+def test_sigterm_ends_it_with_one_line_and_nothing_unfinished(videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "stopped"
+    command = begun("prepare", videos, out)
+    command.send(signal.SIGTERM)
+    assert command.wait() in (143, 0)  # 0 where it was at its end
+    assert "Traceback" not in command.stderr
+    assert not list(out.rglob(".*.part*"))
+    lines = prepare_dataset(FolderDataset(videos), out, PrepareConfig(short_side=24))
+    assert [len(open_video(out / line.path)) for line in lines] == [16] * 16
+
+
+class Deadly(PathDataset):
+    """Whoever opens the second video is killed, as by a kernel that has no memory left."""
+
+    def open_video(self, i: int) -> VideoReader:
+        if i == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().open_video(i)
+
+
+def test_a_process_that_dies_costs_its_video_a_line_and_not_the_run(videos: Path, tmp_path: Path) -> None:
+    paths = FolderDataset(videos).paths[:5]
+    lines = prepare_dataset(Deadly(paths, root=videos), tmp_path / "out", PrepareConfig(short_side=24), num_processes=2)
+    assert [bool(line.error) for line in lines] == [False, True, False, False, False]
+    assert f"{paths[1]}: the process that was at it was killed by signal 9" in lines[1].error
+    again = prepare_dataset(PathDataset(paths, root=videos), tmp_path / "out", PrepareConfig(short_side=24))
+    assert [line.num_frames for line in again] == [16] * 5
+    assert again[0] == lines[0]

@@ -1,0 +1,25 @@
+"""C3: a run folder has one writer, and whoever comes second is told who that is."""
+
+import json
+import signal
+from pathlib import Path
+
+from support.process import Command, wait_for_steps
+
+LONG = ("pretrain", "--recipe", "debug-simclr", "--optim.epochs", "5000", "--train.num-threads", "1")
+
+
+def test_the_second_command_on_a_run_names_the_first_and_changes_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = Command(*LONG, "--out", str(run))
+    wait_for_steps(first, run, 1)
+    said = Command(*LONG, "--train.seed", "3", "--out", str(run)).expect_error()
+    assert f"{run} is being written by process " in said
+    assert json.loads((run / "config.json").read_text())["train"]["seed"] == 0
+    first.send(signal.SIGKILL)
+    first.wait()
+    (run / "metrics.jsonl").unlink()
+    again = Command(*LONG, "--out", str(run))  # the lock has ended with its holder
+    wait_for_steps(again, run, 1)
+    again.send(signal.SIGTERM)
+    assert again.wait() == 143

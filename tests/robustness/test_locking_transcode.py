@@ -1,0 +1,175 @@
+"""C3, C8: a folder of copies has one writer, and what is torn in it is made again or refused in one line."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.class_videos import write_class_folders
+from support.process import Command
+
+from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.data.transcode.manifest import ManifestEntry
+from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
+from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set
+from stillmotion.data.video import open_video
+from stillmotion.errors import StillmotionError
+from stillmotion.utils.file_lock import lock_dir
+
+SMALL = PrepareConfig(short_side=16)
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> Path:
+    return write_class_folders(tmp_path / "videos", videos_per_class=2, num_frames=3)
+
+
+def made_again(videos: Path, out: Path) -> list[str]:
+    """The copies that a further call makes; all of them are whole after it."""
+    made: list[str] = []
+    lines = prepare_dataset(FolderDataset(videos), out, SMALL, progress=lambda line, *_: made.append(line.path))
+    assert [len(open_video(out / line.path)) for line in lines] == [3] * 4
+    return made
+
+
+def test_a_second_command_on_a_folder_says_who_holds_it(videos: Path, tmp_path: Path) -> None:
+    with lock_dir(tmp_path / "copies"):
+        for verb in ("prepare", "static-dynamic make --variant static"):
+            said = Command(*verb.split(), "--data", str(videos), "--out", str(tmp_path / "copies")).expect_error()
+            assert "is being written by process" in said
+        assert [file.name for file in (tmp_path / "copies").iterdir()] == [".lock"]
+
+
+def test_what_a_killed_call_left_unfinished_is_taken_away(videos: Path, tmp_path: Path) -> None:
+    left = [tmp_path / "copies" / "dark" / name for name in (".4194304999-0.part.mp4", ".4194304999-1.part")]
+    left[1].mkdir(parents=True)
+    left[0].write_bytes(b"half")
+    (left[1] / "000000.jpg").write_bytes(b"half")
+    prepare_dataset(FolderDataset(videos), tmp_path / "copies", SMALL)
+    assert not any(place.exists() for place in left)
+
+
+def test_a_copy_of_another_size_than_its_line_says_is_made_again(videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copies"
+    prepare_dataset(FolderDataset(videos), out, SMALL)
+    whole = (out / "dark" / "1.mp4").read_bytes()
+    (out / "dark" / "1.mp4").write_bytes(whole[:-20])
+    assert made_again(videos, out) == ["dark/1.mp4"]
+    assert (out / "dark" / "1.mp4").read_bytes() == whole
+
+
+def test_a_copy_of_another_original_in_the_same_place_is_made_again(videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copies"
+    (videos / "dark" / "1.mp4").rename(videos / "dark" / "0.avi")  # in whose place 0.mp4 has been
+    prepare_dataset(FolderDataset(videos), out, SMALL)
+    (videos / "dark" / "0.mp4").rename(videos / "dark" / "2.mp4")
+    lines = prepare_dataset(FolderDataset(videos), out, SMALL)
+    found = {Path(line.source).name: line.path for line in lines if "dark" in line.path}
+    assert found == {"0.avi": "dark/0.mp4", "2.mp4": "dark/2.mp4"}
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "torn": lambda line: json.dumps(line)[:30],
+    "not text": lambda line: "\udcff\udcfe",
+    "no object": lambda line: [1, 2],
+    "other fields": lambda line: line | {"more": 1},
+    "a number for a name": lambda line: line | {"source": 3},
+    "a text for a number": lambda line: line | {"num_frames": "3"},
+    "nothing": lambda line: line | {"settings": None},
+    "out of the folder": lambda line: line | {"path": "../videos/dark/0.mp4"},
+    "no place at all": lambda line: line | {"path": "a\0" + "b" * 300},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_line_that_is_torn_or_changed_is_not_believed(wrong: str, videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copies"
+    prepare_dataset(FolderDataset(videos), out, SMALL)
+    first, *others = (out / "manifest.jsonl").read_text().splitlines(keepends=True)
+    changed = WRONG[wrong](json.loads(first))
+    text = changed if isinstance(changed, str) else json.dumps(changed)
+    (out / "manifest.jsonl").write_text("".join([text, "\n", *others]), errors="surrogateescape")
+    assert made_again(videos, out) == [json.loads(first)["path"]]
+    assert made_again(videos, out) == []
+
+
+def test_torn_settings_are_written_anew_where_every_copy_tells_them(
+    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "copies"
+    prepare_dataset(FolderDataset(videos), out, SMALL)
+    before = (out / "prepare.json").read_bytes()
+    (out / "prepare.json").write_bytes(before[:9])
+    assert made_again(videos, out) == []
+    assert (out / "prepare.json").read_bytes() == before
+    assert "prepare.json was torn" in capsys.readouterr().err
+    (out / "prepare.json").write_bytes(b"null")
+    with pytest.raises(StillmotionError, match=r"prepare\.json is torn or damaged, .*choose another folder"):
+        prepare_dataset(FolderDataset(videos), out, PrepareConfig(short_side=20))
+    make_static_dynamic_set(FolderDataset(videos), tmp_path / "static", StaticDynamicSetConfig("static"))
+    (tmp_path / "static" / "static_dynamic.json").write_bytes(b"\xff")
+    make_static_dynamic_set(FolderDataset(videos), tmp_path / "static", StaticDynamicSetConfig("static"))
+    assert "static_dynamic.json was torn" in capsys.readouterr().err
+
+
+def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copies"
+    prepare_dataset(FolderDataset(videos), out, SMALL)
+    refused: list[str] = []
+    for name in ("manifest.jsonl", "prepare.json", "labels.csv"):
+        whole = (out / name).read_bytes()
+        for number in range(30):
+            rng = random.Random(number)
+            place = rng.randrange(len(whole))
+            junk = rng.randbytes(rng.randrange(6))
+            (out / name).write_bytes(whole[:place] + junk + whole[place + rng.choice((0, 1, len(whole))) :])
+            try:
+                if name == "labels.csv":
+                    TrainTestConfig(str(out)).open()
+                else:
+                    made_again(videos, out)
+            except StillmotionError as error:
+                refused.append(str(error))
+        (out / name).write_bytes(whole)
+    assert len(refused) > 10
+    assert all(len(line.splitlines()) == 1 for line in refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("path,label\na.mp4,9999999\n", "a label is 9999999; classes are numbered from 0"),
+        ("path,label\na.mp4,1\0\n", "no text"),
+        ("path,label\n", "a header but no rows"),
+        (f"path,label\n{'a' * 200_000},1\n", "cannot be read as a list of videos"),
+    ],
+)
+def test_a_list_that_is_none_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(StillmotionError, match=words):
+        VideoDataConfig(tmp_path).open()
+
+
+def test_two_commands_at_once_leave_one_whole_set(videos: Path, tmp_path: Path) -> None:
+    words = (
+        "prepare",
+        "--data",
+        str(videos),
+        "--short-side",
+        "16",
+        "--num-processes",
+        "1",
+        "--out",
+        str(tmp_path / "c"),
+    )
+    both = [Command(*words), Command(*words)]
+    codes = sorted(command.wait() for command in both)
+    assert codes in ([0, 2], [0, 0])  # the second may have begun when the first was at its end
+    manifest = [
+        ManifestEntry(**json.loads(line)) for line in (tmp_path / "c" / "manifest.jsonl").read_text().splitlines()
+    ]
+    assert [len(open_video(tmp_path / "c" / line.path)) for line in manifest] == [3] * 4

@@ -1,0 +1,65 @@
+"""C14: whatever stands in a config.json, what comes of it is one line."""
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cached_run import cached_run
+
+from stillmotion.encoders import load
+from stillmotion.errors import StillmotionError
+from stillmotion.training.pretrain.report import settings_blocks
+from stillmotion.training.run_dir import load_any_config
+
+ODD: tuple[Any, ...] = (None, True, -1, 0, 3, 0.5, float("nan"), "", "x", [], [1, "a"], {}, {"name": "moco"})
+
+
+def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a tree."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    found = copy.deepcopy(tree)
+    inner = found
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return found
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[repr(odd) for odd in ODD])
+def test_a_changed_configuration_is_opened_or_refused_in_one_line(odd: Any, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(cached_run("debug-bod-moco"), tmp_path / "run"))
+    config = json.loads((run / "config.json").read_text())
+    refused: list[str] = []
+    for path in places(config):
+        (run / "config.json").write_text(json.dumps(changed(config, path, odd)))
+        try:
+            load_any_config(run)
+            load(run)
+        except StillmotionError as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    assert all(len(line.splitlines()) == 1 for line in refused)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '{"verb": "pretrain"}', '{"verb": "bake"}', "\x00\xff"])
+def test_a_file_that_is_no_configuration_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(StillmotionError):
+        load_any_config(tmp_path)
+    with pytest.raises(StillmotionError):
+        load(tmp_path)
+
+
+def test_a_page_is_made_of_what_was_read(tmp_path: Path) -> None:
+    config: Any = load_any_config(cached_run("debug-bod-moco"))
+    assert settings_blocks(config)

@@ -1,0 +1,37 @@
+"""C9: MoCo shuffles keys over ranks by a generator that nothing else draws from; a resumed run repeats the draws."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support import gloo
+from support.small_pretrain import small_config, stop_at_step
+
+from stillmotion.distributed import process_group
+from stillmotion.training.pretrain.task import pretrain
+
+_WORKERS = (0, 1)
+
+
+def broken_off_and_whole(rank: int, folder: Path) -> None:
+    """Runs of four steps an epoch: one in one go, and one that is stopped after the second step and goes on."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(process_group, "destroy_process_group", lambda: None)  # the group serves all runs
+        for workers in _WORKERS:
+            changes = {"data.num_workers": workers, "data.synthetic.num_videos": 32, "optim.epochs": 2}
+            config = small_config("debug-bod-moco", changes | {"train.checkpoint_every_steps": 100})
+            pretrain(config, folder / f"whole-{workers}")
+            with stop_at_step(2, 8):
+                pretrain(config, folder / f"stopped-{workers}")
+            pretrain(config, folder / f"stopped-{workers}")
+
+
+def test_moco_on_two_processes_stopped_within_an_epoch_ends_with_the_weights_of_an_unbroken_run(tmp_path: Path) -> None:
+    gloo.run_on_ranks(broken_off_and_whole, tmp_path)
+    first = load_file(tmp_path / "whole-0" / "checkpoint.safetensors")
+    for place in ("stopped-0", "whole-1", "stopped-1"):
+        found = load_file(tmp_path / place / "checkpoint.safetensors")
+        assert found.keys() == first.keys()
+        for name, tensor in first.items():
+            assert torch.equal(tensor, found[name]), (place, name)

@@ -1,0 +1,91 @@
+"""C12, D4: stand-ins are spread, and nothing about the videos passes in silence."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from support.small_pretrain import small_config, train
+
+from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
+from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
+from stillmotion.data.video.reader import ArrayReader, VideoReader
+from stillmotion.errors import VideoError
+
+
+class Cut(ArrayReader):
+    """A video of which half is missing."""
+
+    expected_frames = 16
+
+
+class Half:
+    """64 videos: those from 16 to 47 cannot be read, 3 is short, and 5 is cut off."""
+
+    labels: ClassVar[dict[str, np.ndarray]] = {}
+    classes: ClassVar[dict[str, list[str]]] = {}
+
+    def __len__(self) -> int:
+        return 64
+
+    def name(self, i: int) -> str:
+        return f"video-{i}"
+
+    def open_video(self, i: int) -> VideoReader:
+        if 16 <= i < 48:
+            raise VideoError(f"video-{i}: broken")
+        pixels = np.random.default_rng(i).integers(0, 255, (2 if i == 3 else 8, 20, 24, 3), np.uint8)
+        return Cut(pixels) if i == 5 else ArrayReader(pixels)
+
+
+def clips(workers: int = 0) -> ClipLoader:
+    return ClipLoader(
+        ClipDataset(Half(), 4, 2, 1, build_augmentation("none", size=16)), batch_size=8, num_workers=workers
+    )
+
+
+def test_stand_ins_for_many_broken_neighbours_are_spread_and_the_same_each_time() -> None:
+    orders = []
+    for epoch in (0, 0, 1):
+        batches = list(clips().iter_epoch(epoch))
+        index = torch.cat([batch["index"] for batch in batches]).tolist()
+        assert max(Counter(index).values()) <= 8  # by chance alone; all but one was the same video before
+        assert len(set(index)) == 32
+        named = {name for batch in batches for name, _ in batch["failed"]}
+        assert named == {f"video-{i}" for i in range(16, 48)}
+        orders.append(index)
+    assert orders[0] == orders[1]
+    assert Counter(orders[0]) != Counter(orders[2])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+    list(iter_eval_batches(EvalClipDataset(Half(), 4, 2, 2, EvalCrop(16, 18)), batch_size=8, num_workers=workers))
+    assert capsys.readouterr().err.splitlines() == [
+        "stillmotion: video-5: 8 of 16 frames can be read; truncated or damaged",
+        "stillmotion: 1 of 64 videos are much shorter than a clip, and repeat their last frame",
+    ]
+
+
+def test_short_and_cut_videos_are_told_once_in_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stillmotion.training.pretrain.config.PretrainDataConfig.open", lambda self, **options: Half())
+    train(small_config(overrides={"data.augment": "none", "optim.epochs": 2, "data.frame_stride": 2}), tmp_path)
+    said = capsys.readouterr().err.splitlines()
+    assert said.count("video-5: 8 of 16 frames can be read; truncated or damaged") == 1
+    assert said.count("1 of 64 videos are much shorter than a clip, and repeat their last frame") == 1
+
+
+def test_fewer_videos_than_the_default_batch_are_taken_together_and_said_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = small_config(overrides={"data.synthetic.num_videos": 12, "optim.batch_size": 32})
+    train(replace(few, recipe="laptop"), tmp_path)
+    said = capsys.readouterr().err
+    assert "stillmotion: 12 videos are fewer than a batch of 32: taking 12 at a time (--optim.batch-size)" in said
+    train(replace(few, recipe="laptop"), tmp_path)  # the same run, which is finished

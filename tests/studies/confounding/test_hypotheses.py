@@ -1,0 +1,68 @@
+import numpy as np
+
+from stillmotion.studies.confounding.hypotheses import evaluate_hypotheses
+
+SEMANTICS = ("color", "shape", "brightness", "trajectory")
+
+
+def run(setting, loss, accuracy, *, static=(1.0, 1.0), dynamic=(1.0, 1.0), seed=0, untrained=0.5):
+    """A run of ten steps whose gradient norms go from one value to another."""
+    return {
+        "setting": setting,
+        "loss": loss,
+        "seed": seed,
+        "untrained": dict.fromkeys(SEMANTICS, untrained),
+        "accuracy": dict(zip(SEMANTICS, accuracy, strict=True)),
+        "grad_norm_curves": {
+            "static": np.linspace(*static, 10).tolist(),
+            "dynamic": np.linspace(*dynamic, 10).tolist(),
+        },
+    }
+
+
+AS_THE_PAPER_SAYS = [
+    run("color=trajectory", "unified", (1, 1, 1, 0.5), static=(3, 2), dynamic=(1, 0.1)),
+    run("color=trajectory", "decoupled", (1, 1, 1, 0.9), dynamic=(3, 3)),
+    run("brightness=shape", "unified", (1, 0.55, 1, 1), dynamic=(3, 2), static=(1, 0.1)),
+    run("brightness=shape", "decoupled", (1, 0.9, 1, 1), static=(3, 3)),
+    run("none", "unified", (1, 1, 1, 1)),
+    run("none", "decoupled", (1, 1, 1, 1)),
+]
+
+
+def verdicts(runs):
+    return {(p["setting"], p["title"]): p["supported"] for p in evaluate_hypotheses(runs)}
+
+
+def test_runs_like_the_papers_support_every_prediction():
+    found = evaluate_hypotheses(AS_THE_PAPER_SAYS)
+    assert len(found) == 15
+    assert all(p["supported"] for p in found)
+
+
+def test_a_small_gain_and_a_learned_shortcut_are_not_supported():
+    worse = run("color=trajectory", "decoupled", (0.8, 1, 1, 0.59), dynamic=(0.1, 0.1))
+    found = verdicts([AS_THE_PAPER_SAYS[0], worse, *AS_THE_PAPER_SAYS[2:]])
+    missed = {title for (_, title), supported in found.items() if not supported}
+    assert missed == {
+        "the harder semantic is learned",
+        "the easier semantic is still learned",
+        "the harder stream's gradient is preserved",
+    }
+    assert all(supported for (setting, _), supported in found.items() if setting != "color=trajectory")
+
+
+def test_a_harder_semantic_that_is_learned_contradicts_the_proposition():
+    learned = run("color=trajectory", "unified", (1, 1, 1, 0.95), static=(1, 1), dynamic=(2, 2))
+    found = verdicts([learned, *AS_THE_PAPER_SAYS[1:]])
+    assert not found["color=trajectory", "the harder semantic is not learned"]
+    assert not found["color=trajectory", "the easier stream has the larger gradient"]
+    assert not found["color=trajectory", "the harder stream's gradient fades"]
+
+
+def test_numbers_are_means_over_seeds():
+    second = run("none", "unified", (1, 0.5, 1, 1), seed=1)
+    (free,) = [p for p in evaluate_hypotheses([*AS_THE_PAPER_SAYS, second]) if p["setting"] == "none"]
+    assert free["values"]["shape"] == 0.75
+    assert not free["supported"]
+    assert "shape 0.75" in free["observed"]

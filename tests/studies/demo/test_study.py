@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+from stillmotion.data.synthetic.factors import FACTORS
+from stillmotion.encoders import FEATURE_KINDS
+from stillmotion.errors import StillmotionError
+from stillmotion.studies.demo import study as module
+from stillmotion.studies.demo.study import DEMO_RECIPES, FEATURE_KIND, run_demo
+from stillmotion.training.tasks import get_recipe
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Runs that are not trained: a probe of a run finds its seed, in hundredths, for every factor and feature."""
+
+    def probed(runs, *, processes, told):
+        for (name, seed), run in runs.items():
+            kinds = {kind: {f: {"top1": seed / 100} for f in FACTORS} for kind in FEATURE_KINDS}
+            networks = ["trained", "untrained"] if run.eval_options["compare_untrained"] else ["trained"]
+            run.folder.mkdir(parents=True)
+            (run.folder / "linear_probe.json").write_text(json.dumps({"accuracy": dict.fromkeys(networks, kinds)}))
+            assert told((name, seed)).startswith(name)
+        pages.append((processes, [run.config for run in runs.values()]))
+
+    pages = []
+    monkeypatch.setattr(module, "train_and_evaluate", probed)
+    monkeypatch.setattr(module, "write_demo_page", lambda folder, results, runs: folder / "report.html")
+    return pages
+
+
+def test_four_methods_are_probed_by_seed_on_seeds_that_no_setting_was_chosen_on(tmp_path, shown):
+    run_demo(tmp_path, num_processes=2)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert list(results["methods"]) == ["simclr", "simclr+bod-vcl", "vididi", "routed", "untrained"]
+    for found in results["methods"].values():
+        assert list(found["seeds"]) == list(found["by_feature_kind"]) == ["3", "4", "5", "6", "7"]
+        assert found["seeds"]["4"] == dict.fromkeys(FACTORS, 0.04)
+        assert found["mean"] == pytest.approx(dict.fromkeys(FACTORS, 0.05))
+        assert found["by_feature_kind"]["3"][FEATURE_KIND] == found["seeds"]["3"]
+    [(processes, configs)] = shown
+    assert processes == 2
+    assert len(configs) == 4 * 5
+    assert {config.train.num_threads for config in configs} == {1}  # so that no result depends on the processes
+
+
+def test_all_methods_see_the_same_videos_through_the_same_network_for_as_long():
+    configs = [get_recipe(name) for name in DEMO_RECIPES.values()]
+    for config in configs[1:]:
+        assert (config.data, config.optim, config.method.model) == (
+            configs[0].data,
+            configs[0].optim,
+            configs[0].method.model,
+        )
+
+
+def test_no_runs_are_refused():
+    with pytest.raises(StillmotionError, match="seeds 0"):
+        run_demo("nowhere", num_seeds=0)

@@ -1,0 +1,60 @@
+"""The comparison of ways of transfer, at its smallest."""
+
+import json
+
+import pytest
+from support.process import Command
+
+from stillmotion.errors import StillmotionError
+from stillmotion.studies.transfer_comparison import METRIC_COLUMNS, TransferComparisonConfig, compare_transfers
+
+SMALL = TransferComparisonConfig(
+    image_size=32, pretrain_steps=3, batch_size=4, num_videos=8, transfer_epochs=1, num_sequences=2, num_frames=8
+)
+
+
+def test_a_stopped_study_goes_on_to_the_same_table(tmp_path, monkeypatch):
+    whole = compare_transfers(tmp_path / "whole", SMALL, num_seeds=2)
+    from stillmotion.studies import transfer_comparison as module
+
+    calls = []
+    original = module.transfer
+
+    def stops(*args, **options):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args, **options)
+
+    monkeypatch.setattr(module, "transfer", stops)
+    with pytest.raises(KeyboardInterrupt):
+        compare_transfers(tmp_path / "parts", SMALL, num_seeds=2)
+    parts = compare_transfers(tmp_path / "parts", SMALL, num_seeds=2)
+    assert parts["rows"] == whole["rows"]
+    assert list(parts["rows"]) == ["frozen", "PEA, KL", "PEA, MSE", "no PEA, KL", "no PEA, MSE"]
+    assert all(len(row[c]) == 2 for row in parts["rows"].values() for c in METRIC_COLUMNS)
+    assert json.loads((tmp_path / "parts" / "results.json").read_text())["rows"] == whole["rows"]
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(StillmotionError, match="pretrain_steps is 0; it must be at least 1"):
+        TransferComparisonConfig(pretrain_steps=0)
+
+
+def test_the_command_prints_the_table(tmp_path):
+    options = [
+        "--num-seeds",
+        "1",
+        "--pretrain-steps",
+        "2",
+        "--num-videos",
+        "32",
+        "--transfer-epochs",
+        "1",
+        "--num-sequences",
+        "1",
+    ]
+    command = Command("study", "transfer", *options, "--out", str(tmp_path / "s"))
+    command.expect_success()
+    assert "no PEA, MSE" in command.stdout
+    assert "1 seeds; mean" in command.stdout

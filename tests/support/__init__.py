@@ -1,0 +1,1 @@
+"""Helpers of the tests: small data sets, small runs, reference implementations."""

@@ -1,0 +1,143 @@
+"""Commands of `stillmotion` in processes of their own, forked from a server that has imported what they need."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    [
+        "stillmotion.studies.demo.study",
+        "stillmotion.training.pretrain.report",
+        "torch.utils.tensorboard",
+        "torch._dynamo",
+        "sklearn.linear_model",
+    ]
+)
+_COUNTER = count()
+
+
+class Command:
+    """A running command: `arguments` are what a user types after `stillmotion`. store: where it meets others."""
+
+    store: object = None
+
+    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self._streams = Path(_temp_dir().name, str(next(_COUNTER)))
+        self._streams.mkdir()
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, environment or {}, self._streams))
+        self._process.start()
+
+    @property
+    def stderr(self) -> str:
+        """What it has written to stderr."""
+        return self._read("2")
+
+    @property
+    def stdout(self) -> str:
+        """What it has written to stdout."""
+        return self._read("1")
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.is_alive()
+
+    def send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def _read(self, stream: str) -> str:
+        file = self._streams / stream
+        return file.read_text() if file.exists() else ""
+
+    def wait(self) -> int:
+        """The exit code; minus the signal that ended it."""
+        self._process.join(120)
+        assert self._process.exitcode is not None, f"still running:\n{self.stderr}"
+        return self._process.exitcode
+
+    def expect_success(self) -> str:
+        """Wait for a good end; what it wrote to stderr."""
+        assert self.wait() == 0, self.stderr
+        return self.stderr
+
+    def expect_error(self) -> str:
+        """Wait for an end with exit code 2 and one line on stderr; that line."""
+        assert self.wait() == 2, self.stderr
+        (said,) = self.stderr.splitlines()
+        assert said.startswith("stillmotion: ")
+        return said
+
+
+def two_ranks(*arguments: str) -> tuple[Command, Command]:
+    """The command on two processes."""
+    first, second = several_ranks(2, *arguments)
+    return first, second
+
+
+def several_ranks(world_size: int, *arguments: str) -> list[Command]:
+    """The command on processes that meet as `torchrun` has them meet: at a store that its agent keeps."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    common = {"WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size)}
+    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    common |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    ranks = [
+        Command(*arguments, environment=common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(world_size)
+    ]
+    for rank in ranks:
+        rank.store = store
+    return ranks
+
+
+def wait_for_steps(command: Command, run_dir: Path, num_steps: int) -> None:
+    """Return when the run has written down so many steps."""
+    deadline = time.monotonic() + 120
+    file = run_dir / "metrics.jsonl"
+    while not file.exists() or file.read_text().count("\n") < num_steps:
+        assert command.is_running, command.stderr
+        assert time.monotonic() < deadline, "the run does not get on"
+        time.sleep(0.005)
+
+
+def stop_and_resume(run_dir: Path, *arguments: str) -> None:
+    """Stop a long run by Ctrl-C, and see that the same command goes on."""
+    command = Command(*arguments)
+    wait_for_steps(command, run_dir, 2)
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert "the same command resumes it" in command.stderr.splitlines()[-1]
+    again = Command(*arguments)
+    wait_for_steps(again, run_dir, 12)
+    again.send(signal.SIGINT)
+    assert again.wait() == 130
+    assert "resuming" in again.stderr
+
+
+def _run(arguments: tuple[str, ...], environment: dict[str, str], streams: Path) -> None:
+    os.environ |= environment
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # a fork server of decoders has it blocked
+    for number in (1, 2):
+        os.dup2(os.open(streams / str(number), os.O_WRONLY | os.O_CREAT), number)
+    sys.argv = ["stillmotion", *arguments]
+    from stillmotion.cli.main import main
+
+    main()
+
+
+@cache
+def _temp_dir() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="stillmotion-commands-")

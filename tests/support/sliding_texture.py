@@ -1,0 +1,45 @@
+"""Videos in memory whose motion is known: a smooth texture behind a window that slides over it."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from stillmotion.data.datasets.base import UnlabeledDataset
+from stillmotion.data.video.reader import ArrayReader, VideoReader
+from stillmotion.errors import VideoError
+
+
+def sliding_frames(
+    step: tuple[float, float], *, num_frames: int = 9, frame_size: tuple[int, int] = (64, 80), seed: int = 0
+) -> np.ndarray:
+    """Frames in which everything moves by (x, y) pixels from each to the next."""
+    height, width = frame_size
+    margin = 40
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, ((height + 2 * margin) // 4, (width + 2 * margin) // 4, 3), dtype=np.uint8)
+    ground = cv2.resize(coarse, (width + 2 * margin, height + 2 * margin), interpolation=cv2.INTER_CUBIC)
+    shifts = [
+        np.array([[1, 0, i * step[0] - margin], [0, 1, i * step[1] - margin]], np.float32) for i in range(num_frames)
+    ]
+    return np.stack([cv2.warpAffine(ground, shift, (width, height), flags=cv2.INTER_CUBIC) for shift in shifts])
+
+
+class MemoryDataset(UnlabeledDataset):
+    """Videos by name; one that is None cannot be read."""
+
+    def __init__(self, videos: dict[str, np.ndarray | None]) -> None:
+        self.names, self.arrays = list(videos), list(videos.values())
+        self.root = Path()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, i: int) -> str:
+        return self.names[i]
+
+    def open_video(self, i: int) -> VideoReader:
+        array = self.arrays[i]
+        if array is None:
+            raise VideoError(f"{self.names[i]}: cannot be decoded")
+        return ArrayReader(array, fps=25.0)

@@ -1,0 +1,82 @@
+"""Training runs of a second: a debug recipe cut down further, and trained in this process."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stillmotion.errors import Interrupted
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.task import pretrain
+from stillmotion.training.runtime import StopRequest
+from stillmotion.training.tasks import get_recipe
+
+_SMALL = {
+    "data.image_size": 16,
+    "data.num_frames": 4,
+    "data.frame_stride": 1,
+    "data.synthetic.num_videos": 16,
+    "data.synthetic.image_size": 16,
+    "data.synthetic.num_frames": 8,
+    "method.model.stage_channels": (4, 8),
+    "method.model.projector_hidden_dim": 8,
+    "method.model.embedding_dim": 8,
+    "optim.batch_size": 8,
+    "optim.epochs": 1,
+    "optim.warmup_epochs": 0.0,
+    "train.checkpoint_every_steps": 1,
+    "train.log_every_steps": 1,
+}
+
+
+def small_config(recipe_name: str = "debug-simclr", overrides: dict[str, Any] | None = None) -> PretrainConfig:
+    """A recipe at its smallest, two steps long; changes: by place, such as "optim.lr"."""
+    config = get_recipe(recipe_name)
+    for place, value in (_SMALL | (overrides or {})).items():
+        config = _replace_field(config, place.split("."), value)
+    return config
+
+
+def train(config: PretrainConfig, output_dir: Path) -> Path:
+    """The folder of the finished run, trained on one core."""
+    with single_thread():
+        return pretrain(config, output_dir)
+
+
+@contextlib.contextmanager
+def single_thread() -> Iterator[None]:
+    """On several cores sums are taken in another order, and rounded otherwise."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def stop_at_step(step: int, total_steps: int) -> Iterator[None]:
+    """What runs inside is asked to stop after so many steps of all, and does."""
+
+    class Asked(StopRequest):
+        seen = 0
+
+        def agreed(self) -> bool:
+            self.seen += 1
+            return self.seen == step
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("stillmotion.training.runtime.StopRequest", Asked)
+        with pytest.raises(Interrupted, match=f"stopped at step {step} of {total_steps}"):
+            yield
+
+
+def _replace_field(tree: Any, path: list[str], value: Any) -> Any:
+    assert is_dataclass(tree)
+    assert not isinstance(tree, type)
+    name, *rest = path
+    return replace(tree, **{name: _replace_field(getattr(tree, name), rest, value) if rest else value})

@@ -1,0 +1,107 @@
+"""Fine-tuning of networks from elsewhere: where gradients flow, what stays frozen, and that the run is an encoder."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.small_finetune import finetune_once, small_config
+from support.small_pretrain import single_thread
+from support.tiny_transformers import save_model
+
+from stillmotion.encoders import load
+from stillmotion.errors import StillmotionError
+from stillmotion.models.backbones import create_backbone
+from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
+from stillmotion.training.transfer.task import transfer
+
+
+@pytest.fixture(scope="module")
+def dinov2(tmp_path_factory):
+    return save_model("dinov2", tmp_path_factory.mktemp("models") / "dinov2")
+
+
+@pytest.fixture(scope="module")
+def transferred(tmp_path_factory):
+    config = TRANSFER_RECIPES.get("debug-dinov2")
+    synthetic = replace(config.data.synthetic, num_videos=2, image_size=16, num_frames=8)
+    config = replace(
+        config,
+        data=replace(config.data, image_size=16, synthetic=synthetic),
+        optim=replace(config.optim, batch_size=2, epochs=1, warmup_epochs=0),
+    )
+    with single_thread():
+        return transfer(config, tmp_path_factory.mktemp("models") / "transfer")
+
+
+def short(encoder, size, **head):
+    return replace(
+        small_config(epochs=1, batch_size=16, data={"num_frames": 2, "image_size": size}, head=head),
+        encoder=str(encoder),
+    )
+
+
+def moved(run, start):
+    saved = load_file(run / "checkpoint.safetensors")
+    before = load(start).backbone.state_dict()
+    return {name for name, tensor in before.items() if not torch.equal(tensor, saved[f"backbone.{name}"])}
+
+
+def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tmp_path):
+    run = finetune_once(short(f"{dinov2}@pool=mean,size=28", 0), tmp_path / "run")
+    learned = moved(run, f"{dinov2}@pool=mean")
+    assert any("patch_embeddings" in name for name in learned)
+    assert any("layer.1" in name for name in learned)
+    encoder = load(run)
+    assert encoder.backbone.pool == "mean"
+    assert (encoder.input_config.num_frames, encoder.input_config.image_size) == (2, 28)
+    saved = load_file(run / "checkpoint.safetensors")
+    for name, tensor in encoder.backbone.state_dict().items():
+        assert torch.equal(tensor, saved[f"backbone.{name}"]), name
+
+
+PARTS = {
+    "none": (),
+    0: ("layernorm",),
+    1: ("layernorm", "layer.1"),
+    "all": ("layernorm", "layer.1", "layer.0", "patch"),
+}
+
+
+@pytest.mark.parametrize("how", PARTS)
+@pytest.mark.parametrize("kind", ["transformers", "transfer"])
+def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(dinov2, transferred, tmp_path, capsys, kind, how):
+    encoder, size = {"transformers": (f"{dinov2}@pool=mean", 28), "transfer": (transferred, 16)}[kind]
+    run = finetune_once(short(encoder, size, unfreeze=how, pool="concat"), tmp_path / "run")
+    learned = moved(run, encoder)
+    projection = {name for name in learned if name.startswith("projection.")}
+    assert bool(projection) == (kind == "transfer" and how != "none")
+    for part in PARTS["all"]:
+        assert any(part in name for name in learned) == (part in PARTS[how]), part
+    assert ("stay as they are" in capsys.readouterr().err) == (how != "all")
+    assert load_file(run / "checkpoint.safetensors")["head.weight"].shape[1] == 2 * 32
+    for name, tensor in load(run).backbone.state_dict().items():
+        assert torch.equal(tensor, load_file(run / "checkpoint.safetensors")[f"backbone.{name}"]), name
+
+
+def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_path):
+    network = create_backbone("i3d", per_frame_features=False)
+    file = tmp_path / "i3d.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, file)
+    start = f"i3d:{file}@frames=8,size=32"
+    config = small_config(
+        epochs=1, data={"videos_per_class": 1, "synthetic": replace(small_config().data.synthetic, num_videos=8)}
+    )
+    run = finetune_once(replace(config, encoder=start), tmp_path / "run")
+    assert moved(run, start)
+    file.unlink()
+    encoder = load(run)
+    assert (encoder.input_config.num_frames, encoder.input_config.image_size) == (8, 32)
+    assert encoder.backbone(torch.zeros(1, 3, 8, 32, 32)).shape == (1, 1, 1024)
+
+
+@pytest.mark.parametrize("kind", ["transformers", "transfer"])
+def test_models_from_elsewhere_have_no_untrained_baseline(dinov2, transferred, tmp_path, kind):
+    encoder, size = {"transformers": (dinov2, 28), "transfer": (transferred, 16)}[kind]
+    with pytest.raises(StillmotionError, match="leave --compare-untrained out"):
+        finetune_once(replace(short(encoder, size), untrained=True), tmp_path / "run")

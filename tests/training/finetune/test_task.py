@@ -1,0 +1,304 @@
+"""Fine-tuning runs of a second: what is written, resuming, fairness of the baseline, and what stops a run."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from support import gloo
+from support.cached_run import cached_run
+from support.class_videos import write_class_folders
+from support.diverging_run import make_lr_infinite_after
+from support.small_finetune import finetune_once, small_config
+from support.small_pretrain import single_thread, stop_at_step
+
+from stillmotion.data.transforms.augment import AUGMENTATIONS
+from stillmotion.encoders import load
+from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.models.backbones import create_backbone
+from stillmotion.models.heads import VideoClassifier
+from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_lr
+from stillmotion.training.downstream import train_and_test, unwatched
+from stillmotion.training.finetune.task import FinetuneTrainer, finetune, finetune_folds
+from stillmotion.training.run_dir import load_results, pretrain_config_from_dict, run_verb
+from stillmotion.training.run_log import RunLog, load_metrics
+from stillmotion.training.tasks import get_recipe
+
+# It has no batch norms, whose statistics are each part's own.
+TRANSFORMER = "debug-byol-rho4-vit_b"
+
+
+def weights(folder):
+    return load_file(folder / "checkpoint.safetensors")
+
+
+def assert_same(a, b):
+    left, right = weights(a), weights(b)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert load_metrics(a) == load_metrics(b)
+    assert load_results(a) == load_results(b)
+
+
+@pytest.mark.parametrize("stop", [1, 6])
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
+    config = small_config(head={"dropout": 0.3, "label_smoothing": 0.1, "mixup_alpha": 0.4}, layer_decay=0.7)
+    whole = finetune_once(config, tmp_path / "whole")
+    with stop_at_step(stop, 12):
+        finetune_once(config, tmp_path / "stopped")
+    assert not (tmp_path / "stopped" / "results.json").exists()
+    assert_same(whole, finetune_once(config, tmp_path / "stopped"))
+
+
+def test_results_say_what_was_tested(tmp_path):
+    run = finetune_once(
+        small_config(epochs=1, data={"num_test_clips": 2, "num_test_crops": 3, "test_full_frame": True}),
+        tmp_path / "run",
+    )
+    results = load_results(run)
+    assert results["classes"] == ["horizontal", "vertical", "circling", "zooming"]
+    table = np.array(results["confusion"])
+    assert table.sum() == results["test_videos"] == 16
+    assert results["top1"] == pytest.approx(np.trace(table) / 16)
+    assert results["top5"] == 1.0
+    assert set(load_metrics(run)) == {"loss/cross_entropy", "train_accuracy", "grad_norm", "lr", "epoch"}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_low_precision_and_accumulated_parts_train(tmp_path, precision):
+    run = finetune_once(small_config(epochs=1, train={"precision": precision, "grad_accum_steps": 2}), tmp_path / "run")
+    assert all(torch.isfinite(tensor).all() for tensor in weights(run).values())
+    assert len(load_metrics(run)["lr"]) == 4
+
+
+def test_accumulated_parts_give_the_gradient_of_the_whole_batch(tmp_path):
+    found = {}
+    for parts in (1, 2):
+        config = small_config(head={"mixup_alpha": 0.4}, train={"grad_accum_steps": parts})
+        found[parts] = gradients(0, replace(config, encoder=TRANSFORMER), tmp_path / str(parts))
+    for name, gradient in found[1].items():
+        torch.testing.assert_close(found[2][name], gradient, atol=1e-6, rtol=1e-4)
+
+
+def gradients(rank, config, folder):
+    """The gradient of every weight in the first step."""
+    with single_thread():
+        run = FinetuneTrainer(config, folder, torch.device("cpu"))
+        run.train_step(run.loader.iter_epoch(0), 0, RunLog(folder, total_steps=1, enabled=False))
+    return {name: p.grad.clone() for name, p in run.trainable_params.items()}
+
+
+MIXED = small_config(head={"dropout": 0.3, "label_smoothing": 0.1, "mixup_alpha": 0.4})
+TESTED = small_config(epochs=1, data={"synthetic": replace(small_config().data.synthetic, num_videos=9)})
+
+
+def of_a_rank(rank, folder):
+    run = train_and_test(FinetuneTrainer(TESTED, folder / "tested", torch.device("cpu")), unwatched)
+    return {"gradients": gradients(rank, MIXED, folder / "mixed"), "results": load_results(run)}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    return gloo.run_on_ranks(of_a_rank, tmp_path_factory.mktemp("two"))
+
+
+def test_two_processes_give_the_gradient_of_one(ranks, tmp_path):
+    whole = gradients(0, MIXED, tmp_path / "one")
+    for rank in ranks:
+        assert rank["gradients"].keys() == whole.keys()
+        for name, gradient in whole.items():
+            torch.testing.assert_close(rank["gradients"][name], gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_two_processes_share_the_test(ranks):
+    first, second = (rank["results"] for rank in ranks)
+    assert first == second
+    assert first["test_videos"] == 9
+    assert np.array(first["confusion"]).sum() == 9
+
+
+def test_an_encoder_is_started_from_and_the_untrained_baseline_is_not(tmp_path):
+    encoder = cached_run("debug-simclr")
+    config = replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(encoder))
+    from_run = weights(finetune_once(config, tmp_path / "run"))
+    fresh = weights(finetune_once(replace(config, untrained=True), tmp_path / "fresh"))
+    started = weights(encoder)
+    name = next(key for key in from_run if key.startswith("backbone.") and from_run[key].ndim == 5)
+    torch.testing.assert_close(from_run[name], started[f"online.{name}"])
+    assert not torch.allclose(fresh[name], started[f"online.{name}"])
+    torch.testing.assert_close(from_run["head.weight"], fresh["head.weight"], atol=1e-6, rtol=0)
+    other = replace(config, untrained=True, train=replace(config.train, seed=1))
+    assert not torch.allclose(weights(finetune_once(other, tmp_path / "other"))[name], fresh[name])
+
+
+def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
+    run = finetune_once(replace(small_config(epochs=1), encoder="debug-bod-simclr"), tmp_path / "run")
+    encoder = load(run)
+    assert encoder.origin.kind == "finetune"
+    saved = weights(run)
+    for name, tensor in encoder.backbone.state_dict().items():
+        assert torch.equal(tensor, saved[f"backbone.{name}"]), name
+    intake = encoder.input_config
+    assert (intake.num_frames, intake.stride, intake.image_size) == (4, 1, 16)
+    assert load(f"{run}@size=24").input_config.image_size == 24
+    again = finetune_once(
+        replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(run)), tmp_path / "again"
+    )
+    name = next(key for key in saved if key.startswith("backbone.") and saved[key].ndim == 5)
+    torch.testing.assert_close(weights(again)[name], saved[name])
+    saved_again = weights(again)
+    (run / "encoder.json").unlink()
+    kept = load(again)
+    assert torch.equal(kept.backbone.state_dict()[name.removeprefix("backbone.")], saved_again[name])
+
+
+def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
+    run = finetune_once(replace(small_config(epochs=1), encoder="debug-bod-simclr"), tmp_path / "run")
+    assert run_verb(run) == "finetune"
+    noted = json.loads((run / "encoder.json").read_text())
+    assert set(noted) == {"kind", "spec", "pretrain_config", "input_config"}
+    assert (noted["kind"], noted["spec"]) == ("recipe", "debug-bod-simclr")
+    assert pretrain_config_from_dict(noted["pretrain_config"]) == get_recipe("debug-bod-simclr")
+    preset = AUGMENTATIONS[get_recipe("debug-bod-simclr").data.augment]
+    colours = {"mean": list(preset.mean), "std": list(preset.std)}
+    assert noted["input_config"] == {"num_frames": 4, "stride": 1, "image_size": 16, "fps": 0} | colours
+
+
+def test_a_run_counts_strides_at_the_rate_that_it_is_asked_for(tmp_path):
+    timed = finetune_once(small_config(epochs=1, data={"fps": 16}), tmp_path / "timed")
+    again = finetune_once(replace(small_config(epochs=1), encoder=str(timed)), tmp_path / "again")
+    counted = finetune_once(replace(small_config(epochs=1, data={"fps": 0}), encoder=str(timed)), tmp_path / "counted")
+    assert [load(run).input_config.fps for run in (timed, again, counted)] == [16, 16, 0]
+    assert load(f"{timed}@fps=4").input_config.fps == 4
+
+
+def test_several_clips_of_a_video_are_as_many_steps_more_and_each_has_its_label(tmp_path):
+    run = FinetuneTrainer(small_config(data={"clips_per_video": 3}), tmp_path / "run", torch.device("cpu"))
+    assert run.steps_per_epoch == 3 * 16 // 4
+    seen = np.concatenate([batch["index"] for batch in run.loader.iter_epoch(0)])
+    assert sorted(seen) == list(range(3 * 16))
+    assert np.array_equal(run.labels[seen], run.videos.train_labels[seen % 16])
+    first, second = (run.loader.iter_epoch(0) for _ in range(2))
+    clips = {int(i): clip for batch in first for i, clip in zip(batch["index"], batch["clips"], strict=True)}
+    assert not all(torch.equal(clips[i], clips[i + 16]) for i in range(16))
+    assert all(torch.equal(clips[int(i)], clip) for b in second for i, clip in zip(b["index"], b["clips"], strict=True))
+
+
+def test_a_longer_run_is_tested_again(tmp_path):
+    first = load_results(finetune_once(small_config(epochs=1), tmp_path / "run"))
+    second = load_results(finetune_once(small_config(epochs=2), tmp_path / "run"))
+    assert (first["steps"], second["steps"]) == (4, 8)
+
+
+def test_deeper_layers_learn_more_slowly(tmp_path):
+    config = OptimConfig(name="sgd", lr=1.0, lr_batch_size=0, layer_decay=0.5)
+    model = VideoClassifier(create_backbone("small_vit", depth=2), 3)
+    optimizer = build_optimizer(dict(model.named_parameters()), config, layer_depth=model.layer_depth)
+    set_lr(optimizer, 1.0)
+    rate = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert rate[id(model.head.weight)] == 1.0
+    assert rate[id(model.backbone.blocks[1].mlp.fc1.weight)] == 0.5
+    assert rate[id(model.backbone.patch_embed.proj.weight)] == 0.125
+
+
+def test_mixup_and_dropout_change_with_the_epoch_and_not_with_the_batch(tmp_path):
+    with single_thread():
+        run = FinetuneTrainer(small_config(head={"dropout": 0.5}), tmp_path, torch.device("cpu"))
+    together = run._dropout_mask([3, 5], 1)
+    assert torch.equal(together[1:], run._dropout_mask([5], 1))
+    assert not torch.equal(together, run._dropout_mask([3, 5], 2))
+    assert set(together.unique().tolist()) == {0.0, 2.0}
+
+
+def test_an_unreadable_video_is_named_and_skipped(tmp_path, capsys):
+    videos = write_class_folders(tmp_path / "videos", videos_per_class=6)
+    (videos / "dark" / "0.mp4").write_bytes(b"nothing")
+    config = small_config(epochs=2, data={"path": str(videos), "target": ""})
+    run = finetune_once(config, tmp_path / "run")
+    skipped = (run / "failed_videos.json").read_text() + str(load_results(run)["failed"])
+    assert "0.mp4" in skipped
+    assert load_results(run)["classes"] == ["dark", "light"]
+
+
+def fold_list(root):
+    """A list with two folds, whose second test half holds a class that is never trained on."""
+    lines = ["path,class,split1,split2"]
+    for name in ("dark", "light"):
+        lines += [
+            f"{root}/{name}/{i}.mp4,{name},{'test' if i < 2 else 'train'},{'test' if i >= 4 else 'train'}"
+            for i in range(6)
+        ]
+    (root / "labels.csv").write_text("\n".join([*lines, f"{root}/dark/0.mp4,odd,,test"]))
+    return root
+
+
+def test_folds_are_trained_one_by_one_and_averaged(tmp_path):
+    videos = fold_list(write_class_folders(tmp_path / "videos", videos_per_class=6))
+    config = small_config(epochs=1, data={"path": str(videos), "target": ""})
+    with single_thread():
+        folder = finetune_folds(config, tmp_path / "folds", [1, 2])
+        before = (folder / "fold1" / "training_state.pt").read_bytes()
+        finetune_folds(config, tmp_path / "folds", [1, 2])
+    assert (folder / "fold1" / "training_state.pt").read_bytes() == before
+    results, each = load_results(folder), [load_results(folder / f"fold{i}") for i in (1, 2)]
+    assert results["top1"] == pytest.approx(np.mean([r["top1"] for r in each]))
+    assert results["folds"] == {"1": each[0], "2": each[1]}
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_part(tmp_path, monkeypatch):
+    make_lr_infinite_after(monkeypatch, num_steps=1)
+    with pytest.raises(NonFiniteError, match=r"step 2: backbone.* not finite.*last good checkpoint.*of step 1"):
+        finetune_once(small_config(), tmp_path / "run")
+
+
+def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
+    finetune_once(small_config(epochs=1), tmp_path / "run")
+    with pytest.raises(StillmotionError, match=r"holds another run .*head\.label_smoothing"):
+        finetune_once(small_config(epochs=1, head={"label_smoothing": 0.1}), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"encoder": "nowhere"}, "neither a folder nor a recipe"),
+        ({"encoder": ""}, "no encoder given"),
+        ({"data": {"target": "sound"}}, "choose one of color, shape, brightness, trajectory"),
+        ({"data": {"target": ""}}, "several labels; choose one"),
+        ({"data": {"path": ""}}, "no videos given"),
+        ({"data": {"path": "nowhere"}}, "no such file or folder"),
+        ({"optim": {"batch_size": 17}}, "16 videos are fewer than a batch of 17"),
+        ({"optim": {"batch_size": 5}, "head": {"mixup_alpha": 0.2}}, "choose a multiple of 2"),
+        ({"data": {"image_size": 1}}, "least"),
+    ],
+)
+def test_errors_say_what_to_do(tmp_path, change, message):
+    config = small_config()
+    for name, value in change.items():
+        changed = replace(getattr(config, name), **value) if isinstance(value, dict) else value
+        config = replace(config, **{name: changed})
+    with pytest.raises(StillmotionError, match=message), single_thread():
+        finetune(config, tmp_path / "run")
+
+
+def test_sets_that_cannot_be_learned_from_are_errors(tmp_path):
+    videos = fold_list(write_class_folders(tmp_path / "videos", videos_per_class=6))
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    (flat / "one.mp4").write_bytes((videos / "dark" / "0.mp4").read_bytes())
+    cases = {
+        "has no labels": {"path": str(flat)},
+        "same label, dark": {"path": str(videos / "one.csv")},
+        "has no fold 4": {"path": str(videos), "fold": 4},
+    }
+    (videos / "one.csv").write_text("\n".join(f"dark/{i}.mp4,dark" for i in range(6)))
+    for message, data in cases.items():
+        with pytest.raises(StillmotionError, match=message):
+            finetune(small_config(data={"target": "", **data}), tmp_path / "run")
+    one_split = "path,class,split\n" + "\n".join(
+        f"{n}/{i}.mp4,{n},{'test' if i < 2 else 'train'}" for n in ("dark", "light") for i in range(6)
+    )
+    (videos / "split.csv").write_text(one_split)
+    with pytest.raises(StillmotionError, match=r"folds 1 and 2 of .* are the same"):
+        finetune_folds(small_config(data={"target": "", "path": str(videos / "split.csv")}), tmp_path / "run", [1, 2])

@@ -1,0 +1,162 @@
+"""Runs with derivative views: the schedule goes by epoch and step, alone, on two processes and after a stop."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.process import Command, two_ranks
+from support.small_pretrain import small_config, train
+from torch import Tensor
+
+from stillmotion.encoders import load
+from stillmotion.methods.views import DerivativeOrders, ViewsConfig
+from stillmotion.training.pretrain import task as module
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.recipes_vididi import TABLE_6_SCHEDULES
+from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.run_log import load_metrics
+
+EIGHT = {"optim.epochs": 8}
+ROUTED = {"method.views": ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color="random-hue")}
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DerivativeOrders, int, int]]:
+    """What runs show from now on: orders, and frames before and after."""
+    shown: list[tuple[DerivativeOrders, int, int]] = []
+    show = ViewsConfig.__call__
+
+    def noted(self: ViewsConfig, clips: Tensor, orders: DerivativeOrders, colours: Tensor | None = None) -> Tensor:
+        views = show(self, clips, orders, colours)
+        shown.append((orders, clips.shape[3], views.shape[3]))
+        return views
+
+    monkeypatch.setattr(ViewsConfig, "__call__", noted)
+    return shown
+
+
+def scheduled(config: PretrainConfig, *, steps: int = 2) -> list[DerivativeOrders]:
+    """The orders of every step."""
+    views, seed = config.method.views, config.train.seed
+    return [views.draw_orders(seed=seed, epoch=e, step=s) for e in range(config.optim.epochs) for s in range(steps)]
+
+
+@pytest.mark.parametrize("schedule", TABLE_6_SCHEDULES)
+def test_a_run_shows_its_schedule_in_clips_of_the_asked_length(
+    schedule: str, tmp_path: Path, seen: list[tuple[DerivativeOrders, int, int]]
+) -> None:
+    config = small_config(f"debug-vididi-{schedule}", EIGHT)
+    run = train(config, tmp_path)
+    assert [orders for orders, *_ in seen] == scheduled(config)
+    extra = 0 if schedule == "base" else 2
+    assert {(before, after) for _, before, after in seen} == {(4 + extra, 4)}
+    assert all(w.isfinite().all() for w in load_file(run / "checkpoint.safetensors").values())
+
+
+def test_the_parts_of_an_accumulated_batch_show_the_same(
+    tmp_path: Path, seen: list[tuple[DerivativeOrders, int, int]]
+) -> None:
+    config = small_config("debug-vididi-simclr", EIGHT | {"train.grad_accum_steps": 2})
+    train(config, tmp_path)
+    assert [orders for orders, *_ in seen] == [orders for orders in scheduled(config) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("debug-vididi-byol", {}), ("debug-vididi-bod-simclr", {}), ("debug-vididi-bod-simclr", ROUTED)],
+)
+def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
+    name: str,
+    changes: dict[str, Any],
+    tmp_path: Path,
+    seen: list[tuple[DerivativeOrders, int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = small_config(name, changes | {"optim.epochs": 4})
+    whole = train(config, tmp_path / "whole")
+    expected, solve = list(seen), module.compute_gradients
+    seen.clear()
+    for stop_after in (3, 2):
+        calls = iter(range(stop_after))
+
+        def stopped(*arguments: Any, calls: Any = calls, **options: Any) -> Any:
+            if next(calls, None) is None:
+                seen.pop()  # this step will be done again
+                raise KeyboardInterrupt
+            return solve(*arguments, **options)
+
+        monkeypatch.setattr(module, "compute_gradients", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "stopped")
+    monkeypatch.setattr(module, "compute_gradients", solve)
+    again = train(config, tmp_path / "stopped")
+    assert seen == expected
+    left, right = (load_file(run / "checkpoint.safetensors") for run in (whole, again))
+    torch.testing.assert_close(left, right, rtol=0, atol=0)
+    assert load_metrics(whole) == load_metrics(again)
+
+
+def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Path) -> None:
+    config = small_config("debug-vididi-bod-simclr", ROUTED | {"solver.name": "plain"} | EIGHT)
+    curves = load_metrics(train(config, tmp_path))
+    frames = [step for step, orders in enumerate(scheduled(config), 1) if orders == (0, 0)]
+    assert [step for step, _ in curves["loss/static"]] == frames
+    assert [step for step, _ in curves["loss/dynamic"]] == list(range(1, 17))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "routed"),
+    [
+        ("debug-vididi-simclr", ""),
+        (
+            "debug-vididi-bod-simclr",
+            "--method.views.schedule alternate --method.views.loss-routing static-on-rgb --method.views.derivative-color random-hue --optim.lr 0.002",
+        ),
+    ],
+    ids=["whole", "routed"],
+)
+def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(
+    recipe: str, routed: str, tmp_path: Path
+) -> None:
+    """With a transformer and no batch norm, in which differences of rounding grow little."""
+    network = "--method.model.backbone small_vit --method.model.projector-hidden-dim 16 --method.model.no-norm"
+    size = "--method.model.stage-channels --data.image-size 16 --data.num-frames 8 --data.synthetic.num-videos 16"
+    rates = "--optim.name sgd --optim.lr 0.5 --optim.batch-size 8 --optim.epochs 4"
+    options = f"{size} {network} {rates} {routed} --train.num-threads 1 --out {tmp_path / 'two'}".split()
+    for rank in two_ranks("pretrain", "--recipe", recipe, *options):
+        rank.expect_success()
+    train(load_pretrain_config(tmp_path / "two"), tmp_path / "one")
+    one, two = (load_file(tmp_path / run / "checkpoint.safetensors") for run in ("one", "two"))
+    torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
+    half = "loss/dynamic" if routed else "loss/whole"
+    ours, theirs = (load_metrics(tmp_path / run)[half] for run in ("one", "two"))
+    assert theirs == [(step, pytest.approx(value, rel=1e-4)) for step, value in ours]
+
+
+def test_the_encoder_of_such_a_run_takes_frames_as_they_are(tmp_path: Path) -> None:
+    config = small_config("debug-vididi-simclr")
+    encoder = load(train(config, tmp_path))
+    assert encoder.input_config.num_frames == 4
+    assert encoder(torch.randn(2, 3, 4, 16, 16)).frames.shape == (2, 2, 8)  # its network has its strides in time
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_derivative_views_and_a_koopman_split_run_as_typed(ranks: int, tmp_path: Path) -> None:
+    size = "--data.image-size 16 --data.num-frames 4 --data.synthetic.num-videos 16 --optim.batch-size 8 --train.num-threads 1"
+    line = f"pretrain --recipe debug-vididi-bod-simclr --data.clips-per-video 4 {size} --out {tmp_path}".split()
+    for command in two_ranks(*line) if ranks == 2 else (Command(*line),):
+        command.expect_success()
+    curves = load_metrics(tmp_path)
+    assert {"loss/static", "loss/dynamic", "loss/prediction", "loss/orthogonality"} <= set(curves)
+    assert len(curves["loss/static"]) == 8
+
+
+def test_an_unknown_schedule_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    command = Command(
+        "pretrain", "--recipe", "debug-vididi-vic", "--out", str(tmp_path / "run"), "--method.views.schedule", "often"
+    )
+    said = command.expect_error()
+    assert "'often'" in said
+    assert "schedule-1st-2nd-mix" in said

@@ -1,0 +1,124 @@
+"""Estimates: what is counted without numbers is what a real step takes, and every recipe's step can be imagined."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from stillmotion.errors import StillmotionError
+from stillmotion.planning.profiler_memory import peak_memory
+from stillmotion.training.pretrain.gpu_estimate import (
+    DeviceThroughput,
+    _build_method,
+    _ZeroInputStep,
+    count_step_cost,
+    estimate_run,
+    find_fitting_config,
+)
+from stillmotion.training.tasks import RECIPES, get_recipe
+from stillmotion.utils.typed_config import diff_configs
+
+
+@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-moco", "debug-bod-byol", "debug-vididi-vic-r3d_18"])
+def test_the_memory_of_a_step_is_what_torch_allocates(name):
+    config = get_recipe(name)
+    cost = count_step_cost(config)
+    step = _ZeroInputStep(config, _build_method(config), config.optim.batch_size)
+    step()
+    assert (cost.peak_bytes - cost.state_bytes) / 2**20 == pytest.approx(peak_memory(step), rel=0.05)
+
+
+def test_memory_grows_with_a_device_s_share_and_checkpointing_spares_it():
+    config = get_recipe("laptop")
+    config = replace(config, optim=replace(config.optim, batch_size=8))
+    alone, shared = count_step_cost(config), count_step_cost(config, num_devices=2)
+    lighter = count_step_cost(replace(config, train=replace(config.train, activation_checkpointing=True)))
+    assert 0.4 < (shared.peak_bytes - shared.state_bytes) / (alone.peak_bytes - alone.state_bytes) < 0.75
+    assert lighter.peak_bytes < 0.9 * alone.peak_bytes
+    assert lighter.flops > alone.flops
+    assert lighter.trainable_params == alone.trainable_params == shared.trainable_params
+
+
+def test_a_run_that_does_not_fit_is_given_settings_that_do():
+    config = replace(
+        get_recipe("debug-bod-simclr"), train=replace(get_recipe("debug-bod-simclr").train, precision="fp32")
+    )
+    whole = count_step_cost(config).peak_bytes
+    asked = {"videos": 64, "devices": 1, "pace": DeviceThroughput(1e12)}
+    assert estimate_run(config, usable_bytes=whole, **asked).fits
+    assert not estimate_run(config, usable_bytes=0.8 * whole, **asked).fits
+    found = find_fitting_config(config, num_devices=1, usable_bytes=0.8 * whole)
+    assert found is not None
+    changed, options = found
+    assert count_step_cost(changed).peak_bytes <= 0.8 * whole
+    assert options.startswith("--train.precision bf16")
+    assert find_fitting_config(config, num_devices=1, usable_bytes=1000) is None
+
+
+def test_a_batch_that_devices_cannot_share_is_named():
+    with pytest.raises(StillmotionError, match="a batch of 16 cannot be shared by 3 devices"):
+        count_step_cost(
+            replace(get_recipe("debug-simclr"), optim=replace(get_recipe("debug-simclr").optim, batch_size=16)),
+            num_devices=3,
+        )
+
+
+# In what recipes of one structure may differ: numbers that ask for no other operations, and where videos lie.
+INDIFFERENT = (
+    *(
+        "recipe",
+        "train.",
+        "optim.",
+        "data.path",
+        "data.layout",
+        "data.synthetic.",
+        "data.frame_stride",
+        "data.image_size",
+    ),
+    *("data.num_workers", "data.augment", "method.views.", "method.static_dynamic.radius", "solver.inner_steps"),
+    *("method.model.embedding_dim", "method.model.projector_hidden_dim", "method.model.stage_channels"),
+)
+
+
+def structures() -> dict[str, list[str]]:
+    """Recipes by their structure. Debug twins and runs on tokens are small: other tests take their steps for real."""
+    found: dict[str, list[str]] = {}
+    for name in RECIPES["pretrain"].names():
+        config = get_recipe(name)
+        method, model = config.method, config.method.model
+        if name.startswith("debug-") or model.uses_tokens:
+            continue
+        key = (
+            model.backbone,
+            model.per_frame_features,
+            method.objective.name,
+            method.static_dynamic.method,
+            config.solver.name,
+        )
+        found.setdefault(
+            str((*key, method.prediction.per_frame_kernels, config.data.clips_per_video, config.data.num_frames)), []
+        ).append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", [names[0] for names in structures().values()])
+def test_a_full_size_step_of_every_structure_runs_without_numbers_and_waits_for_none(name):
+    config = get_recipe(name)
+    assert count_step_cost(replace(config, optim=replace(config.optim, batch_size=2))).flops > 1e8
+
+
+def test_every_recipe_is_of_a_structure_whose_step_was_gone_through():
+    for first, *others in structures().values():
+        for name in others:
+            told = diff_configs(get_recipe(first), get_recipe(name))
+            assert all(line.startswith(INDIFFERENT) for line in told), (first, name, told)
+
+
+def test_nothing_in_a_step_is_left_on_another_device():
+    """On the meta device everything must have been made where the weights are."""
+    config = get_recipe("debug-bod-simclr")
+    with torch.device("meta"):
+        method = _build_method(config)
+        clips = torch.empty(2, 2, 3, config.data.num_frames, 32, 32)
+    losses = method(clips).parts
+    assert {loss.device.type for loss in losses.values()} == {"meta"}

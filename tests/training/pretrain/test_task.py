@@ -1,0 +1,324 @@
+"""The training loop: what a step does to the weights, and what stops it."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support import gloo
+from support.class_videos import write_class_folders
+from support.diverging_run import make_lr_infinite_after
+from support.small_pretrain import single_thread, small_config, train
+from torch import Tensor
+
+from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.loader import ClipLoader
+from stillmotion.data.transforms.augment import build_augmentation
+from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
+from stillmotion.methods.method import Method, MethodOutput
+from stillmotion.optim.optimizers import build_optimizer, lr_at_epoch
+from stillmotion.training import checkpoint
+from stillmotion.training.pretrain import task as module
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.train_step import compute_gradients
+from stillmotion.training.run_dir import load_pretrain_config, run_verb
+from stillmotion.training.run_log import load_metrics
+from stillmotion.training.tasks import get_recipe
+
+SGD = {"optim.name": "sgd", "optim.lr": 0.1, "optim.lr_batch_size": 0, "optim.weight_decay": 0.0}
+ONE_STEP = {"data.synthetic.num_videos": 8}
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    return load_file(run / checkpoint.WEIGHTS_FILE)
+
+
+def fresh(config: PretrainConfig) -> Method:
+    """The method that a run of this configuration starts from."""
+    torch.manual_seed(config.train.seed)
+    return Method(config.method).train()
+
+
+def batches(config: PretrainConfig, *, batch: int) -> list[Tensor]:
+    """The clips of the first epoch."""
+    data, seed = config.data, config.train.seed
+    videos = ClipDataset(
+        data.open(synthetic=data.synthetic, seed=seed),
+        data.num_frames,
+        data.frame_stride,
+        data.clips_per_video,
+        build_augmentation(data.augment, size=data.image_size),
+        seed=seed,
+    )
+    return [found["clips"] for found in ClipLoader(videos, batch_size=batch, seed=seed).iter_epoch(0)]
+
+
+def stepped(config: PretrainConfig, parts: list[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """Weights after one step with the mean gradient of these parts, and that gradient's norm."""
+    method = fresh(config)
+    torch.manual_seed(config.train.seed * 1009 + 1)
+    with single_thread():
+        gradients = [compute_gradients(method, clips, config)[1] for clips in parts]
+    for name, p in method.trainable_parameters().items():
+        p.grad = torch.stack([gradient[name] for gradient in gradients]).mean(0)
+    norm = torch.nn.utils.clip_grad_norm_(method.parameters(), config.optim.max_grad_norm or math.inf)
+    optimizer = build_optimizer(method.trainable_parameters(), config.optim)
+    for group in optimizer.param_groups:
+        group["lr"] = lr_at_epoch(config.optim, 0.0)
+    optimizer.step()
+    return {name: p.detach() for name, p in method.trainable_parameters().items()}, norm
+
+
+@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr", "debug-bod-simclr-single-level"])
+def test_a_step_is_the_optimisers_with_the_solvers_gradient(name: str, tmp_path: Path) -> None:
+    config = small_config(name, ONE_STEP)
+    found = weights(train(config, tmp_path))
+    expected, norm = stepped(config, batches(config, batch=8))
+    torch.testing.assert_close({k: found[k] for k in expected}, expected)
+    assert load_metrics(tmp_path)["grad_norm"] == [(1, pytest.approx(float(norm)))]
+
+
+def test_an_accumulated_step_is_the_mean_of_its_parts(tmp_path: Path) -> None:
+    config = small_config("debug-bod-simclr", ONE_STEP | SGD | {"train.grad_accum_steps": 2})
+    found = weights(train(config, tmp_path))
+    parts = batches(config, batch=4)
+    assert len(parts) == 2
+    expected, _ = stepped(config, parts)
+    torch.testing.assert_close({k: found[k] for k in expected}, expected)
+    whole, _ = stepped(config, batches(config, batch=8))
+    assert any(not torch.allclose(found[k], whole[k], atol=1e-5) for k in whole)
+    losses = [compute_gradients(fresh(config), clips, config)[0].losses["static"] for clips in parts]
+    assert load_metrics(tmp_path)["loss/static"][0][1] == pytest.approx(float(sum(losses)) / 2, rel=1e-5)
+
+
+def test_clipping_bounds_the_gradient_and_the_log_tells_its_size_before(tmp_path: Path) -> None:
+    config = small_config("debug-simclr", ONE_STEP | SGD | {"optim.max_grad_norm": 1e-3})
+    found, before = weights(train(config, tmp_path)), fresh(config).trainable_parameters()
+    moved = torch.stack([(found[k] - p.detach()).double().square().sum() for k, p in before.items()]).sum().sqrt()
+    assert moved.item() == pytest.approx(0.1 * 1.9 * 1e-3, rel=1e-3)  # Nesterov's first step is 1 + 0.9 gradients
+    assert load_metrics(tmp_path)["grad_norm"][0][1] > 1e-2
+
+
+def test_health_is_logged_where_losses_are_and_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config("debug-bod-moco", {"train.log_every_steps": 3, "optim.epochs": 2})
+    found = weights(train(config, tmp_path / "seen"))
+    curves = load_metrics(tmp_path / "seen")
+    assert {len(curve) for curve in curves.values()} == {2}
+    assert [step for step, _ in curves["health/static/effective_rank"]] == [3, 4]
+    assert "health/dynamic/batch_knn_accuracy/trajectory" in curves
+    monkeypatch.setattr(module, "embedding_stats", lambda *_, **__: {})
+    torch.testing.assert_close(weights(train(config, tmp_path / "unseen")), found, rtol=0, atol=0)
+
+
+def test_rates_and_epochs_are_logged_as_they_were_used(tmp_path: Path) -> None:
+    config = small_config(overrides={"optim.epochs": 2, "optim.warmup_epochs": 1.0, "train.log_every_steps": 3})
+    curves = load_metrics(train(config, tmp_path))
+    assert curves["lr"] == [(3, lr_at_epoch(config.optim, 1.0)), (4, lr_at_epoch(config.optim, 1.5))]
+    assert curves["epoch"] == [(3, 1.5), (4, 2.0)]
+    assert run_verb(tmp_path) == "pretrain"
+
+
+@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr"])
+def test_bf16_trains_float32_weights_to_about_the_same_loss(name: str, tmp_path: Path) -> None:
+    exact = train(small_config(name, ONE_STEP), tmp_path / "exact")
+    rounded = train(small_config(name, ONE_STEP | {"train.precision": "bf16"}), tmp_path / "rounded")
+    assert all(w.isfinite().all() and w.dtype != torch.bfloat16 for w in weights(rounded).values())
+    losses = [load_metrics(run) for run in (exact, rounded)]
+    part = "loss/whole" if name == "debug-simclr" else "loss/dynamic"
+    assert losses[1][part][0][1] == pytest.approx(losses[0][part][0][1], rel=0.2)
+
+
+@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr"])
+def test_fp16_halves_its_scale_at_each_overflow_and_trains_on(name: str, tmp_path: Path) -> None:
+    run = train(small_config(name, {"train.precision": "fp16", "optim.epochs": 4}), tmp_path)
+    norms = [norm for _, norm in load_metrics(run)["grad_norm"]]
+    state = checkpoint.load_training_state(run)
+    assert state is not None
+    overflows = sum(not math.isfinite(norm) for norm in norms)
+    assert len(norms) == 8
+    assert overflows < 8
+    assert state["grad_scaler"]["scale"] == 2.0 ** (16 - overflows)
+    assert all(w.isfinite().all() and w.dtype != torch.float16 for w in weights(run).values())
+
+
+@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr"])
+def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_lr_infinite_after(monkeypatch, num_steps=5)
+    with pytest.raises(NonFiniteError) as caught:
+        train(small_config(name, SGD | {"optim.epochs": 8}), tmp_path)
+    words = str(caught.value)
+    state = checkpoint.load_training_state(tmp_path)
+    assert state is not None
+    assert words.startswith(f"step {state['step'] + 1}: ")
+    assert f"last good checkpoint: {tmp_path / 'checkpoint.safetensors'} of step {state['step']}" in words
+    assert "\n" not in words
+    assert all(torch.equal(weights(tmp_path)[k], v) for k, v in state["model"].items())
+
+
+def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def broken(
+        method: Method, clips: Tensor, config: PretrainConfig, **options: Any
+    ) -> tuple[MethodOutput, dict[str, Tensor]]:
+        found, gradient = compute_gradients(method, clips, config, **options)
+        calls.append(1)
+        if len(calls) == 2:
+            found.losses["dynamic"].fill_(math.nan)
+        return found, gradient
+
+    monkeypatch.setattr(module, "compute_gradients", broken)
+    config = small_config("debug-bod-simclr", SGD | {"train.checkpoint_every_steps": 100})
+    words = r"step 2: loss/dynamic is not finite \(learning rate 0\.05\); last good checkpoint: none was written yet"
+    with pytest.raises(NonFiniteError, match=words + r".*--optim\.lr"):
+        train(config, tmp_path)
+    assert len(load_metrics(tmp_path)["lr"]) == 1
+
+
+def test_prototypes_rest_in_the_first_epoch_only(tmp_path: Path) -> None:
+    name = "objectives.whole.prototypes.weight"
+    config = small_config("debug-swav")
+    before = fresh(config).state_dict()
+    one = weights(train(config, tmp_path / "one"))
+    assert torch.equal(one[name], before[name])
+    assert not torch.equal(one["online.projector.layers.0.weight"], before["online.projector.layers.0.weight"])
+    two = weights(train(small_config("debug-swav", {"optim.epochs": 2}), tmp_path / "two"))
+    assert not torch.equal(two[name], before[name])
+
+
+def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "start.safetensors"
+    other = fresh(small_config("debug-moco", {"train.seed": 5})).online.backbone.state_dict()
+    save_file({f"module.{k}": v.contiguous() for k, v in other.items()}, file)
+    tiny_rate = {"optim.lr": 1e-30, "method.model.init_weights": str(file), "optim.weight_decay": 0.0}
+    found = weights(train(small_config("debug-moco", ONE_STEP | tiny_rate), tmp_path / "run"))
+    for name, value in other.items():
+        if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+            torch.testing.assert_close(found[f"online.backbone.{name}"], value, rtol=0, atol=1e-12)
+            torch.testing.assert_close(found[f"target.backbone.{name}"], value, rtol=0, atol=1e-12)
+    assert f"{len(other)} of {len(other)} tensors loaded from {file}" in capsys.readouterr().out
+
+
+def test_a_wrong_file_of_weights_can_be_mended_in_the_same_folder(tmp_path: Path) -> None:
+    config = small_config("debug-simclr", ONE_STEP | {"method.model.init_weights": str(tmp_path / "nothing.pt")})
+    with pytest.raises(StillmotionError, match="there is no file"):
+        train(config, tmp_path / "run")
+    mended = replace(config, method=replace(config.method, model=replace(config.method.model, init_weights=None)))
+    assert weights(train(mended, tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six videos, and three files that are none."""
+    root = write_class_folders(tmp_path_factory.mktemp("videos"), videos_per_class=3, num_frames=6, image_size=16)
+    (root / "dark" / "empty.mp4").touch()
+    (root / "dark" / "text.mp4").write_text("not a video\n" * 50)
+    (root / "light" / "cut.mp4").write_bytes((root / "light" / "0.mp4").read_bytes()[:300])
+    return root
+
+
+def on(videos: Path, **more: Any) -> PretrainConfig:
+    changes = {"data.path": str(videos), "data.augment": "weak", "optim.batch_size": 4}
+    return small_config("debug-simclr", changes | {place.replace("__", "."): value for place, value in more.items()})
+
+
+BROKEN = ("dark/empty.mp4", "dark/text.mp4", "light/cut.mp4")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_broken_videos_are_named_counted_and_written_down(
+    videos: Path, workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {str(videos / name) for name in BROKEN}
+    run = train(on(videos, data__num_workers=workers, optim__epochs=3), tmp_path)
+    words = capsys.readouterr().err.splitlines()
+    found = json.loads((run / "failed_videos.json").read_text())
+    assert set(found) == names
+    assert all(name in reason for name, reason in found.items())
+    for name in names:
+        assert sum(line.startswith(f"unreadable, skipped: {name}") for line in words) == 1
+    assert words[-4].startswith("3 unreadable videos were skipped (failed_videos.json says why)")
+    assert [line.strip() for line in words[-3:]] == sorted(names)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_strict_run_stops_at_a_broken_video_with_its_name_only(videos: Path, workers: int, tmp_path: Path) -> None:
+    with pytest.raises(VideoError) as caught:
+        train(on(videos, data__fail_on_unreadable=True, data__num_workers=workers, optim__epochs=3), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert any(name in str(caught.value) for name in BROKEN)
+
+
+def test_what_does_not_fit_together_is_said_with_the_numbers(tmp_path: Path) -> None:
+    for changes, words in (
+        (
+            {"optim.batch_size": 9, "train.grad_accum_steps": 2},
+            "a batch of 9 cannot be shared by 1 processes × 2 .*multiple of 2",
+        ),
+        ({"optim.batch_size": 32}, "16 videos are fewer than a batch of 32"),
+        (
+            {"optim.batch_size": 20, "train.grad_accum_steps": 2},
+            "has 1 batches but a step takes 2; lower --train.grad-accum-steps",
+        ),
+        ({"train.device": "toaster"}, "device 'toaster' cannot be used"),
+        ({"data.path": str(tmp_path / "nowhere")}, "no such file or folder"),
+    ):
+        with pytest.raises(StillmotionError, match=words):
+            train(small_config("debug-simclr", changes), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def in_float64(rank: int, folder: str) -> None:
+    """Train debug-bod-simclr; in float32 the recipe makes differences of rounding a million times larger by its end."""
+    build, config = module._build_method, get_recipe("debug-bod-simclr")
+    with single_thread(), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_build_method", lambda *arguments, **options: build(*arguments, **options).double())
+        patched.setattr(
+            module,
+            "compute_gradients",
+            lambda method, clips, *options, **o: compute_gradients(method, clips.double(), *options, **o),
+        )
+        patched.setattr(module, "embedding_stats", lambda *arguments, **options: {})  # which has clips as they are
+        module.PretrainTrainer(config, Path(folder), torch.device("cpu")).train()
+
+
+def test_two_processes_train_batch_norms_and_both_levels_to_the_weights_of_one(tmp_path: Path) -> None:
+    gloo.run_on_ranks(in_float64, str(tmp_path / "two"))
+    in_float64(0, str(tmp_path / "one"))
+    torch.testing.assert_close(weights(tmp_path / "two"), weights(tmp_path / "one"), rtol=0, atol=1e-6)
+
+
+def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos: Path, tmp_path: Path) -> None:
+    network = "--method.model.stage-channels 4 8 --method.model.projector-hidden-dim 16"
+    size = "--data.image-size 16 --data.num-frames 4 --data.frame-stride 1 --data.augment weak"
+    rates = "--optim.name sgd --optim.lr 0.5 --optim.batch-size 4 --optim.epochs 3"
+    options = f"--recipe debug-simclr --data {videos} {size} {network} {rates} --train.num-threads 1".split()
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, "-m", "stillmotion", "pretrain", "--out", str(tmp_path / "two"), *options]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=one_thread)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("trained: ") == 1
+    config = load_pretrain_config(tmp_path / "two")
+    train(config, tmp_path / "one")
+    start, one, two = fresh(config).state_dict(), weights(tmp_path / "one"), weights(tmp_path / "two")
+    torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
+    assert max((one[k] - start[k]).abs().max() for k in one) > 1e-2
+    ours, theirs = load_metrics(tmp_path / "one"), load_metrics(tmp_path / "two")
+    assert ours.keys() == theirs.keys()
+    for name, curve in ours.items():
+        assert theirs[name] == [(step, pytest.approx(value, rel=1e-3)) for step, value in curve]
+    broken = [json.loads((tmp_path / run / "failed_videos.json").read_text()) for run in ("one", "two")]
+    assert broken[0] == broken[1]
+    assert len(broken[0]) == len(BROKEN)

@@ -1,0 +1,152 @@
+"""Action localisation from a set to its scores, on a miniature of Breakfast's layout and on drawn videos."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.class_videos import write_class_folders
+
+from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
+from stillmotion.errors import StillmotionError
+from stillmotion.functional.segmentation_metrics import segmentation_scores
+from stillmotion.models.mstcn import MSTCNConfig
+from stillmotion.training.run_dir import run_verb
+from stillmotion.training.segment.recipes import SEGMENT_RECIPES
+from stillmotion.training.segment.task import read_train_test, segment, upsample_labels
+
+ACTIONS = ["SIL", "pour", "stir"]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Six training and two test videos with ready features that tell the action, and videos of some."""
+    root = tmp_path / "breakfast"
+    for folder in ("groundTruth", "splits", "features", "videos"):
+        (root / folder).mkdir(parents=True)
+    (root / "mapping.txt").write_text("".join(f"{i} {name}\n" for i, name in enumerate(ACTIONS)))
+    clips = sorted(
+        write_class_folders(tmp_path / "made", videos_per_class=4, num_frames=12, image_size=32).rglob("*.mp4")
+    )
+    rng = np.random.default_rng(0)
+    names = [f"P{i:02}_cam01_P{i:02}_milk" for i in range(8)]
+    for name, clip in zip(names, clips, strict=True):
+        labels = np.repeat([0, 1, 2, 0], [2, 5, 3, 2])
+        (root / "groundTruth" / f"{name}.txt").write_text("".join(f"{ACTIONS[y]}\n" for y in labels))
+        features = 3 * np.eye(5)[labels] + 0.1 * rng.standard_normal((12, 5))
+        np.save(root / "features" / f"{name}.npy", features.T.astype(np.float32))
+        (root / "videos" / f"{name}.mp4").write_bytes(clip.read_bytes())
+    for part, some in (("train", names[:6]), ("test", names[6:])):
+        (root / "splits" / f"{part}.split1.bundle").write_text(
+            "#bundle\n" + "".join(f"./data/groundTruth/{n}.txt\n" for n in some)
+        )
+    return root
+
+
+def small(path, *, encoder="precomputed", epochs=12, **data):
+    config = SEGMENT_RECIPES.get("debug")
+    return replace(
+        config,
+        encoder=str(encoder),
+        data=replace(config.data, path=str(path), **{"feature_stride": 1, **data}),
+        head=MSTCNConfig(num_stages=2, num_layers=2, hidden_dim=8, dropout=0.0),
+        optim=replace(config.optim, lr=1e-2, batch_size=2, epochs=epochs),
+    )
+
+
+def localised(config, out):
+    halves = read_train_test(config, out)
+    return segment(config, out), halves
+
+
+def test_ready_features_are_learned_and_every_file_is_written(root, tmp_path):
+    answers, _ = localised(small(root), tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results == answers.results
+    assert results["metrics"]["accuracy"] > 90 > results["majority_baseline"]["accuracy"]
+    assert results["majority_baseline"]["action"] == "pour"
+    assert results["majority_baseline"]["accuracy"] == pytest.approx(100 * 5 / 12)
+    assert (results["train_videos"], results["test_videos"], results["failed"]) == (6, 2, {})
+    assert {*results["frame_recall"]} == set(ACTIONS)
+    assert run_verb(tmp_path / "out") == "segment"
+    for name, labels in answers.predictions.items():
+        words = (tmp_path / "out" / "predictions" / f"{name}.txt").read_text().splitlines()
+        assert words == [ACTIONS[y] for y in labels]
+
+
+def test_segments_of_background_are_left_out_where_asked(root, tmp_path):
+    config = small(root, background_actions=("SIL",), epochs=1)
+    answers, _ = localised(config, tmp_path / "out")
+    predicted, truth = list(answers.predictions.values()), list(answers.truth.values())
+    assert answers.results["metrics"] == segmentation_scores(predicted, truth, background=[0])
+    with pytest.raises(StillmotionError, match="no action 'background'"):
+        read_train_test(small(root, background_actions=("background",)), tmp_path / "other")
+
+
+def test_an_encoder_reads_the_videos_and_what_is_unreadable_is_named_and_skipped(root, run, tmp_path):
+    (root / "videos" / "P00_cam01_P00_milk.mp4").write_bytes(b"torn")
+    (root / "videos" / "P07_cam01_P07_milk.mp4").unlink()
+    (root / "groundTruth" / "P01_cam01_P01_milk.txt").write_text("flying\n")
+    answers, halves = localised(small(root, encoder=run, feature_stride=3, epochs=1), tmp_path / "out")
+    assert [len(halves.train), len(halves.test)] == [4, 1]
+    reasons = {name.rsplit("/", 1)[-1]: reason for name, reason in halves.broken}
+    assert {*reasons} == {"P00_cam01_P00_milk.mp4", "P07_cam01_P07_milk", "P01_cam01_P01_milk.mp4"}
+    assert "no video of this name" in reasons["P07_cam01_P07_milk"]
+    assert "unknown action 'flying'" in reasons["P01_cam01_P01_milk.mp4"]
+    assert len(halves.train[0].features) == len(halves.train[0].labels) == 4
+    assert [len(labels) for labels in answers.predictions.values()] == [12]
+    assert (
+        answers.results["failed"]
+        == json.loads((tmp_path / "out" / "failed_videos.json").read_text())
+        == dict(halves.broken)
+    )
+
+
+def test_where_nothing_can_be_read_the_first_reason_is_told(root, run, tmp_path):
+    for file in (root / "videos").iterdir():
+        file.write_bytes(b"torn")
+    with pytest.raises(
+        StillmotionError, match=r"none of the 6 videos can be read; the first: .*P00_cam01_P00_milk\.mp4"
+    ):
+        read_train_test(small(root, encoder=run), tmp_path / "out")
+
+
+def test_features_and_labels_of_different_lengths_are_cut_to_the_shorter(root, tmp_path):
+    (root / "groundTruth" / "P00_cam01_P00_milk.txt").write_text("SIL\n" * 9)
+    (root / "groundTruth" / "P06_cam01_P06_milk.txt").write_text("SIL\n" * 14)
+    answers, halves = localised(small(root, epochs=1), tmp_path / "out")
+    assert halves.train[0].features.shape == (9, 5)
+    assert len(answers.predictions["P06_cam01_P06_milk"]) == 14
+
+
+def test_features_of_another_width_are_told_apart_from_the_others(root, tmp_path):
+    for name in ("P02_cam01_P02_milk", "P06_cam01_P06_milk"):
+        np.save(root / "features" / f"{name}.npy", np.zeros((4, 12), np.float32))
+    halves = read_train_test(small(root), tmp_path / "out")
+    assert [len(halves.train), len(halves.test)] == [5, 1]
+    assert all("features of 4 channels, where the first has 5" in reason for _, reason in halves.failed_videos)
+
+
+def test_predictions_last_to_the_next_one_and_the_last_to_the_end():
+    found = upsample_labels(np.array([4, 5, 6]), feature_stride=2, num_frames=7)
+    assert found.tolist() == [4, 4, 5, 5, 6, 6, 6]
+    assert upsample_labels(np.array([4, 5, 6]), feature_stride=2, num_frames=5).tolist() == [4, 4, 5, 5, 6]
+
+
+def test_drawn_videos_need_an_encoder_and_another_folder_is_refused_before_features_are_made(run, tmp_path):
+    drawn = SyntheticUntrimmedConfig(
+        num_train=2,
+        num_test=1,
+        actions_per_video=(2, 2),
+        frames_per_action=(4, 5),
+        appearance=SyntheticConfig(image_size=32),
+    )
+    with pytest.raises(StillmotionError, match="drawn videos have no features on disk"):
+        read_train_test(small("synthetic", synthetic=drawn), tmp_path / "none")
+    config = small("synthetic", encoder=run, synthetic=drawn, epochs=1)
+    answers, _ = localised(config, tmp_path / "out")
+    assert len(answers.truth) == 1
+    with pytest.raises(StillmotionError, match=r"holds another run .*data\.feature_stride"):
+        read_train_test(replace(config, data=replace(config.data, hop=2)), tmp_path / "out")
+    assert len(list((tmp_path / "out" / "features").iterdir())) == 1

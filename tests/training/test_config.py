@@ -1,0 +1,117 @@
+"""Configurations to and from JSON, and what is said where they do not fit."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stillmotion.errors import StillmotionError
+from stillmotion.methods.moco import MoCoConfig
+from stillmotion.optim.optimizers import OptimConfig
+from stillmotion.training.config import TrainConfig
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.run_dir import load_pretrain_config, pretrain_config_from_dict
+from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import diff_configs, to_dict
+
+
+def written(**changes: Any) -> dict[str, Any]:
+    return json.loads(json.dumps(to_dict(PretrainConfig()))) | changes
+
+
+def test_json_is_plain_and_tells_objectives_by_name() -> None:
+    tree = written()
+    assert tree["method"]["objective"] == {"name": "simclr", "temperature": 0.1, "negatives": "all"}
+    assert tree["optim"]["name"] == "lars"
+    assert tree["data"]["synthetic"]["values_per_factor"] == list(PretrainConfig().data.synthetic.values_per_factor)
+    back = pretrain_config_from_dict(tree)
+    assert back == PretrainConfig()
+    assert isinstance(back.data.synthetic.values_per_factor, tuple)
+
+
+def test_a_network_that_was_written_before_it_could_be_chosen_has_zeros_around_time_and_keeps_it() -> None:
+    tree = written()
+    assert tree["method"]["model"].pop("temporal_padding") == "replicate"
+    assert tree["method"]["model"].pop("per_frame_features") is True
+    model = pretrain_config_from_dict(tree).method.model
+    assert (model.temporal_padding, model.per_frame_features) == ("zeros", True)
+
+
+def test_differences_are_named_by_their_place() -> None:
+    config = PretrainConfig()
+    assert diff_configs(config, config) == []
+    other = replace(config, data=replace(config.data, image_size=112), train=replace(config.train, seed=7))
+    assert diff_configs(config, other) == ["train.seed: 0 ≠ 7", "data.image_size: 224 ≠ 112"]
+    moco = replace(config, method=replace(config.method, objective=MoCoConfig()))
+    found = diff_configs(config, moco)
+    assert "method.objective.name: simclr ≠ moco" in found
+    assert "method.objective.queue_size: None ≠ 65536" in found
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"surprise": 1},
+            r"config has unknown fields \['surprise'\] and lacks \[\]; it was written by another version",
+        ),
+        ({"train": {}}, r"config.train has unknown fields \[\] and lacks \['accumulate'"),
+        ({"train": 5}, "config.train is 5; expected named fields"),
+        (
+            {"method": written()["method"] | {"objective": {"name": "gan"}}},
+            "there is no objective 'gan'; choose one of simclr, moco",
+        ),
+        (
+            {"method": written()["method"] | {"objective": None}},
+            r"config\.method\.objective is None; expected named fields",
+        ),
+        ({"train": written()["train"] | {"log_every_steps": 0}}, "train.log_every_steps is 0; it must be at least 1"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(StillmotionError, match=words):
+        pretrain_config_from_dict(written(**change))
+    missing = written()
+    del missing["solver"]
+    with pytest.raises(StillmotionError, match=r"lacks \['solver'\]"):
+        pretrain_config_from_dict(missing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (TrainConfig, {"grad_accum_steps": 0}, "train.grad_accum_steps is 0"),
+        (TrainConfig, {"checkpoint_every_steps": -1}, "train.checkpoint_every_steps is -1"),
+        (OptimConfig, {"batch_size": 0}, "optim.batch_size is 0"),
+        (OptimConfig, {"epochs": 0}, "optim.epochs is 0"),
+        (OptimConfig, {"lr": 0.0}, "optim.lr is 0.0; it must be positive"),
+    ],
+)
+def test_numbers_that_cannot_train_are_refused(kind: type, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(StillmotionError, match=words):
+        kind(**options)
+
+
+def test_a_run_folder_gives_its_configuration(tmp_path: Path) -> None:
+    config = get_recipe("debug-bod-byol")
+    (tmp_path / "config.json").write_text(json.dumps(to_dict(config)))
+    assert load_pretrain_config(tmp_path) == config
+
+
+def test_what_is_no_run_folder_is_said(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(StillmotionError, match=r"is not a run folder: it has no config\.json"):
+            load_pretrain_config(place)
+    (tmp_path / "list.csv").touch()
+    with pytest.raises(StillmotionError, match="is not a run folder"):
+        load_pretrain_config(tmp_path / "list.csv")
+    file = tmp_path / "config.json"
+    for torn in (b'{"recipe": "la', b"", b"\xff\xfe"):
+        file.write_bytes(torn)
+        with pytest.raises(StillmotionError, match=r"config\.json is not JSON"):
+            load_pretrain_config(tmp_path)
+    file.write_text("[]")
+    with pytest.raises(StillmotionError, match="expected named fields"):
+        load_pretrain_config(tmp_path)

@@ -1,0 +1,192 @@
+"""Evaluation between epochs: it finds what the verbs find, and changes nothing of the training."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.class_videos import write_class_folders
+from support.process import two_ranks
+from support.small_finetune import small_config as small_finetuning
+from support.small_pretrain import single_thread, small_config, train
+
+from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
+from stillmotion.data.datasets.wrappers import ConcatDataset
+from stillmotion.encoders import load
+from stillmotion.errors import Interrupted, StillmotionError
+from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
+from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
+from stillmotion.evaluation.retrieval.config import RetrievalConfig
+from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
+from stillmotion.training import online_evaluation
+from stillmotion.training.checkpoint import load_training_state
+from stillmotion.training.finetune.task import finetune
+from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.run_log import load_metrics
+from stillmotion.training.tasks import RECIPES
+from stillmotion.training.transfer.task import transfer
+
+LONG = {"optim.epochs": 3, "train.checkpoint_every_steps": 3}
+ASKED = LONG | {"train.eval_every_epochs": 2, "train.eval_num_videos": 16}
+
+
+def same(a, b):
+    a, b = (load_file(run / "checkpoint.safetensors") for run in (a, b))
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def rows(run):
+    """The lines of an evaluation, by step."""
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row for row in found if any(name.startswith("online_knn/") for name in row)}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Of six steps in three epochs, which is evaluated; MoCo draws from torch's generator and has norms and queues."""
+    return train(small_config("debug-bod-moco", ASKED), tmp_path_factory.mktemp("between") / "run")
+
+
+def test_evaluation_changes_no_bit_of_the_training(run, tmp_path):
+    assert same(run, train(small_config("debug-bod-moco", LONG), tmp_path / "plain"))
+
+
+def test_it_comes_before_the_first_step_every_so_many_epochs_and_at_the_end(run):
+    assert list(rows(run)) == [0, 4, 6]
+    names = set(rows(run)[6]) - {"step"}
+    assert {"online_knn/dynamic/trajectory", "online_probe/static/color", "online_knn/whole/shape"} <= names
+    assert load_metrics(run)["online_knn/static/color"][-1] == (6, rows(run)[6]["online_knn/static/color"])
+
+
+def test_it_finds_what_the_verbs_find(run):
+    encoder, halves, found = load(run), TrainTestConfig("synthetic", num_synthetic=8), rows(run)[6]
+    with single_thread():
+        probed = evaluate_linear_probe(encoder, halves, LinearProbeConfig(num_clips=4))["accuracy"]["trained"]
+        (nearest,) = (
+            found["scores"] for found in evaluate_retrieval([encoder], halves, RetrievalConfig(num_clips=4)).values()
+        )
+    for kind in ("whole", "static", "dynamic"):
+        for target in probed[kind]:
+            assert found[f"online_probe/{kind}/{target}"] == probed[kind][target]["top1"]
+            assert found[f"online_knn/{kind}/{target}"] == nearest[kind][target]["R@1"]
+
+
+class Killed(BaseException):
+    """What no one handles."""
+
+
+STOPPED = Interrupted("stopped", 143)
+
+
+@pytest.mark.parametrize(("end", "turn"), [(Killed(), 1), (Killed(), 2), (STOPPED, 2), (STOPPED, 3)])
+def test_a_run_that_ends_within_an_evaluation_goes_on_to_the_same(run, tmp_path, monkeypatch, end, turn):
+    folder, turns = tmp_path / "run", []
+
+    def dying(*arguments):
+        turns.append(torch.rand(3))  # what is drawn in an evaluation is drawn again
+        if len(turns) == turn:
+            raise end
+        return scores(*arguments)
+
+    scores = online_evaluation._knn_and_probe_accuracy
+    monkeypatch.setattr(online_evaluation, "_knn_and_probe_accuracy", dying)
+    with pytest.raises(type(end)) as ended:
+        train(small_config("debug-bod-moco", ASKED), folder)
+    if isinstance(end, Interrupted):
+        assert f"at step {[0, 4, 6][turn - 1]} of 6, in an evaluation" in str(ended.value)
+        assert ended.value.exit_code == 143
+        assert load_training_state(folder)["step"] == [0, 4, 6][turn - 1]
+    train(small_config("debug-bod-moco", ASKED), folder)
+    assert same(run, folder)
+    assert rows(run) == rows(folder)
+
+
+def test_a_finished_run_is_not_evaluated_again(run, monkeypatch):
+    monkeypatch.setattr(online_evaluation, "_knn_and_probe_accuracy", lambda *_: pytest.fail("asked again"))
+    before = rows(run)
+    train(small_config("debug-bod-moco", ASKED), run)
+    assert rows(run) == before
+
+
+def test_what_fails_is_said_and_the_run_goes_on(tmp_path, capsys, monkeypatch):
+    def failing(*_, **__):
+        raise StillmotionError("no video can be read")
+
+    monkeypatch.setattr(online_evaluation, "extract_features_distributed", failing)
+    folder = train(small_config(overrides=ASKED), tmp_path / "run")
+    said = capsys.readouterr().err
+    assert [f"not evaluated after epoch {epoch}: no video can be read" in said for epoch in (0, 2, 3)] == [True] * 3
+    assert same(folder, train(small_config(overrides=LONG), tmp_path / "plain"))
+
+
+def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, capsys):
+    labelled = write_class_folders(tmp_path / "labelled", videos_per_class=4)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for number, file in enumerate(sorted(labelled.glob("*/*.mp4"))):
+        (plain / f"{number}.mp4").write_bytes(file.read_bytes())
+    changes = ASKED | {"data.path": str(plain), "data.num_workers": 0, "data.augment": "weak"}
+    train(small_config(overrides=changes), tmp_path / "run")
+    said = capsys.readouterr().err
+    assert said.count("nothing is evaluated in between") == 1
+    assert "--train.eval-data" in said
+    other = train(small_config(overrides=changes | {"train.eval_data": str(labelled)}), tmp_path / "other")
+    assert set(rows(other)[3]) == {"step"} | {
+        f"{m}/{k}" for m in ("knn", "probe") for k in ("whole", "static", "dynamic")
+    }
+    assert "evaluated in between: 6 videos to learn from, 2 to ask (parted 70/30" in capsys.readouterr().err
+    with pytest.raises(StillmotionError, match="no such file"):
+        train(small_config(overrides=changes | {"train.eval_data": str(tmp_path / "gone")}), tmp_path / "third")
+
+
+class Many:
+    """Videos of fifty classes, by number alone."""
+
+    labels = {"label": np.arange(1000) % 50}
+    classes = {"label": [str(i) for i in range(50)]}
+
+    def __len__(self):
+        return 1000
+
+    def name(self, i):
+        return str(i)
+
+    def open_video(self, i):
+        raise NotImplementedError
+
+
+def test_of_many_classes_some_are_drawn_by_seed_ten_videos_of_each():
+    parted = TrainTestSplit(ConcatDataset([Many()]), [(np.arange(800), np.arange(800, 1000))], "")
+    train, test = online_evaluation._sample_train_test(parted, 60, seed=1)
+    assert (len(train), len(test)) == (36, 24)
+    assert len(np.unique(np.concatenate([train, test]) % 50)) == 6
+    again, other = (online_evaluation._sample_train_test(parted, 60, seed=seed) for seed in (1, 2))
+    assert np.array_equal(again[0], train)
+    assert not np.array_equal(other[0], train)
+
+
+def test_two_processes_find_what_one_finds(tmp_path):
+    words = ["pretrain", "--recipe", "debug-simclr", "--train.num-threads", "1", "--train.eval-every-epochs", "1"]
+    words += ["--train.eval-num-videos", "16", "--data.synthetic.num-videos", "16", "--optim.epochs", "1", "--out"]
+    for command in two_ranks(*words, str(tmp_path / "two")):
+        command.expect_success()
+    one = train(load_pretrain_config(tmp_path / "two"), tmp_path / "one")
+    assert rows(tmp_path / "two")[0] == rows(one)[0]
+    assert len(rows(tmp_path / "two")) == 2
+
+
+def test_a_transfer_run_is_evaluated_too(tmp_path):
+    config = RECIPES["transfer"].get("debug-dinov2")
+    plain = replace(config, optim=replace(config.optim, epochs=1))
+    asked = replace(plain, train=replace(plain.train, evaluate_every=1, evaluate_videos=12))
+    with single_thread():
+        folders = [transfer(one, tmp_path / name) for name, one in (("plain", plain), ("asked", asked))]
+    assert same(*folders)
+    assert {"online_knn/motion/trajectory", "online_probe/whole/color"} <= set(rows(folders[1])[0])
+
+
+def test_verbs_that_end_with_a_test_are_not_evaluated_in_between(tmp_path):
+    with pytest.raises(StillmotionError, match="runs of finetune are not evaluated in between; leave it out"):
+        finetune(small_finetuning(train={"eval_every_epochs": 1}), tmp_path / "run")

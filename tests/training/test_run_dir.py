@@ -1,0 +1,84 @@
+"""Which run may go on in a folder."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from stillmotion.errors import StillmotionError
+from stillmotion.training.checkpoint import STATE_FILE
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.run_dir import load_pretrain_config, open_run_dir
+from stillmotion.training.tasks import get_recipe
+
+CONFIG = get_recipe("debug-bod-simclr")
+
+
+def with_state(folder: Path, config: PretrainConfig = CONFIG) -> Path:
+    """A folder whose run has come to a checkpoint."""
+    open_run_dir(folder, config)
+    torch.save({"step": 1, "total": 100}, folder / STATE_FILE)
+    return folder
+
+
+def test_a_new_folder_gets_the_configuration(tmp_path: Path) -> None:
+    open_run_dir(tmp_path / "a" / "b", CONFIG)
+    assert load_pretrain_config(tmp_path / "a" / "b") == CONFIG
+    assert [file.name for file in (tmp_path / "a" / "b").iterdir()] == ["config.json"]
+
+
+def test_the_same_run_goes_on_with_other_workers_threads_and_intervals(tmp_path: Path) -> None:
+    folder = with_state(tmp_path)
+    train = replace(CONFIG.train, log_every_steps=7, checkpoint_every_steps=9, num_threads=3)
+    other = replace(CONFIG, recipe="", data=replace(CONFIG.data, num_workers=5), train=train)
+    open_run_dir(folder, other)
+    assert load_pretrain_config(folder) == other
+
+
+def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(tmp_path: Path) -> None:
+    folder = with_state(tmp_path)
+    other = replace(CONFIG, optim=replace(CONFIG.optim, lr=5.0), train=replace(CONFIG.train, seed=3))
+    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 5.0; train.seed: 0 ≠ 3\).*--out"):
+        open_run_dir(folder, other)
+    assert load_pretrain_config(folder) == CONFIG
+
+
+def test_a_run_may_grow_longer_which_is_said_but_not_shorter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = with_state(tmp_path)
+    longer = replace(CONFIG, optim=replace(CONFIG.optim, epochs=CONFIG.optim.epochs + 3))
+    open_run_dir(folder, longer)
+    words = f"{folder} goes on to {longer.optim.epochs} epochs in place of {CONFIG.optim.epochs}; its learning rate"
+    assert capsys.readouterr().out.startswith(words)
+    assert load_pretrain_config(folder) == longer
+    with pytest.raises(StillmotionError, match=rf"another run \(optim.epochs: {longer.optim.epochs} ≠ "):
+        open_run_dir(folder, CONFIG)
+    other = replace(longer, optim=replace(longer.optim, epochs=99, lr=5.0))
+    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 5.0\)"):
+        open_run_dir(folder, other)
+    assert load_pretrain_config(folder) == longer
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_never_reached_a_checkpoint_can_be_replaced(tmp_path: Path) -> None:
+    open_run_dir(tmp_path, replace(CONFIG, optim=replace(CONFIG.optim, lr=0.5)))
+    open_run_dir(tmp_path, CONFIG)
+    assert load_pretrain_config(tmp_path) == CONFIG
+
+
+def test_a_folder_of_another_version_is_named(tmp_path: Path) -> None:
+    folder = with_state(tmp_path)
+    tree = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(tree | {"colour": 1}))
+    with pytest.raises(StillmotionError, match="another version"):
+        open_run_dir(folder, CONFIG)
+
+
+def test_a_place_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StillmotionError, match="cannot write to"):
+            open_run_dir(place, CONFIG)

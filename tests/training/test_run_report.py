@@ -1,0 +1,138 @@
+"""The page of a run folder, whichever verb made it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support import small_detect, small_finetune, small_pretrain
+from support.class_videos import write_class_folders
+from support.html import assert_self_contained
+from support.process import Command
+
+from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
+from stillmotion.errors import StillmotionError
+from stillmotion.models.mstcn import MSTCNConfig
+from stillmotion.training.detect.task import detect
+from stillmotion.training.finetune.task import finetune, finetune_folds
+from stillmotion.training.pretrain.task import pretrain
+from stillmotion.training.run_report import RUN_PAGES, write_run_page
+from stillmotion.training.segment.config import SegmentConfig
+from stillmotion.training.segment.recipes import SEGMENT_RECIPES
+from stillmotion.training.segment.report import write_segment_page
+from stillmotion.training.segment.task import segment
+from stillmotion.training.tasks import RUN_CONFIGS
+from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
+from stillmotion.training.transfer.task import transfer
+
+
+def localising() -> SegmentConfig:
+    """The debug recipe of `segment`, cut down to seconds."""
+    config = SEGMENT_RECIPES.get("debug")
+    drawn = SyntheticUntrimmedConfig(
+        num_train=3,
+        num_test=2,
+        actions_per_video=(2, 3),
+        frames_per_action=(4, 6),
+        appearance=SyntheticConfig(image_size=16),
+    )
+    return replace(
+        config,
+        data=replace(config.data, synthetic=drawn),
+        head=MSTCNConfig(num_stages=2, num_layers=2, hidden_dim=8),
+        optim=replace(config.optim, epochs=1),
+    )
+
+
+def write_folds(root: Path) -> Path:
+    """Two classes of videos whose list parts them in two ways."""
+    write_class_folders(root, videos_per_class=4)
+    rows = [
+        f"{name}/{i}.mp4,{name},{'test' if i < 2 else 'train'},{'train' if i < 2 else 'test'}"
+        for name in ("dark", "light")
+        for i in range(4)
+    ]
+    (root / "labels.csv").write_text("\n".join(["path,class,split1,split2", *rows]))
+    return root
+
+
+def train_folds(place: Path) -> None:
+    data = {"path": str(write_folds(place.with_name("videos"))), "target": ""}
+    finetune_folds(small_finetune.small_config(epochs=1, data=data), place, [1, 2])
+
+
+# What makes a run in a folder, and the title of its page.
+RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "pretrain": (partial(pretrain, small_pretrain.small_config()), "Pre-training run: run"),
+    "transfer": (partial(transfer, TRANSFER_RECIPES.get("debug-dinov2")), "Transfer run: run"),
+    "finetune": (partial(finetune, small_finetune.small_config(epochs=1)), "Fine-tuning run: run"),
+    "detect": (partial(detect, small_detect.small_config(epochs=1)), "Action detection run: run"),
+    "segment": (partial(segment, localising()), "Action localisation: run"),
+    "folds of finetune": (train_folds, "Fine-tuning on 2 folds: run"),
+}
+
+
+@pytest.mark.parametrize("made_by", RUNS)
+def test_a_run_of_every_verb_and_a_folder_of_folds_have_a_page(made_by: str, tmp_path: Path) -> None:
+    train, title = RUNS[made_by]
+    with small_pretrain.single_thread():
+        train(tmp_path / "run")
+    file = write_run_page(tmp_path / "run")
+    assert file == tmp_path / "run" / "report.html"
+    html = file.read_text()
+    assert f"<h1>{title}</h1>" in html
+    assert "<svg" in html
+    assert_self_contained(html)
+
+
+def test_every_training_verb_has_its_page() -> None:
+    assert set(RUN_PAGES) == set(RUN_CONFIGS)
+    assert set(RUN_CONFIGS) < set(RUNS)
+
+
+def test_the_page_of_a_segment_run_made_again_is_the_one_that_the_run_wrote(tmp_path: Path) -> None:
+    with small_pretrain.single_thread():
+        answers = segment(localising(), tmp_path / "run")
+    first = write_segment_page(tmp_path / "run", answers).read_text()
+    picture = (tmp_path / "run" / "timelines.png").read_bytes()
+    assert "Prediction and truth" in first
+    for file in ("report.html", "timelines.png"):
+        (tmp_path / "run" / file).unlink()
+    assert write_run_page(tmp_path / "run").read_text() == first
+    assert (tmp_path / "run" / "timelines.png").read_bytes() == picture
+
+
+NO_RUNS: dict[str, dict[str, str] | None] = {
+    "nothing there": None,
+    "an empty folder": {},
+    "no JSON": {"config.json": "torn"},
+    "another program's JSON": {"config.json": "[1, 2]"},
+    "a model of transformers": {"config.json": '{"model_type": "dinov2"}'},
+    "another verb": {"config.json": '{"verb": "dance"}'},
+    "folds of nobody": {"fold1/config.json": "torn"},
+}
+
+
+@pytest.mark.parametrize("case", NO_RUNS)
+def test_a_folder_that_is_no_run_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    files = NO_RUNS[case]
+    if files is not None:
+        (tmp_path / "other").mkdir()
+    for name, content in (files or {}).items():
+        (tmp_path / "other" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "other" / name).write_text(content)
+    with pytest.raises(StillmotionError, match=r"other is not a run folder of .*; give what --out named") as told:
+        write_run_page(tmp_path / "other")
+    assert "\n" not in str(told.value)
+    assert not list(tmp_path.rglob("report.html"))
+
+
+def test_the_command_refuses_a_run_of_another_version_and_a_file_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"verb": "finetune", "speed": 3}')
+    (tmp_path / "results.json").write_text("{}")
+    wrong = {tmp_path: "it was written by another version", tmp_path / "config.json": "is not a run folder of pretrain"}
+    commands = {place: Command("report", str(place)) for place in wrong}
+    for place, command in commands.items():
+        assert wrong[place] in command.expect_error()

@@ -1,0 +1,77 @@
+"""Weights that are kept at chosen epochs, and evaluated by the epoch's name."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.small_pretrain import small_config, stop_at_step, train
+
+from stillmotion.encoders import load
+from stillmotion.errors import StillmotionError
+from stillmotion.training.checkpoint import list_saved_epochs
+
+KEEPING = {"train.save_epochs": (1, 3), "optim.epochs": 3}
+
+
+def kept(run, epoch):
+    return load_file(run / "checkpoints" / f"epoch-{epoch:04d}.safetensors")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(small_config(overrides=KEEPING), tmp_path_factory.mktemp("kept") / "run")
+
+
+def test_the_epochs_that_are_asked_for_are_kept_and_no_others(run):
+    assert list_saved_epochs(run) == [1, 3]
+    assert same(kept(run, 3), load_file(run / "checkpoint.safetensors"))
+    assert not same(kept(run, 1), kept(run, 3))
+
+
+def test_keeping_changes_nothing_of_the_run(run, tmp_path):
+    plain = train(small_config(overrides=KEEPING | {"train.save_epochs": ()}), tmp_path / "plain")
+    assert same(load_file(run / "checkpoint.safetensors"), load_file(plain / "checkpoint.safetensors"))
+    assert not (plain / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_run_that_was_stopped_keeps_the_same_weights(run, tmp_path, step):
+    folder = tmp_path / "stopped"
+    with stop_at_step(step, 6):
+        train(small_config(overrides=KEEPING), folder)
+    train(small_config(overrides=KEEPING), folder)
+    assert all(same(kept(run, epoch), kept(folder, epoch)) for epoch in (1, 3))
+
+
+def test_an_epoch_is_named_behind_the_run_and_has_results_of_its_own(run):
+    encoder = load(f"{run}@epoch=1,frames=3")
+    for name, weight in encoder.backbone.state_dict().items():
+        assert torch.equal(weight, kept(run, 1)[f"online.backbone.{name}"]), name
+    assert encoder.run_dir == run / "checkpoints" / "epoch-0001"
+    assert load(run).run_dir == run
+    assert encoder.origin.spec.endswith("@epoch=1,frames=3")
+
+
+def test_epochs_that_are_not_there_are_named(run):
+    with pytest.raises(
+        StillmotionError, match=r"no weights of epoch 2 \(kept: 1, 3\); train it with --train.save-epochs 2"
+    ):
+        load(f"{run}@epoch=2")
+    with pytest.raises(StillmotionError, match="has no option 'epoch'"):
+        load("debug-simclr@epoch=1")
+    with pytest.raises(StillmotionError, match="is no option of an encoder"):
+        load(f"{run}@epoch=0")
+
+
+def test_epochs_that_cannot_be_kept_are_refused_or_told(run, tmp_path, capfd):
+    with pytest.raises(StillmotionError, match=r"train\.save_epochs has epoch 9; the run has 3"):
+        train(small_config(overrides=KEEPING | {"train.save_epochs": (9,)}), tmp_path / "late")
+    with pytest.raises(StillmotionError, match="counted from 1"):
+        small_config(overrides={"train.save_epochs": (0,)})
+    folder = tmp_path / "later"
+    train(small_config(overrides=KEEPING | {"train.save_epochs": ()}), folder)
+    train(small_config(overrides=KEEPING), folder)
+    assert "not kept, since the run is beyond them: epochs 1, 3" in capfd.readouterr().err

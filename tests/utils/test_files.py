@@ -1,0 +1,170 @@
+"""Files are written whole or not at all, folders have one writer, originals are spared."""
+
+import errno
+import multiprocessing
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from stillmotion.errors import StillmotionError
+from stillmotion.utils.file_lock import LOCK_FILE, lock_dir, remove_stale_temp_files
+from stillmotion.utils.files import (
+    GENERATED_MARKER,
+    check_no_overlap,
+    ensure_dir,
+    read_json,
+    report_disk_errors,
+    write_atomic,
+    write_json,
+    write_text,
+)
+from stillmotion.utils.hashing import file_fingerprint
+
+FORK = multiprocessing.get_context("fork")
+
+
+def test_a_folder_is_made_with_those_above_it_and_may_be_there(tmp_path: Path) -> None:
+    assert ensure_dir(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert ensure_dir(str(tmp_path / "a"), mark_generated=True) == tmp_path / "a"
+    assert (tmp_path / "a" / "b").is_dir()
+    assert (tmp_path / "a" / GENERATED_MARKER).exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_told_in_one_line_with_the_option(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StillmotionError, match=r"^cannot write to .*/file/x: Not a directory; choose another --cache$"):
+        ensure_dir(tmp_path / "file" / "x", option_name="--cache")
+    with (
+        pytest.raises(StillmotionError, match="cannot write to here: no room; choose another --out"),
+        report_disk_errors("here"),
+    ):
+        raise OSError("no room")
+
+
+def test_a_file_has_the_mode_of_the_umask_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "a.txt", "one")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").read_text() == "one"
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o640
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_name_of_255_bytes_and_one_that_is_no_text_can_be_written(tmp_path: Path) -> None:
+    long = tmp_path / ("a" * 250 + ".json")
+    write_json(long, {"name": os.fsdecode(b"caf\xe9")})
+    assert read_json(long, hint="") == {"name": os.fsdecode(b"caf\xe9")}
+    write_text(tmp_path / os.fsdecode(b"caf\xe9"), os.fsdecode(b"caf\xe9"))
+    assert (tmp_path / os.fsdecode(b"caf\xe9")).read_bytes() == b"caf\xe9"
+
+
+def test_what_fails_half_way_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "a.bin"
+    file.write_text("before")
+
+    def full(partial: Path) -> None:
+        partial.write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(StillmotionError, match=r"cannot write .*a\.bin: No space left on device \([\d,]+ MiB free\)"):
+        write_atomic(file, full)
+    assert file.read_text() == "before"
+    assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
+
+    def wrong(partial: Path) -> None:
+        raise KeyError("a fault of ours stays one")
+
+    with pytest.raises(KeyError):
+        write_atomic(file, wrong)
+
+
+def test_a_disk_that_is_full_is_told(tmp_path: Path) -> None:
+    def to_full_device(partial: Path) -> None:
+        with open("/dev/full", "wb", buffering=0) as device:
+            device.write(b"x")
+
+    with pytest.raises(StillmotionError, match="No space left on device"):
+        write_atomic(tmp_path / "a", to_full_device)
+
+
+def test_torn_json_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1')
+    with pytest.raises(StillmotionError, match=r"a\.json is torn or damaged .*; delete it"):
+        read_json(tmp_path / "a.json", hint="delete it")
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "b.json", hint="delete it")
+
+
+def hold(folder: Path, held: "multiprocessing.synchronize.Event") -> None:
+    with lock_dir(folder):
+        held.set()
+        time.sleep(60)
+
+
+def test_a_folder_has_one_writer_and_is_free_when_that_one_is_killed(tmp_path: Path) -> None:
+    held = FORK.Event()
+    holder = FORK.Process(target=hold, args=(tmp_path / "run", held))
+    holder.start()
+    assert held.wait(20)
+    with (
+        pytest.raises(StillmotionError, match=f"is being written by process {holder.pid} on "),
+        lock_dir(tmp_path / "run"),
+    ):
+        pass
+    (tmp_path / "run" / f".{holder.pid}-3.part").write_text("left behind")
+    holder.kill()
+    holder.join()
+    with lock_dir(tmp_path / "run"):
+        assert str(os.getpid()) in (tmp_path / "run" / LOCK_FILE).read_text()
+        assert not list((tmp_path / "run").glob(".*.part"))
+    with lock_dir(tmp_path / "run"):
+        pass
+
+
+def test_an_output_may_not_be_hold_or_lie_in_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.mp4").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    for out in ("in", "in/a.mp4", "in/below", "in/../in", "link", "link/below", "."):
+        with pytest.raises(StillmotionError, match="which is read; choose another --out"):
+            check_no_overlap(tmp_path / out, [tmp_path / "in"])
+    with pytest.raises(StillmotionError, match="would write over"):
+        check_no_overlap(tmp_path / "in" / ".." / "link" / "a.mp4", [tmp_path / "in" / "a.mp4"])
+    check_no_overlap(tmp_path / "out", [tmp_path / "in", tmp_path / "nowhere"])
+    check_no_overlap(tmp_path / "inner", [tmp_path / "in"])
+
+
+def test_a_fingerprint_tells_content_and_not_time_or_place(tmp_path: Path) -> None:
+    content = bytearray(os.urandom(1_000_000))
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(content)
+    os.utime(tmp_path / "b", (1, 1))
+    assert file_fingerprint(tmp_path / "a") == file_fingerprint(tmp_path / "b")
+    for place in (0, 65_535, len(content) - 1):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        (tmp_path / "b").write_bytes(changed)
+        assert file_fingerprint(tmp_path / "a") != file_fingerprint(tmp_path / "b")
+    (tmp_path / "b").write_bytes(content[:-1])
+    assert file_fingerprint(tmp_path / "a") != file_fingerprint(tmp_path / "b")
+    assert file_fingerprint(tmp_path / "nowhere") != file_fingerprint(tmp_path / "a")
+    (tmp_path / "frames").mkdir()
+    (tmp_path / "frames" / "1.jpg").write_bytes(b"x")
+    one = file_fingerprint(tmp_path / "frames")
+    (tmp_path / "frames" / "1.jpg").rename(tmp_path / "frames" / "2.jpg")
+    assert file_fingerprint(tmp_path / "frames") != one
+
+
+def test_what_another_machine_is_writing_is_left_alone_until_it_is_known_to_have_ended(tmp_path: Path) -> None:
+    own, other = ".999999999-0.part.mp4", ".999999999-0-00c0ffee.part.mp4"
+    for name in (own, other, ".notes-1.part"):
+        (tmp_path / name).touch()
+    remove_stale_temp_files(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other, ".notes-1.part"]
+    remove_stale_temp_files(tmp_path, include_other_hosts=True)
+    assert [path.name for path in tmp_path.iterdir()] == [".notes-1.part"]

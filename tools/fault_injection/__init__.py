@@ -1,0 +1,1 @@
+"""`make fault-injection`: commands are killed, doubled, starved of disk and fed damaged files; prints a table."""

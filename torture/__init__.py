@@ -1,1 +1,0 @@
-"""`make torture`: commands are killed, doubled, starved of disk and fed damaged files; a table says what came of it."""
