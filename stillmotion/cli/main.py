@@ -4,6 +4,7 @@ A package adds a verb by an entry point of the group "stillmotion.verbs" (docs/e
 
 import ast
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -23,8 +24,23 @@ def main() -> None:
     debug = "--traceback" in sys.argv
     if is_torchrun_worker():
         exit_with_parent()  # before what takes long to import: the agent may be killed meanwhile
+    _log_to_stderr()
     with exit_on_error(show_traceback=debug):
         dispatch([a for a in sys.argv[1:] if a != "--traceback"])
+
+
+class _StderrHandler(logging.Handler):
+    """Print messages to what `sys.stderr` is at that time, so that they appear above a progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)
+
+
+def _log_to_stderr() -> None:
+    logger = logging.getLogger("stillmotion")
+    logger.addHandler(_StderrHandler())
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def dispatch(args: list[str]) -> None:

@@ -45,14 +45,61 @@ class RemainingTime:
             self._say(f"about {more} for {(self._num_videos - self.num_videos_done) * self._ranks} more videos")
 
 
+_reporters: list[Callable[[int, int], None]] = []  # of the progress bars that are open, the innermost last
+
+
+def report_progress(done: int, total: int) -> None:
+    """Report progress to the innermost open `progress_bar`; does nothing where none is open.
+
+    Args:
+        done: Items that are done.
+        total: Items in all.
+    """
+    if _reporters:
+        _reporters[-1](done, total)
+
+
+@contextlib.contextmanager
+def progress_part(done_before: int, total: int) -> Iterator[None]:
+    """Make what is reported inside part of a larger whole.
+
+    Args:
+        done_before: Items of the whole that were done before this part.
+        total: Items of the whole.
+    """
+    outer = _reporters[-1] if _reporters else None
+    with _reporting(lambda done, _: None if outer is None else outer(done_before + done, total)):
+        yield
+
+
 @contextlib.contextmanager
 def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, with rate and time left; silent elsewhere, and on all ranks but the first."""
+    """Show a progress bar with rate and time left for what calls `report_progress` inside.
+
+    It is shown on a terminal only, and on the first rank only.
+
+    Args:
+        description: What is being done, such as "embedding".
+    """
     console = Console(stderr=True)
     columns = (TextColumn(description), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = console.is_terminal and is_main_process()
+    visible = console.is_terminal and is_main_process()
     # What is printed meanwhile goes above the bar on a terminal, and else to where stdout leads.
-    own = sys.stdout.isatty()
-    with Progress(*columns, console=console, disable=not shown, transient=True, redirect_stdout=own) as progress:
+    redirect = sys.stdout.isatty()
+    with Progress(*columns, console=console, disable=not visible, transient=True, redirect_stdout=redirect) as progress:
         task = progress.add_task(description)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def update(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        with _reporting(update):
+            yield update
+
+
+@contextlib.contextmanager
+def _reporting(report: Callable[[int, int], None]) -> Iterator[None]:
+    _reporters.append(report)
+    try:
+        yield
+    finally:
+        _reporters.pop()

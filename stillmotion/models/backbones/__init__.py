@@ -70,7 +70,7 @@ def create_backbone(
                 f"{name} has no option {option!r}{_did_you_mean(option, known)}; "
                 f"it takes {', '.join(['per_frame_features', 'temporal_padding', *known])}"
             )
-    backbone = builder(keep_time=per_frame_features, **options)
+    backbone = builder(per_frame_features=per_frame_features, **options)
     set_temporal_padding(backbone, temporal_padding)
     return backbone
 

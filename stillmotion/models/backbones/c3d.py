@@ -2,7 +2,7 @@
 
 Tran et al., "Learning Spatiotemporal Features with 3D Convolutional Networks", ICCV 2015 (arXiv:1412.0767).
 Parameter names (`conv1`, `conv3a`, …) are those of the public PyTorch conversions of the authors' weights.
-What differs: poolings leave time alone unless `keep_time=False`; the last pooling and the fully connected
+What differs: poolings leave time alone unless `per_frame_features=False`; the last pooling and the fully connected
 layers, which fix the clip's size, are left out, so that frames of 16 pixels and more work.
 """
 

@@ -3,7 +3,7 @@
 Carreira and Zisserman, "Quo Vadis, Action Recognition?", CVPR 2017 (arXiv:1705.07750). Parameter names and shapes are
 those of the common PyTorch conversion, `InceptionI3d`, and so are padding (TensorFlow's "same": the odd pixel goes
 last) and batch norm's epsilon. Public weights expect clips in [-1, 1]. What differs: temporal strides are 1 unless
-`keep_time=False`, and the last pooling then has temporal kernel 1, since an even kernel without stride would shift
+`per_frame_features=False`, and the last pooling then has temporal kernel 1, since an even kernel without stride would shift
 time; batch norm's momentum is PyTorch's 0.1; the classifier is there only where `classes` asks for it."""
 
 import torch

@@ -2,7 +2,7 @@
 
 Tran et al., "A Closer Look at Spatiotemporal Convolutions for Action Recognition", CVPR 2018
 (arXiv:1711.11248). Parameter names, shapes and the (2+1)D middle widths are torchvision's. What differs:
-temporal strides are 1 unless `keep_time=False`, there is no classifier, and features are pooled over space
+temporal strides are 1 unless `per_frame_features=False`, there is no classifier, and features are pooled over space
 only.
 
 Tables of contrastive papers give 13.5M parameters for "R3D-18" and 15.4M for "R(2+1)D-18". Tran et al.'s

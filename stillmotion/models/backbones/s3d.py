@@ -3,7 +3,7 @@
 Xie et al., "Rethinking Spatiotemporal Feature Learning", ECCV 2018 (arXiv:1712.04851). Parameter names and
 shapes of S3D are torchvision's; S3D-G adds, to each branch of each inception block, the gate `gating_b0` …
 `gating_b3` (the placement, and the names, of CoCLR's public S3D-G, which gives the papers' 9.1M
-parameters). What differs: temporal strides are 1 unless `keep_time=False`, and the last pooling then has
+parameters). What differs: temporal strides are 1 unless `per_frame_features=False`, and the last pooling then has
 temporal kernel 1, since an even kernel without stride would shift time; batch norm's momentum is PyTorch's
 0.1 and not 0.001, whose averages take thousands of steps to warm up (its epsilon is the original 0.001);
 there is no classifier.

@@ -4,7 +4,7 @@ Feichtenhofer et al., "SlowFast Networks for Video Recognition", ICCV 2019 (arXi
 8×8, R50" of its model zoo: temporal kernels of 1 in stem, res2 and res3, and of 3 in the first convolution
 of each block of res4 and res5; the last batch norm of each block starts at zero. Parameter names are
 SlowFast's. What differs: there is no classifier, and features are pooled over space only. No temporal
-stride exists, so `keep_time` changes nothing.
+stride exists, so `per_frame_features` changes nothing.
 """
 
 from torch import Tensor, nn

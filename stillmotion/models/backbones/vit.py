@@ -6,7 +6,7 @@ classifier; the final norm acts on tokens, as in VideoMAE's pre-training (fine-t
 token); the sin-cos positions are generated for any frame size by sampling between those of the reference
 size, which are VideoMAE's, and for any number of frames; with the border "replicate" time is not among them but a
 lean of the attention, so that a clip of equal frames has equal features. One feature per tubelet, so T' = T / tubelet
-whatever `keep_time` says.
+whatever `per_frame_features` says.
 
 Shapes: B clips, T' tubelets of H'×W' = S patches, D channels; tokens travel as (B, T', H', W', D).
 """
