@@ -197,5 +197,5 @@ def _send_result(connection: Connection, result: Any, error: Exception | None) -
     # A plain pickle: as torch sends tensors, the receiver would have to ask this process for them, which may be stuck.
     connection.send_bytes(pickle.dumps((content, error, has_file)))
     if has_file:
-        reduction.send_handle(connection, result.file, os.getpid())
-        os.close(result.file)
+        reduction.send_handle(connection, result.fd, os.getpid())
+        os.close(result.fd)

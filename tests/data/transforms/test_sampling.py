@@ -50,7 +50,7 @@ def test_uniform_clips_run_from_the_first_frame_to_the_last_and_one_is_the_centr
 
 def test_overlapping_clips_ask_for_each_frame_once() -> None:
     class Counting(ArrayReader):
-        def frames(self, indices: list[int]) -> np.ndarray:
+        def get_frames(self, indices: list[int]) -> np.ndarray:
             asked.append(list(indices))
             return super().get_frames(indices)
 
