@@ -238,4 +238,4 @@ def test_arrays_are_videos_and_other_arrays_are_not() -> None:
 
 def test_videos_can_be_sent_to_workers(write_video: WriteVideo) -> None:
     opened = pickle.loads(pickle.dumps(open_video(write_video())))
-    assert read_frame_numbers(opened.frames([7])) == [7]
+    assert read_frame_numbers(opened.get_frames([7])) == [7]
