@@ -33,7 +33,7 @@ def write_ava(root, *, num_videos=4, image_size=32, with_person_boxes=True, as_f
 
 
 def _write_video(root, name, video, *, as_frames):
-    shown = video.frames(range(len(video)))
+    shown = video.get_frames(range(len(video)))
     if as_frames:
         folder = root / "frames" / name
         folder.mkdir(parents=True)
@@ -47,14 +47,14 @@ def _write_video(root, name, video, *, as_frames):
 
 def _write_rows(file, rows, end):
     with file.open("w") as out:
-        for i, ((video, second), box, action) in enumerate(zip(rows.keys, rows.boxes, rows.actions, strict=True)):
+        for i, ((video, second), box, action) in enumerate(zip(rows.keyframes, rows.boxes, rows.actions, strict=True)):
             corners = ",".join(f"{value:.3f}" for value in box)
             out.write(f"{video},{START_SECOND + second:04d},{corners},{end.format(action=action, person=i)}\n")
 
 
 def _write_persons(file, frames, split):
     with file.open("w") as out:
-        for i, (video, second) in enumerate(frames.keys):
+        for i, (video, second) in enumerate(frames.keyframes):
             for number, box in enumerate(frames[i][0]):
                 corners = ",".join(f"{value:.3f}" for value in box)
                 name = video.replace("test", "train") if split == "train" else video

@@ -79,7 +79,7 @@ def test_what_is_submitted_reads_back(tmp_path):
     write_box_csv(tmp_path / "out.csv", given)
     assert (tmp_path / "out.csv").read_text().startswith("a,0902,0.1,0.1,0.4,0.9,3,0.123456\n")
     found = read_box_csv(tmp_path / "out.csv", has_scores=True)
-    assert found.keyframes == given.keys
+    assert found.keyframes == given.keyframes
     for a, b in zip(found[1:], given[1:], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
@@ -119,7 +119,7 @@ def test_videos_and_folders_of_frames_are_found_and_read_at_their_key_frames(tmp
     number = found.keyframes.keyframes.index(("test-1", START_SECOND + 2))
     video = found.open_video(number)
     assert found.keyframe_index(number, video) == 16
-    expected = drawn["val"]._video(1).frames([16])
+    expected = drawn["val"]._build_video(1).get_frames([16])
     np.testing.assert_array_equal(video.get_frames([16]), expected)
 
 
@@ -140,7 +140,7 @@ def test_the_test_takes_predicted_boxes_of_high_score_and_else_annotated_ones(tm
     every = AVADataset(tmp_path / "with", "val", min_score=0.4)
     assert len(every.keyframes.boxes) > len(found.keyframes.boxes)
     assert (
-        len(every.keyframes.boxes) == len(drawn["val"].frames.boxes) - drawn["val"].frames.start[1]
+        len(every.keyframes.boxes) == len(drawn["val"].keyframes.boxes) - drawn["val"].keyframes.offsets[1]
     )  # the first is excluded
     write_ava(tmp_path / "without", num_videos=2, with_person_boxes=False)
     found = AVADataset(tmp_path / "without", "val")

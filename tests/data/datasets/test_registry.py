@@ -37,7 +37,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "my_sets", raising=False)
     point = EntryPoint("mine", "my_sets:MINE", "stillmotion.datasets")
     monkeypatch.setattr(registry, "entry_points", lambda *, group: [point] if group == point.group else [])
-    for known in ("_added", "_loaded"):
+    for known in ("_entry_points", "_loaded"):
         monkeypatch.delitem(PUBLIC_DATASETS.__dict__, known, raising=False)
     root = tmp_path / "set"
     for name in "abc":

@@ -166,7 +166,7 @@ def test_an_address_is_read_as_a_folder_is(packed: Path) -> None:
     with pytest.raises(StillmotionError, match="nowhere://x"):
         VideoDataConfig("nowhere://x").open()
     memory.rm_file("/sets/mine/shard-000001.tar")
-    lost = [i for i in range(7) if i in there.shards[1]]  # type: ignore[attr-defined]
+    lost = [i for i in range(7) if i in there.indices_by_shard[1]]  # type: ignore[attr-defined]
     shards._fetch_bytes.cache_clear()
     with pytest.raises(VideoError, match=r"shard-000001\.tar, 0000000.. \(.*\.mp4\): no such file"):
         there.open_video(lost[0]).get_frames([0])

@@ -27,7 +27,7 @@ def listed(folder, columns=("fold", "split")):
 
 
 def names(parted, half):
-    return [[parted.videos.name(int(i)).rsplit("/", 1)[1] for i in fold[half]] for fold in parted.folds]
+    return [[parted.dataset.name(int(i)).rsplit("/", 1)[1] for i in fold[half]] for fold in parted.folds]
 
 
 def test_a_list_with_split_and_folds_is_parted_by_either(tmp_path):
