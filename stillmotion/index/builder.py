@@ -224,7 +224,7 @@ def _list_videos(folder: Path) -> dict[str, VideoFile]:
     own = [
         _describe_video(folder, place) for place in places[process_group.get_rank() :: process_group.get_world_size()]
     ]
-    every = {file.path: file for some in process_group.all_gather_object(own) for file in some}
+    every = {file.index_path: file for some in process_group.all_gather_object(own) for file in some}
     return {path: every[path] for path in (printable_name(place.relative_to(folder).as_posix()) for place in places)}
 
 

@@ -153,7 +153,7 @@ def test_only_parts_of_the_page_are_given(client, name):
 
 def test_films_are_given_in_ranges(client, drawn):
     moment = drawn.segments()[0]
-    content = drawn.file(moment.id).read_bytes()
+    content = drawn.video_path(moment.id).read_bytes()
     whole = client.get(f"videos/{moment.id}")
     assert whole.content == content
     assert whole.headers["content-type"] == "video/mp4"
@@ -168,7 +168,7 @@ def test_a_copy_shows_the_moment(client, drawn, tmp_path):
     moment = drawn.segments()[0]
     file = tmp_path / "copy.mp4"
     file.write_bytes(client.get(f"previews/{moment.id}").content)
-    copied, own = open_video(file), open_video(drawn.file(moment.id))
+    copied, own = open_video(file), open_video(drawn.video_path(moment.id))
     assert len(copied) == len(own)
     assert copied.fps == own.fps
     apart = copied.get_frames(range(len(own))).astype(float) - own.get_frames(range(len(own)))
@@ -185,7 +185,7 @@ def test_a_still_is_one_frame_of_the_moving_thumbnail(client, drawn):
 
 def test_a_video_that_has_gone_is_told(index):
     moment = index.segments()[0]
-    index.file(moment.id).unlink()
+    index.video_path(moment.id).unlink()
     client = asking(index)
     assert client.get(f"segments/{moment.id}").json()["playback"] == "missing"
     for kind in ("videos", "previews"):
@@ -197,7 +197,7 @@ def test_a_video_that_has_gone_is_told(index):
 
 def test_a_video_that_leads_out_of_the_folder_is_not_given(index, tmp_path):
     moment = index.segments()[0]
-    file = index.file(moment.id)
+    file = index.video_path(moment.id)
     secret = tmp_path / "secret.mp4"
     file.rename(secret)
     file.symlink_to(secret)
@@ -211,9 +211,9 @@ def test_a_video_that_leads_out_of_the_folder_is_not_given(index, tmp_path):
 
 def test_a_format_that_browsers_do_not_play_is_shown_as_a_copy(index):
     moment = index.segments()[0]
-    place = index.file(moment.id)
+    place = index.video_path(moment.id)
     place.rename(place.with_suffix(".avi"))
-    index.file = lambda id: place.with_suffix(".avi")
+    index.video_path = lambda id: place.with_suffix(".avi")
     client = asking(index)
     assert client.get(f"segments/{moment.id}").json()["playback"] == "preview"
     assert client.get(f"videos/{moment.id}").status_code == 422
@@ -262,7 +262,7 @@ def test_one_dropped_video_is_looked_at_at_a_time(drawn):
         assert go_on.wait(60)
         return encode_red_circling(video)
 
-    content = drawn.file(drawn.segments()[0].id).read_bytes()
+    content = drawn.video_path(drawn.segments()[0].id).read_bytes()
     with asking(drawn, slow) as client:
         answers = []
         first = threading.Thread(target=lambda: answers.append(client.post("uploads", content=content)))

@@ -81,15 +81,15 @@ def test_the_wall_a_moment_both_columns_and_the_slider(browser, address, index):
 
         page.locator(CARDS).first.click()
         first = index.segments()[0]
-        assert names(page, "#appearance") == [found.segment.path for found in index.neighbors(first.id, mix=0)]
-        assert names(page, "#motion") == [found.segment.path for found in index.neighbors(first.id, mix=1)]
-        assert names(page, "#mixed") == [found.segment.path for found in index.neighbors(first.id, mix=0.5, top=8)]
+        assert names(page, "#appearance") == [found.segment.path for found in index.neighbors(first.id, motion_weight=0)]
+        assert names(page, "#motion") == [found.segment.path for found in index.neighbors(first.id, motion_weight=1)]
+        assert names(page, "#mixed") == [found.segment.path for found in index.neighbors(first.id, motion_weight=0.5, top_k=8)]
         wait_for(page, "document.querySelector('#stage video')?.currentTime > 0")  # it plays
         assert page.locator("#title").text_content() == first.path.split("/")[1]
 
         for value, mix in (("100", 1), ("0", 0)):
             page.locator("#mix").fill(value)
-            found = [found.segment.id for found in index.neighbors(first.id, mix=mix, top=8)]
+            found = [found.segment.id for found in index.neighbors(first.id, motion_weight=mix, top_k=8)]
             wait_for(
                 page,
                 "ids => [...document.querySelectorAll('#mixed a')].map(a => a.hash.slice(10)).join() === ids.join()",
@@ -132,7 +132,7 @@ def test_the_keys(browser, address, index):
 
 
 def test_a_dropped_video_is_searched_by(browser, address, index):
-    content = list(index.file(index.segments()[0].id).read_bytes())
+    content = list(index.video_path(index.segments()[0].id).read_bytes())
     with new_page(browser, server=address) as (page, errors):
         page.goto(address)
         page.wait_for_selector(CARDS)
@@ -188,9 +188,9 @@ def test_a_point_of_the_map_is_opened_by_a_click(browser, address):
         page.goto(f"{address}#/map")
         page.wait_for_selector("#groups li", timeout=60_000)
         box = page.locator("#plane-motion").bounding_box()
-        page.mouse.optimizer_step(box["x"] + 5, box["y"] + 5)
+        page.mouse.move(box["x"] + 5, box["y"] + 5)
         for step in range(1, 400):  # over the plane until a moment is pointed at
-            page.mouse.optimizer_step(
+            page.mouse.move(
                 box["x"] + box["width"] * (step * 0.618 % 1), box["y"] + box["height"] * step / 400
             )
             if page.locator("#tooltip").is_visible():

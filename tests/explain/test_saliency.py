@@ -40,7 +40,7 @@ def test_grad_cam_of_similarity_has_the_weights_of_finite_differences(part):
         moved[0, t, d] += step
         # Of the split itself: what an encoder embeds is single precision.
         unit = torch.nn.functional.normalize(moved, dim=-1)
-        static, dynamic = encoder.split(unit)
+        static, dynamic = encoder.static_dynamic(unit)
         vector = {"whole": moved.mean(1), "static": static, "dynamic": dynamic}[part]
         return torch.nn.functional.cosine_similarity(vector, noise(3, seed=2)[None].double()).item()
 

@@ -229,7 +229,7 @@ def test_how_long_it_takes_is_said_once_from_the_first_videos() -> None:
 def test_drawn_videos_become_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "stillmotion.index.locations._SYNTHETIC_CONFIG",
-        resolve_videos_dir.__globals__["SyntheticConfig"](videos=3, length=8),
+        resolve_videos_dir.__globals__["SyntheticConfig"](num_videos=3, num_frames=8),
     )
     folder = resolve_videos_dir("synthetic")
     files = sorted(folder.glob("*.mp4"))

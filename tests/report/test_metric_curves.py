@@ -33,7 +33,7 @@ def test_a_measure_of_health_has_a_line_for_each_half(run, tmp_path):
         "static_eigenvalue_fraction",
         "still_clip_ratio",
     } <= set(figures)
-    assert [line.get_label() for line in figures["rank"].axes[0].lines[1::2]] == ["static", "dynamic"]
+    assert [line.get_label() for line in figures["effective_rank"].axes[0].lines[1::2]] == ["static", "dynamic"]
     assert len(figures["still_clip_ratio"].axes[0].lines) == 2
     assert plot_health_curves(tmp_path) == {}
 

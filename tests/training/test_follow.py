@@ -111,7 +111,7 @@ def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
         return run
 
     holders = iter(["process 1 on here", "process 1 on here"])
-    monkeypatch.setattr("stillmotion.training.run_report.holder", lambda _: next(holders, None))
+    monkeypatch.setattr("stillmotion.training.run_report.lock_holder", lambda _: next(holders, None))
     monkeypatch.setattr("stillmotion.training.run_report.write_run_page", write)
     monkeypatch.setattr("stillmotion.training.run_report._wait", lambda *_: None)
     assert follow_run(tmp_path, 30, say=said.append) == tmp_path
