@@ -11,7 +11,7 @@ from stillmotion.data.video.reader import VideoReader, resample_fps
 from stillmotion.data.video.writer import write_video
 from stillmotion.encoders import Encoder, ProgressCallback
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.explain.class_weights import ClassWeights, load_class_weights
 from stillmotion.explain.clip_analysis import center_crops_for_display, load_clips, middle_clip_indices
 from stillmotion.explain.heatmap_overlay import filmstrip, interpolate_heatmaps, normalize_heatmap, overlay_heatmap
@@ -77,9 +77,7 @@ def explain_class(
                 broken[found.name(index)] = str(error)
             if progress is not None:
                 progress(done + 1, len(chosen))
-        if not shown:
-            first_reason = next(iter(broken.values()))
-            raise StillmotionError(f"none of the {len(chosen)} videos can be shown; the first: {first_reason}")
+        raise_if_none_readable(broken, len(broken) + len(shown))
         for line in format_failed_videos(broken, what=f"of {len(chosen)} videos are not shown"):
             say(line)
         results = {

@@ -15,7 +15,7 @@ from stillmotion.data.video.reader import VideoReader, resample_fps
 from stillmotion.data.video.writer import write_video
 from stillmotion.encoders import Encoder, ProgressCallback
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.explain.clip_analysis import (
     ClipAnalysis,
     ReferenceDirections,
@@ -111,8 +111,7 @@ def _explain_all(
                 save_figure(figure, place / f"{figure_name}.png", dpi=_DPI)
         if progress is not None:
             progress(done + 1, len(chosen))
-    if not shown:
-        raise StillmotionError(f"none of the {len(chosen)} videos can be shown; the first: {broken[0][1]}")
+    raise_if_none_readable(broken, len(broken) + len(shown))
     for line in format_failed_videos(dict(broken), what=f"of {len(chosen)} videos are not shown"):
         say(line)
     results = {

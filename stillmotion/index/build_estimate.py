@@ -12,7 +12,7 @@ from stillmotion.data.datasets.config import SYNTHETIC
 from stillmotion.data.datasets.folder import find_videos
 from stillmotion.data.video import open_video
 from stillmotion.encoders import Encoder
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.index.lance_tables import IndexTables
 from stillmotion.index.locations import (
     default_index_dir,
@@ -96,13 +96,13 @@ def _estimate_from_sample(
         try:
             found += _decode_sample(file, encoder, cutting)
         except VideoError as error:
-            broken.append(str(error))
+            broken.append((str(file), str(error)))
             continue
         sizes.append(path_size(file))
         if len(sizes) == _NUM_SAMPLE_VIDEOS:
             break
     if not found:
-        raise VideoError(f"none of {len(broken)} videos can be read; the first: {broken[0]}")
+        raise_if_none_readable(broken, len(broken))
     decode = time.perf_counter() - started
     embedder = SegmentEmbedder(encoder)
     batch = [piece.clip for piece in found[: embedder.batch_size]]

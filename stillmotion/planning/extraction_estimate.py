@@ -22,7 +22,7 @@ from stillmotion.encoders.feature_extraction import (
     evenly_spaced_clips,
     videos_per_batch,
 )
-from stillmotion.errors import VideoError
+from stillmotion.errors import raise_if_none_readable
 from stillmotion.planning.flop_counter import FlopMemoryCounter
 from stillmotion.utils import formatting
 from stillmotion.utils.device import autocast
@@ -213,8 +213,7 @@ def _decode_sample(job: ExtractionJob) -> tuple[Tensor, float]:
         if len(clips) == _NUM_SAMPLES:
             break
     if not clips:
-        first = f"; the first, {broken[0][0]}: {broken[0][1]}" if broken else ""
-        raise VideoError(f"none of {len(broken)} videos can be read{first}")
+        raise_if_none_readable(broken, len(videos))
     return torch.stack(clips), seconds / len(clips)
 
 

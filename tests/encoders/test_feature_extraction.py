@@ -77,7 +77,7 @@ def test_unreadable_videos_are_named_and_left_out(encoder):
 
 
 def test_a_set_without_one_readable_video_is_an_error(encoder, tmp_path):
-    with pytest.raises(StillmotionError, match="none of the 2 videos can be read"):
+    with pytest.raises(StillmotionError, match="None of the 2 videos could be read"):
         extract_features(
             encoder, PathDataset([tmp_path / "a.mp4", tmp_path / "b.mp4"]), loader=LoaderConfig(batch_size=1)
         )

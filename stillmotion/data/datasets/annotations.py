@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from stillmotion.data.datasets.base import DEFAULT_TARGET, UNKNOWN_LABEL, FailedVideos, PathDataset
 from stillmotion.data.datasets.csv_list import read_csv_rows
 from stillmotion.data.datasets.folder import find_videos
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 
 SequenceT = TypeVar("SequenceT")
 
@@ -36,7 +36,7 @@ def open_sequences(
         except VideoError as error:
             broken.append((name, str(error)))
     if not found:
-        raise StillmotionError(f"none of the {len(broken)} sequences can be opened; the first: {broken[0][1]}")
+        raise_if_none_readable(broken, len(broken), "sequences")
     return found, broken
 
 

@@ -11,7 +11,7 @@ from stillmotion.data.loading.collate import Batch
 from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
 from stillmotion.data.transforms.sampling import is_too_short, read_clips, sample_random_clips, sample_uniform_clips
 from stillmotion.data.video.reader import resample_fps
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import VideoError, raise_if_none_readable
 
 _REPLACEMENT_STREAM = 1  # apart from other draws with the same numbers
 
@@ -51,8 +51,8 @@ class ClipDataset:
                 if self.strict:
                     raise
                 broken.append((self.videos.name(used), str(error)))
-        name, reason = broken[0]
-        raise StillmotionError(f"none of the {len(self)} videos can be read; the first, {name}: {reason}")
+        raise_if_none_readable(broken, len(self))
+        raise AssertionError("unreachable")
 
     def _replacement_order(self, epoch: int, index: int) -> Iterator[int]:
         """The video itself and, if it is not to be, others by chance: neighbours are often broken together."""

@@ -28,7 +28,7 @@ from stillmotion.data.datasets.shards import (
 from stillmotion.data.transcode.manifest import ManifestEntry, read_entries, write_entries
 from stillmotion.data.transcode.transcode_job import LABELS_FILE, Transcoder, check_output_dir, transcode_dataset
 from stillmotion.distributed import ranks
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError, raise_if_none_readable
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
 
@@ -116,9 +116,7 @@ def _completed_entries(out: Path, sources: Sequence[str]) -> list[ManifestEntry]
 def _pack(out: Path, copies: Path, lines: Sequence[ManifestEntry], limit: int) -> dict[str, Any]:
     """Writes the shards and the list of their videos; returns the classes, and the sizes of what was written."""
     whole = [(number, line) for number, line in enumerate(lines) if not line.error]
-    if not whole:
-        first = f"; the first: {lines[0].error}" if lines else ""
-        raise StillmotionError(f"none of the {len(lines)} videos can be read{first}")
+    raise_if_none_readable([(line.source, line.error) for line in lines if line.error], len(lines))
     listed = read_csv_rows(copies / LABELS_FILE)
     _, classes = parse_labels(copies / LABELS_FILE, listed)
     rows = {row["path"]: row for row in listed}

@@ -33,7 +33,7 @@ from stillmotion.encoders.feature_extraction import (
     num_blocks,
     videos_per_batch,
 )
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, raise_if_none_readable
 from stillmotion.evaluation.linear_probe.classifiers import ProbeResult, TrueClassRanks, true_class_ranks
 from stillmotion.evaluation.linear_probe.online_classifier import STATE_KEYS, OnlineLinearClassifiers, SGDProbeConfig
 from stillmotion.models.input_config import InputConfig
@@ -296,9 +296,7 @@ def _test_classifiers(
                 own[kind][target].append(true_class_ranks(of[y >= 0], classes, y[y >= 0]))
     everyone = process_group.all_gather_object((own, broken))
     unread = {name: reason for _, some in everyone for name, reason in some.items()}
-    if len(unread) == len(test):
-        name, reason = next(iter(unread.items()))
-        raise VideoError(f"none of the {len(test)} test videos can be read; the first, {name}: {reason}")
+    raise_if_none_readable(unread, len(test), "test videos")
     joined = {
         kind: {target: np.concatenate([of for some, _ in everyone for of in some[kind][target]]) for target in by}
         for kind, by in own.items()

@@ -13,7 +13,7 @@ from stillmotion.data.datasets.davis import MaskSequence, open_mask_sequences, w
 from stillmotion.data.datasets.jhmdb import KeypointSequence, open_keypoint_sequences
 from stillmotion.encoders import Encoder, ProgressCallback
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.evaluation.propagation.config import MIN_SEQUENCE_FRAMES, SequenceDataConfig
 from stillmotion.evaluation.propagation.scorers import SEQUENCE_MEAN, ScoreRow, create_scorer
 from stillmotion.evaluation.propagation.tracker import (
@@ -130,8 +130,7 @@ def _propagate_all(
         _write_track(output_dir, track)
         if on_track is not None:
             on_track(track)
-    if not rows:
-        raise StillmotionError(f"none of the {len(failed)} sequences can be used; the first: {failed[0][1]}")
+    raise_if_none_readable(failed, len(failed) + len(rows), "sequences")
     return {
         "columns": scores.columns,
         "sequences": rows,

@@ -27,7 +27,7 @@ from stillmotion.distributed.process_group import (
 from stillmotion.encoders import Encoder, FeatureKind, ProgressCallback, parse_spec
 from stillmotion.encoders.feature_cache import load_or_extract_features
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
 from stillmotion.evaluation.linear_probe.evaluate import check_single_fold
 from stillmotion.evaluation.metrics.bootstrap import bootstrap_interval
@@ -221,13 +221,13 @@ def _num_videos(split: TrainTestSplit | None) -> int:
 
 def _probe_pixels(split: TrainTestSplit, options: _ProbeOptions) -> ProbeOutcome:
     """The answers of a probe that has no network: colours and contrasts of the middle frame, cell by cell."""
-    own, reason = {}, "there is none"
+    own, failed = {}, []
     for i in range(get_rank(), len(split.dataset), get_world_size()):
         try:
             video = split.dataset.open_video(i)
             frame = video.get_frames([len(video) // 2])[0].astype(np.float32) / 255
         except VideoError as error:
-            reason = str(error)
+            failed.append((split.dataset.name(i), str(error)))
             continue  # named where the encoders meet it
         mean, square = (
             cv2.resize(x, (_PIXEL_GRID, _PIXEL_GRID), interpolation=cv2.INTER_AREA) for x in (frame, frame**2)
@@ -235,7 +235,7 @@ def _probe_pixels(split: TrainTestSplit, options: _ProbeOptions) -> ProbeOutcome
         own[i] = np.concatenate([mean.ravel(), np.sqrt(np.maximum(square - mean**2, 0)).ravel()])
     rows = {i: row for some in all_gather_object(own) for i, row in some.items()}
     if not rows:
-        raise VideoError(f"none of the {len(split.dataset)} dynamic videos can be read; the last: {reason}")
+        raise_if_none_readable(failed, len(failed), "dynamic videos")
     numbers = sorted(rows)
     x = np.stack([rows[i] for i in numbers])[:, None]
     return run_on_main(partial(_probe, x, np.array(numbers), split, options.seed))

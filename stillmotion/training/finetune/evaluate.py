@@ -10,7 +10,7 @@ from stillmotion.data.datasets.base import FailedVideos, VideoDataset
 from stillmotion.data.loading.loader import iter_eval_batches
 from stillmotion.distributed import process_group
 from stillmotion.encoders.feature_extraction import ProgressCallback, evenly_spaced_clips
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import raise_if_none_readable
 from stillmotion.functional.classification import confusion_matrix, topk_accuracy
 from stillmotion.models.heads import VideoClassifier
 from stillmotion.models.input_config import InputConfig
@@ -63,9 +63,7 @@ def predict_videos(
     everyone = process_group.all_gather_object((index, found, broken))
     numbers = np.array([i for part, _, _ in everyone for i in part], np.int64)
     broken = [entry for _, _, part in everyone for entry in part]
-    if len(numbers) == 0:
-        first = f"; the first, {broken[0][0]}: {broken[0][1]}" if broken else ""
-        raise StillmotionError(f"none of the {len(broken)} test videos can be read{first}")
+    raise_if_none_readable(broken, len(broken) + len(numbers), "test videos")
     order = np.argsort(numbers)
     return numbers[order], np.stack([p for _, part, _ in everyone for p in part])[order], broken
 

@@ -18,7 +18,7 @@ from stillmotion.distributed import process_group
 from stillmotion.encoders import Encoder, ProgressCallback, load
 from stillmotion.encoders.frame_feature_cache import FrameFeatureCache
 from stillmotion.encoders.run_encoders import PRECOMPUTED_FEATURES
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.functional.segmentation_metrics import segmentation_scores
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.planning.flop_counter import FlopMemoryCounter
@@ -270,9 +270,7 @@ def _drop_unreadable(
             good.append(number)
         else:
             failed[name] = f"{name}: features of {found} channels, where the first has {feature_dim}"
-    if not good:
-        first = next(iter(failed.values()))
-        raise StillmotionError(f"none of the {len(frames.dataset)} videos can be read; the first: {first}")
+    raise_if_none_readable(failed, len(failed) + len(good))
     return replace(frames, readable_indices=good)
 
 
@@ -368,7 +366,7 @@ def _time_frame_features(
     features: FrameFeatureCache, dataset: ActionSegmentationDataset
 ) -> tuple["_VideoExcerpts", float]:
     """Two parts of the first video that can be read, and the seconds that the features of the second took."""
-    reasons: list[str] = []
+    failed: FailedVideos = []
     for number in range(len(dataset)):
         parts = _VideoExcerpts(dataset, number)
         broken = features.compute_missing(
@@ -378,8 +376,9 @@ def _time_frame_features(
         broken += features.compute_missing(Subset(parts, np.array([1])))
         if not broken:
             return parts, time.perf_counter() - started
-        reasons += [reason for _, reason in broken]
-    raise VideoError(f"none of the {len(dataset)} videos can be read; the first: {reasons[0]}")
+        failed += broken
+    raise_if_none_readable(failed, len(failed))
+    raise AssertionError("unreachable")
 
 
 class _VideoExcerpts(UnlabeledDataset):

@@ -89,7 +89,7 @@ def test_strict_stops_at_the_first_unreadable_video() -> None:
 
 
 def test_nothing_readable_is_an_error_that_names_the_first() -> None:
-    with pytest.raises(StillmotionError, match="none of the 3 videos can be read; the first, video-1"):
+    with pytest.raises(StillmotionError, match="None of the 3 videos could be read. First error: video-1"):
         dataset(3, broken=(0, 1, 2))[0, 1]
 
 

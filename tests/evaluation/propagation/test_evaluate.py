@@ -241,7 +241,7 @@ def test_broken_sequences_are_named_and_the_others_done(tmp_path):
     assert counted[-1] == (16, 16)
     assert any("1 sequences were left out" in line for line in format_propagation_results(results))
     (root / "JPEGImages" / "48p" / "second" / "00002.jpg").write_bytes(b"torn")
-    with pytest.raises(StillmotionError, match="none of the 2 sequences can be used"):
+    with pytest.raises(StillmotionError, match="None of the 2 sequences could be read"):
         evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
     assert not (tmp_path / "out" / "results.json").exists()
 

@@ -107,7 +107,7 @@ def test_where_nothing_can_be_read_the_first_reason_is_told(root, run, tmp_path)
     for file in (root / "videos").iterdir():
         file.write_bytes(b"torn")
     with pytest.raises(
-        StillmotionError, match=r"none of the 6 videos can be read; the first: .*P00_cam01_P00_milk\.mp4"
+        StillmotionError, match=r"None of the 6 videos could be read. First error: .*P00_cam01_P00_milk\.mp4"
     ):
         read_train_test(small(root, encoder=run), tmp_path / "out")
 
