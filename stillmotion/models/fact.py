@@ -109,10 +109,10 @@ class FACT(nn.Module):
         covered = cover[segments]  # (matched, T)
         parts = [
             {
-                "frame": F.cross_entropy(one.frames, labels),
+                "frame": F.cross_entropy(one.frame_logits, labels),
                 "smoothing": self.config.smoothing_weight
-                * (smoothing_loss(one.frames) + smoothing_loss(one.frame_to_token)),
-                "token": F.cross_entropy(one.tokens, wanted, weight=weight),
+                * (smoothing_loss(one.frame_logits) + smoothing_loss(one.frame_to_token)),
+                "token": F.cross_entropy(one.token_logits, wanted, weight=weight),
                 "frame_to_token": _coverage_loss(one.frame_to_token.log_softmax(-1).T[tokens], covered),
                 "token_to_frame": _coverage_loss(one.token_to_frame.log_softmax(-1)[tokens], covered),
             }

@@ -22,9 +22,9 @@ def shown(**views):
 def test_operations_are_those_that_torch_counts():
     found, encoder = shown(num_clips=3)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        encoder(torch.zeros(3, 3, *found.frames))
+        encoder(torch.zeros(3, 3, *found.clip_shape))
     assert found.flops == counter.get_total_flops() > 1e6
-    assert found.parameters == sum(p.numel() for p in encoder.parameters())
+    assert found.num_params == sum(p.numel() for p in encoder.parameters())
 
 
 def test_operations_and_memory_of_a_convolution_are_in_closed_form():
@@ -40,7 +40,7 @@ def test_features_take_the_room_of_their_channels():
     whole, encoder = shown(num_clips=2)
     averaged, _ = shown(num_clips=2, average_views=True)
     with torch.no_grad():
-        channels = sum(part.shape[1] for part in encoder(torch.zeros(1, 3, *whole.frames))[:4])
-    assert averaged.features == 5 * channels * 4
-    assert whole.features == 2 * averaged.features
-    assert (whole.videos, whole.done, whole.clips, whole.read) == (5, 0, 2, 0)
+        channels = sum(part.shape[1] for part in encoder(torch.zeros(1, 3, *whole.clip_shape))[:4])
+    assert averaged.feature_bytes == 5 * channels * 4
+    assert whole.feature_bytes == 2 * averaged.feature_bytes
+    assert (whole.num_videos, whole.num_cached, whole.num_clips, whole.input_bytes) == (5, 0, 2, 0)

@@ -37,7 +37,7 @@ def step(method, weights, optim, loss) -> int:
 @pytest.mark.parametrize("name", RECIPES["finetune"].names())
 def test_a_step_of_fine_tuning_runs_without_numbers(name):
     config = RECIPES["finetune"].get(name)
-    frames, size = config.data.frames or FRAMES, config.data.size or SIZE
+    frames, size = config.data.num_frames or FRAMES, config.data.image_size or SIZE
 
     def built() -> VideoClassifier:
         network = backbone()
@@ -55,8 +55,8 @@ def test_a_step_of_fine_tuning_runs_without_numbers(name):
 @pytest.mark.parametrize("name", RECIPES["detect"].names())
 def test_a_step_of_detection_runs_without_numbers(name):
     config = RECIPES["detect"].get(name)
-    head = replace(config.head, samples=2)  # as many as a bin has cells is asked of the boxes: the one wait of a step
-    frames, size = config.data.frames or FRAMES, config.data.size or SIZE
+    head = replace(config.head, sampling_ratio=2)  # as many as a bin has cells is asked of the boxes: the one wait of a step
+    frames, size = config.data.num_frames or FRAMES, config.data.image_size or SIZE
     with fake_tensor_mode():
         method = build_on_fake_tensors(lambda: ActionDetector(backbone(), 80, head))
         clips, boxes = torch.zeros(2, 3, frames, size, size), [torch.zeros(3, 4), torch.zeros(1, 4)]
@@ -72,7 +72,7 @@ def test_a_step_of_detection_runs_without_numbers(name):
 @pytest.mark.parametrize("name", RECIPES["transfer"].names())
 def test_a_step_of_transfer_runs_without_numbers(name):
     config = RECIPES["transfer"].get(name)
-    side, width = config.data.size // 16, 384
+    side, width = config.data.image_size // 16, 384
     places = config.method.positions
     with fake_tensor_mode():
         method = build_on_fake_tensors(lambda: TransferLoss(width, config.method))

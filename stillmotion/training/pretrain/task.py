@@ -177,7 +177,7 @@ class PretrainTrainer(Trainer):
         for name, p in self.trainable_params.items():
             p.grad = None if name in frozen else _mean_tensor([gradient[name] for _, gradient in results]) * scale
         losses = {
-            f"loss/{name}": _mean_tensor([found.parts[name] for found, _ in results]) for name in results[0][0].parts
+            f"loss/{name}": _mean_tensor([found.losses[name] for found, _ in results]) for name in results[0][0].losses
         }
         numbers = self.optimizer_step(losses)
         self.model.after_step([found.keys for found, _ in results], self.global_step / self.total_steps)

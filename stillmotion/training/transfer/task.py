@@ -100,7 +100,7 @@ class TransferTrainer(Trainer):
         found = self.model(first, second, back, self.token_grid)
         self.optimizer.zero_grad()
         self.backward(found.total)
-        losses = {f"loss/{name}": part.detach() for name, part in found.parts.items()}
+        losses = {f"loss/{name}": part.detach() for name, part in found.losses.items()}
         return self.optimizer_step(losses | {"cycle_accuracy": found.accuracy})
 
     @torch.no_grad()

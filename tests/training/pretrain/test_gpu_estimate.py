@@ -44,7 +44,7 @@ def test_a_run_that_does_not_fit_is_given_settings_that_do():
         get_recipe("debug-bod-simclr"), train=replace(get_recipe("debug-bod-simclr").train, precision="fp32")
     )
     whole = count_step_cost(config).peak_bytes
-    asked = {"videos": 64, "devices": 1, "pace": DeviceThroughput(1e12)}
+    asked = {"num_videos": 64, "num_devices": 1, "throughput": DeviceThroughput(1e12)}
     assert estimate_run(config, usable_bytes=whole, **asked).fits
     assert not estimate_run(config, usable_bytes=0.8 * whole, **asked).fits
     found = find_fitting_config(config, num_devices=1, usable_bytes=0.8 * whole)
@@ -120,5 +120,5 @@ def test_nothing_in_a_step_is_left_on_another_device():
     with torch.device("meta"):
         method = _build_method(config)
         clips = torch.empty(2, 2, 3, config.data.num_frames, 32, 32)
-    losses = method(clips).parts
+    losses = method(clips).losses
     assert {loss.device.type for loss in losses.values()} == {"meta"}

@@ -109,7 +109,7 @@ def test_features_are_standardised_by_the_training_frames(tmp_path):
     head = trained(small(epochs=1), tmp_path)
     every = torch.cat([video.features for video in videos()])
     torch.testing.assert_close(head.standardizer.mean, every.mean(0))
-    torch.testing.assert_close(head.standardizer.deviation, every.std(0, correction=0))
+    torch.testing.assert_close(head.standardizer.std, every.std(0, correction=0))
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_weights(tmp_path, monkeypatch):
@@ -128,8 +128,8 @@ def test_features_that_are_not_finite_stop_the_run_at_once(tmp_path):
 
 def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
     trained(small(epochs=1), tmp_path)
-    with pytest.raises(StillmotionError, match=r"holds another run .*head\.width"):
-        trained(replace(small(epochs=1), head=replace(SMALL["mstcn"], width=8)), tmp_path)
+    with pytest.raises(StillmotionError, match=r"holds another run .*head\.hidden_dim"):
+        trained(replace(small(epochs=1), head=replace(SMALL["mstcn"], hidden_dim=8)), tmp_path)
     with pytest.raises(StillmotionError, match=r"holds another run .*head\.name"):
         trained(small("fact", epochs=1), tmp_path)
 

@@ -78,7 +78,7 @@ def test_ready_features_are_learned_and_every_file_is_written(root, tmp_path):
 def test_segments_of_background_are_left_out_where_asked(root, tmp_path):
     config = small(root, background_actions=("SIL",), epochs=1)
     answers, _ = localised(config, tmp_path / "out")
-    predicted, truth = list(answers.predictions.values()), list(answers.truth.values())
+    predicted, truth = list(answers.predictions.values()), list(answers.ground_truth.values())
     assert answers.results["metrics"] == segmentation_scores(predicted, truth, background=[0])
     with pytest.raises(StillmotionError, match="no action 'background'"):
         read_train_test(small(root, background_actions=("background",)), tmp_path / "other")
@@ -90,7 +90,7 @@ def test_an_encoder_reads_the_videos_and_what_is_unreadable_is_named_and_skipped
     (root / "groundTruth" / "P01_cam01_P01_milk.txt").write_text("flying\n")
     answers, halves = localised(small(root, encoder=run, feature_stride=3, epochs=1), tmp_path / "out")
     assert [len(halves.train), len(halves.test)] == [4, 1]
-    reasons = {name.rsplit("/", 1)[-1]: reason for name, reason in halves.broken}
+    reasons = {name.rsplit("/", 1)[-1]: reason for name, reason in halves.failed_videos}
     assert {*reasons} == {"P00_cam01_P00_milk.mp4", "P07_cam01_P07_milk", "P01_cam01_P01_milk.mp4"}
     assert "no video of this name" in reasons["P07_cam01_P07_milk"]
     assert "unknown action 'flying'" in reasons["P01_cam01_P01_milk.mp4"]
@@ -99,7 +99,7 @@ def test_an_encoder_reads_the_videos_and_what_is_unreadable_is_named_and_skipped
     assert (
         answers.results["failed"]
         == json.loads((tmp_path / "out" / "failed_videos.json").read_text())
-        == dict(halves.broken)
+        == dict(halves.failed_videos)
     )
 
 
