@@ -1,12 +1,12 @@
-"""What all verbs share: options from a signature, one-line complaints, old spellings, progress bars."""
+"""Parse the options of a verb from its function's signature; one-line errors; option types that verbs share."""
 
 import contextlib
 import functools
 import inspect
 import io
 import re
-import sys
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -19,49 +19,43 @@ Config = TypeVar("Config")
 # A verb's configuration: its fields are options by their places, such as --optim.lr.
 ConfigOptions = Annotated[Config, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 ENCODER_HELP = (
-    "a run folder, a recipe's name (untrained), a model's folder, hub name or checkpoint (dino:FILE), or flow; "
-    "@frames=…,size=… behind it."
+    "Encoder spec: a run folder, a recipe name (untrained), a model folder or Hugging Face name, a checkpoint such as "
+    "dino:FILE, or flow (optical flow, no weights). Options follow an @, e.g. runs/mine@frames=16,size=112."
 )
 EncoderArg = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENCODER", help=ENCODER_HELP)]
 EncoderArgs = Annotated[
-    tuple[str, ...], tyro.conf.arg(name="encoder", metavar="ENCODER …", help=f"One or more: {ENCODER_HELP}")
+    tuple[str, ...],
+    tyro.conf.arg(name="encoder", metavar="ENCODER …", help=f"One or more encoder specs. {ENCODER_HELP}"),
 ]
-OutputDir = Annotated[str, tyro.conf.arg(help="the folder to write to.")]
-NumFrames = Annotated[int | None, tyro.conf.arg(help="of a clip, in place of the encoder's; the papers take 16.")]
+OutputDir = Annotated[str, tyro.conf.arg(metavar="FOLDER", help="Folder to write results to.")]
+NumFrames = Annotated[
+    int | None,
+    tyro.conf.arg(metavar="N", help="Frames per clip; overrides the encoder's own number (the papers use 16)."),
+]
 
 _DRY_RUN_HELP = f"""
 
-{DRY_RUN} says what the command would do, and about what it would take: time, memory, bytes; and does nothing."""
-# Options by the names they had before, in every verb and in some.
-_OLD_OPTIONS = {
-    "--data.path": "--data",
-    "--data.kind": "--layout",
-    "--kind": "--layout",
-    "--data.split": "--split",
-    "--data.fold": "--fold",
-    "--data.annotations": "--annotations",
-    "--data.num-workers": "--num-workers",
-    "--train.device": "--device",
-}
-_OLD_OPTIONS_OF_VERB = {
-    "cluster": {"--half": "--split"},
-    "propagate": {"--set": "--layout"},
-    "segment": {"--split": "--fold", "--data.split": "--fold"},
-    "static-dynamic make": {"--from": "--data", "--kind": "--variant"},
-    "static-dynamic evaluate": {"--by": "--features"},
-}
-_ONCE_POSITIONAL = {**dict.fromkeys(("retrieve", "cluster", "order", "geometry"), "--encoder"), "prepare": "--data"}
-_ONCE_NAMED = {"propagate": "--encoder"}
+{DRY_RUN} prints the estimated time, memory and disk space, and exits without running."""
 
 
 def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_help: str = "", **defaults: Any) -> Any:
-    """Call a verb with what tyro makes of its arguments; a boxed complaint becomes one line.
+    """Parse the arguments of a verb and call its function.
 
-    extra_help: said in its help, beyond its docstring. defaults: of parameters that have none of their own, such as a
-        recipe's configuration.
+    Args:
+        function: The verb; its signature gives the options, its docstring the help.
+        args: Arguments of the command line behind the verb.
+        verb: Name of the verb.
+        extra_help: Text that the help shows after the docstring.
+        defaults: Values of parameters without a default, such as a recipe's configuration.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        StillmotionError: If an argument is missing or wrong.
     """
     dry = DRY_RUN in args
-    args = _translate_old_options([arg for arg in args if arg != DRY_RUN], verb)
+    args = _place_encoder(function, [arg for arg in args if arg != DRY_RUN])
     planned = verb in DRY_RUNS
     if dry and not planned:
         raise StillmotionError(
@@ -69,7 +63,7 @@ def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_
         )
     description = re.split(r"\n\s*Args:\n", inspect.cleandoc(function.__doc__ or ""))[0].strip() + extra_help
     description += _DRY_RUN_HELP * planned
-    complaint = io.StringIO()
+    message = io.StringIO()
 
     @functools.wraps(function)
     def parsed(*values: Any, **options: Any) -> Callable[[], Any]:
@@ -77,60 +71,63 @@ def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_
 
     # A configuration's fields keep their places in their names; other bundles of options are laid out flat.
     flat = () if "config" in defaults else (tyro.conf.OmitArgPrefixes,)
-    asked = functools.partial(parsed, **defaults)
+    bound = functools.partial(parsed, **defaults)
     try:
-        with contextlib.redirect_stderr(complaint):
-            work = tyro.cli(asked, args=args, prog=f"stillmotion {verb}", description=description, config=flat)
+        with contextlib.redirect_stderr(message):
+            work = tyro.cli(bound, args=args, prog=f"stillmotion {verb}", description=description, config=flat)
     except SystemExit as stop:
         if stop.code != 2:
             raise
-        raise StillmotionError(f"{_one_line(complaint.getvalue())} (stillmotion {verb} --help)") from None
+        mistyped = [arg for arg in args if arg.startswith("--") and get_close_matches(arg, ["--help"])]
+        reason = (
+            f"there is no option {mistyped[0]}; did you mean --help?" if mistyped else _one_line(message.getvalue())
+        )
+        raise StillmotionError(f"{reason} (stillmotion {verb} --help)") from None
     return print_estimate(verb, work) if dry else work()
 
 
 def _one_line(box: str) -> str:
-    words = " ".join(" ".join(line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]).split())
-    words = re.split(r" (?:Argument|For full) helptext", words)[0].rstrip(". ")
-    if unknown := re.match(r"Unrecognized options: (--?[\w.-]+)", words):
-        meant = re.search(r"Perhaps you meant: (--[\w.-]+)", words)
-        return f"there is no option {unknown[1]}" + (f"; did you mean {meant[1]}?" if meant else "")
-    if missing := re.match(r"Missing (?:from .*?: (--[\w.-]+)|value for argument '(\w+)')", words):
+    """Turn tyro's boxed message into one plain line."""
+    text = " ".join(" ".join(line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]).split())
+    text = re.split(r" (?:Argument|For full) helptext", text)[0].rstrip(". ")
+    if unknown := re.match(r"Unrecognized options: (\S+)", text):
+        if not unknown[1].startswith("-"):
+            return f"unexpected argument {unknown[1]!r}"
+        similar = re.search(r"Perhaps you meant: (--[\w.-]+)", text)
+        return f"there is no option {unknown[1]}" + (f"; did you mean {similar[1]}?" if similar else "")
+    if missing := re.match(r"Missing (?:from .*?: (--[\w.-]+)|value for argument '(\w+)')", text):
         return f"{missing[1] or missing[2].upper()} is missing"
-    return words
+    if text.startswith("Missing from "):
+        return "arguments are missing: " + ", ".join(
+            dict.fromkeys(re.findall(r"(?<= )(--[\w.-]+|[A-Z]{3,})(?= )", text))
+        )
+    return text
 
 
-def _translate_old_options(args: list[str], verb: str) -> list[str]:
-    """The arguments under the names that options have today, with a hint for each that was renamed."""
-    renamed = _OLD_OPTIONS | _OLD_OPTIONS_OF_VERB.get(verb, {})
-    found = []
-    for arg in args:
-        name, sign, value = arg.partition("=")
-        if name in renamed:
-            if any(other.partition("=")[0] == renamed[name] for other in args):
-                raise StillmotionError(f"{name} and {renamed[name]} are the same option; give it once")
-            _hint(f"{name} is called {renamed[name]} now")
-            arg = renamed[name] + sign + value
-        found.append(arg)
-    option = _ONCE_POSITIONAL.get(verb)
-    if option and found and not found[0].startswith("-"):
-        _hint(f"say {option} before {found[0]}: the plain word is an old spelling")
-        found = [option, *found]
-    option = _ONCE_NAMED.get(verb)
-    if option in found[:-1]:
-        place = found.index(option)
-        _hint(f"{option} is not said any more: stillmotion {verb} {found[place + 1]} …")
-        found = [found[place + 1], *found[:place], *found[place + 2 :]]
-    return found
+def _place_encoder(function: Callable[..., Any], args: list[str]) -> list[str]:
+    """Let an encoder be given as the first word or by --encoder, whichever of both the verb declares."""
+    declared = inspect.signature(function).parameters.get("encoder")
+    if declared is not None and declared.annotation is EncoderArg:
+        value, rest = pop_option(args, "--encoder")
+        return args if value is None else [value, *rest]
+    has_option = declared is not None or "config" in inspect.signature(function).parameters
+    takes_words = any(tyro.conf.Positional in getattr(p.annotation, "__metadata__", ()) for p in _parameters(function))
+    if args and not args[0].startswith("-") and has_option and not takes_words:
+        return ["--encoder", *args]
+    return args
 
 
-def _hint(words: str) -> None:
-    if is_main_process():
-        print(f"stillmotion: {words}", file=sys.stderr)
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
 
 
 @contextlib.contextmanager
 def process_group(device: str) -> Iterator[str]:
-    """This process's device, within the group of processes that `torchrun` describes, where it does."""
+    """Join the process group that `torchrun` describes, if any, and yield this process's device.
+
+    Args:
+        device: Device as the user gave it, such as "auto".
+    """
     from stillmotion.training.config import TrainConfig
     from stillmotion.training.runtime import FEATURE_EXTRACTION_TIMEOUT, training_session
 
@@ -140,20 +137,32 @@ def process_group(device: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def optional_process_group(device: str = "cpu") -> Iterator[str]:
-    """As `together`; one process on the CPU need not wait for torch."""
+    """Do as `process_group`, but import no torch for one process on the CPU.
+
+    Args:
+        device: Device as the user gave it.
+    """
     alone = device == "cpu" and not is_torchrun_worker()
     with contextlib.nullcontext(device) if alone else process_group(device) as place:
         yield place
 
 
 def print_once(text: str) -> None:
-    """Print for all processes of a group, once."""
+    """Print on the first rank only."""
     if is_main_process():
         print(text)
 
 
 def pop_option(args: list[str], option: str) -> tuple[str | None, list[str]]:
-    """What follows an option, before anything is parsed, and the arguments without both."""
+    """Take an option and its value out of unparsed arguments.
+
+    Args:
+        args: Arguments of the command line.
+        option: Name of the option, such as "--recipe".
+
+    Returns:
+        The value (None if the option is not there) and the remaining arguments.
+    """
     for i, arg in enumerate(args):
         if arg == option and i + 1 < len(args):
             return args[i + 1], args[:i] + args[i + 2 :]

@@ -14,4 +14,12 @@ AnnotationsPath = Annotated[str | None, arg(name="annotations", prefix_name=Fals
 SplitName = Annotated[str | None, arg(name="split", prefix_name=False)]
 FoldNumber = Annotated[int | None, FOLD_ARG]
 NumWorkers = Annotated[int, arg(name="num-workers", prefix_name=False)]
-DeviceName = Annotated[str, arg(name="device", prefix_name=False, help="auto, cpu, cuda or another torch device.")]
+DeviceName = Annotated[
+    str,
+    arg(
+        name="device",
+        prefix_name=False,
+        metavar="DEVICE",
+        help="Device to run on: auto, cpu, cuda, or any torch device string.",
+    ),
+]

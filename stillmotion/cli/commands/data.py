@@ -1,4 +1,4 @@
-"""Verbs about videos themselves: embed, prepare, controlled make, data check."""
+"""Verbs that prepare and check data sets: prepare, static-dynamic make, data verify."""
 
 from dataclasses import replace
 
@@ -18,22 +18,20 @@ from stillmotion.utils.progress import progress_bar
 def prepare(
     out: str, videos: VideoDataConfig, settings: PrepareConfig, num_processes: int = num_cores(), strict: bool = False
 ) -> None:
-    """Re-encode a data set small, with a key frame every few frames: training from it decodes several times faster.
+    """Re-encode a data set at a small size with frequent key frames, for fast random access.
 
-    examples:
-      stillmotion prepare --data ~/videos --out ~/videos-small
+    Examples:
       stillmotion prepare --data ~/kinetics400 --out /ssd/k400 --short-side 256 --num-processes 32
-      stillmotion prepare --data ~/videos --out ~/frames --format jpeg
-      stillmotion prepare --data ~/kinetics400 --out /ssd/k400-shards --format shards    tar files, for slow or far disks
+      stillmotion prepare --data ~/kinetics400 --out /ssd/k400-shards --format shards
       torchrun --nproc-per-node 8 -m stillmotion prepare --data ~/kinetics400 --out /ssd/k400 --num-processes 4
 
-    Every frame is kept, so that training draws the same clips. The same command again goes on where it stopped. Under
-    torchrun, processes share the videos, and the next command may have another number of them.
+    Every frame is kept, so that training samples the same clips. Run the same command again to continue after an
+    interruption, on any number of processes.
 
     Args:
-        out: the folder for the copy, apart from the originals.
-        num_processes: that encode in parallel.
-        strict: stop at the first unreadable video.
+        out: Folder for the copy; must not overlap the originals.
+        num_processes: Number of encoding processes.
+        strict: Stop at the first video that cannot be read.
     """
     from stillmotion.data.datasets.splits import open_all_splits
     from stillmotion.data.transcode.prepare import prepare_dataset
@@ -65,22 +63,21 @@ def static_dynamic_make(
     num_processes: int = num_cores(),
     strict: bool = False,
 ) -> None:
-    """Write the static version of a data set (one frame repeated) or the dynamic one (noise that moves as it did).
+    """Write the static version (one frame repeated) or the dynamic version (noise moved by optical flow) of a data set.
 
-    examples:
+    Examples:
       stillmotion static-dynamic make --data ~/ucf101 --variant static --out ~/ucf101-static
-      stillmotion static-dynamic make --data ~/ucf101 --variant dynamic --out ~/ucf101-dynamic    flow by OpenCV's DIS
-      stillmotion static-dynamic make --data ~/ucf101 --variant dynamic --flow-weights raft_large.pth --out ~/ucf101-raft
-      torchrun --nproc-per-node 8 -m stillmotion static-dynamic make --data ~/k400 --variant dynamic --out ~/k400-dynamic
+      stillmotion static-dynamic make --data ~/ucf101 --variant dynamic --out ~/ucf101-dynamic
+      stillmotion static-dynamic make --data ~/ucf101 --variant dynamic --flow-weights raft.pth --out ~/ucf101-raft
 
-    The copy has its original's classes, splits and frame numbers. Nothing is lost in storage, and moved noise takes
-    about half the room of raw pixels: --short-side pays. The same command again goes on where it stopped. Under
-    torchrun, processes share the videos, and the next command may have another number of them.
+    The copies keep classes, splits and frame counts. Storage is lossless: the dynamic version takes about half the
+    space of raw pixels, so use --short-side. Run the same command again to continue after an interruption. Under
+    torchrun, processes share the videos.
 
     Args:
-        out: the folder for the copy, apart from the originals.
-        num_processes: that work in parallel.
-        strict: stop at the first video that is unreadable or too short.
+        out: Folder for the copy; must not overlap the originals.
+        num_processes: Number of worker processes.
+        strict: Stop at the first video that cannot be read or is too short.
     """
     from stillmotion.data.datasets.splits import open_all_splits
     from stillmotion.data.transcode.static_dynamic_sets import make_static_dynamic_set
@@ -106,21 +103,21 @@ def data_verify(
     num_workers: int = -1,
     failures_file: str | None = None,
 ) -> None:
-    """Hold a folder against the official lists of a data set, and read a frame of every video.
+    """Verify a data set: compare a folder with the official lists and decode one frame of every video.
 
-    examples:
+    Examples:
       stillmotion data verify ucf101 ~/UCF-101 --annotations ~/ucfTrainTestlist
       stillmotion data verify kinetics ~/k400/videos --annotations ~/k400/train.csv --num-workers 16
       stillmotion data verify ssv2 ~/ssv2 --failures-file missing.txt
 
-    The exit code is 0 where nothing is missing or unreadable, and 1 otherwise. docs/datasets.md tells of each set.
+    The exit code is 0 if nothing is missing or unreadable, and 1 otherwise.
 
     Args:
-        dataset: which data set it should be.
-        folder: where its videos lie.
-        annotations: folder or file of its lists, where they are neither in the folder nor beside it.
-        num_workers: processes that read videos; -1 is one per core.
-        failures_file: a file for the names of all that is missing or unreadable, one a line.
+        dataset: Name of the data set.
+        folder: Folder of its videos.
+        annotations: Folder or file of the official lists, if not in or beside the video folder.
+        num_workers: Number of decoding processes; -1 uses one per CPU core.
+        failures_file: File to write the names of missing and unreadable videos to, one per line.
     """
     from stillmotion.data.datasets.verify import format_verification, verify_dataset
 

@@ -1,13 +1,12 @@
-"""Verbs that ask frozen encoders: probe, retrieve, clusters, order, propagate, geometry, controlled evaluate."""
+"""Verbs that evaluate frozen encoders: probe, retrieve, cluster, order, propagate, geometry and others."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from stillmotion.cli.parser import EncoderArg, EncoderArgs, NumFrames, OutputDir, print_once, process_group
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.splits import MissingLabelsError, TrainTestConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
-from stillmotion.distributed.torchrun import is_multi_process
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.clustering.config import ClusteringConfig
 from stillmotion.evaluation.geometry.config import GeometryConfig
@@ -34,16 +33,16 @@ def probe(
     videos: TrainTestConfig = _SYNTHETIC,
     device: DeviceName = "auto",
 ) -> None:
-    """Ask a frozen encoder with a linear classifier: top-1 and top-5, by every embedding.
+    """Linear probe: top-1 and top-5 accuracy of a linear classifier on frozen features.
 
-    examples:
-      stillmotion probe runs/mine --data ~/labelled          a folder class/video.mp4, a list, or a public set
-      stillmotion probe runs/mine --data ~/ucf101 --compare-untrained  beside the network it started from
-      stillmotion probe runs/demo/simclr-0                   the four factors of synthetic videos
+    Examples:
+      stillmotion probe runs/mine --data ~/labeled
+      stillmotion probe runs/mine --data ~/ucf101 --compare-untrained
       torchrun --nproc-per-node 8 -m stillmotion probe runs/k400 --data /data/k400 --preset k400 --precision bf16
 
-    Under torchrun, processes share the videos. k400 keeps no features, and its classifiers between epochs: the same
-    command again goes on from there.
+    The data is a folder CLASS/VIDEO.mp4, a CSV list, or a public data set. Without --data, the factors of synthetic
+    videos are probed. Under torchrun, processes share the videos. Run the same command again to continue after an
+    interruption.
     """
     from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe, format_probe_results
 
@@ -62,16 +61,16 @@ def retrieve(
     num_frames: NumFrames = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Ask which videos an encoder holds to be most alike: R@1, R@5, R@10 and mAP by each embedding.
+    """Nearest-neighbor retrieval: Recall@1/5/10 and mAP.
 
-    examples:
-      stillmotion retrieve --encoder runs/mine --data ~/ucf101 --num-frames 16   test videos among the training videos
-      stillmotion retrieve --encoder runs/a runs/b laptop --data ~/ucf101    side by side, the last one untrained
-      stillmotion retrieve --encoder runs/mine --data ~/hmdb51 --protocol leave-one-out
-      stillmotion retrieve --encoder models/dinov2@size=112 --data ~/labelled --fold all --cache-dir ~/features
+    Examples:
+      stillmotion retrieve runs/mine --data ~/ucf101 --num-frames 16
+      stillmotion retrieve runs/a runs/b laptop --data ~/ucf101
+      stillmotion retrieve runs/mine --data ~/hmdb51 --protocol leave-one-out
 
-    Features are kept in the run's folder (or in --cache-dir) and reused while encoder, videos and sampling stay the same.
-    Of videos without labels, the nearest to each are printed. Under torchrun, processes share the videos.
+    Features are cached in the run folder (or in --cache-dir) and reused as long as encoder, videos and sampling stay
+    the same. For videos without labels, the nearest neighbors of each are printed. Under torchrun, processes share
+    the videos.
     """
     from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval, format_retrieval_results
     from stillmotion.evaluation.retrieval.unlabeled import format_neighbors, list_neighbors
@@ -98,18 +97,17 @@ def cluster(
     num_frames: NumFrames = None,
     device: DeviceName = "auto",
 ) -> None:
-    """See how far an encoder keeps classes apart: silhouette scores and t-SNE maps of the best-retrieved classes.
+    """Cluster quality: silhouette scores and t-SNE plots of the best-retrieved classes.
 
-    examples:
-      stillmotion cluster --encoder runs/mine --data ~/ucf101
-      stillmotion cluster --encoder runs/base runs/vididi --data ~/ucf101 --features whole --out runs/clusters
-      stillmotion cluster --encoder runs/demo/simclr-0 laptop --out runs/clusters   the factors of synthetic videos
+    Examples:
+      stillmotion cluster runs/mine --data ~/ucf101
+      stillmotion cluster runs/base runs/vididi --data ~/ucf101 --features whole --out runs/clusters
 
-    Writes report.html and results.json. Features are kept and reused as for retrieve. Videos without labels are put
-    into groups, which are looked at in place of classes. Under torchrun, processes share the videos.
+    Writes report.html and results.json. Videos without labels are grouped by agglomerative clustering first. Under
+    torchrun, processes share the videos.
 
     Args:
-        out: the folder to write to; by default "clusters" in the first run's.
+        out: Folder to write report.html and results.json to. Default: "clusters" in the first run folder.
     """
     from stillmotion.distributed.process_group import run_on_main
     from stillmotion.evaluation.clustering.evaluate import evaluate_clustering
@@ -119,7 +117,7 @@ def cluster(
     with process_group(device) as place:
         loaded = _load_encoders(encoder, place, num_frames)
         if out is None and loaded[0].run_dir is None:
-            raise StillmotionError(f"{encoder[0]} has no run folder to write to; give --out")
+            raise StillmotionError(f"{encoder[0]} has no run folder to write to; add --out FOLDER")
         with progress_bar("embedding") as progress:
             try:
                 found = evaluate_clustering(loaded, videos, config, loader=loader, progress=progress)
@@ -132,45 +130,31 @@ def cluster(
 
 
 def order(
+    encoder: EncoderArgs,
     loader: LoaderConfig,
-    encoder: EncoderArgs = (),
     videos: TrainTestConfig = _SYNTHETIC_200,
     action_pairs: str | None = None,
     out: str | None = None,
     num_frames: NumFrames = None,
     compare_untrained: bool = False,
     device: DeviceName = "auto",
-    recipe: Literal["debug"] | None = None,
 ) -> None:
-    """Ask frozen encoders in which order things happen: clips against their reverses, or pairs of opposite actions.
+    """Arrow-of-time and opposite-action tests on frozen features.
 
-    examples:
-      stillmotion order --encoder runs/mine --data ~/videos            a clip or its reverse? no labels needed
-      stillmotion order --encoder runs/a runs/b --data ~/videos --compare-untrained --out runs/order
-      stillmotion order --encoder runs/mine --data ~/ssv2/videos --action-pairs chiral_pairs.json
-      stillmotion order --recipe debug --out runs/order-debug          drawn videos, about a minute
+    Examples:
+      stillmotion order runs/mine --data ~/videos
+      stillmotion order runs/a runs/b --data ~/videos --compare-untrained --out runs/order
+      stillmotion order runs/mine --data ~/ssv2/videos --action-pairs chiral_pairs.json
 
-    A linear classifier is asked by frames one after the other, and by whole, static and dynamic embeddings. One that
-    is blind to order, such as the mean over frames that were seen one by one, tells a clip from its reverse at 0.5.
-    Under torchrun, processes share the videos.
+    A linear classifier is trained on the features of all frames in order, and on the whole, static and dynamic
+    embeddings. Features that ignore temporal order score 0.5. Under torchrun, processes share the videos.
 
     Args:
-        action_pairs: a JSON file of opposite actions, by ids or by classes; without it, clips against their reverses.
-        out: a folder for results.json and results.txt.
-        compare_untrained: the network that each run started from, beside it.
-        recipe: debug trains small encoders into --out first, and takes none.
+        action_pairs: JSON file of opposite actions, by video ids or class names. Without it, clips are told from their
+            time-reversed copies.
+        out: Folder for results.json and results.txt.
+        compare_untrained: Also evaluate each network with its initial weights.
     """
-    if recipe == "debug":
-        from stillmotion.studies.temporal_order_debug import format_debug_lines, run_debug_order
-
-        if encoder or out is None:
-            raise StillmotionError("--recipe debug trains its own encoders; give --out FOLDER and no --encoder")
-        if is_multi_process():
-            raise StillmotionError("--recipe debug works in one process; start it without torchrun")
-        print("\n".join(format_debug_lines(run_debug_order(out, device=device))))
-        return
-    if not encoder:
-        raise StillmotionError("no encoder given; name a run folder or a recipe, or add --recipe debug")
     from stillmotion.evaluation.temporal_order.evaluate import evaluate_temporal_order, format_order_results
 
     with process_group(device) as place, progress_bar("embedding") as progress:
@@ -195,18 +179,16 @@ def propagate(
     overlay: bool = True,
     device: DeviceName = "auto",
 ) -> None:
-    """Carry the first frame's labels through videos: J and F of DAVIS, mIoU of VIP, PCK of JHMDB.
+    """Label propagation from the first frame: J&F on DAVIS, mIoU on VIP, PCK on JHMDB.
 
-    examples:
+    Examples:
       stillmotion propagate models/dinov2 --data ~/DAVIS --out runs/davis
-      stillmotion propagate runs/mine --data ~/DAVIS --resolution 240p --layer 3 --out runs/davis
-      stillmotion propagate dinov2:dinov2_vits14.pth@layer=11 --data ~/DAVIS --out runs/frozen
+      stillmotion propagate dinov2:dinov2_vits14.pth@layer=11 --data ~/DAVIS --resolution 240p --out runs/frozen
       stillmotion propagate models/dinov2 --data ~/JHMDB --layout jhmdb --out runs/jhmdb
-      stillmotion propagate models/dinov2 --data ~/mine --layout points --out runs/points
 
     Args:
-        out: the folder to write masks or points, overlays and results.json to.
-        overlay: write a video with the labels on it for each sequence.
+        out: Folder for masks or points, overlay videos and results.json.
+        overlay: Write a video with the propagated labels for each sequence.
     """
     from stillmotion.evaluation.propagation.evaluate import evaluate_propagation, format_propagation_results
     from stillmotion.evaluation.propagation.overlay_video import write_overlay_video
@@ -233,18 +215,18 @@ def geometry(
     out: str | None = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Measure distances within and between videos, before and after transfer, and how often patches find back.
+    """Inter- and intra-video distances, cycle accuracy and effective rank of image models.
 
-    examples:
-      stillmotion geometry --encoder runs/mine --data ~/videos
-      stillmotion geometry --encoder runs/a runs/b --data ~/ucf101 --split test     beside the frozen model they share
-      stillmotion geometry --encoder facebook/dinov2-small --data ~/videos --gamma estimate
+    Examples:
+      stillmotion geometry runs/mine --data ~/videos
+      stillmotion geometry runs/a runs/b --data ~/ucf101 --split test
+      stillmotion geometry facebook/dinov2-small --data ~/videos --gamma estimate
 
-    Encoders are transfer runs, or image models as transfer takes them. D_inter and D_intra are mean distances over the
-    largest radius, D = D_inter - γ·D_intra; intervals are bootstraps over videos.
+    Encoders are transfer runs (shown beside the frozen model they start from) or image models. D_inter and D_intra are
+    mean distances divided by the largest radius, and D = D_inter - γ·D_intra. Intervals are bootstraps over videos.
 
     Args:
-        out: a file for the results as JSON.
+        out: JSON file to write the results to.
     """
     from stillmotion.evaluation.geometry.evaluate import evaluate_geometry, format_geometry_results
 
@@ -263,22 +245,22 @@ def static_dynamic_evaluate(
     dynamic_data: str | None = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Measure what encoders know of appearance and of motion, side by side.
+    """Linear probes on the plain, static and dynamic versions of a data set, for several encoders.
 
-    examples:
-      stillmotion static-dynamic evaluate --encoder runs/mine --data ~/ucf101 \\
+    Examples:
+      stillmotion static-dynamic evaluate runs/mine --data ~/ucf101 \\
           --static-data sets/static --dynamic-data sets/dynamic --out runs/appearance-and-motion
-      stillmotion static-dynamic evaluate --encoder V-SimCLR=runs/simclr BOD-VCL=runs/bod \\
-          I3D=i3d:i3d.safetensors@frames=32 models/dinov2@size=112 --dynamic-data sets/dynamic --out runs/motion
+      stillmotion static-dynamic evaluate V-SimCLR=runs/simclr BOD-VCL=runs/bod \\
+          --dynamic-data sets/dynamic --out runs/motion
 
-    NAME= in front of an encoder is what tables call it. `stillmotion static-dynamic make` writes the static and the dynamic
-    version of a set. OUT gets results.json, report.html and the features, so that the same command again is quick.
-    Under torchrun, processes share the videos.
+    NAME= before an encoder spec is its name in the tables. `stillmotion static-dynamic make` writes both versions of a
+    data set. Features are kept in OUT, so that the same command again is quick. Under torchrun, processes share the
+    videos.
 
     Args:
-        videos: as they are; layout, fold and annotations are those of every version.
-        static_data: their static version.
-        dynamic_data: their dynamic version.
+        videos: The original videos. Layout, fold and annotations apply to all three versions.
+        static_data: Folder of the static version (from `static-dynamic make`).
+        dynamic_data: Folder of the dynamic version (from `static-dynamic make`).
     """
     from stillmotion.distributed.process_group import run_on_main
     from stillmotion.evaluation.static_dynamic.evaluate import evaluate_static_dynamic, parse_named_specs
@@ -294,37 +276,34 @@ def static_dynamic_evaluate(
     print_once("\n".join(["", *format_static_dynamic_results(results), "", f"written: {page}"]))
 
 
-def _load_encoders(texts: tuple[str, ...], device: str, frames: int | None = None) -> "list[encoders.Encoder]":
+def _load_encoders(specs: tuple[str, ...], device: str, num_frames: int | None = None) -> "list[encoders.Encoder]":
     from stillmotion.encoders import load_comparable
 
-    return [encoder.with_input(num_frames=frames) for encoder in load_comparable(texts, device=device)]
-
-
-_STILL_CLIPS_VIDEOS = VideoDataConfig("synthetic")
+    return [encoder.with_input(num_frames=num_frames) for encoder in load_comparable(specs, device=device)]
 
 
 def still_clips(
     encoder: EncoderArgs,
     loader: LoaderConfig,
-    videos: VideoDataConfig = _STILL_CLIPS_VIDEOS,
+    videos: VideoDataConfig = _SYNTHETIC_VIDEOS,
     num_clips: int = 4,
     compare_untrained: bool = False,
     out: str | None = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Ask how much of a dynamic half is motion: stop clips at their middle frame, and see what is left of it.
+    """Measure how much of the dynamic component remains when every clip is frozen at its middle frame.
 
-    examples:
-      stillmotion study still-clips --encoder runs/mine --data ~/videos --compare-untrained
-      stillmotion study still-clips --encoder runs/mine runs/zeros --data ~/videos --out still.json
+    Examples:
+      stillmotion study still-clips runs/mine --data ~/videos --compare-untrained
+      stillmotion study still-clips runs/mine runs/zeros --data ~/videos --out still.json
 
-    Prints the cosine of a clip's dynamic half with that of the same clip standing still, how long the latter is, as a
-    share of the former, and the lengths of both halves. Without motion there should be nothing: a share near 0.
+    Prints the cosine between the dynamic component of a clip and that of its frozen copy, the ratio of their norms,
+    and the norms of both components. A ratio near 0 means that a still clip has no motion.
 
     Args:
-        num_clips: evenly spaced, of each video.
-        compare_untrained: also the network that each run started from.
-        out: a file for the results as JSON.
+        num_clips: Number of evenly spaced clips per video.
+        compare_untrained: Also evaluate each network with its initial weights.
+        out: JSON file to write the results to.
     """
     from stillmotion.encoders import load
     from stillmotion.evaluation.still_clips import evaluate_still_clips, format_still_clip_results

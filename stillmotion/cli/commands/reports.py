@@ -1,4 +1,4 @@
-"""Verbs that show: browse, demo, explain, report."""
+"""Verbs that write reports: explain, report."""
 
 import tyro
 
@@ -22,31 +22,30 @@ def explain(
     image_size: int | None = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Look inside: a video's modes in time, how alike its frames stay, and where each half of its embedding looks.
+    """Visualize an encoder on videos: Koopman modes, temporal similarity, Grad-CAM and saliency tubes.
 
-    examples:
-      stillmotion explain runs/mine cat.mp4 --out cat           pictures, results.json and report.html
-      stillmotion explain runs/mine cat.mp4 --out cat --tubes   saliency tubes beside Grad-CAM
+    Examples:
+      stillmotion explain runs/mine cat.mp4 --out cat --tubes
       stillmotion explain runs/mine cat.mp4 --out cat --reference-video dog.mp4
-      stillmotion explain runs/mine ~/videos --out runs/mine/explain   some of a folder, shown by `report` too
-      stillmotion explain runs/tuned punch.mp4 --class-name Punch --compare-encoders runs/other --out punch   a head's row, two runs
-      stillmotion explain runs/vididi ~/videos --class-name Punch --probe-data ~/ucf101 --compare-encoders runs/vicreg --out punch
+      stillmotion explain runs/tuned punch.mp4 --class-name Punch --compare-encoders runs/other --out punch
+
+    Writes pictures, results.json and report.html.
 
     Args:
-        video: a video, a folder of videos or frames, or "synthetic".
-        out: the folder to write.
-        compare_encoders: more encoders, shown the same clips, for the tubes of --class-name side by side.
-        tubes: saliency tubes too.
-        max_videos: so many of a folder, evenly spaced.
-        stride: from frame to frame of a clip, in place of the encoder's.
-        image_size: pixels a side, in place of the encoder's; larger ones give finer maps.
+        video: Video file, folder of videos or frames, or "synthetic".
+        out: Folder to write results to.
+        compare_encoders: Further encoders to show side by side for --class-name.
+        tubes: Also compute saliency tubes, besides Grad-CAM.
+        max_videos: Number of videos of a folder to explain, evenly spaced.
+        stride: Frame stride of the clip; overrides the encoder's.
+        image_size: Input size in pixels; larger values give finer maps.
     """
     from stillmotion.encoders import load
     from stillmotion.explain.class_saliency import explain_class
     from stillmotion.explain.explain_videos import explain_videos
 
     if compare_encoders and target.class_name is None:
-        raise StillmotionError("--compare-encoders is for the tubes of a class; add --class-name NAME")
+        raise StillmotionError("--compare-encoders shows the saliency of a class; add --class-name NAME")
     loaded = [load(text, device=device) for text in (encoder, *compare_encoders)]
     loaded[0] = loaded[0].with_input(num_frames=num_frames, stride=stride, image_size=image_size)
     with progress_bar("explaining") as progress:
@@ -63,17 +62,17 @@ def explain(
 
 
 def report(run: tyro.conf.Positional[str], follow: int = 0) -> None:
-    """Write a run's report.html: settings, curves and what the run found, on one page that needs no other file.
+    """Write a self-contained HTML report of a training run.
 
-    examples:
+    Examples:
       stillmotion report runs/mine
-      stillmotion report runs/mine --follow 30        while it is trained, by another command
+      stillmotion report runs/mine --follow 30
 
-    A run that is being trained is only read: the page says how far it is, and what time is left.
+    A run that is still training is only read: the page then shows its progress and the time left.
 
     Args:
-        run: a run folder of pretrain, transfer, finetune, detect or segment.
-        follow: write the page anew every so many seconds until the run ends; the page then reloads itself. 0: once.
+        run: Run folder of pretrain, transfer, finetune, detect or segment.
+        follow: Rewrite the page every N seconds until the run ends; the page reloads itself. 0 writes it once.
     """
     from stillmotion.training.run_report import follow_run as following
     from stillmotion.training.run_report import write_run_page

@@ -1,4 +1,4 @@
-"""Verbs about a folder's moments: index, search."""
+"""Verbs that find videos: index, search, browse, embed."""
 
 from typing import Annotated
 
@@ -16,34 +16,34 @@ from stillmotion.distributed.torchrun import is_main_process
 from stillmotion.errors import StillmotionError
 from stillmotion.index.search_config import SearchConfig
 from stillmotion.index.video_segments import VideoSegmentConfig
+from stillmotion.utils.formatting import format_count
 from stillmotion.utils.option_types import DeviceName
 from stillmotion.utils.progress import progress_bar
-
-_QUERY_HELP = "the video to search by; without --index, behind the encoder."
 
 
 def index(
     videos: tyro.conf.Positional[str],
     segmentation: VideoSegmentConfig,
-    encoder: Annotated[str | None, tyro.conf.arg(help=f"the best at hand if left out; {ENCODER_HELP}")] = None,
+    encoder: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="ENCODER", help=f"{ENCODER_HELP} Default: the best encoder available on this machine."),
+    ] = None,
     out: str | None = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Index the moments of a folder's videos, so that search and browse find what moves alike and what looks alike.
+    """Build or update a search index of the video segments in a folder.
 
-    examples:
-      stillmotion index ~/videos                                     with the best encoder at hand
+    Examples:
+      stillmotion index ~/videos
       stillmotion index ~/videos --encoder models/dinov2 --out ~/videos.index
-      stillmotion index ~/videos --out s3://bucket/videos            anywhere that LanceDB writes to
       stillmotion search jump.mp4 --index ~/videos --by motion
 
-    The same command again looks at what is new, has changed or is gone, and goes on where it was stopped. The videos'
-    folder is not written to: the index lies in ~/.cache/stillmotion, unless --out is given. Under torchrun, processes
-    share the videos.
+    Run the same command again to add new videos, replace changed ones and remove deleted ones, or to continue after
+    an interruption. The video folder is never written to. Under torchrun, processes share the videos.
 
     Args:
-        videos: a folder of videos, or "synthetic" for drawn ones.
-        out: a folder, or an address of LanceDB's.
+        videos: Folder of videos, or "synthetic" for generated sample videos.
+        out: Index location: a folder or a LanceDB URI such as s3://bucket/index. Default: under ~/.cache/stillmotion.
     """
     from stillmotion.distributed.process_group import run_on_main
     from stillmotion.encoders import default_encoder_spec, load
@@ -52,45 +52,45 @@ def index(
 
     with process_group(device) as place, progress_bar("indexing") as progress:
         loaded = load(encoder or default_encoder_spec(), device=place)
-        made = build_index(
+        built = build_index(
             run_on_main(lambda: resolve_videos_dir(videos)), loaded, out, segmentation=segmentation, progress=progress
         )
     if is_main_process():
-        found = len({moment.path for moment in made.segments()})
-        print(f"{len(made)} moments of {found} videos in {made.uri}")
+        num_videos = len({segment.path for segment in built.segments()})
+        print(f"{format_count(len(built), 'segment')} of {format_count(num_videos, 'video')} in {built.uri}")
 
 
 def search(
-    named: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[ENCODER] VIDEO", help=_QUERY_HELP)],
+    video: tyro.conf.Positional[str],
     videos: VideoDataConfig,
     config: SearchConfig,
     loader: LoaderConfig,
+    encoder: str | None = None,
     index: str | None = None,
     page: str | None = None,
     json: bool = False,
     num_frames: NumFrames = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Find what moves like a video, or like a moment of it, and what looks like it.
+    """Find video segments with similar motion or appearance.
 
-    examples:
-      stillmotion search jump.mp4 --index ~/videos                   segments, by appearance and motion alike
+    Examples:
       stillmotion search jump.mp4 --index ~/videos --by motion --from 12.5 --to 16
-      stillmotion search jump.mp4 --index ~/videos --motion-weight 0.3 --page found.html
-      stillmotion search flow jump.mp4 --data ~/videos --by motion --top-k 3   whole videos, without an index or weights
+      stillmotion search jump.mp4 --index ~/videos --motion-weight 0.3 --page results.html
+      stillmotion search jump.mp4 --encoder flow --data ~/videos --by motion --top-k 3
 
-    Prints similarities and paths, best first. Without an index the folder's features are kept and reused as for
-    retrieve.
+    Prints similarities and paths, best first. With --encoder and --data it searches whole videos without an index;
+    their features are cached and reused as by retrieve.
 
     Args:
-        index: an index, or the folder of videos that it was made of.
-        page: a file for a page with moving thumbnails.
-        json: print JSON.
+        video: Query video.
+        encoder: Encoder spec for a search without an index; an index is searched with its own encoder.
+        index: Index to search, or the folder of videos it was built from.
+        page: HTML file to write the results to, with animated thumbnails.
+        json: Print the results as JSON.
     """
-    if (index is None) == (len(named) == 1) or len(named) not in (1, 2):
-        raise StillmotionError(
-            "give a VIDEO and --index FOLDER, or an ENCODER, a VIDEO and --data FOLDER (stillmotion search --help)"
-        )
+    if (index is None) == (encoder is None):
+        raise StillmotionError("give --index FOLDER, or --encoder ENCODER and --data FOLDER to search without an index")
     from stillmotion.encoders import load
     from stillmotion.index import VideoIndex
     from stillmotion.index.folder_search import search_folder
@@ -100,13 +100,13 @@ def search(
     if index is not None:
         opened = VideoIndex.open(index)
         answer = report_index_search(
-            opened, named[0], config, *search_index(opened, load(opened.encoder_spec, device=device), named[0], config)
+            opened, video, config, *search_index(opened, load(opened.encoder_spec, device=device), video, config)
         )
-    else:
-        loaded = load(named[0], device=device).with_input(num_frames=num_frames)
+    elif encoder is not None:
+        loaded = load(encoder, device=device).with_input(num_frames=num_frames)
         with progress_bar("embedding") as progress:
-            found = search_folder(loaded, named[1], videos, config, loader=loader, progress=progress)
-        answer = report_folder_search(named[1], config, found)
+            results = search_folder(loaded, video, videos, config, loader=loader, progress=progress)
+        answer = report_folder_search(video, config, results)
     print(answer.json if json else answer.text)
     if page is not None:
         answer.write_page(page)
@@ -120,22 +120,22 @@ def browse(
     open: bool = True,
     device: DeviceName = "auto",
 ) -> None:
-    """Open a page over a folder of videos: what moves like this, what looks like this, a map, and groups.
+    """Open a local web page over a folder of videos: similar appearance, similar motion, a map and groups.
 
-    examples:
-      stillmotion browse ~/videos                     indexes what is new, and opens the page
-      stillmotion browse synthetic                    the same on drawn videos
+    Examples:
+      stillmotion browse ~/videos
+      stillmotion browse synthetic
       stillmotion browse ~/videos --encoder models/dinov2
-      stillmotion browse runs/index --no-open         an index as it is; prints the address alone
 
-    The page is for this machine alone, behind a token in its address, and needs no network. Ctrl-C ends it.
+    Indexes new videos first, then opens the page. The page is served on this machine only, behind a token in its
+    address, and needs no network. Press Ctrl-C to stop.
 
     Args:
-        folder: of videos, or of an index, or "synthetic".
-        encoder: any text that names one; the index's own, or the best at hand, if left out.
-        out: the folder for the index, in place of one in the cache.
-        port: of 127.0.0.1; 0 takes a free one.
-        open: the page in the browser.
+        folder: Folder of videos, an existing index, or "synthetic" for generated sample videos.
+        encoder: Encoder spec. Default: that of the index, or the best encoder available on this machine.
+        out: Folder for the index. Default: under ~/.cache/stillmotion.
+        port: Port to listen on; 0 picks a free one.
+        open: Open the page in the default browser.
     """
     from stillmotion.browse import serve
     from stillmotion.browse.open_index import open_or_build_index
@@ -154,20 +154,21 @@ def embed(
     num_crops: int = 1,
     device: DeviceName = "auto",
 ) -> None:
-    """Write the whole, static, dynamic and motion embeddings of videos to a Parquet or npz file.
+    """Write embeddings of videos to a Parquet or npz file.
 
-    examples:
+    Examples:
       stillmotion embed runs/mine --data ~/videos --out embeddings.parquet
       stillmotion embed models/dinov2@frames=16 --data ~/videos --out embeddings.npz --num-clips 10
       torchrun --nproc-per-node 8 -m stillmotion embed runs/mine --data ~/videos --out embeddings.parquet
 
-    Under torchrun, processes share the videos. What is done lies beside OUT until that is written: the same command
-    again, on any number of processes, goes on from there and writes the same table.
+    Writes the whole, static, dynamic and motion embeddings. Run the same command again to continue after an
+    interruption, on any number of processes.
 
     Args:
-        out: the file to write, .parquet or .npz.
-        num_clips: evenly spaced clips of each video, averaged; by default 4, or 1 whose frames are spread over the video.
-        num_crops: 1, the centre, or 3 along the longer edge.
+        out: File to write: NAME.parquet or NAME.npz.
+        num_clips: Number of evenly spaced clips per video, averaged. Default: 4, or 1 if the encoder samples frames
+            over the whole video.
+        num_crops: Spatial crops per clip: 1 (center) or 3 (along the longer side).
     """
     from stillmotion.encoders import load
     from stillmotion.encoders.embedding_export import export_embeddings

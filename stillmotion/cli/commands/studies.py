@@ -1,4 +1,4 @@
-"""Verbs that answer one question, most by many runs: study confounding, sweep, spectrum, still, transfer."""
+"""Studies, most of which train many runs: demo, study confounding, sweep, spectrum, transfer, order-debug."""
 
 import shlex
 import sys
@@ -11,24 +11,25 @@ from stillmotion.studies.confounding.experiment import ConfoundingConfig
 from stillmotion.studies.spectrum.study import SpectrumConfig
 from stillmotion.studies.sweep.study import SweepConfig, SweepOptions
 from stillmotion.studies.transfer_comparison import TransferComparisonConfig
+from stillmotion.utils.option_types import DeviceName
 from stillmotion.utils.progress import progress_bar
 
 
 def demo(out: str = "runs/demo", num_seeds: int = 5, num_processes: int = num_cores()) -> None:
-    """Watch four methods learn on this machine, in minutes, and see what each wins and loses.
+    """Train four methods on synthetic videos in minutes and compare what each learns.
 
-    examples:
+    Examples:
       stillmotion demo
       stillmotion demo --out runs/demo --num-seeds 1
 
-    Pre-trains V-SimCLR, V-SimCLR + BOD-VCL, ViDiDi-SimCLR and this library's own method on synthetic videos whose
-    colour tells their motion, probes every factor, and writes report.html and results.json. The same command again goes
-    on where it stopped.
+    Pre-trains V-SimCLR, V-SimCLR + BOD-VCL, ViDiDi-SimCLR and this library's own combination on synthetic videos
+    whose color is confounded with their motion, probes every factor, and writes report.html and results.json. Run the
+    same command again to continue after an interruption.
 
     Args:
-        out: the folder to write to.
-        num_seeds: runs of each method.
-        num_processes: runs at a time, a core each.
+        out: Folder to write results to.
+        num_seeds: Runs per method.
+        num_processes: Parallel runs, one CPU core each.
     """
     from stillmotion.studies.demo.study import run_demo
 
@@ -36,20 +37,20 @@ def demo(out: str = "runs/demo", num_seeds: int = 5, num_processes: int = num_co
 
 
 def confounding(out: OutputDir, study: ConfoundingConfig, num_seeds: int = 3, num_processes: int = num_cores()) -> None:
-    """Measure what contrastive learning misses where two semantics tell the same, and what a loss for each mends.
+    """Reproduce the confounded-factor study: what one contrastive loss misses and two losses recover.
 
-    examples:
+    Examples:
       stillmotion study confounding --out runs/confounding
       stillmotion study confounding --positives same-video --confounding-strength 1 --out runs/same-video
-      stillmotion study confounding --factor-values paper --out runs/section-5.5    the paper's two values of each
+      stillmotion study confounding --factor-values paper --out runs/section-5.5
 
     Trains a two-stream network on synthetic videos in three settings, with one similarity of the summed streams and
-    with one of each; follows gradient norms and the probes of four semantics; writes report.html and results.json.
-    The same command again goes on where it stopped.
+    with one per stream; records gradient norms and probes of four factors; writes report.html and results.json. Run
+    the same command again to continue after an interruption.
 
     Args:
-        num_seeds: runs of each setting and loss.
-        num_processes: runs at a time, a core each.
+        num_seeds: Runs per setting and loss.
+        num_processes: Parallel runs, one CPU core each.
     """
     from stillmotion.studies.confounding.study import format_results, run_confounding
 
@@ -61,9 +62,9 @@ def confounding(out: OutputDir, study: ConfoundingConfig, num_seeds: int = 3, nu
 
 
 def spectrum(out: OutputDir, study: SpectrumConfig) -> None:
-    """Check the transfer paper's theorems: train projections on known covariances and draw their eigenvalues.
+    """Check the transfer paper's theorems on projections trained on known covariances.
 
-    examples:
+    Examples:
       stillmotion study spectrum --out runs/spectrum
       stillmotion study spectrum --dim 32 --lambdas 0.25 0.5 1 2 --out runs/spectrum
 
@@ -77,16 +78,16 @@ def spectrum(out: OutputDir, study: SpectrumConfig) -> None:
 
 
 def transfer(out: OutputDir, study: TransferComparisonConfig, num_seeds: int = 3) -> None:
-    """Compare ways of transfer on a tiny image transformer and sequences whose masks are known.
+    """Compare transfer variants on a tiny image transformer and synthetic sequences with known masks.
 
-    examples:
+    Examples:
       stillmotion study transfer --out runs/transfer-study
 
-    For each seed a small image transformer learns synthetic frames and is transferred with and without positional
-    augmentation, with KL and with MSE. Writes results.json; the same command again goes on where it stopped.
+    For each seed, a small image transformer is trained on synthetic frames and transferred with and without
+    positional augmentation, with KL and with MSE. Writes results.json. Run the same command again to continue.
 
     Args:
-        num_seeds: of transformers and transfers.
+        num_seeds: Number of seeds for the image transformer and the transfer.
     """
     from stillmotion.studies.transfer_comparison import compare_transfers, format_results
 
@@ -96,23 +97,18 @@ def transfer(out: OutputDir, study: TransferComparisonConfig, num_seeds: int = 3
 
 
 def sweep(comparison: SweepConfig, sweep_config: SweepOptions, out: OutputDir = "", list_presets: bool = False) -> None:
-    """Train and probe a recipe at several points of its configuration, with several seeds, and compare them.
+    """Train and probe a recipe over several values of a setting and several seeds.
 
-    examples:
+    Examples:
       stillmotion study sweep --field method.static_dynamic.radius --values 0.05 0.15 0.4 --out runs/sweeps
-      stillmotion study sweep --recipe demo-bod-moco --field optim.lr --values 2e-3 8e-3 --num-seeds 5 --out runs/sweeps
-      stillmotion study sweep --points "plain: method.static_dynamic.method=none solver.name=plain" "bi-level:" --out runs/sweeps
-      stillmotion study sweep --recipe laptop --data ~/videos --field method.static_dynamic.method --values slow eig --out runs/mine
+      stillmotion study sweep --recipe laptop --data ~/videos --field optim.lr --values 2e-3 8e-3 --out runs/mine
       stillmotion study sweep --preset all --num-processes 2 --out runs/sweeps
-      stillmotion study sweep --recipe laptop-transfer --set image_model.path=models/dinov2 --data ~/videos \
-          --eval-data ~/others --sequences ~/DAVIS --preset frame-gap --out runs/transfers    cycle accuracy, distances, J&F
-      stillmotion study sweep --list-presets
 
-    Every run is a run folder in OUT/runs; sweeps into the same OUT share runs that are equal, and the same command
-    again goes on where it stopped. OUT/<sweep> gets report.html, results.json and results.csv.
+    Every run is a run folder in OUT/runs; sweeps into the same OUT share equal runs. OUT/SWEEP gets report.html,
+    results.json and results.csv. Run the same command again to continue after an interruption.
 
     Args:
-        list_presets: name the ready-made sweeps.
+        list_presets: List the predefined sweeps.
     """
     from stillmotion.studies.sweep.presets import PRETRAIN_PRESETS, TRANSFER_PRESETS
     from stillmotion.studies.sweep.study import run_sweep
@@ -123,7 +119,7 @@ def sweep(comparison: SweepConfig, sweep_config: SweepOptions, out: OutputDir = 
         print("\n".join(f"{name:<14} {about[0]}" for name, about in titles))
         return
     if not out:
-        raise StillmotionError("no folder given; add --out FOLDER")
+        raise StillmotionError("--out is missing; give a folder to write results to")
 
     def typed(name: str) -> str:
         return shlex.join(["stillmotion", *(name if word == "all" else word for word in sys.argv[1:])])
@@ -132,3 +128,16 @@ def sweep(comparison: SweepConfig, sweep_config: SweepOptions, out: OutputDir = 
     for results in found:
         print("\n".join([results["title"], *format_sweep_table(results), ""]))
     print("\n".join(f"written: {Path(out, results['name'], 'report.html')}" for results in found))
+
+
+def order_debug(out: OutputDir, device: DeviceName = "auto") -> None:
+    """Train small encoders on synthetic videos and run the temporal-order test on them.
+
+    Examples:
+      stillmotion study order-debug --out runs/order-debug
+
+    Takes about a minute.
+    """
+    from stillmotion.studies.temporal_order_debug import format_debug_lines, run_debug_order
+
+    print("\n".join(format_debug_lines(run_debug_order(out, device=device))))

@@ -1,6 +1,6 @@
-"""The training verbs: pretrain, transfer, finetune, detect, segment; and what a run will cost.
+"""Training verbs: pretrain, transfer, finetune, detect, segment; and estimate.
 
-Each takes a run folder and a configuration, which begins as a recipe's (or as an earlier run's, by --config).
+Each takes a run folder and a configuration, which starts as a recipe's or, by --config, as an earlier run's.
 """
 
 import sys
@@ -22,8 +22,9 @@ from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.utils.progress import progress_bar
 
 _TRAINING_HELP = """
-The same command again resumes a run that was stopped or killed. A recipe sets every option; what follows it changes
-single ones. --config RUN/config.json begins with the settings of an earlier run; --list-recipes names all recipes."""
+Run the same command again to resume. A recipe sets all options; further options override single values.
+--config RUN/config.json starts from the configuration of an earlier run; --list-recipes lists all recipes."""
+_HELP_ALL = "--help-all"
 
 
 def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) -> None:
@@ -32,10 +33,11 @@ def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) 
     if "--list-recipes" in args:
         print("\n".join(RECIPES[verb_of].format_list()))
         return
+    args = ["--help" if arg == _HELP_ALL else arg for arg in args]
     file, rest = pop_option(args, "--config")
     name, head = pop_option(args, "--recipe")[0], pop_option(args, "--head")[0]
     if file is not None and name is not None:
-        raise StillmotionError("--config and --recipe are two beginnings; give one of them")
+        raise StillmotionError("--config and --recipe both set all options; give one of them")
     fact = "-fact" if verb == "segment" and head == "fact" else ""
     recipes = RECIPES[verb_of]
     config = load_config(file, RUN_CONFIGS[verb_of]) if file else recipes.get((name or recipes.names()[0]) + fact)
@@ -43,18 +45,15 @@ def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) 
 
 
 def pretrain(out: OutputDir, config: ConfigOptions[PretrainConfig], cache_dir: str | None = None) -> None:
-    """Learn a representation from videos without labels.
+    """Pre-train a video encoder on unlabeled videos.
 
-    examples:
+    Examples:
       stillmotion pretrain --data ~/videos --out runs/mine
-      stillmotion pretrain --recipe debug-bod-moco --out runs/try
       stillmotion pretrain --recipe k400-bod-byol-rho4 --data /data/kinetics400 --out runs/k400
-      stillmotion pretrain --config runs/mine/config.json --optim.epochs 60 --out runs/longer
-      stillmotion pretrain --recipe tokens-routed --method.model.image-model.path models/dinov2 --data ~/videos --out runs/dino
       torchrun --nproc-per-node 8 -m stillmotion pretrain --recipe k400-bod-simclr --data /data/k400 --out runs/k400
 
     Args:
-        cache_dir: a folder for kept tokens, in place of the run's own; runs on the same videos share them.
+        cache_dir: Folder for cached tokens. Default: inside the run folder. Runs on the same videos can share it.
     """
     from stillmotion.training.pretrain.task import pretrain
 
@@ -66,20 +65,19 @@ def pretrain(out: OutputDir, config: ConfigOptions[PretrainConfig], cache_dir: s
 def transfer(
     out: str, config: ConfigOptions[TransferConfig], encoder: str | None = None, cache_dir: str | None = None
 ) -> None:
-    """Make a frozen image transformer follow patches through time, by a small projection learned without labels.
+    """Adapt a frozen image transformer to video by training a small projection, without labels.
 
-    examples:
+    Examples:
       stillmotion transfer --encoder models/dinov2 --data ~/videos --out runs/mine
-      stillmotion transfer --recipe debug-dinov2 --out runs/try
       stillmotion transfer --recipe dino-b16 --encoder dino:dino_vitb16.pth --data /data/kinetics400 --out runs/dino
       stillmotion transfer --encoder models/dinov2 --data ~/videos --method.positions.window none --out runs/without
 
-    The run folder is an encoder: give it to propagate, retrieve, probe, embed or geometry.
+    The run folder is an encoder for propagate, retrieve, probe, embed and geometry.
 
     Args:
-        encoder: a folder that transformers wrote or its name on the Hugging Face hub, an original checkpoint
-            (dino:<file>, …), each with @layer=11 behind it or without; or "random" for untrained weights.
-        cache_dir: a folder for tokens, in place of the run's own; runs on the same pairs share them.
+        encoder: Image model: a transformers folder or Hugging Face name, or an original checkpoint (dino:FILE),
+            optionally with @layer=11; "random" uses untrained weights.
+        cache_dir: Folder for cached tokens. Default: inside the run folder. Runs on the same videos can share it.
     """
     from stillmotion.training.transfer.task import transfer
 
@@ -93,24 +91,22 @@ def with_image_model(config: TransferConfig, encoder: str | None) -> TransferCon
     if encoder is not None:
         return replace(config, image_model=replace(config.image_model, path="" if encoder == "random" else encoder))
     if not config.image_model.path and not config.recipe.startswith("debug-"):
-        raise StillmotionError("no image model given; add --encoder FOLDER (or --encoder random to try)")
+        raise StillmotionError("--encoder is missing; give an image model, or --encoder random to try without weights")
     return config
 
 
 def finetune(out: OutputDir, config: ConfigOptions[FinetuneConfig], folds: tuple[int, ...] = ()) -> None:
-    """Train an encoder end to end on labels, with a new head: top-1, top-5, classes and confusion on the test split.
+    """Fine-tune an encoder and a new classifier on labeled videos: top-1, top-5 and confusion matrix.
 
-    examples:
-      stillmotion finetune --encoder runs/mine --data ~/labelled --out runs/tuned
-      stillmotion finetune --encoder runs/mine --from-scratch --data ~/labelled --out runs/fresh   the baseline
+    Examples:
+      stillmotion finetune --encoder runs/mine --data ~/labeled --out runs/tuned
+      stillmotion finetune --encoder runs/mine --from-scratch --data ~/labeled --out runs/baseline
       stillmotion finetune --recipe vididi --encoder runs/mine --data /data/ucf101 --folds 1 2 3 --out runs/ucf
-      stillmotion finetune --encoder i3d:i3d.safetensors@frames=16,size=112 --data ~/labelled --out runs/i3d
-      torchrun --nproc-per-node 2 -m stillmotion finetune --recipe debug --out runs/two
 
-    The run folder is an encoder: give it to probe, retrieve, explain or embed.
+    The run folder is an encoder for probe, retrieve, explain and embed.
 
     Args:
-        folds: of a set with several splits: one run each, and their mean.
+        folds: Folds to run, e.g. 1 2 3; one run per fold and their mean.
     """
     from stillmotion.training.finetune.evaluate import format_finetune_results, format_fold_results
     from stillmotion.training.finetune.report import write_finetune_page
@@ -129,17 +125,17 @@ def finetune(out: OutputDir, config: ConfigOptions[FinetuneConfig], folds: tuple
 
 
 def detect(out: OutputDir, config: ConfigOptions[DetectConfig], num_box_videos: int = 0) -> None:
-    """Say who does what, where and when: train an encoder with a head on boxes, frame mAP as on AVA.
+    """Spatio-temporal action detection: train a box classifier on an encoder; frame mAP as on AVA.
 
-    examples:
+    Examples:
       stillmotion detect --encoder runs/mine --data /data/ava --out runs/ava
       stillmotion detect --recipe vididi --encoder runs/mine --data /data/ava --num-box-videos 4 --out runs/ava
-      stillmotion detect --recipe debug --head.freeze-backbone --out runs/frozen       a head on an untrained backbone
+      stillmotion detect --recipe debug --head.freeze-backbone --out runs/frozen
 
-    docs/detect.md says how AVA is laid out. The run folder is an encoder.
+    The run folder is an encoder.
 
     Args:
-        num_box_videos: write so many test videos with their boxes on them.
+        num_box_videos: Number of test videos to write with predicted and annotated boxes.
     """
     from stillmotion.training.detect.report import format_detection_results, write_detect_page, write_detection_videos
     from stillmotion.training.detect.task import detect
@@ -159,20 +155,20 @@ def segment(
     head: Literal["mstcn", "fact"] = "mstcn",
     cache_dir: str | None = None,
 ) -> None:
-    """Tell the action of every frame of untrimmed videos, by a head on any encoder's frozen features.
+    """Temporal action segmentation on frozen features of untrimmed videos.
 
-    examples:
-      stillmotion segment --recipe debug --out runs/try
+    Examples:
       stillmotion segment --encoder runs/mine --data ~/breakfast --fold 1 --head fact --out runs/actions
-      stillmotion segment --encoder models/dinov2 --data ~/breakfast --data.feature-stride 4 --cache-dir ~/frames --out runs/dino
-      stillmotion segment --encoder precomputed --data ~/breakfast --out runs/i3d    features that lie with the data
+      stillmotion segment --encoder models/dinov2 --data ~/breakfast --data.feature-stride 4 --out runs/dino
+      stillmotion segment --encoder precomputed --data ~/breakfast --out runs/i3d
 
-    Features that were finished are kept when a run is stopped, and so is the head. Under torchrun, processes share the
-    features, and the first trains the head.
+    Features and head survive an interruption. Under torchrun, processes share the feature extraction, and the first
+    trains the head.
 
     Args:
-        head: mstcn is the light one; fact has frames and action tokens inform each other.
-        cache_dir: a folder for features, in place of the run's own; runs on the same encoder and videos share them.
+        head: Segmentation head: mstcn (light) or fact (frame and action tokens with cross-attention).
+        cache_dir: Folder for cached features. Default: inside the run folder. Runs on the same encoder and videos can
+            share it.
     """
     from stillmotion.training.segment.report import format_segmentation_results, write_segment_page
     from stillmotion.training.segment.task import segment
@@ -182,7 +178,7 @@ def segment(
     if answers is None:
         return
     for reason in answers.results["failed"].values():
-        print(f"unreadable, skipped: {reason}", file=sys.stderr)
+        print(f"failed, skipped: {reason}", file=sys.stderr)
     print("\n".join([*format_segmentation_results(answers.results), f"written: {write_segment_page(out, answers)}"]))
 
 
@@ -199,22 +195,20 @@ def estimate(
     gpu_memory: float = 80.0,
     tflops: float = 0.0,
 ) -> None:
-    """Say what a pre-training run will ask of GPUs, and whether it fits, without training or having any.
+    """Estimate GPU memory and time of a pre-training run without running it.
 
-    examples:
-      stillmotion estimate --recipe k400-bod-byol-rho4 --num-gpus 8 --gpu-memory 80
-      stillmotion estimate --recipe k400-simclr --num-gpus 4 --gpu-memory 24 --tflops 60 --num-videos 240000
+    Examples:
+      stillmotion estimate --recipe k400-bod-byol-rho4 --num-videos 240000 --num-gpus 8 --gpu-memory 80
       stillmotion estimate --recipe laptop --data ~/videos --num-gpus 1 --gpu-memory 8
 
-    A step is gone through with tensors that have shapes alone: its operations are counted, and every byte that is alive
-    at its height. Nine tenths of a GPU's memory count as usable. Where a run does not fit, the nearest settings that do
-    are named. docs/scale.md holds such figures against measured ones.
+    Runs one training step on FakeTensors to count FLOPs and memory. Nine tenths of a GPU's memory count as usable. If
+    the run does not fit, the nearest settings that do are named.
 
     Args:
-        num_videos: of the set; 0 counts those of --data.
-        num_gpus: devices that share a batch.
-        gpu_memory: of each, in GiB.
-        tflops: 10¹² operations a second that each reaches; 0 times small steps on this machine's device.
+        num_videos: Size of the data set; 0 counts the videos of --data.
+        num_gpus: Number of GPUs that share a batch.
+        gpu_memory: Memory per GPU in GiB.
+        tflops: Achieved TFLOP/s per GPU; 0 measures small steps on this machine.
     """
     from stillmotion.training.pretrain.gpu_estimate import estimate_rows
     from stillmotion.utils.formatting import format_rows
