@@ -105,7 +105,7 @@ class Method(nn.Module):
         for part in parts:
             self._objective(part).separate_batch_norm = config.views.batch_norm == "separate"
         self.target: EmbeddingNetwork | None = None
-        if any(o.uses_target for o in self.objectives.values()):
+        if any(o.uses_momentum_encoder for o in self.objectives.values()):
             self.target = copy.deepcopy(self.online).requires_grad_(False)
 
     def forward(

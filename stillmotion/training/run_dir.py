@@ -339,8 +339,8 @@ def _max_norm_or_inf(optim: OptimConfig) -> float:
 def resume_identity(config: Any) -> Any:
     """A configuration without what may change between two attempts at the same run."""
     watched = {"loggers": (), "eval_every_epochs": 0, "eval_data": "", "eval_num_videos": 4}
-    train = replace(config.train, log_every=1, checkpoint_every=1, threads=0, keep=(), deterministic=False, **watched)
-    return replace(config, recipe="", data=replace(config.data, workers=0), train=train)
+    train = replace(config.train, log_every_steps=1, checkpoint_every_steps=1, num_threads=0, save_epochs=(), deterministic=False, **watched)
+    return replace(config, recipe="", data=replace(config.data, num_workers=0), train=train)
 
 
 def _remove_if_unused(run_dir: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_routed_loss_is_that_of_each_half_on_its_own_views_written_out():
         parts = dict(zip(("static", "dynamic"), koopman.decompose(frames, radius=0.3), strict=True))
         expected[orders] = {h: simclr_loss(parts[h].unflatten(0, (4, 2)), temperature=0.3) for h in halves}
     for orders, parts in expected.items():
-        found = method(ROUTED(clips, orders, colours), asked=ROUTED.routed_components(orders)).parts
+        found = method(ROUTED(clips, orders, colours), components=ROUTED.routed_components(orders)).losses
         assert found.keys() == parts.keys()
         torch.testing.assert_close(found, parts)
 
@@ -65,15 +65,15 @@ def test_a_half_that_is_routed_away_teaches_nothing(objective, route):
     for orders in (FRAMES, CHANGES):
         method, asked = tiny_method(objective).train(), views.routed_components(orders)
         shown = views(clips, orders)
-        routed, every = method(shown, asked=asked), method(shown)
+        routed, every = method(shown, components=asked), method(shown)
         assert set(routed.keys) == (set(asked) if method.target is not None else set())
         alone = torch.autograd.grad(
-            sum(every.parts[half] for half in asked),
+            sum(every.losses[half] for half in asked),
             list(method.trainable_parameters().values()),
             materialize_grads=True,
         )
         found = torch.autograd.grad(
-            sum(routed.parts.values()), list(method.trainable_parameters().values()), materialize_grads=True
+            sum(routed.losses.values()), list(method.trainable_parameters().values()), materialize_grads=True
         )
         torch.testing.assert_close(found, alone)
         heads = [
@@ -120,17 +120,17 @@ def test_a_still_clip_has_no_change_to_show_and_what_it_shows_tells_nothing():
     assert all(shown[i].any() for i in (2, 3))
     method = tiny_method("simclr").train()
     frames = F.normalize(method.online.project(method.online.backbone(shown.flatten(0, 1))), dim=-1)
-    _, dynamic = (half.unflatten(0, (4, 2)) for half in method.config.split(frames))
+    _, dynamic = (half.unflatten(0, (4, 2)) for half in method.config.static_dynamic(frames))
     torch.testing.assert_close(dynamic[:2], dynamic[:1, :1].expand(2, 2, -1))
     assert dynamic[:2].norm(dim=-1).max() < 1e-2 * dynamic[2:].norm(dim=-1).min()
 
 
 def test_settings_that_would_do_nothing_are_refused_with_a_remedy():
-    with pytest.raises(StillmotionError, match=r"route is shown .* no view is a derivative.*schedule"):
+    with pytest.raises(StillmotionError, match=r"loss_routing is static-on-rgb .* no view is a derivative.*schedule"):
         ViewsConfig(loss_routing="static-on-rgb")
-    with pytest.raises(StillmotionError, match=r"colour turned.*no view is a derivative"):
+    with pytest.raises(StillmotionError, match=r"derivative_color random-hue.*no view is a derivative"):
         ViewsConfig(derivative_color="random-hue")
-    with pytest.raises(StillmotionError, match=r"route is apart.*whole.*--method\.split\.how"):
+    with pytest.raises(StillmotionError, match=r"loss_routing is separate.*whole.*--method\.static-dynamic\.method"):
         MethodConfig(
             views=ViewsConfig("alternate", loss_routing="separate"), static_dynamic=StaticDynamicConfig(method="none")
         )

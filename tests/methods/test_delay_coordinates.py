@@ -62,6 +62,6 @@ def test_objectives_are_as_wide_as_the_halves():
     config = MethodConfig(
         model=model, static_dynamic=StaticDynamicConfig(num_delays=2), objective=BYOLConfig(predictor_hidden_dim=8)
     )
-    losses = Method(config)(torch.randn(2, 2, 3, 5, 8, 8)).parts
+    losses = Method(config)(torch.randn(2, 2, 3, 5, 8, 8)).losses
     assert set(losses) == {"static", "dynamic"}
     assert create_backbone("small_resnet3d", channels=(4,)).out_features == 4

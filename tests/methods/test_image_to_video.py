@@ -106,7 +106,7 @@ def published_loss(weights, views, rows, columns, *, temperature=0.03, weight=3.
 
 
 def literal(method, views):
-    g = method.projection.steps
+    g = method.projection.layers
     weights = [p.tolist() for p in (g[0].weight, g[0].bias, g[2].weight, g[2].bias)]
     losses = [published_loss(weights, [view[b].tolist() for view in views], 2, 3) for b in range(len(views[0]))]
     return [sum(values) / len(losses) for values in zip(*losses, strict=True)]
@@ -121,8 +121,8 @@ def test_value_and_gradient_are_those_of_the_published_loss(augmented):
     found = method(first, second, back[:, None] if augmented else None, (2, 3))
     total, cycle, apart = literal(method, views)
     assert found.total.item() == pytest.approx(total, rel=1e-9)
-    assert found.parts["cycle"].item() == pytest.approx(cycle, rel=1e-9)
-    assert found.parts["separability"].item() == pytest.approx(apart, rel=1e-9)
+    assert found.losses["cycle"].item() == pytest.approx(cycle, rel=1e-9)
+    assert found.losses["separability"].item() == pytest.approx(apart, rel=1e-9)
     found.total.backward()
     for parameter in method.parameters():
         flat = parameter.data.view(-1)
@@ -156,7 +156,7 @@ def test_both_terms_of_a_fresh_projection_are_heard():
     torch.manual_seed(0)
     method, views = TransferLoss(384, TransferMethodConfig()), frames_like_a_models(side=16, width=384)
     found = method(*views)
-    apart = 3 * found.parts["separability"].item()
+    apart = 3 * found.losses["separability"].item()
     # Two unit vectors at random have a divergence of 1/D: three times three views of 256 tokens of 384 channels are 6.
     assert apart == pytest.approx(9 * 256 / 384, rel=0.15)
     seen = [views[0], views[1], views[2].flatten(0, 1)]
@@ -200,8 +200,8 @@ def test_windows_are_averaged_and_tokens_of_their_own_scale_pooled_first():
     p1, p2 = (pool_tokens(g(z), grid) for z in (first, second))
     cycles = [cycle_loss(p1, p2, pool_tokens(g(back[:, k]), grid), temperature=0.2).mean() for k in range(3)]
     kept = [separability_loss(z, g(z)).mean() for z in (first, second, back.flatten(0, 1))]
-    torch.testing.assert_close(found.parts["cycle"], torch.stack(cycles).mean())
-    torch.testing.assert_close(found.parts["separability"], torch.stack(kept).mean())
+    torch.testing.assert_close(found.losses["cycle"], torch.stack(cycles).mean())
+    torch.testing.assert_close(found.losses["separability"], torch.stack(kept).mean())
     torch.testing.assert_close(found.total, torch.stack(cycles).mean() + 0.7 * torch.stack(kept).mean())
 
 
@@ -209,7 +209,7 @@ def test_the_authors_sum_is_the_mean_over_tokens_and_views_times_their_number():
     parts = [
         tiny(TransferMethodConfig(separability_reduction=reduce))(
             draw(2, 12, 8), draw(2, 12, 8, seed=1), None, (3, 4)
-        ).parts
+        ).losses
         for reduce in ("mean", "sum")
     ]
     torch.testing.assert_close(parts[1]["separability"], 3 * 12 * parts[0]["separability"])

@@ -46,9 +46,9 @@ def test_each_component_has_the_objective_of_its_own_embedding(objective, how, v
     found = method(clips)
     online = embeddings_by_hand(method.online, clips, how)
     keys = embeddings_by_hand(method.target, clips, how) if objective in ("moco", "byol") else {}
-    assert list(found.parts) == (["whole"] if how == "none" else ["static", "dynamic"])
+    assert list(found.losses) == (["whole"] if how == "none" else ["static", "dynamic"])
     torch.testing.assert_close(found.keys, keys)
-    for name, loss in found.parts.items():
+    for name, loss in found.losses.items():
         expected = loss_by_hand(objective, method.objectives[name], online[name], keys.get(name))
         torch.testing.assert_close(loss, expected)
         assert loss > 0
@@ -71,8 +71,8 @@ def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, st
     expected = koopman.prediction_loss(frames, orthogonality=1e-2, ridge=1e-2)
     found = method(clips, level="inner")
     assert found.keys == {}
-    torch.testing.assert_close(sum(found.parts.values()), expected.total)
-    torch.testing.assert_close(found.parts["prediction"], expected.prediction)
+    torch.testing.assert_close(sum(found.losses.values()), expected.total)
+    torch.testing.assert_close(found.losses["prediction"], expected.prediction)
 
 
 @objectives
@@ -90,8 +90,8 @@ def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, st
 )
 def test_both_levels_at_once_are_the_two_levels_side_by_side(objective, how, training, prediction):
     method, clips = tiny_method(objective, how, **prediction).train(training), tiny_clips()
-    expected = method(clips).parts | method(clips, level="inner").parts
-    torch.testing.assert_close(method(clips, level="both").parts, expected)
+    expected = method(clips).losses | method(clips, level="inner").losses
+    torch.testing.assert_close(method(clips, level="both").losses, expected)
 
 
 def changed(before, method):
@@ -123,7 +123,7 @@ def test_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_onc
 @compositions
 def test_only_the_online_weights_learn(objective, how):
     method = tiny_method(objective, how).train()
-    sum(method(tiny_clips(), level="both").parts.values()).backward()
+    sum(method(tiny_clips(), level="both").losses.values()).backward()
     for name, weight in method.named_parameters():
         assert (weight.grad is None) == name.startswith("target."), name
     assert set(method.trainable_parameters()) == {
@@ -176,9 +176,9 @@ def test_only_prototypes_rest_and_only_in_the_first_epochs(objective, how):
     method = tiny_method(objective, how)
     parts = ("whole",) if how == "none" else ("static", "dynamic")
     expected = {f"objectives.{part}.prototypes.weight" for part in parts} if objective == "swav" else set()
-    assert method.frozen(0) == expected
-    assert method.frozen(0) <= set(method.trainable_parameters())
-    assert method.frozen(1) == set()
+    assert method.frozen_parameter_names(0) == expected
+    assert method.frozen_parameter_names(0) <= set(method.trainable_parameters())
+    assert method.frozen_parameter_names(1) == set()
 
 
 @objectives
@@ -186,19 +186,19 @@ def test_only_prototypes_rest_and_only_in_the_first_epochs(objective, how):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_losses_and_gradients_are_finite_under_autocast(objective, how, dtype):
     method, clips = tiny_method(objective, how).float().train(), tiny_clips().float()
-    exact = copy.deepcopy(method)(clips, level="both").parts
+    exact = copy.deepcopy(method)(clips, level="both").losses
     with torch.autocast("cpu", dtype):
         losses = method(clips, level="both")
-    for name, value in losses.parts.items():
+    for name, value in losses.losses.items():
         torch.testing.assert_close(value.float(), exact[name], atol=0.05, rtol=0.1)
-    sum(value.float() for value in losses.parts.values()).backward()
+    sum(value.float() for value in losses.losses.values()).backward()
     assert all(weight.grad.isfinite().all() for weight in method.trainable_parameters().values())
     method.after_step([losses.keys], 0.5)
 
 
 def test_prediction_in_strict_time_teaches_centre_slices_only():
     method = tiny_method("simclr", per_frame_kernels=True).train()
-    sum(method(tiny_clips(), level="inner").parts.values()).backward()
+    sum(method(tiny_clips(), level="inner").losses.values()).backward()
     for layer in method.online.backbone.layers:
         slices = layer[0].weight.grad.abs().sum((0, 1, 3, 4))
         assert slices.nonzero().flatten().tolist() == [1]

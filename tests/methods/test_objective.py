@@ -90,15 +90,15 @@ def test_debug_twins_keep_less_for_less_long_and_are_otherwise_the_same():
 
 
 def test_options_are_those_of_the_objective_that_a_configuration_has():
-    assert options(MethodConfig(objective=MoCoConfig()), "--objective.queue", "7").objective == MoCoConfig(queue_size=7)
+    assert options(MethodConfig(objective=MoCoConfig()), "--objective.queue-size", "7").objective == MoCoConfig(queue_size=7)
     with pytest.raises(SystemExit):
-        options(MethodConfig(), "--objective.queue", "7")
+        options(MethodConfig(), "--objective.queue-size", "7")
 
 
 def test_help_names_every_backbone(capsys):
     with pytest.raises(SystemExit):
         options(MethodConfig(), "--help")
-    told = capsys.readouterr().output_dir
+    told = capsys.readouterr().out
     assert all(name in told for name in ("slow_r50", "r2plus1d_18", "small_vit"))
 
 
@@ -106,11 +106,11 @@ def test_help_names_every_backbone(capsys):
 def test_an_objective_from_elsewhere_works_as_ours_do(parts):
     config = options(MethodConfig(model=SMALL, objective=DistanceConfig()), "--objective.weight", "3")
     if parts == ("whole",):
-        config = replace(config, split=replace(config.split, how="none"))
+        config = replace(config, static_dynamic=replace(config.static_dynamic, method="none"))
     torch.manual_seed(0)
     method = Method(config).double()
     losses = method(tiny_clips())
-    assert tuple(losses.parts) == tuple(losses.keys) == parts
+    assert tuple(losses.losses) == tuple(losses.keys) == parts
     before = copy.deepcopy(method.target)
     with torch.no_grad():
         for weight in method.online.parameters():

@@ -123,7 +123,7 @@ def test_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(o
         clips = clips[..., :1, :, :].expand_as(clips)
     for orders in ((1, 0), (1, 2), (2, 2)):
         method = tiny_method(objective, how).train()
-        losses = method(ViewsConfig("full")(clips, orders), level="both").parts
+        losses = method(ViewsConfig("full")(clips, orders), level="both").losses
         sum(losses.values()).backward()
         assert all(loss.isfinite() for loss in losses.values())
         assert all(w.grad.isfinite().all() for w in method.trainable_parameters().values())
@@ -137,8 +137,8 @@ def test_sides_apart_are_two_passes_of_one_network(objective):
     network = method.target or method.online
     alone = [network.project(network.backbone(side).mean(1)) for side in clips.unbind(1)]
     if method.target is not None:
-        torch.testing.assert_close(method._keys(clips)["whole"], torch.stack(alone, 1))
-    found = method(clips).parts["whole"]
+        torch.testing.assert_close(method._momentum_embeddings(clips)["whole"], torch.stack(alone, 1))
+    found = method(clips).losses["whole"]
     z = torch.stack([method.online.project(method.online.backbone(side).mean(1)) for side in clips.unbind(1)], 1)
     keys = None if method.target is None else torch.stack(alone, 1)
     if objective == "byol":
@@ -147,4 +147,4 @@ def test_sides_apart_are_two_passes_of_one_network(objective):
     else:
         expected = method.objectives["whole"](z, keys)
     torch.testing.assert_close(found, expected)
-    assert not torch.allclose(found, tiny_method(objective, "none").train()(clips).parts["whole"])
+    assert not torch.allclose(found, tiny_method(objective, "none").train()(clips).losses["whole"])

@@ -20,8 +20,8 @@ from stillmotion.optim.bilevel import (
 )
 
 HOWS = get_args(SolverName)
-BILEVEL = tuple(how for how in HOWS if how not in ("plain", "single-level"))
-solvers = pytest.mark.parametrize("how", HOWS)
+BILEVEL = tuple(name for name in HOWS if name not in ("plain", "single-level"))
+solvers = pytest.mark.parametrize("name", HOWS)
 steps = pytest.mark.parametrize("inner_steps", [1, 2, 5])
 RATE = 0.1
 
@@ -81,16 +81,16 @@ def gradient_of(loss, weights):
     return vector(dict(zip(weights, grads, strict=True)))
 
 
-def solve(how, *, inner=quadratic, outer=outer_loss, weights=None, early=None, precision=None, scale=1.0, **options):
-    config = SolverConfig(how, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
+def solve(name, *, inner=quadratic, outer=outer_loss, weights=None, early=None, precision=None, scale=1.0, **options):
+    config = SolverConfig(name, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
     return hypergradient(
         inner, outer, weights or start(), config, shared_prefix=early, autocast_dtype=precision, loss_scale=scale
     )
 
 
-@pytest.mark.parametrize("how", BILEVEL)
+@pytest.mark.parametrize("name", BILEVEL)
 @steps
-def test_on_a_quadratic_each_solver_has_its_closed_form(how, inner_steps):
+def test_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps):
     h, eye = hessian(), torch.eye(7, dtype=torch.float64)
     x = vector(start())
     for _ in range(inner_steps):
@@ -106,8 +106,8 @@ def test_on_a_quadratic_each_solver_has_its_closed_form(how, inner_steps):
         "aid-cg": torch.linalg.solve(proximal, g),
         "aid-nmn": sum(torch.linalg.matrix_power(eye - proximal, k) for k in range(5)) @ g,
     }
-    found = solve(how, inner_steps=inner_steps, solver_iterations=4 if how == "aid-nmn" else 7)
-    torch.testing.assert_close(vector(found), expected[how], atol=1e-10, rtol=1e-10)
+    found = solve(name, inner_steps=inner_steps, solver_iterations=4 if name == "aid-nmn" else 7)
+    torch.testing.assert_close(vector(found), expected[name], atol=1e-10, rtol=1e-10)
 
 
 def test_a_long_neumann_series_is_the_inverse_that_conjugate_gradients_find():
@@ -118,9 +118,9 @@ def test_a_long_neumann_series_is_the_inverse_that_conjugate_gradients_find():
     torch.testing.assert_close(series, inverse, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("how", ["plain", "single-level"])
-def test_without_an_inner_level_the_gradient_is_that_of_the_outer_loss(how):
-    torch.testing.assert_close(vector(solve(how)), gradient_of(outer_loss, start()))
+@pytest.mark.parametrize("name", ["plain", "single-level"])
+def test_without_an_inner_level_the_gradient_is_that_of_the_outer_loss(name):
+    torch.testing.assert_close(vector(solve(name)), gradient_of(outer_loss, start()))
 
 
 @steps
@@ -133,16 +133,16 @@ def test_itd_is_the_gradient_through_explicitly_unrolled_steps(inner_steps):
     torch.testing.assert_close(vector(found), expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("how", BILEVEL)
+@pytest.mark.parametrize("name", BILEVEL)
 @steps
-def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(how, inner_steps):
+def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name, inner_steps):
     visited = []
 
     def watched(weights):
         visited.append(vector(weights).detach())
         return outer_loss(weights)
 
-    solve(how, inner=wavy, outer=watched, inner_steps=inner_steps)
+    solve(name, inner=wavy, outer=watched, inner_steps=inner_steps)
     assert len(visited) == 1
     expected = vector(inner_path(wavy, leaves(start()), inner_steps)[-1])
     torch.testing.assert_close(visited[0], expected, atol=1e-12, rtol=1e-12)
@@ -164,9 +164,9 @@ def behind(loss):
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
-@pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
+@pytest.mark.parametrize("name", LATE_LAYER_SOLVERS)
 @steps
-def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(how, inner_steps, scale):
+def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(name, inner_steps, scale):
     weights = leaves(start())
     here = {**weights}
     for _ in range(inner_steps):
@@ -176,21 +176,21 @@ def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_w
     expected = vector(dict(zip(weights, grads, strict=True)))
     runs = []
     early = SharedPrefix(frozenset({"a"}), lambda w: runs.append(1) or seamed(w))
-    found = solve(how, inner=behind(wavy), outer=behind(outer_loss), early=early, inner_steps=inner_steps, scale=scale)
+    found = solve(name, inner=behind(wavy), outer=behind(outer_loss), early=early, inner_steps=inner_steps, scale=scale)
     assert list(found) == list(weights)
     assert len(runs) == 1
     torch.testing.assert_close(vector(found), expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
+@pytest.mark.parametrize("name", LATE_LAYER_SOLVERS)
 @pytest.mark.parametrize(("curvature", "most"), [(0.3, 1.0), (0.3, 0.05), (1e-3, 1.0)])
-def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(how, curvature, most):
+def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name, curvature, most):
     h, x = hessian(), vector(start())
     p = h @ x - 1
     rate = min(most, curvature * float(p.norm() / (h @ p).norm()))
     end = x - rate * p
     g = gradient_of(outer_loss, {"a": end[:3], "b": end[3:].reshape(2, 2)})
-    found = solve(how, curvature_limit=curvature, inner_lr=most)
+    found = solve(name, curvature_limit=curvature, inner_lr=most)
     torch.testing.assert_close(vector(found), g - rate * (h @ g), atol=1e-10, rtol=1e-10)
 
 
@@ -242,16 +242,16 @@ def test_the_outer_loss_is_called_once_and_the_inner_no_oftener_than_said(option
 
 @solvers
 @pytest.mark.parametrize("scale", [2.0**16, 3.0])
-def test_the_scale_of_the_losses_does_not_show_in_the_gradient(how, scale):
-    plain, scaled = solve(how, inner=wavy, inner_steps=2), solve(how, inner=wavy, inner_steps=2, scale=scale)
+def test_the_scale_of_the_losses_does_not_show_in_the_gradient(name, scale):
+    plain, scaled = solve(name, inner=wavy, inner_steps=2), solve(name, inner=wavy, inner_steps=2, scale=scale)
     torch.testing.assert_close(scaled, plain, atol=1e-11, rtol=1e-11)
 
 
 @solvers
-def test_weights_are_left_as_they_are_and_gradients_come_without_a_graph(how):
+def test_weights_are_left_as_they_are_and_gradients_come_without_a_graph(name):
     weights = {k: torch.nn.Parameter(w) for k, w in start().items()}
     before = {k: w.detach().clone() for k, w in weights.items()}
-    found = solve(how, inner=wavy, weights=weights, inner_steps=2)
+    found = solve(name, inner=wavy, weights=weights, inner_steps=2)
     assert list(found) == list(weights)
     for name, weight in weights.items():
         assert torch.equal(weight, before[name])
@@ -261,14 +261,14 @@ def test_weights_are_left_as_they_are_and_gradients_come_without_a_graph(how):
 
 
 @solvers
-def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(how):
+def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(name):
     zero = {k: torch.zeros_like(w) for k, w in start().items()}
     for inner, outer, weights in (
         (wavy, outer_loss, zero),
         (wavy, lambda w: 0 * vector(w).sum(), start()),
         (lambda w: vector(w).sum(), outer_loss, start()),
     ):
-        found = solve(how, inner=inner, outer=outer, weights=weights, inner_steps=2)
+        found = solve(name, inner=inner, outer=outer, weights=weights, inner_steps=2)
         assert all(g.isfinite().all() for g in found.values())
 
 
@@ -287,9 +287,9 @@ def test_wrong_options_are_named(options, message):
         SolverConfig(**options)
 
 
-def solve_method(method, clips, how, **options):
-    outer = "both" if how == "single-level" else "outer"
-    config = SolverConfig(how, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
+def solve_method(method, clips, name, **options):
+    outer = "both" if name == "single-level" else "outer"
+    config = SolverConfig(name, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
     return hypergradient(
         make_level_loss(method, clips, "inner"),
         make_level_loss(method, clips, outer),
@@ -300,15 +300,15 @@ def solve_method(method, clips, how, **options):
 
 @pytest.mark.parametrize("objective", ["simclr", "moco", "byol"])
 @solvers
-def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_else_moves(objective, how):
+def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_else_moves(objective, name):
     method, clips = tiny_method(objective).train(), tiny_clips()
     before = copy.deepcopy(method.state_dict())
     once = copy.deepcopy(method)
     here = leaves(method.trainable_parameters())
-    if how in BILEVEL:
+    if name in BILEVEL:
         here = inner_path(make_level_loss(once, clips, "inner"), here, 2)[-1]
     functional_call(once, here, (clips,))
-    solve_method(method, clips, how, inner_steps=2)
+    solve_method(method, clips, name, inner_steps=2)
     for name, value in method.state_dict().items():
         kind = name.rsplit(".", 1)[-1]
         if kind == "num_batches_tracked":
@@ -353,21 +353,21 @@ def test_itd_of_a_method_is_the_gradient_through_its_unrolled_steps_and_aid_fd_i
 
 
 @solvers
-def test_strict_prediction_goes_with_every_solver(how):
+def test_strict_prediction_goes_with_every_solver(name):
     clips = tiny_clips()
     gradients = [
-        solve_method(tiny_method("simclr", per_frame_kernels=strict).train(), clips, how) for strict in (False, True)
+        solve_method(tiny_method("simclr", per_frame_kernels=strict).train(), clips, name) for strict in (False, True)
     ]
     assert all(g.isfinite().all() for g in gradients[1].values())
     kernel = "online.backbone.layers.0.0.weight"
-    assert torch.equal(gradients[0][kernel], gradients[1][kernel]) == (how == "plain")
+    assert torch.equal(gradients[0][kernel], gradients[1][kernel]) == (name == "plain")
 
 
 @solvers
-def test_solvers_work_under_autocast(how):
+def test_solvers_work_under_autocast(name):
     # Whole and without a norm in the head, because more curvature in a network this small enlarges the rounding.
     method, clips = tiny_method("simclr", "none", norm=False).float().train(), tiny_clips(8).float()
-    exact = solve_method(method, clips, how)
+    exact = solve_method(method, clips, name)
 
     def run(level):
         loss = make_level_loss(method, clips, level)
@@ -378,8 +378,8 @@ def test_solvers_work_under_autocast(how):
 
         return cast
 
-    config = SolverConfig(how, inner_lr=RATE, curvature_limit=0.0)
-    outer = "both" if how == "single-level" else "outer"
+    config = SolverConfig(name, inner_lr=RATE, curvature_limit=0.0)
+    outer = "both" if name == "single-level" else "outer"
     found = hypergradient(
         run("inner"), run(outer), dict(method.trainable_parameters()), config, autocast_dtype=torch.bfloat16
     )

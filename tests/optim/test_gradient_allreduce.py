@@ -49,16 +49,16 @@ def on_a_rank(rank):
     return found, kept, sent_before_the_end(rank), [by_solvers(rank, one) for one in (in_buckets, plainly)]
 
 
-def in_buckets(loss, weights, *, own):
+def in_buckets(loss, weights, *, local_names):
     """Many small ones."""
-    return all_reduced_gradients(loss, weights, local_names=own, bucket_bytes=200)
+    return all_reduced_gradients(loss, weights, local_names=local_names, bucket_bytes=200)
 
 
-def plainly(loss, weights, *, own):
+def plainly(loss, weights, *, local_names):
     """The whole gradient first, its mean over ranks after."""
     grads = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
     found = {name: gradient.clone() for name, gradient in zip(weights, grads, strict=True)}
-    all_reduce_mean_([gradient for name, gradient in found.items() if name not in own])
+    all_reduce_mean_([gradient for name, gradient in found.items() if name not in local_names])
     return found
 
 
@@ -67,13 +67,13 @@ def by_solvers(rank, reduced):
     bilevel.all_reduced_gradients = reduced
     try:
         found = {}
-        for how in SOLVERS:
+        for name in SOLVERS:
             method = tiny_method("simclr").train()
             convert_sync_batchnorm(method)
             config = PretrainConfig(
-                method=method.config, solver=SolverConfig(how, inner_lr=0.01, inner_steps=2, solver_iterations=2)
+                method=method.config, solver=SolverConfig(name, inner_lr=0.01, inner_steps=2, solver_iterations=2)
             )
-            found[how] = compute_gradients(method, tiny_clips(4, 2)[2 * rank : 2 * rank + 2], config)[1]
+            found[name] = compute_gradients(method, tiny_clips(4, 2)[2 * rank : 2 * rank + 2], config)[1]
         return found
     finally:
         bilevel.all_reduced_gradients = all_reduced_gradients
@@ -125,8 +125,8 @@ def test_a_full_bucket_does_not_wait_for_the_others(ranks):
         assert min(seen) < 3  # gradients at hand when one was sent: not all ten
 
 
-@pytest.mark.parametrize("how", SOLVERS)
-def test_every_solver_has_in_buckets_the_gradient_that_it_has_without(ranks, how):
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_has_in_buckets_the_gradient_that_it_has_without(ranks, name):
     for *_, (bucketed, plain) in ranks:
-        assert any(gradient.any() for gradient in plain[how].values())
-        torch.testing.assert_close(bucketed[how], plain[how], atol=0, rtol=0)
+        assert any(gradient.any() for gradient in plain[name].values())
+        torch.testing.assert_close(bucketed[name], plain[name], atol=0, rtol=0)

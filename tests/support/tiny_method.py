@@ -56,4 +56,4 @@ def tiny_clips(batch_size=4, num_views=2, *, num_frames=5, seed=0):
 
 def make_level_loss(method, clips, level):
     """The sum of a level's losses as a function of the weights."""
-    return lambda weights: sum(functional_call(method, weights, (clips,), {"level": level}).parts.values())
+    return lambda weights: sum(functional_call(method, weights, (clips,), {"level": level}).losses.values())

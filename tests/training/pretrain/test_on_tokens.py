@@ -80,7 +80,7 @@ def test_a_run_is_an_encoder_of_pixels(run, tmp_path):
     encoder = stillmotion.load(run)
     intake = encoder.input_config
     assert (intake.num_frames, intake.stride, intake.image_size, intake.whole_frame) == (4, 0, 16, True)
-    assert intake.normalization == encoder.backbone.images.normalisation
+    assert intake.normalization == encoder.backbone.image_model.normalization
     folder = write_class_folders(tmp_path / "set", videos_per_class=3)
     videos = sorted(folder.rglob("*.mp4"))
     vectors = encoder.embed(videos, num_clips=2)
@@ -105,7 +105,7 @@ def test_the_image_model_is_noted_so_that_it_is_found_from_any_folder(tmp_path, 
     said = json.loads((folder / "config.json").read_text())
     assert said["method"]["model"]["image_model"]["path"] == str(tmp_path / "model")
     monkeypatch.chdir("/")
-    assert stillmotion.load(folder).backbone.images.patch == 14
+    assert stillmotion.load(folder).backbone.image_model.patch_size == 14
 
 
 def test_what_a_run_on_tokens_lacks_is_named(tmp_path):

@@ -80,7 +80,7 @@ def test_a_debug_twin_computes_its_rows_losses(name: str) -> None:
     method = Method(config.method)
     clips = torch.randn(3, config.data.clips_per_video, 3, 6, 16, 16)
     level = {"plain": "outer"}.get(config.solver.name, "both")
-    losses = method(clips, level=level).parts  # type: ignore[arg-type]
+    losses = method(clips, level=level).losses  # type: ignore[arg-type]
     halves = {"whole"} if config.method.static_dynamic.method == "none" else {"static", "dynamic"}
     assert set(losses) == halves | ({"prediction", "orthogonality"} if level == "both" else set())
     assert all(value.isfinite() for value in losses.values())

@@ -140,7 +140,7 @@ def test_a_debug_twin_is_the_same_point_of_the_grid_and_computes_its_losses(name
     views, method = twin.method.views, Method(twin.method)
     clips = views(torch.randn(3, 2, 3, 6 + views.extra_frames, 16, 16), views.draw_orders(seed=0, epoch=0, step=0))
     level = "outer" if twin.solver.name == "plain" else "both"
-    losses = method(clips, level=level).parts  # type: ignore[arg-type]
+    losses = method(clips, level=level).losses  # type: ignore[arg-type]
     assert all(value.isfinite() for value in losses.values())
 
 

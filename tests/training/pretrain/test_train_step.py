@@ -31,7 +31,7 @@ def unrolled(method, clips, late):
         return functional_call(backbone, own, (rows,))
 
     def loss(w, level, made):
-        return sum(functional_call(method, w, (clips,), {"level": level, "features": made}).parts.values())
+        return sum(functional_call(method, w, (clips,), {"level": level, "features": made}).losses.values())
 
     grads = torch.autograd.grad(
         loss(weights, "inner", features(weights)), [weights[k] for k in moved], create_graph=True
