@@ -1,17 +1,31 @@
-"""Several processes: torchrun's environment, process groups and collectives.
+"""Several processes: the environment of torchrun, the process group, and collectives of tensors."""
 
-Names are imported when they are first used, so that `stillmotion.distributed.torchrun` can be imported without torch.
-"""
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import Any
+from stillmotion.utils.lazy_exports import lazy_exports
 
-_MODULES = ("process_group", "collectives")
+if TYPE_CHECKING:
+    from stillmotion.distributed.collectives import all_gather as all_gather
+    from stillmotion.distributed.collectives import all_reduce_mean_ as all_reduce_mean_
+    from stillmotion.distributed.collectives import broadcast_ as broadcast_
+    from stillmotion.distributed.process_group import barrier as barrier
+    from stillmotion.distributed.process_group import get_rank as get_rank
+    from stillmotion.distributed.process_group import get_world_size as get_world_size
+    from stillmotion.distributed.process_group import init_process_group as init_process_group
+    from stillmotion.distributed.process_group import run_on_all as run_on_all
+    from stillmotion.distributed.process_group import run_on_main as run_on_main
 
-
-def __getattr__(name: str) -> Any:
-    for module in _MODULES:
-        found = vars(import_module(f"stillmotion.distributed.{module}")).get(name)
-        if found is not None:
-            return found
-    raise AttributeError(f"module 'stillmotion.distributed' has no attribute {name!r}")
+__getattr__, __all__ = lazy_exports(
+    __name__,
+    {
+        "collectives": ("all_gather", "all_reduce_mean_", "broadcast_"),
+        "process_group": (
+            "barrier",
+            "get_rank",
+            "get_world_size",
+            "init_process_group",
+            "run_on_all",
+            "run_on_main",
+        ),
+    },
+)

@@ -1,4 +1,4 @@
-"""What ranks say to each other; on one process every function here is the identity."""
+"""Collectives of tensors; in a single process every function here is the identity."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +12,14 @@ from stillmotion.distributed.process_group import get_rank, get_world_size
 
 
 def all_gather(x: Tensor) -> Tensor:
-    """All ranks' x joined along the first axis in rank order; equal shapes. Gradients of any order reach every rank."""
+    """Concatenate tensors of all ranks along the first axis, with gradients of any order.
+
+    Args:
+        x: Tensor (n, ...) of the same shape on all ranks.
+
+    Returns:
+        Tensor (world_size · n, ...) in rank order.
+    """
     if get_world_size() == 1:
         return x
     return _AllGather.apply(x)
@@ -20,7 +27,14 @@ def all_gather(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def all_gather_no_grad(x: Tensor) -> Tensor:
-    """`gather` without gradient."""
+    """`all_gather` without gradients.
+
+    Args:
+        x: Tensor (n, ...) of the same shape on all ranks.
+
+    Returns:
+        Tensor (world_size · n, ...) in rank order.
+    """
     if get_world_size() == 1:
         return x.detach()
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(get_world_size())]
@@ -30,7 +44,15 @@ def all_gather_no_grad(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def all_gather_uneven(x: Tensor, counts: Sequence[int]) -> Tensor:
-    """All ranks' rows of x joined in rank order, where each rank has another number of them, as all know."""
+    """Concatenate tensors with different numbers of rows, without gradients.
+
+    Args:
+        x: Tensor (counts[rank], ...) of this rank.
+        counts: Number of rows of every rank.
+
+    Returns:
+        Tensor (sum(counts), ...) in rank order.
+    """
     if get_world_size() == 1:
         return x.detach()
     padded = x.new_zeros(max(counts), *x.shape[1:])
@@ -40,7 +62,7 @@ def all_gather_uneven(x: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 class _AllGather(torch.autograd.Function):
-    """`gather_values` whose gradient is the sum of what every rank's loss asks of this rank's part."""
+    """`all_gather_no_grad` whose gradient is the sum of the gradients of all ranks for this rank's part."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -52,7 +74,7 @@ class _AllGather(torch.autograd.Function):
 
 
 class _AllReduceSum(torch.autograd.Function):
-    """The sum over ranks. Its gradient is the sum of what all ranks ask of it: itself, however often it is taken."""
+    """The sum over ranks. Its gradient is the sum of the gradients over ranks: the same function again."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -67,7 +89,11 @@ class _AllReduceSum(torch.autograd.Function):
 
 @torch.no_grad()
 def all_reduce_mean_(tensors: Iterable[Tensor]) -> None:
-    """Replace each tensor by its mean over ranks: one message per dtype."""
+    """Replace each tensor by its mean over ranks, with one all-reduce per dtype.
+
+    Args:
+        tensors: Tensors of the same shapes on all ranks; changed in place.
+    """
     if get_world_size() == 1:
         return
     by_type: dict[torch.dtype, list[Tensor]] = {}
@@ -83,7 +109,11 @@ def all_reduce_mean_(tensors: Iterable[Tensor]) -> None:
 
 @torch.no_grad()
 def broadcast_(tensors: Iterable[Tensor]) -> None:
-    """Give every rank the first one's values."""
+    """Copy the values of rank 0 to all ranks.
+
+    Args:
+        tensors: Tensors of the same shapes on all ranks; changed in place.
+    """
     if get_world_size() > 1:
         for t in tensors:
             dist.broadcast(t, 0)

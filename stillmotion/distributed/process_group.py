@@ -1,106 +1,170 @@
-"""What ranks say to each other; on one process every function here is the identity."""
+"""The process group: rank, world size and collectives of Python objects. A single process does not import torch."""
 
-import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import torch.distributed as dist
-
-from stillmotion.distributed.torchrun import exit_with_parent, is_torchrun_worker
+from stillmotion.distributed.torchrun import exit_with_parent, is_torchrun_worker, torchrun_world_size
 from stillmotion.errors import StillmotionError
 
 Result = TypeVar("Result")
 
 
 def get_rank() -> int:
-    """This process's number, 0 when alone."""
-    return dist.get_rank() if dist.is_initialized() else 0
+    """Rank of this process; 0 without a process group."""
+    group = _initialized_group()
+    return group.get_rank() if group else 0
 
 
 def get_world_size() -> int:
-    """How many processes train together."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    """Number of processes in the group; 1 without a process group."""
+    group = _initialized_group()
+    return group.get_world_size() if group else 1
+
+
+def shard_for_rank(items: Sequence[Result]) -> Sequence[Result]:
+    """Items of this rank: every `world_size`-th one.
+
+    Args:
+        items: Items in the same order on all ranks.
+
+    Returns:
+        The share of this rank, in order.
+    """
+    return items[get_rank() :: get_world_size()]
 
 
 def init_process_group(device_type: str, *, timeout: timedelta | None = None) -> None:
-    """Join the group that `torchrun` describes in the environment: nccl for what is on CUDA, gloo for all else.
+    """Join the process group that `torchrun` describes in the environment; the process then ends with its parent.
 
-    Its processes end with the agent that started them.
-    timeout: how long a rank waits for the others; None as torch has it, minutes.
+    Args:
+        device_type: Type of the torch device; "cuda" adds NCCL to gloo.
+        timeout: How long a rank waits for the others; None is torch's default.
     """
     if is_torchrun_worker():
         exit_with_parent()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+    if torchrun_world_size() > 1 and not _initialized_group():
+        import torch.distributed as dist
+
         dist.init_process_group("cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo", timeout=timeout)
 
 
 def destroy_process_group() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    """Leave the process group, if there is one."""
+    group = _initialized_group()
+    if group:
+        group.destroy_process_group()
 
 
 def all_gather_object(value: object) -> list:
-    """Every rank's small Python value, in rank order."""
+    """Gather a small picklable value from all ranks.
+
+    Args:
+        value: Value of this rank.
+
+    Returns:
+        The values of all ranks, in rank order.
+    """
     if get_world_size() == 1:
         return [value]
+    import torch.distributed as dist
+
     values: list = [None] * get_world_size()
     dist.all_gather_object(values, value)
     return values
 
 
 def run_on_main(fn: Callable[[], Result]) -> Result:
-    """What `fn` returns on the first rank, told to all; what a user can mend there is raised on every rank.
+    """Call a function on rank 0 and broadcast its result.
 
-    What it returns is small, and can be pickled.
+    Args:
+        fn: Function that returns a small picklable value.
+
+    Returns:
+        The result of rank 0, on all ranks.
+
+    Raises:
+        StillmotionError: The function raised one on rank 0; it is raised on all ranks.
     """
     if get_world_size() == 1:
         return fn()
-    told: list[Any] = [None]
+    import torch.distributed as dist
+
+    message: list[Any] = [None]
     if get_rank() == 0:
         try:
-            told = [(fn(), None)]
+            message = [(fn(), None)]
         except StillmotionError as error:
-            told = [(None, error)]
-    dist.broadcast_object_list(told, 0)
-    found, failure = told[0]
+            message = [(None, error)]
+    dist.broadcast_object_list(message, 0)
+    result, failure = message[0]
     if failure is not None:
         raise failure
-    return found
+    return result
 
 
 def run_on_all(fn: Callable[[], Result]) -> Result:
-    """What `fn` returns on this rank, once it has gone well on all; what a user can mend on one is raised on all."""
-    found: Any = None
+    """Call a function on every rank, and wait until it has succeeded on all of them.
+
+    Args:
+        fn: Function to call.
+
+    Returns:
+        The result of this rank.
+
+    Raises:
+        StillmotionError: The function raised one on some rank; the first is raised on all ranks.
+    """
+    result: Any = None
     failure = None
     try:
-        found = fn()
+        result = fn()
     except StillmotionError as error:
         failure = error
-    for failed in all_gather_object(failure):
-        if failed is not None:
-            raise failed
-    return found
+    for error_of_rank in all_gather_object(failure):
+        if error_of_rank is not None:
+            raise error_of_rank
+    return result
 
 
 @contextmanager
 def enter_on_main(make_context: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
-    """What the first rank opens, such as the lock of a folder, is open; where it cannot be, all ranks end with that."""
-    with ExitStack() as holding:
+    """Enter a context on rank 0, such as the lock of a folder, and raise its error on all ranks.
+
+    Args:
+        make_context: Function that returns the context manager.
+    """
+    with ExitStack() as stack:
 
         def enter() -> None:
-            holding.enter_context(make_context())
+            stack.enter_context(make_context())
 
         run_on_main(enter)
         yield
 
 
 def is_peer_failure(error: RuntimeError) -> bool:
-    """Whether an error says that another rank is gone."""
-    return get_world_size() > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error))
+    """Whether an error means that another rank has ended.
+
+    Args:
+        error: Error of a collective operation.
+    """
+    if get_world_size() == 1:
+        return False
+    import torch.distributed as dist
+
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def barrier() -> None:
+    """Wait for all ranks."""
     if get_world_size() > 1:
-        dist.barrier()
+        _initialized_group().barrier()
+
+
+def _initialized_group() -> Any:
+    """The module `torch.distributed` if there is a process group, else None; torch is not imported for that."""
+    dist = sys.modules.get("torch.distributed")
+    return dist if dist is not None and dist.is_initialized() else None

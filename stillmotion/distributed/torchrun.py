@@ -1,20 +1,21 @@
-"""What `torchrun` starts: processes that do not outlive it, and say what they have in common once."""
+"""The environment of `torchrun`: rank and world size before a process group exists, and ending with the parent."""
 
-import hashlib
 import os
 import signal
 import threading
 import time
 from datetime import timedelta
 
-_POLL_SECONDS, _GRACE_SECONDS = 0.2, 2.0  # seconds between two looks, and between the wish to stop and the end
+from stillmotion.utils.hashing import hash_bytes
+
+_POLL_SECONDS, _GRACE_SECONDS = 0.2, 2.0  # between two checks of the parent; between SIGTERM and the forced exit
 _is_watching = False
 
 
 def exit_with_parent() -> None:
-    """From now on, end when the parent does, killed or not: first by SIGTERM, so that a run saves itself, then at once.
+    """From now on, end when the parent process does: by SIGTERM first, so that a run saves itself, then at once.
 
-    For the ranks that `torchrun` starts, which a killed agent leaves behind.
+    For the ranks of `torchrun`, which a killed agent leaves behind.
     """
     global _is_watching
     if not _is_watching:
@@ -23,37 +24,46 @@ def exit_with_parent() -> None:
 
 
 def is_torchrun_worker() -> bool:
-    """Whether `torchrun`, or something like it, started this process."""
+    """Whether `torchrun`, or a launcher like it, started this process."""
     return "LOCAL_RANK" in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_main_process() -> bool:
-    """Whether this process speaks for all that `torchrun` started, which may not have met yet."""
+    """Whether this process has rank 0 in the environment; the process group need not exist yet."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def is_multi_process() -> bool:
-    """Whether `torchrun`, or something like it, started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    """Whether a launcher started this process as one of several."""
+    return torchrun_world_size() > 1
+
+
+def torchrun_world_size() -> int:
+    """Number of processes that the launcher started; 1 without a launcher."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def local_world_size() -> int:
-    """How many processes like this one share its machine."""
+    """Number of processes that the launcher started on this machine; 1 without a launcher."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def is_first_to_report(message: str) -> bool:
-    """Whether no other process that `torchrun` started has said this; where there is no agent to ask, so it is."""
+    """Whether no other rank has reported this message; True if there is no agent to ask.
+
+    Args:
+        message: Text of an error that several ranks may meet.
+    """
     if not is_multi_process() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return True
     from torch.distributed import TCPStore
 
-    place, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    key = f"stillmotion/{attempt}/{hashlib.blake2b(message.encode(errors='replace'), digest_size=8).hexdigest()}"
+    key = f"stillmotion/{attempt}/{hash_bytes(message.encode(errors='replace'), digest_size=8)}"
     try:
-        return TCPStore(place, port, is_master=False, timeout=timedelta(seconds=5)).add(key, 1) == 1
-    except (RuntimeError, OSError):  # it is gone
+        return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=5)).add(key, 1) == 1
+    except (RuntimeError, OSError):  # the agent has ended
         return True
 
 
@@ -63,8 +73,3 @@ def _watch_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_GRACE_SECONDS)
     os._exit(128 + signal.SIGTERM)
-
-
-def torchrun_world_size() -> int:
-    """How many `torchrun` started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))

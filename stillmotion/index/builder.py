@@ -1,6 +1,5 @@
 """`stillmotion index`: every moment of a folder's videos into a table, once, whatever happens meanwhile."""
 
-import hashlib
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from stillmotion.index.video_segments import VideoSegmentConfig, make_segment, s
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import check_no_overlap, ensure_dir
 from stillmotion.utils.formatting import format_failed_videos, printable_name
-from stillmotion.utils.hashing import file_fingerprint
+from stillmotion.utils.hashing import file_fingerprint, hash_bytes
 from stillmotion.utils.prefetch import prefetch
 from stillmotion.utils.progress import RemainingTime
 
@@ -83,7 +82,7 @@ def build_index(
         process_group.run_on_main(lambda: _open_or_create(place, about))
         tables = _require_tables(place)
         told = f"{place} {digest}" if is_remote_uri(place) else digest  # a folder may be moved
-        parts = own / f"{hashlib.blake2b(told.encode(), digest_size=8).hexdigest()}.parts"
+        parts = own / f"{hash_bytes(told.encode(), digest_size=8)}.parts"
         _update(tables, parts, folder, encoder, cut, say, progress)
     return VideoIndex(place, _require_tables(place) if process_group.get_rank() else tables)
 

@@ -1,8 +1,8 @@
-"""Arrays on disk that are known again: a file holds a hash of what it is called and of what is in it."""
+"""Arrays stored as safetensors with an integrity hash of the file's name and content."""
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +11,15 @@ import safetensors
 from safetensors.numpy import save_file
 
 from stillmotion.utils.files import write_atomic
+from stillmotion.utils.hashing import hash_bytes
+
+logger = logging.getLogger(__name__)
 
 _DIGEST_KEY = "digest"
 
 
 class StoredArrays(NamedTuple):
-    """Arrays by name, and what was noted beside them."""
+    """Arrays by name, and the metadata stored with them."""
 
     arrays: dict[str, np.ndarray]
     metadata: dict[str, Any]
@@ -25,35 +28,49 @@ class StoredArrays(NamedTuple):
 def save_arrays(
     file: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any], *, option_name: str = "--cache-dir"
 ) -> None:
-    """Write arrays and notes, plain JSON, to a .safetensors file. option: by which another place is chosen."""
+    """Write arrays and metadata to a .safetensors file.
+
+    Args:
+        file: File to write.
+        arrays: Arrays by name.
+        metadata: Plain JSON data.
+        option_name: Command-line option that chooses another folder, for error messages.
+    """
     rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    told = json.dumps(metadata)
-    noted = {"about": told, _DIGEST_KEY: _digest(file, rows, told)}
-    write_atomic(file, lambda partial: save_file(rows, partial, noted), option_name=option_name)
+    text = json.dumps(metadata)
+    header = {"about": text, _DIGEST_KEY: _digest(file, rows, text)}
+    write_atomic(file, lambda partial: save_file(rows, partial, header), option_name=option_name)
 
 
-def load_arrays(file: Path, names: Sequence[str] | None = None, *, say: Callable[[str], object]) -> StoredArrays | None:
-    """What `store` wrote under this very name; None where it is not there, or where it is damaged or another file.
+def load_arrays(file: Path, names: Sequence[str] | None = None, *, warn: bool = True) -> StoredArrays | None:
+    """Read what `save_arrays` wrote to this file.
 
-    names: of the arrays, in the order that they were stored in; None is all of them, by name. say: told of the latter.
+    Args:
+        file: File to read.
+        names: Names of the arrays, in the order in which they were stored; None is all of them, by name.
+        warn: Log a warning if the file is damaged or was renamed.
+
+    Returns:
+        The arrays and their metadata; None if the file is missing, damaged or another one.
     """
     if not file.exists():
         return None
     try:
         with safetensors.safe_open(file, "numpy") as opened:
             arrays = {name: opened.get_tensor(name) for name in names or sorted(opened.keys())}
-            noted = opened.metadata()
-        if noted[_DIGEST_KEY] == _digest(file, arrays, noted["about"]):
-            return StoredArrays(arrays, json.loads(noted["about"]))
+            header = opened.metadata()
+        if header[_DIGEST_KEY] == _digest(file, arrays, header["about"]):
+            return StoredArrays(arrays, json.loads(header["about"]))
     except (OSError, safetensors.SafetensorError, KeyError, ValueError, TypeError):
         pass
-    say(f"{file} is damaged or was swapped; it is computed anew")
+    if warn:
+        logger.warning("%s is damaged or was renamed; it is computed again", file)
     return None
 
 
 def _digest(file: Path, arrays: Mapping[str, np.ndarray], metadata: str) -> str:
-    digest = hashlib.blake2b(f"{file.stem}\n{metadata}\n".encode("utf-8", "surrogateescape"), digest_size=16)
+    parts: list[bytes | memoryview] = [f"{file.stem}\n{metadata}\n".encode("utf-8", "surrogateescape")]
     for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+        parts.append(f"{name} {array.dtype} {array.shape}\n".encode())
+        parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return hash_bytes(*parts)

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import functools
-import hashlib
 import itertools
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.hashing import hash_bytes
 
 
 def path_size(path: Path) -> int:
@@ -133,7 +133,7 @@ def _host_id() -> str:
     """Tells this machine, and the container on it, from others whose processes have the same numbers."""
     numbers = "/proc/self/ns/pid"
     space = os.readlink(numbers) if os.path.lexists(numbers) else ""
-    return hashlib.blake2b(f"{socket.gethostname()} {space}".encode(), digest_size=4).hexdigest()
+    return hash_bytes(f"{socket.gethostname()} {space}".encode(), digest_size=4)
 
 
 def check_no_overlap(output_path: str | Path, inputs: Iterable[str | Path], *, option_name: str = "--out") -> None:

@@ -1,17 +1,39 @@
-"""Files that are written whole or not at all, folders that have one writer, and originals that are never written to."""
+"""BLAKE2b hashes: the integrity check of stored data, and fingerprints of files."""
 
 import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
-_END_BYTES, _NUM_BLOCKS, _BLOCK_BYTES = 65536, 16, 4096  # bytes of a file's ends, and blocks between them, that tell it
+_END_BYTES, _NUM_BLOCKS, _BLOCK_BYTES = 65536, 16, 4096  # bytes at both ends of a file, and blocks between them
+
+
+def hash_bytes(*parts: bytes | memoryview, digest_size: int = 16) -> str:
+    """BLAKE2b hash of the parts as if they were concatenated.
+
+    Args:
+        parts: Bytes to hash.
+        digest_size: Size of the hash in bytes.
+
+    Returns:
+        The hash in hexadecimal digits, two per byte.
+    """
+    digest = hashlib.blake2b(digest_size=digest_size)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def file_fingerprint(file: str | Path) -> str:
-    """A hash of a file's size, its ends and a sample of blocks between them: what tells its content, in a moment.
+    """Hash of a file's size, its ends and a sample of blocks between them, which is fast for large files.
 
-    Of a folder, of all its files by name. A file that cannot be read has the fingerprint of its reason.
+    A file that cannot be read has the hash of its error number.
+
+    Args:
+        file: File, or folder whose files are hashed together with their names.
+
+    Returns:
+        The hash in hexadecimal digits.
     """
     path = Path(file)
     digest = hashlib.blake2b(digest_size=16)

@@ -10,7 +10,7 @@ from stillmotion.data.datasets.config import VideoDataConfig, VideoSource
 from stillmotion.data.loading.loader_config import num_cores
 from stillmotion.data.transcode.prepare import PrepareConfig
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig
-from stillmotion.distributed import ranks
+from stillmotion.distributed import process_group
 from stillmotion.utils.files import check_no_overlap
 from stillmotion.utils.progress import progress_bar
 
@@ -43,7 +43,7 @@ def prepare(
         return open_all_splits(videos) if settings.format == "shards" and videos.split is None else videos.open()
 
     with optional_process_group():
-        found = ranks.run_on_all(opened)
+        found = process_group.run_on_all(opened)
         with progress_bar("encoding") as progress:
             told = lambda line, *counts: progress(*counts)
             lines = prepare_dataset(found, out, settings, num_processes=num_processes, strict=strict, progress=told)
@@ -88,7 +88,7 @@ def static_dynamic_make(
         return open_all_splits(videos)
 
     with optional_process_group(settings.device) as place:
-        whole, how = ranks.run_on_all(opened), replace(settings, device=place)
+        whole, how = process_group.run_on_all(opened), replace(settings, device=place)
         with progress_bar(f"making the {settings.variant} set") as progress:
             told = lambda line, *counts: progress(*counts)
             lines = make_static_dynamic_set(whole, out, how, num_processes=num_processes, strict=strict, progress=told)

@@ -15,13 +15,13 @@ from stillmotion.data.transcode.transcode_job import TranscodeResult, transcode_
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.data.video.writer import (
     check_codec_available,
-    iter_constant_rate,
     resize_frames,
     write_jpeg,
     write_mp4,
 )
-from stillmotion.distributed import ranks
+from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.images import short_side_size
 
 OutputFormat = Literal["mp4", "jpeg", "shards"]
 
@@ -72,10 +72,9 @@ class PrepareConfig:
     def write(self, video: VideoReader, name: str, output: Path) -> TranscodeResult:
         """Writes the copy of one video; see `Copier`."""
         first = video.get_frames([0])[0]
-        scale = min(1.0, self.short_side / min(first.shape[:2]))
         # H.264 in 4:2:0 needs even sizes.
-        height, width = (max(2, 2 * round(edge * scale / 2)) for edge in first.shape[:2])
-        images = resize_frames(iter_constant_rate(video), height, width)
+        height, width = short_side_size(*first.shape[:2], self.short_side, enlarge=False, multiple_of=2)
+        images = resize_frames(video.iter_constant_rate(), height, width)
         if self.format != "jpeg":
             write_mp4(output, images, size=(height, width), fps=video.fps, gop_size=self.gop_size, crf=self.crf)
             return TranscodeResult(height, width)
@@ -101,7 +100,7 @@ def prepare_dataset(
     What an earlier call finished is kept; asking for other settings in the same folder is an error.
     """
     if config.format != "jpeg":
-        ranks.run_on_all(lambda: check_codec_available(remedy="choose the form jpeg"))
+        process_group.run_on_all(lambda: check_codec_available(remedy="choose the form jpeg"))
     if config.format == "shards":
         limit = config.shard_megabytes * 10**6
         return write_shards(

@@ -27,7 +27,7 @@ from stillmotion.data.datasets.shards import (
 )
 from stillmotion.data.transcode.manifest import ManifestEntry, read_entries, write_entries
 from stillmotion.data.transcode.transcode_job import LABELS_FILE, Transcoder, check_output_dir, transcode_dataset
-from stillmotion.distributed import ranks
+from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError, raise_if_none_readable
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
@@ -81,12 +81,12 @@ def write_shards(
             write_entries(output_dir, lines)
             files.write_text(output_dir / SHARD_INDEX_FILE, json.dumps(index) + "\n")
 
-        if not ranks.run_on_main(begin):
+        if not process_group.run_on_main(begin):
             lines += transcode_dataset(
                 dataset, copies, transcoder, num_processes=num_processes, strict=strict, progress=progress
             )
-            ranks.run_on_main(pack)
-        if ranks.get_rank() == 0:
+            process_group.run_on_main(pack)
+        if process_group.get_rank() == 0:
             with files.report_disk_errors(output_dir):
                 files.remove_path(copies)
     return lines

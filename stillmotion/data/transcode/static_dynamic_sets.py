@@ -28,10 +28,11 @@ from stillmotion.data.transcode.transcode_job import TranscodeResult, transcode_
 from stillmotion.data.transforms.sampling import read_clips
 from stillmotion.data.video.optical_flow import FlowName, OpticalFlow, load_flow
 from stillmotion.data.video.reader import VideoReader
-from stillmotion.data.video.writer import check_codec_available, iter_constant_rate, resize_frames, write_mp4
-from stillmotion.distributed import ranks
+from stillmotion.data.video.writer import check_codec_available, resize_frames, write_mp4
+from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.functional.forward_warp import forward_warp
+from stillmotion.utils.images import short_side_size
 from stillmotion.utils.option_types import DeviceName
 
 Variant = Literal["static", "dynamic"]
@@ -98,7 +99,7 @@ def make_static_dynamic_set(
     num_processes, strict, progress: as for `copy_set`; a video that is too short is as bad as an unreadable one.
     What an earlier call finished is kept; asking for other settings in the same folder is an error.
     """
-    copier = ranks.run_on_all(lambda: _build_transcoder(config))
+    copier = process_group.run_on_all(lambda: _build_transcoder(config))
     return transcode_dataset(
         dataset, Path(output_dir), copier, num_processes=num_processes, strict=strict, progress=progress
     )
@@ -152,7 +153,7 @@ class _StaticTranscoder(_VariantTranscoder):
         number = round(self.config.static_position * (len(video) - 1))
         # With the first and the last: a video that is damaged at its ends is as bad here as in the dynamic version.
         frame = read_clips(video, np.array([[0, number, len(video) - 1]]))[0, 1]
-        size = _scaled_size(frame, self.config.short_side)
+        size = short_side_size(*frame.shape[:2], self.config.short_side, enlarge=False)
         frame = next(resize_frames(iter([frame]), *size))
         write_mp4(output, repeat(frame, len(video)), size=size, fps=video.fps, gop_size=_STATIC_GOP)
         return TranscodeResult(*size, {"static_frame": number})
@@ -178,9 +179,9 @@ class _DynamicTranscoder(_VariantTranscoder):
     def write(self, video: VideoReader, name: str, output: Path) -> TranscodeResult:
         if len(video) < 2:
             raise VideoError(f"{name}: too short, {len(video)} frame; motion needs at least 2")
-        images = iter_constant_rate(video)
+        images = video.iter_constant_rate()
         first = next(images)
-        size = _scaled_size(first, self.config.short_side)
+        size = short_side_size(*first.shape[:2], self.config.short_side, enlarge=False)
         flow = _load_flow(self.config)
         speeds: list[float] = []
         fresh: list[float] = []
@@ -222,12 +223,6 @@ def _noise_generator(seed: int, name: str) -> np.random.Generator:
     """Noise that depends on the seed and the file's name, and not on who makes it when."""
     digest = hashlib.sha256(str(PurePath(name).with_suffix("")).encode("utf-8", "surrogateescape")).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
-
-
-def _scaled_size(frame: np.ndarray, short_side: int | None) -> tuple[int, int]:
-    height, width = frame.shape[:2]
-    scale = 1.0 if short_side is None else min(1.0, short_side / min(height, width))
-    return max(1, round(height * scale)), max(1, round(width * scale))
 
 
 def _file_hash(file: str | None) -> str | None:

@@ -28,7 +28,7 @@ from stillmotion.data.transcode.manifest import (
 )
 from stillmotion.data.transcode.output_paths import check_no_links_outside, output_paths
 from stillmotion.data.video.reader import VideoReader, describe_truncation
-from stillmotion.distributed import ranks
+from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
@@ -118,7 +118,7 @@ def transcode_dataset(
                 file_lock.remove_stale_temp_files(folder, include_other_hosts=True)
             return (
                 todo
-                if num_processes * ranks.get_world_size() == 1
+                if num_processes * process_group.get_world_size() == 1
                 else sorted(todo, key=lambda i: -_source_num_bytes(sources[i]))
             )
 
@@ -133,19 +133,19 @@ def transcode_dataset(
             write_entries(output_dir, [*found, *lines.values()])
             _write_labels_csv(dataset, output_dir, found)
 
-        todo, found = ranks.run_on_main(begin), list[ManifestEntry]()
-        mine = [(i, paths[i]) for i in ranks.shard_for_rank(todo)]
+        todo, found = process_group.run_on_main(begin), list[ManifestEntry]()
+        mine = [(i, paths[i]) for i in process_group.shard_for_rank(todo)]
 
         def told(line: ManifestEntry, done: int) -> None:
             if progress is not None:  # of all ranks, which are as far as this one, more or less
-                progress(line, len(paths) - len(todo) + min(done * ranks.get_world_size(), len(todo)), len(paths))
+                progress(line, len(paths) - len(todo) + min(done * process_group.get_world_size(), len(todo)), len(paths))
 
-        ranks.run_on_all(
+        process_group.run_on_all(
             lambda: _transcode_rank_share(
                 _Job(dataset, output_dir, transcoder), mine, num_processes, strict=strict, progress=told
             )
         )
-        ranks.run_on_main(finish)
+        process_group.run_on_main(finish)
     return found
 
 
@@ -207,7 +207,7 @@ def _transcode_rank_share(
     progress: Callable[[ManifestEntry, int], None],
 ) -> None:
     """Copies this rank's videos, and writes down each when it is done. It ends with the first rank that fails."""
-    rank, parts = ranks.get_rank(), job.output_dir / RANK_MANIFESTS_DIR
+    rank, parts = process_group.get_rank(), job.output_dir / RANK_MANIFESTS_DIR
     notes = files.ensure_dir(parts) / f"{rank}.jsonl" if rank else job.output_dir / MANIFEST_FILE
     failed = parts / "failed"
     try:
@@ -224,7 +224,7 @@ def _transcode_rank_share(
                 if failed.exists():
                     return
     except StillmotionError:
-        if ranks.get_world_size() > 1:
+        if process_group.get_world_size() > 1:
             with suppress(OSError):
                 parts.mkdir(exist_ok=True)
                 failed.touch()
