@@ -29,7 +29,7 @@ from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set, warp_noise
 from stillmotion.data.video import open_video
 from stillmotion.data.video.optical_flow import FLOW_NAMES, FlowName, load_flow
-from stillmotion.data.video.writer import iter_constant_rate, write_mp4
+from stillmotion.data.video.writer import write_mp4
 
 PRESETS = {
     "dis-ultrafast": cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST,
@@ -90,7 +90,7 @@ def measure_stages(paths: list[Path], flow: FlowName) -> None:
     with tempfile.TemporaryDirectory() as out:
         for path in paths:
             with own("decode"):
-                frames = list(iter_constant_rate(open_video(path)))
+                frames = list(open_video(path).iter_constant_rate())
             with own("flow"):
                 fields = list(load_flow(flow)(frames))
             size = frames[0].shape[:2]
@@ -147,7 +147,7 @@ def measure_half(paths: list[Path], flow: FlowName, num_frames: int = 40) -> Non
     for path in paths:
         grey = [
             cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
-            for frame in islice(iter_constant_rate(open_video(path)), num_frames)
+            for frame in islice(open_video(path).iter_constant_rate(), num_frames)
         ]
         height, width = grey[0].shape
         grid = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1).astype(np.float32)

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from stillmotion.data.video import open_video
-from stillmotion.data.video.reader import VideoReader
+from stillmotion.data.video.reader import VideoReader, to_frame_indices
 from stillmotion.data.video.writer import write_mp4
 from stillmotion.errors import StillmotionError
 
@@ -104,8 +104,7 @@ def _encode_preview(video: VideoReader, start: float, end: float) -> bytes:
 def _frame_indices(video: VideoReader, times: np.ndarray) -> list[int]:
     """The frames shown at these seconds; `paced` tells them where the rate varies."""
     steps = np.clip(np.floor(times * video.fps + 1e-6).astype(int), 0, len(video) - 1)
-    paced = getattr(video, "constant_rate_indices", None)
-    return (steps if paced is None else paced[steps]).tolist()
+    return to_frame_indices(video, steps).tolist()
 
 
 def _resized_frames(video: VideoReader, numbers: list[int], size: tuple[int, int]) -> Iterator[np.ndarray]:

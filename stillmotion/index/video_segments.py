@@ -1,33 +1,37 @@
-"""What is found in a video: moments, which are shots and, of long shots, windows that overlap.
+"""Video segments: shots of a video and, for long shots, overlapping windows.
 
-Shapes: n samples of a video, S×S pixels of each."""
+Shapes: n sampled frames of a video, S×S pixels each.
+"""
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import cv2
 import numpy as np
 
-from stillmotion.data.video.reader import VideoReader, iter_frames, to_frame_indices
+from stillmotion.data.video.reader import VideoReader, to_frame_indices
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.hashing import hash_bytes
 
-_HISTOGRAM_SIDE = 32  # pixels a side of what cuts are told by
-_COLOR_LEVELS = 6  # of each colour in a histogram
-_MIN_SHOT_SECONDS = 1.0  # seconds of a shot; what is shorter belongs to what follows
+VectorName = Literal["appearance", "motion"]  # the two vectors that an index stores for each segment
+VECTOR_NAMES: tuple[VectorName, ...] = get_args(VectorName)
+
+_HISTOGRAM_SIDE = 32  # frames are shrunk to this many pixels a side before their colors are counted
+_COLOR_LEVELS = 6  # histogram bins per color channel
+_MIN_SHOT_SECONDS = 1.0  # a shorter shot is joined to the next one
 
 
 @dataclass(frozen=True)
 class VideoSegmentConfig:
-    """How videos become moments.
+    """How videos are split into segments.
 
     Attributes:
-        max_seconds: of a moment, at most; what lasts up to half as long again is left whole.
-        overlap_seconds: seconds that a moment shares with the next of its shot.
-        detection_fps: frames a second that are looked at for cuts, of videos that are not left whole.
-        cut_threshold: share of the colours, 0 to 1, that is another where a shot ends.
+        max_seconds: Maximum segment length in seconds; a shot of up to 1.5 times this length is kept whole.
+        overlap_seconds: Overlap of neighboring segments of a shot, in seconds.
+        detection_fps: Frames per second examined for shot boundaries.
+        cut_threshold: Fraction of the color histogram that must change at a shot boundary, 0 to 1.
     """
 
     max_seconds: float = 6.0
@@ -37,24 +41,28 @@ class VideoSegmentConfig:
 
     def __post_init__(self) -> None:
         if not self.max_seconds > 0:
-            raise StillmotionError(f"seconds is {self.max_seconds}; a moment lasts longer than 0")
+            raise StillmotionError(f"--max-seconds must be above 0, got {self.max_seconds:g}")
         if not 0 <= self.overlap_seconds <= self.max_seconds / 2:
             raise StillmotionError(
-                f"overlap is {self.overlap_seconds}; it lies between 0 and half of {self.max_seconds:g} seconds"
+                f"--overlap-seconds must be between 0 and half of --max-seconds ({self.max_seconds / 2:g}), got "
+                f"{self.overlap_seconds:g}"
             )
-        if not self.detection_fps > 0 or not 0 < self.cut_threshold <= 1:
-            raise StillmotionError(
-                f"samples is {self.detection_fps} and change {self.cut_threshold}; choose above 0, and 0 to 1"
-            )
+        if not self.detection_fps > 0:
+            raise StillmotionError(f"--detection-fps must be above 0, got {self.detection_fps:g}")
+        if not 0 < self.cut_threshold <= 1:
+            raise StillmotionError(f"--cut-threshold must be above 0 and at most 1, got {self.cut_threshold:g}")
 
 
 @dataclass(frozen=True)
 class VideoSegment:
-    """A part of a video.
+    """An interval of a video.
 
-    id: the same whenever the same content at the same path is cut in the same way. path: relative to the folder that
-    was indexed, with / between its parts; what is not UTF-8 in it has escapes.
-    start, end: in the video; duration: of the whole video; all in seconds.
+    Attributes:
+        id: Identifier; the same whenever the same content at the same path is segmented with the same settings.
+        path: Path relative to the indexed folder, with / as separator; bytes that are not UTF-8 are escaped.
+        start: Start in seconds.
+        end: End in seconds.
+        duration: Duration of the whole video in seconds.
     """
 
     id: str
@@ -65,23 +73,38 @@ class VideoSegment:
 
 
 class FrameRange(NamedTuple):
-    """Steps of a video's mean rate, from the first up to but without the last."""
+    """Steps of a video's constant-rate timeline, from `start` up to but without `stop`."""
 
     start: int
     stop: int
 
 
 def make_segment(path: str, fingerprint: str, video: VideoReader, frames: FrameRange) -> VideoSegment:
-    """The moment that a span of a video is. fingerprint: of its content."""
+    """Build the segment of a range of frames.
+
+    Args:
+        path: Path of the video in the index.
+        fingerprint: Fingerprint of the video's content.
+        video: The video.
+        frames: Range of frames.
+    """
     start, end = (round(step / video.fps, 3) for step in frames)
-    told = f"{path}\n{fingerprint}\n{start:.3f} {end:.3f}".encode("utf-8", "surrogateescape")
+    key = f"{path}\n{fingerprint}\n{start:.3f} {end:.3f}".encode("utf-8", "surrogateescape")
     return VideoSegment(
-        hashlib.blake2b(told, digest_size=12).hexdigest(), path, start, end, round(len(video) / video.fps, 3)
+        hash_bytes(key, digest_size=12), path, start, end, round(len(video) / video.fps, 3)
     )
 
 
 def segment_video(video: VideoReader, config: VideoSegmentConfig) -> list[FrameRange]:
-    """The moments of a video, in order; together they are the whole of it, but for the instants of cuts."""
+    """Split a video into segments at shot boundaries.
+
+    Args:
+        video: The video.
+        config: Segment length, overlap and sensitivity.
+
+    Returns:
+        The ranges of the segments in order; together they cover the video except for the instants of cuts.
+    """
     steps = len(video)
     if steps <= 1.5 * config.max_seconds * video.fps:
         return [FrameRange(0, steps)]
@@ -89,7 +112,13 @@ def segment_video(video: VideoReader, config: VideoSegmentConfig) -> list[FrameR
 
 
 def split_shot(shot: FrameRange, fps: float, config: VideoSegmentConfig) -> Iterator[FrameRange]:
-    """Equally long windows of a shot, each with its overlap into the next."""
+    """Yield windows of equal length that overlap and cover a shot.
+
+    Args:
+        shot: Range of the shot.
+        fps: Frames per second.
+        config: Window length and overlap.
+    """
     length, overlap = shot.stop - shot.start, config.overlap_seconds * fps
     count = 1
     if length > 1.5 * config.max_seconds * fps:
@@ -100,25 +129,45 @@ def split_shot(shot: FrameRange, fps: float, config: VideoSegmentConfig) -> Iter
         yield FrameRange(first, max(first + 1, min(round(shot.start + i * (size - overlap) + size), shot.stop)))
 
 
-def _detect_shots(video: VideoReader, cutting: VideoSegmentConfig) -> list[FrameRange]:
-    """Where one picture goes on, up to the last sample before a cut and from the first behind it."""
-    step = max(1.0, video.fps / cutting.detection_fps)
-    numbers = np.arange(0, len(video), step).astype(np.int64)
-    looks = np.stack([color_histogram(frame) for frame in iter_frames(video, to_frame_indices(video, numbers))])
-    changed = np.abs(np.diff(looks, axis=0)).sum(1) / 2
+def _detect_shots(video: VideoReader, config: VideoSegmentConfig) -> list[FrameRange]:
+    """Return the shots, each from the first sampled frame after a cut to the last one before the next."""
+    step = max(1.0, video.fps / config.detection_fps)
+    steps = np.arange(0, len(video), step).astype(np.int64)
+    histograms = np.stack([color_histogram(frame) for frame in video.iter_frames(to_frame_indices(video, steps))])
+    changes = np.abs(np.diff(histograms, axis=0)).sum(1) / 2
     shots, first = [], 0
-    for i in np.flatnonzero(changed >= cutting.cut_threshold).tolist():
-        last = int(numbers[i]) + 1
+    for i in np.flatnonzero(changes >= config.cut_threshold).tolist():
+        last = int(steps[i]) + 1
         if last - first >= _MIN_SHOT_SECONDS * video.fps:
             shots.append(FrameRange(first, last))
-            first = int(numbers[i + 1])
+            first = int(steps[i + 1])
     return [*shots, FrameRange(first, len(video))]
 
 
+def time_range_to_frames(video: VideoReader, start: float | None, end: float | None, *, name: str) -> FrameRange:
+    """Convert a time range to a range of frames at the video's mean rate.
+
+    Args:
+        video: The video.
+        start: Start in seconds; None is the start of the video.
+        end: End in seconds; None is the end of the video.
+        name: Name of the video, for the error.
+
+    Raises:
+        StillmotionError: If the range does not lie in the video.
+    """
+    duration = len(video) / video.fps
+    first, last = start or 0.0, duration if end is None else end
+    if not 0 <= first < min(last, duration):
+        raise StillmotionError(f"{name} is {duration:.2f} s long; {first:g} to {last:g} s is not a valid range")
+    begin = min(int(first * video.fps), len(video) - 1)
+    return FrameRange(begin, max(begin + 1, min(round(last * video.fps), len(video))))
+
+
 def color_histogram(frame: np.ndarray) -> np.ndarray:
-    """The share of each colour in a frame (H, W, 3), in its upper and its lower half."""
-    little = cv2.resize(frame, (_HISTOGRAM_SIDE, _HISTOGRAM_SIDE), interpolation=cv2.INTER_AREA)
-    levels = little.astype(np.int64) * _COLOR_LEVELS // 256
-    colour = (levels[..., 0] * _COLOR_LEVELS + levels[..., 1]) * _COLOR_LEVELS + levels[..., 2]
-    halves = [np.bincount(half.ravel(), minlength=_COLOR_LEVELS**3) for half in np.split(colour, 2)]
-    return np.concatenate(halves) / _HISTOGRAM_SIDE**2
+    """Compute the color histogram of the upper and of the lower half of a frame (H, W, 3); its sum is 1."""
+    small = cv2.resize(frame, (_HISTOGRAM_SIDE, _HISTOGRAM_SIDE), interpolation=cv2.INTER_AREA)
+    levels = small.astype(np.int64) * _COLOR_LEVELS // 256
+    colors = (levels[..., 0] * _COLOR_LEVELS + levels[..., 1]) * _COLOR_LEVELS + levels[..., 2]
+    counts = [np.bincount(rows.ravel(), minlength=_COLOR_LEVELS**3) for rows in np.split(colors, 2)]
+    return np.concatenate(counts) / _HISTOGRAM_SIDE**2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.shot_videos import FPS, write_shots
 
 from stillmotion.data.video import open_video
-from stillmotion.data.video.reader import ArrayReader, iter_frames
+from stillmotion.data.video.reader import ArrayReader
 from stillmotion.errors import StillmotionError
 from stillmotion.index.video_segments import (
     FrameRange,
@@ -71,9 +71,9 @@ def test_a_histogram_is_a_share_of_colours_by_halves() -> None:
 def test_frames_come_as_they_are_asked_for_whatever_repeats(tmp_path: Path) -> None:
     video = open_video(write_shots(tmp_path / "a.mp4", (0, 3)))
     asked = [0, 0, 3, 7, 7, 7, 20]
-    np.testing.assert_array_equal(np.stack(list(iter_frames(video, asked))), video.get_frames(asked))
+    np.testing.assert_array_equal(np.stack(list(video.iter_frames(asked))), video.get_frames(asked))
     array = ArrayReader(video.get_frames(range(5)))
-    np.testing.assert_array_equal(np.stack(list(iter_frames(array, [1, 1, 4]))), array.array[[1, 1, 4]])
+    np.testing.assert_array_equal(np.stack(list(array.iter_frames([1, 1, 4]))), array.array[[1, 1, 4]])
 
 
 def test_an_id_tells_path_content_and_time() -> None:

@@ -41,7 +41,7 @@ def test_every_name_is_embedded_and_what_is_no_video_is_told(videos: Path, tmp_p
     names = {Path(name).name for name in rows["path"].to_pylist()}
     assert len(names) == len(rows) == 6
     assert {r"caf\xe9.mp4", "http:x.mp4"} <= names
-    assert any("pipe.mp4: no file, but a pipe" in line for line in said)
+    assert any("pipe.mp4: not a regular file" in line for line in said)
 
 
 def test_every_name_is_found_and_explained(videos: Path, tmp_path: Path) -> None:

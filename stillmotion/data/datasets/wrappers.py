@@ -117,7 +117,7 @@ class FrozenFrameDataset:
         return self.dataset.name(i)
 
 
-class _FrozenFrameReader:
+class _FrozenFrameReader(VideoReader):
     def __init__(self, video: VideoReader) -> None:
         self.video, self.fps = video, video.fps
 

@@ -13,10 +13,11 @@ from stillmotion.data.datasets.ava import ActionDetectionDataset
 from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.transforms.augment import ClipAugmentation, normalize_clip
-from stillmotion.data.transforms.parameters import AugmentParams, short_side_size
+from stillmotion.data.transforms.parameters import AugmentParams
 from stillmotion.data.transforms.sampling import read_clips
 from stillmotion.data.video.reader import resample_fps
 from stillmotion.functional.boxes import crop_boxes, flip_boxes, scale_boxes
+from stillmotion.utils.images import short_side_size
 
 
 def keyframe_clip_indices(keyframe_index: int, video_length: int, *, num_frames: int, stride: int) -> np.ndarray:

@@ -122,7 +122,7 @@ class SyntheticAVADataset(UnlabeledDataset):
         return SyntheticAVAVideo(self.config, np.random.default_rng((*self._seed, 1, i)))
 
 
-class SyntheticAVAVideo:
+class SyntheticAVAVideo(VideoReader):
     """One drawn video; `actors` are what is in it."""
 
     fps = float(_FPS)

@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from stillmotion.data.datasets.davis import write_mask
+from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError
 
 FACTOR_VALUES = {
@@ -113,7 +114,7 @@ class SyntheticDataset:
         return SyntheticVideo(self.config, values, np.random.default_rng((self.seed, 2, i)))
 
 
-class SyntheticVideo:
+class SyntheticVideo(VideoReader):
     """One drawn video: its factors' values are given by name, the rest is drawn from `rng` once."""
 
     fps = 8.0

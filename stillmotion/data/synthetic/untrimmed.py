@@ -7,6 +7,7 @@ import numpy as np
 
 from stillmotion.data.datasets.base import UnlabeledDataset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticVideo, factor_values
+from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError
 
 _ACTION_FACTOR = "trajectory"
@@ -79,7 +80,7 @@ class SyntheticUntrimmedDataset(UnlabeledDataset):
         return np.random.default_rng((self.seed, purpose, int(self.train), i))
 
 
-class SyntheticUntrimmedVideo:
+class SyntheticUntrimmedVideo(VideoReader):
     """A drawn video of motions by name, of one colour, shape, place and rhythm, which `seed` and `values` fix."""
 
     fps = SyntheticVideo.fps

@@ -20,9 +20,9 @@ from stillmotion.data.transforms.parameters import (
     center_crop_boxes,
     color_matrices,
     random_crop_boxes,
-    short_side_size,
 )
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.images import short_side_size
 
 
 @dataclass(frozen=True)

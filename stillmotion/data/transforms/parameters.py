@@ -33,14 +33,6 @@ class AugmentParams:
         return np.concatenate(parts, 1).astype(np.float32)
 
 
-def short_side_size(height: int, width: int, short_side: int | None) -> tuple[int, int]:
-    """The size of a frame after its shorter edge is brought to `short_side`; None leaves it."""
-    if short_side is None:
-        return height, width
-    scale = short_side / min(height, width)
-    return max(short_side, round(height * scale)), max(short_side, round(width * scale))
-
-
 def random_crop_boxes(
     rng: np.random.Generator,
     n: int,

@@ -1,25 +1,29 @@
-"""What a video is, and how one is opened: a sequence of frames that are asked for by number."""
+"""Open videos: `open_video`, `open_video_file` and the suffixes of video files."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
-import numpy as np
-from stillmotion.data.video.remote import ByteSource
-from stillmotion.data.video.pyav_reader import PyAVReader
-from stillmotion.data.video.reader import DEFAULT_FPS, check_frame_indices
+
 from stillmotion.data.video.frame_folder import FrameFolderReader
-from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.data.video.reader import VideoReader
+from stillmotion.data.video.pyav_reader import PyAVReader
+from stillmotion.data.video.reader import ArrayReader, VideoReader
+from stillmotion.data.video.remote import ByteSource
+from stillmotion.errors import StillmotionError
 
+__all__ = ["DECODER_ENV", "VIDEO_SUFFIXES", "ArrayReader", "VideoReader", "open_video", "open_video_file"]
 
-# What a folder is searched for.
 VIDEO_SUFFIXES = [".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ts", ".gif"]
-DECODER_ENV = "STILLMOTION_DECODER"  # which library reads files, in the environment
+DECODER_ENV = "STILLMOTION_DECODER"  # environment variable that selects the decoding library
 
 
 def open_video(path: str | Path) -> VideoReader:
-    """Opens a video file or a folder of jpg/png frames; whatever is wrong with it is a VideoError."""
+    """Open a video file or a folder of JPEG or PNG frames.
+
+    Args:
+        path: The file or folder.
+
+    Raises:
+        VideoError: If it cannot be read.
+    """
     path = Path(path)
     if os.path.isdir(path):
         return FrameFolderReader(path)
@@ -27,11 +31,18 @@ def open_video(path: str | Path) -> VideoReader:
 
 
 def open_video_file(source: Path | ByteSource) -> VideoReader:
-    """Opens a video file, or bytes that are one, for the decoder that the environment names, or else for PyAV."""
-    chosen = os.environ.get(DECODER_ENV, "pyav")
-    if chosen not in ("pyav", "torchcodec"):
-        raise StillmotionError(f"{DECODER_ENV} is {chosen!r}; it is pyav or torchcodec")
-    if chosen == "pyav":
+    """Open a video file, or bytes with its content, with the decoder of STILLMOTION_DECODER (default: PyAV).
+
+    Args:
+        source: The file, or an object that opens its bytes.
+
+    Raises:
+        VideoError: If it cannot be read.
+    """
+    decoder = os.environ.get(DECODER_ENV, "pyav")
+    if decoder not in ("pyav", "torchcodec"):
+        raise StillmotionError(f"{DECODER_ENV} is {decoder!r}; must be pyav or torchcodec")
+    if decoder == "pyav":
         return PyAVReader(source)
     from stillmotion.data.video.torchcodec_reader import TorchCodecReader
 

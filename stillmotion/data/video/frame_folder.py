@@ -1,4 +1,4 @@
-"""Folders of images as videos, and the check of frame numbers that all videos share."""
+"""A folder of JPEG or PNG frames as a video."""
 
 import math
 import os
@@ -9,23 +9,26 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from stillmotion.data.video.reader import DEFAULT_FPS, check_frame_indices
+from stillmotion.data.video.reader import DEFAULT_FPS, VideoReader, check_frame_indices
 from stillmotion.errors import VideoError
 
 IMAGE_SUFFIXES = [".jpg", ".jpeg", ".png"]
-_FPS_RANGE = (1e-3, 1e5)  # frames a second
+_FPS_RANGE = (1e-3, 1e5)
 
 
-class FrameFolderReader:
+class FrameFolderReader(VideoReader):
     """A folder of images in natural order (frame2 before frame10).
 
-    Its rate is the number in `fps.txt` where the folder has one, and 30 otherwise.
+    The frame rate is the number in `fps.txt` if the folder has this file, otherwise 30.
+
+    Args:
+        path: The folder.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
-            with os.scandir(self.path) as entries:  # what is no file, such as a pipe of this name, is passed over
+            with os.scandir(self.path) as entries:  # skip pipes and the like
                 names = {entry.name for entry in entries if entry.is_file()}
         except OSError as error:
             raise VideoError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
@@ -39,19 +42,17 @@ class FrameFolderReader:
         return len(self.files)
 
     def get_frames(self, indices: Sequence[int]) -> np.ndarray:
-        wanted = check_frame_indices(self.path, indices, len(self))
-        images: dict[int, np.ndarray] = {}
-        for number in sorted(set(wanted.tolist())):
-            images[number] = _read_image(self.files[number])
+        order = check_frame_indices(self.path, indices, len(self)).tolist()
+        images = {index: _read_image(self.files[index]) for index in sorted(set(order))}
         sizes = {image.shape[1::-1] for image in images.values()}
         if len(sizes) > 1:
-            listed = " and ".join(f"{w}×{h}" for w, h in sorted(sizes)[:2])
-            raise VideoError(f"{self.path}: frames differ in size ({listed}); a video has one size")
-        return np.stack([images[number] for number in wanted.tolist()])
+            examples = " and ".join(f"{w}×{h}" for w, h in sorted(sizes)[:2])
+            raise VideoError(f"{self.path}: frames differ in size ({examples}); all must have the same size")
+        return np.stack([images[index] for index in order])
 
 
 def _read_image(file: Path) -> np.ndarray:
-    """A picture in RGB. OpenCV is given bytes, since it refuses names that are not UTF-8."""
+    """Read an RGB image from bytes, because OpenCV cannot open names that are not UTF-8."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -64,14 +65,12 @@ def _read_image(file: Path) -> np.ndarray:
 
 def _read_fps(file: Path) -> float:
     try:
-        rate = float(file.read_text(errors="replace"))
+        fps = float(file.read_text(errors="replace"))
     except (OSError, ValueError) as error:
         raise VideoError(f"{file}: {error}; write the frame rate as one number") from None
-    if not (math.isfinite(rate) and _FPS_RANGE[0] <= rate <= _FPS_RANGE[1]):
-        raise VideoError(
-            f"{file}: a rate of {rate} frames a second; write a number from {_FPS_RANGE[0]:g} to {_FPS_RANGE[1]:g}"
-        )
-    return rate
+    if not (math.isfinite(fps) and _FPS_RANGE[0] <= fps <= _FPS_RANGE[1]):
+        raise VideoError(f"{file}: frame rate is {fps}; must be between {_FPS_RANGE[0]:g} and {_FPS_RANGE[1]:g}")
+    return fps
 
 
 def _natural_sort_key(path: Path) -> list[tuple[bool, int, str]]:

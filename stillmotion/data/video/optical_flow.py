@@ -1,4 +1,4 @@
-"""Optical flow of a video, frame by frame: OpenCV's DIS, or RAFT from a local checkpoint.
+"""Optical flow between consecutive frames: OpenCV DIS, or RAFT by name.
 
 Kroeger et al., "Fast Optical Flow using Dense Inverse Search", ECCV 2016 (arXiv:1603.03590).
 """
@@ -20,41 +20,55 @@ _PRESETS = {
     "dis-fast": cv2.DISOPTICAL_FLOW_PRESET_FAST,
     "dis-medium": cv2.DISOPTICAL_FLOW_PRESET_MEDIUM,
 }
-# Below its patches' size at the finest scale, DIS reads outside the image and may end the process.
+# For smaller frames, DIS reads outside the image and may crash.
 _DIS_MIN_SIZE = 32
 
 
 class OpticalFlow(Protocol):
-    """Estimates the motion between each two consecutive frames."""
+    """Estimator of the motion between consecutive frames."""
 
     def __call__(self, frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """From RGB frames (H, W, 3), one fewer fields (H, W, 2) of float32.
+        """Yield the flow from each frame to the next.
 
-        A field says how far each pixel of a frame has moved in the next, in pixels, x before y.
+        Args:
+            frames: RGB frames, uint8 (H, W, 3).
+
+        Yields:
+            Displacements (x, y) in pixels, float32 (H, W, 2); one field fewer than frames.
         """
         ...
 
 
 def load_flow(name: str, *, weights: str | Path | None = None, device: str = "cpu") -> OpticalFlow:
-    """The flow of a name in `FLOWS`.
+    """Load an optical flow estimator.
 
-    weights: RAFT's checkpoint, with torchvision's parameter names. device: RAFT's.
+    Args:
+        name: One of `FLOW_NAMES`.
+        weights: Checkpoint of RAFT, with torchvision's parameter names.
+        device: Device of RAFT.
+
+    Raises:
+        StillmotionError: If the name is unknown, or weights are missing or not supported.
     """
     if name in _PRESETS:
         if weights is not None:
-            raise StillmotionError(f"{name} takes no weights; choose raft-large or raft-small, or leave them out")
+            raise StillmotionError(f"{name} takes no weights. Omit them, or use raft-large or raft-small.")
         return DISFlow(name)
     if name not in FLOW_NAMES:
-        raise StillmotionError(f"flow is {name!r}; choose one of {', '.join(FLOW_NAMES)}")
+        raise StillmotionError(f"flow is {name!r}; must be one of {', '.join(FLOW_NAMES)}")
     if weights is None:
-        raise StillmotionError(f"{name} needs the file of its weights; give one (--flow-weights), or choose dis-medium")
-    from stillmotion.models.raft import load_raft_flow  # seconds to import, which DIS need not wait for
+        raise StillmotionError(f"{name} needs weights. Give a checkpoint by --flow-weights, or use --flow dis-medium.")
+    from stillmotion.models.raft import load_raft_flow  # slow to import, not needed for DIS
 
     return load_raft_flow(name, str(weights), device)
 
 
 class DISFlow:
-    """OpenCV's dense inverse search, on grey frames."""
+    """Dense inverse search (OpenCV) on gray frames.
+
+    Args:
+        name: Preset, such as dis-medium.
+    """
 
     def __init__(self, name: str = "dis-medium") -> None:
         self._search: Any = cv2.DISOpticalFlow.create(_PRESETS[name])
@@ -67,5 +81,5 @@ class DISFlow:
 def _to_gray(frame: np.ndarray) -> np.ndarray:
     if min(frame.shape[:2]) < _DIS_MIN_SIZE:
         height, width = frame.shape[:2]
-        raise VideoError(f"frames are {width}×{height}; optical flow by DIS needs at least {_DIS_MIN_SIZE} a side")
+        raise VideoError(f"frames are {width}×{height}; DIS optical flow needs at least {_DIS_MIN_SIZE} per side")
     return cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)

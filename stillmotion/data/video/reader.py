@@ -1,7 +1,7 @@
-"""Folders of images as videos, and the check of frame numbers that all videos share."""
+"""The `VideoReader` base class, videos in memory, frame subsets and resampling to another frame rate."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -10,49 +10,107 @@ from stillmotion.errors import VideoError
 DEFAULT_FPS = 30.0
 
 
-def check_frame_indices(name: object, indices: Sequence[int], num_frames: int) -> np.ndarray:
-    """The numbers as an array; VideoError where a video of this length and name has not all of them."""
-    wanted = np.asarray(indices, dtype=np.int64)
-    if wanted.size == 0:
-        raise VideoError(f"{name}: no frames asked for")
-    if wanted.min() < 0 or wanted.max() >= num_frames:
-        outside = int(wanted.min() if wanted.min() < 0 else wanted.max())
-        raise VideoError(f"{name}: frame {outside} asked for; it has frames 0 to {num_frames - 1}")
-    return wanted
+class VideoReader(ABC):
+    """Base class of videos: a sequence of RGB frames that are read by index.
 
-
-class VideoReader(Protocol):
-    """A sequence of RGB frames that can be asked for by number.
-
-    It may have `paced`: for each of as many even steps in time as there are frames, the number of the frame nearest to
-    it. None, or nothing of the kind, is a constant rate: every step is a frame.
-    It may have `promised`: how many frames there should be, where fewer can be read; else 0.
+    Attributes:
+        fps: Frames per second.
+        constant_rate_indices: For videos with a variable frame rate, the index of the frame nearest to each step of a
+            constant-rate timeline with as many steps as frames. None for a constant rate.
+        expected_frames: Number of frames that the file should have, if fewer can be read; otherwise 0.
     """
 
     fps: float
+    constant_rate_indices: np.ndarray | None = None
+    expected_frames: int = 0
 
-    def __len__(self) -> int: ...
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of frames."""
 
+    @abstractmethod
     def get_frames(self, indices: Sequence[int]) -> np.ndarray:
-        """The frames as uint8 (len(indices), H, W, 3), in the order asked for; numbers may repeat."""
-        ...
+        """Decode frames by index.
+
+        Args:
+            indices: Frame indices, in any order; they may repeat.
+
+        Returns:
+            The frames in that order, uint8 RGB (N, H, W, 3).
+
+        Raises:
+            VideoError: If an index is out of range or a frame cannot be decoded.
+        """
+
+    def iter_frames(self, indices: Iterable[int]) -> Iterator[np.ndarray]:
+        """Decode frames in one pass over the video, with one frame in memory at a time.
+
+        Args:
+            indices: Frame indices in ascending order; they may repeat.
+
+        Yields:
+            The frames, uint8 RGB (H, W, 3).
+
+        Raises:
+            VideoError: If an index is out of range or a frame cannot be decoded.
+        """
+        repeated = [int(index) for index in indices]
+        frames = self._iter_unique(sorted(set(repeated)))
+        frame, last_index = np.empty(0), -1
+        for index in repeated:
+            if index != last_index:
+                frame, last_index = next(frames), index
+            yield frame
+
+    def iter_constant_rate(self) -> Iterator[np.ndarray]:
+        """Yield the frame, uint8 RGB (H, W, 3), at each step of a constant-rate timeline."""
+        indices = self.constant_rate_indices
+        return self.iter_frames(range(len(self)) if indices is None else indices.tolist())
+
+    def _iter_unique(self, indices: list[int]) -> Iterator[np.ndarray]:
+        return (self.get_frames([index])[0] for index in indices)
+
+
+def check_frame_indices(name: object, indices: Sequence[int], num_frames: int) -> np.ndarray:
+    """Convert frame indices to an array and check their range.
+
+    Args:
+        name: Name of the video, for the error.
+        indices: Frame indices.
+        num_frames: Length of the video.
+
+    Returns:
+        The indices, int64 (N,).
+
+    Raises:
+        VideoError: If there are no indices, or if one is out of range.
+    """
+    array = np.asarray(indices, dtype=np.int64)
+    if array.size == 0:
+        raise VideoError(f"{name}: no frame indices given")
+    if array.min() < 0 or array.max() >= num_frames:
+        invalid = int(array.min() if array.min() < 0 else array.max())
+        raise VideoError(f"{name}: frame index {invalid} is out of range 0 to {num_frames - 1}")
+    return array
 
 
 def describe_truncation(video: VideoReader) -> str:
-    """What is missing of a video that can be read in part, in words; empty of a whole one."""
-    promised = getattr(video, "expected_frames", 0)
-    return f"{len(video)} of {promised} frames can be read; truncated or damaged" if promised else ""
+    """Describe how much of a truncated video can be read; empty for a complete one."""
+    expected = video.expected_frames
+    return f"{len(video)} of {expected} frames can be read; truncated or damaged" if expected else ""
 
 
-class ArrayReader:
-    """A video that is already in memory.
+class ArrayReader(VideoReader):
+    """A video in memory.
 
-    array: uint8 (T, H, W, 3), RGB.
+    Args:
+        array: Frames, uint8 RGB (T, H, W, 3).
+        fps: Frames per second.
     """
 
     def __init__(self, array: np.ndarray, fps: float = DEFAULT_FPS) -> None:
         if array.ndim != 4 or array.shape[-1] != 3 or array.dtype != np.uint8 or len(array) == 0:
-            raise VideoError(f"array {array.dtype}{array.shape} is no video; give uint8 (T ≥ 1, H, W, 3)")
+            raise VideoError(f"array {array.dtype}{array.shape} is not a video; give uint8 (T ≥ 1, H, W, 3)")
         self.array, self.fps = array, fps
 
     def __len__(self) -> int:
@@ -63,18 +121,26 @@ class ArrayReader:
 
 
 def to_frame_indices(video: VideoReader, steps: np.ndarray) -> np.ndarray:
-    """The numbers of the frames that are nearest to these steps of the video's mean rate, from its first frame on.
+    """Convert steps of the constant-rate timeline to the indices of the nearest frames.
 
-    They are the steps themselves, except where the frames of a container with times lie unevenly.
+    Args:
+        video: The video.
+        steps: Steps at the mean frame rate, integers of any shape.
+
+    Returns:
+        Frame indices of the same shape; the steps themselves for a video with a constant frame rate.
     """
-    paced = getattr(video, "constant_rate_indices", None)
-    return steps if paced is None else paced[steps]
+    indices = video.constant_rate_indices
+    return steps if indices is None else indices[steps]
 
 
-class FrameSubset:
-    """Some frames of a video, in the order of their numbers.
+class FrameSubset(VideoReader):
+    """Some frames of a video.
 
-    fps: at which they are counted; None is the video's own rate.
+    Args:
+        video: The video.
+        indices: Indices of its frames, (N,).
+        fps: Frame rate of the subset; None keeps the frame rate of the video.
     """
 
     def __init__(self, video: VideoReader, indices: np.ndarray, fps: float | None = None) -> None:
@@ -89,22 +155,14 @@ class FrameSubset:
 
 
 def resample_fps(video: VideoReader, fps: float) -> VideoReader:
-    """The video as if it had so many frames a second: each is the nearest of its own; 0 leaves it as it is."""
+    """Resample a video to a frame rate by nearest frames.
+
+    Args:
+        video: The video.
+        fps: Frames per second; 0 returns the video unchanged.
+    """
     if fps in (0, video.fps):
         return video
     length = max(1, round(len(video) * fps / video.fps))
     steps = np.floor(np.arange(length) * (video.fps / fps) + 0.5).astype(np.int64)
     return FrameSubset(video, to_frame_indices(video, np.minimum(steps, len(video) - 1)), fps)
-
-
-def iter_frames(video: VideoReader, indices: Iterable[int]) -> Iterator[np.ndarray]:
-    """The frames of ascending numbers, which may repeat, by one walk over a file; one is in memory at a time."""
-    asked = [int(number) for number in indices]
-    walk = getattr(video, "iter_frames", None)
-    wanted = sorted(set(asked))
-    images = walk(wanted) if walk is not None else (video.get_frames([number])[0] for number in wanted)
-    image, last = np.empty(0), -1
-    for number in asked:
-        if number != last:
-            image, last = next(images), number
-        yield image

@@ -1,46 +1,59 @@
-"""Where bytes of videos come from: files, addresses that fsspec knows (s3://bucket/set), or parts of either."""
+"""Byte ranges of local files and of URLs (fsspec)."""
 
 import errno
 import re
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from stillmotion.errors import StillmotionError
 
 
 class ByteSource:
-    """Bytes of a video that are no file of their own; equal ones hold equal bytes, and the text names them."""
+    """Base class of videos that are not a file of their own, such as a member of a shard.
+
+    Equal sources have equal bytes; `str(source)` names the video in messages.
+    """
 
     def open(self) -> BinaryIO:
-        """The bytes to be read from any place on, or VideoError."""
+        """Open the bytes as a seekable file, or raise VideoError."""
         raise NotImplementedError
 
 
 def is_url(path: str) -> bool:
-    """Whether a place has a scheme, and is no path on this machine."""
+    """Whether a path has a scheme, such as s3://."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
-def read_byte_range(file_path: str, offset: int = 0, num_bytes: int | None = None) -> bytes:
-    """So many bytes of a file from an offset on, or those that are there; None is all. What fails is an OSError."""
-    if not is_url(file_path):
-        with open(file_path, "rb") as file:
+def read_byte_range(path: str, offset: int = 0, num_bytes: int | None = None) -> bytes:
+    """Read a range of bytes of a file; fewer are returned at its end.
+
+    Args:
+        path: Local path or URL.
+        offset: First byte.
+        num_bytes: Number of bytes; None reads to the end.
+
+    Raises:
+        OSError: If the file cannot be read.
+        StillmotionError: If no package for the scheme of the URL is installed.
+    """
+    if not is_url(path):
+        with open(path, "rb") as file:
             file.seek(offset)
             return file.read() if num_bytes is None else file.read(num_bytes)
-    import fsspec  # type: ignore[import-untyped]  # where no address is named, it is not needed
+    import fsspec  # type: ignore[import-untyped]  # needed for URLs only
 
     try:
-        system, path = fsspec.core.url_to_fs(file_path)
-        found: Any = system.cat_file(path, start=offset or None, end=None if num_bytes is None else offset + num_bytes)
-        return bytes(found)
+        system, remote_path = fsspec.core.url_to_fs(path)
+        end = None if num_bytes is None else offset + num_bytes
+        return bytes(system.cat_file(remote_path, start=offset or None, end=end))
     except (ImportError, ValueError) as error:  # no package for the scheme, or no such scheme
-        raise StillmotionError(f"{file_path}: {str(error).splitlines()[0]}") from None
+        raise StillmotionError(f"{path}: {str(error).splitlines()[0]}") from None
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "no such file") from None
-    except Exception as error:  # every file system raises its own kinds
+    except Exception as error:  # every file system raises errors of its own
         raise OSError(errno.EIO, str(error).strip().partition("\n")[0] or type(error).__name__) from error
 
 
 def join_path(root: str, name: str) -> str:
-    """The place of a file in a folder."""
+    """Join a folder (local path or URL) and a file name."""
     return f"{root.rstrip('/')}/{name}" if is_url(root) else str(Path(root, name))

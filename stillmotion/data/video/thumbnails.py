@@ -1,4 +1,4 @@
-"""Small moving pictures: frames as an animated WebP, which every browser shows."""
+"""Animated WebP thumbnails."""
 
 import io
 from collections.abc import Sequence
@@ -7,22 +7,30 @@ import cv2
 import numpy as np
 from PIL import Image
 
-_MIN_FRAME_MS, _MAX_FRAME_MS = 80, 200  # milliseconds a frame
+from stillmotion.utils.images import short_side_size
+
+_MIN_FRAME_MS, _MAX_FRAME_MS = 80, 200
 _QUALITIES = (45, 25, 10)
 
 
 def shrink_to_short_side(frame: np.ndarray, short_side: int) -> np.ndarray:
-    """A frame (H, W, 3) with its shorter edge at `short_side`, never enlarged."""
-    scale = min(1.0, short_side / min(frame.shape[:2]))
-    size = (max(1, round(frame.shape[1] * scale)), max(1, round(frame.shape[0] * scale)))
-    return cv2.resize(frame, size, interpolation=cv2.INTER_AREA)
+    """Shrink a frame; it is never enlarged.
+
+    Args:
+        frame: Frame (H, W, 3).
+        short_side: Maximum length of the shorter side.
+    """
+    height, width = short_side_size(*frame.shape[:2], short_side, enlarge=False)
+    return cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
 
 
 def encode_animated_webp(frames: Sequence[np.ndarray], *, frame_seconds: float, max_bytes: int | None = None) -> bytes:
-    """Frames, uint8 (H, W, 3) of one size, as an animated WebP that plays for ever.
+    """Encode frames as an animated WebP that repeats.
 
-    frame_seconds: from one frame to the next, within what an eye follows.
-    max_bytes: bytes; where they are exceeded, quality falls first, and then every second frame.
+    Args:
+        frames: Frames of one size, uint8 (H, W, 3).
+        frame_seconds: Duration of a frame; limited to 0.08 to 0.2 seconds.
+        max_bytes: Maximum file size. To reach it, the quality is decreased first, then every second frame is dropped.
     """
     while True:
         for quality in _QUALITIES if max_bytes is not None else _QUALITIES[:1]:
@@ -36,7 +44,9 @@ def encode_animated_webp(frames: Sequence[np.ndarray], *, frame_seconds: float, 
 
 def _webp(frames: Sequence[np.ndarray], seconds: float, quality: int) -> bytes:
     first, *others = (Image.fromarray(frame) for frame in frames)
-    pace = max(_MIN_FRAME_MS, min(_MAX_FRAME_MS, round(1000 * seconds)))
+    duration_ms = max(_MIN_FRAME_MS, min(_MAX_FRAME_MS, round(1000 * seconds)))
     file = io.BytesIO()
-    first.save(file, "WEBP", save_all=True, append_images=others, duration=pace, loop=0, quality=quality, method=4)
+    first.save(
+        file, "WEBP", save_all=True, append_images=others, duration=duration_ms, loop=0, quality=quality, method=4
+    )
     return file.getvalue()

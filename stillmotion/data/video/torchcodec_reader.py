@@ -1,8 +1,8 @@
-"""Frames by number out of video files, by torchcodec: those that PyAV gives, bit for bit.
+"""Random access to frames with torchcodec, bit-exact to PyAV.
 
-torchcodec reads with another FFmpeg than PyAV. Left to PyAV is therefore what two of them need not decode alike
-(MPEG-4 part 2 by its inverse transform, ten bits a colour by their conversion), what torchcodec does not number by
-counting (AVI with B-frames, transport streams), and whatever it fails at. What a file holds is PyAV's to say.
+torchcodec uses another build of FFmpeg than PyAV. PyAV therefore decodes formats that the two may decode differently
+(MPEG-4 part 2, 10 bits per color), formats whose frames torchcodec indexes differently (AVI with B-frames, transport
+streams), and files that torchcodec cannot read. The packet index is PyAV's.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from stillmotion.data.video.reader import check_frame_indices
 from stillmotion.data.video.remote import ByteSource
 from stillmotion.errors import StillmotionError
 
-# What it reads: containers, codecs whose norms fix every bit, and eight bits a colour.
+# Containers, codecs with bit-exact decoding, and pixel formats with 8 bits per color.
 _BIT_EXACT_FORMATS = (
     ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"),
     ("h264", "hevc", "vp9", "av1"),
@@ -26,24 +26,28 @@ _BIT_EXACT_FORMATS = (
 
 
 class TorchCodecReader(PyAVReader):
-    """A video file, of which frames by number come from torchcodec; walks over it are PyAV's."""
+    """A video file: `get_frames` decodes with torchcodec, `iter_frames` with PyAV.
+
+    Args:
+        path: The file, or an object that opens its bytes.
+    """
 
     def __init__(self, path: str | Path | ByteSource) -> None:
-        import_torchcodec()  # what is not installed is said here, and not taken for a damaged file
+        import_torchcodec()  # raise here if it is not installed: later, the file would seem damaged
         super().__init__(path)
 
     def get_frames(self, indices: Sequence[int]) -> np.ndarray:
-        found = self._decode_with_torchcodec(indices)
-        return super().get_frames(indices) if found is None else found
+        frames = self._decode_with_torchcodec(indices)
+        return super().get_frames(indices) if frames is None else frames
 
     def _decode_with_torchcodec(self, indices: Sequence[int]) -> np.ndarray | None:
-        """The frames, or None where they are not certain to be PyAV's."""
+        """Decode with torchcodec; None if the frames may differ from those of PyAV."""
         times = self._index.pts
         if times is None or not all(
-            name in read for name, read in zip(self._index.format, _BIT_EXACT_FORMATS, strict=True)
+            name in formats for name, formats in zip(self._index.format, _BIT_EXACT_FORMATS, strict=True)
         ):
             return None
-        wanted = check_frame_indices(self.path, indices, len(self)).tolist()
+        checked = check_frame_indices(self.path, indices, len(self)).tolist()
         source: Any = self.path.open().read() if isinstance(self.path, ByteSource) else f"file:{self.path}"
         try:
             decoder = import_torchcodec()(
@@ -55,22 +59,22 @@ class TorchCodecReader(PyAVReader):
             )
             if len(decoder) != len(self):
                 return None
-            batch = decoder.get_frames_at(wanted)
-        except (RuntimeError, LookupError, ValueError):  # damage; a name that is not UTF-8; a size that changes midway
+            batch = decoder.get_frames_at(checked)
+        except (RuntimeError, LookupError, ValueError):  # damaged; name not UTF-8; size changes midway
             return None
-        shown = np.rint(batch.pts_seconds.numpy() / float(self._index.time_base))
-        return batch.data.numpy() if (shown == [times[number] for number in wanted]).all() else None
+        decoded_times = np.rint(batch.pts_seconds.numpy() / float(self._index.time_base))
+        return batch.data.numpy() if (decoded_times == [times[index] for index in checked]).all() else None
 
 
 @cache
 def import_torchcodec() -> Any:
-    """Its `VideoDecoder`, or StillmotionError."""
+    """Import torchcodec's `VideoDecoder`; raise StillmotionError if it cannot be loaded."""
     try:
         from torchcodec.decoders import VideoDecoder
-    except (ImportError, OSError, RuntimeError) as error:  # none of its libraries fits this torch and this FFmpeg
+    except (ImportError, OSError, RuntimeError) as error:  # no library for this torch and FFmpeg
         reason = str(error).strip().partition("\n")[0]
         raise StillmotionError(
-            f"torchcodec cannot be loaded ({reason}); install FFmpeg and the version for this torch, "
-            "or unset STILLMOTION_DECODER"
+            f"torchcodec cannot be loaded ({reason}). Install FFmpeg and the torchcodec version for this torch, "
+            "or unset STILLMOTION_DECODER."
         ) from None
     return VideoDecoder

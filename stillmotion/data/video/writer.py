@@ -1,8 +1,8 @@
-"""Frames into files that are cheap to decode: mp4 without B-frames or in-loop filter, key frames even; or JPEG."""
+"""Write frames as H.264 mp4 or JPEG."""
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from itertools import repeat
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,14 @@ import av
 import cv2
 import numpy as np
 
-from stillmotion.data.video.pyav_reader import PyAVReader
-from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.utils.files import write_atomic
 
-# H.264 in RGB with quantiser 0 gives back every bit. Noise moved by flow takes a quarter to nine tenths of its raw size
-# and 0.5 ms a frame of 170×128 to decode; FFV1, which looks at one frame at a time, takes 1.2 times its size and 3 ms.
+# H.264 in RGB with quantizer 0 is lossless. Noise warped by flow takes 25 to 90 % of its raw size, and 0.5 ms to decode
+# a frame of 170×128; FFV1, which has no inter-frame prediction, takes 1.2 times that size and 3 ms.
 _LOSSLESS, _LOSSY = "libx264rgb", "libx264"
-# Noise moves by whole pixels: a search for parts of them takes a quarter of the time and saves no room. A longer search
-# saves a fifth of the room and takes twice the time.
+# Noise moves by whole pixels: subpixel search takes a quarter of the time and saves nothing. A longer search saves 20 %
+# of the size and takes twice as long.
 _LOSSLESS_X264_OPTIONS = {"qp": "0", "preset": "veryfast", "x264-params": "me=dia:subme=0"}
 
 
@@ -32,67 +30,81 @@ def write_mp4(
     gop_size: int,
     crf: int | None = None,
 ) -> None:
-    """Writes RGB frames of a size (height, width) as H.264.
+    """Write frames as H.264 that is fast to decode: no B-frames, no in-loop filter, regular key frames.
 
-    gop_size: frames between two key frames. crf: the quality of 4:2:0 colour, for even sizes; None loses nothing.
-    What the disk refuses is an OSError, and what the encoder does a VideoError.
+    Args:
+        path: The file.
+        frames: RGB frames, uint8 (H, W, 3).
+        size: Height and width.
+        fps: Frames per second.
+        gop_size: Number of frames from one codec key frame to the next.
+        crf: Quality of 4:2:0 color, for even sizes; None is lossless RGB.
+
+    Raises:
+        OSError: If the disk is full or not writable.
+        VideoError: If the encoder fails.
     """
     codec = _LOSSLESS if crf is None else _LOSSY
     try:
-        # The protocol is said, so that no name is taken for an address, such as http:….
+        # With "file:", a name such as http:… is not taken for a URL.
         with av.open(f"file:{path}", "w", format="mp4", options={"movflags": "+faststart"}) as container:
             stream: Any = container.add_stream(codec, rate=Fraction(fps).limit_denominator(65535))
             stream.height, stream.width = size
             stream.pix_fmt = "rgb24" if crf is None else "yuv420p"
-            # Rate control by macroblock tree has other bytes once in some hundred runs; a copy made again is the same.
+            # Macroblock-tree rate control is not deterministic; without it, a copy made again has the same bytes.
             quality = _LOSSLESS_X264_OPTIONS if crf is None else {"crf": str(crf), "mbtree": "0", "preset": "fast"}
-            # No B-frames, so that a frame needs only those before it; no in-loop filter and no CABAC: cheap to decode.
             stream.options = {**quality, "tune": "fastdecode", "bf": "0", "sc_threshold": "0"}
             stream.codec_context.gop_size = gop_size
             stream.codec_context.thread_count = 1
-            for number, image in enumerate(frames):
-                frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-                frame.pts = number
-                container.mux(stream.encode(frame))
-            container.mux(stream.encode(None))
+            _encode(container, stream, frames)
     except av.FFmpegError as error:
         if isinstance(error, OSError | MemoryError):
             raise
-        raise VideoError(f"cannot be encoded at {fps:g} frames a second ({error.strerror})") from None
+        raise VideoError(f"cannot be encoded at {fps:g} frames per second ({error.strerror})") from None
 
 
 def write_jpeg(path: Path, image: np.ndarray, *, quality: int) -> None:
-    """Writes an RGB image; what the disk refuses is an OSError."""
-    # OpenCV's own writer keeps silent of a full disk, and refuses names that are not UTF-8.
-    good, content = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not good:
+    """Write an image as JPEG.
+
+    Args:
+        path: The file.
+        image: RGB image, uint8 (H, W, 3).
+        quality: JPEG quality, 0 to 100.
+
+    Raises:
+        OSError: If the disk is full or not writable.
+        VideoError: If the image is too large for JPEG.
+    """
+    # cv2.imwrite does not report a full disk, and cannot write names that are not UTF-8.
+    success, content = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not success:
         raise VideoError(f"a frame of {image.shape[1]}×{image.shape[0]} pixels cannot be written as JPEG")
     path.write_bytes(content.tobytes())
 
 
 def check_codec_available(*, lossless: bool = False, remedy: str = "install PyAV from PyPI") -> None:
-    """Raises where this build of PyAV cannot write what `write_mp4` writes."""
+    """Check that PyAV can encode H.264.
+
+    Args:
+        lossless: Check the encoder for lossless video.
+        remedy: What to do if it is missing, for the error.
+
+    Raises:
+        StillmotionError: If this build of PyAV has no such encoder.
+    """
     codec = _LOSSLESS if lossless else _LOSSY
     if codec not in av.codecs_available:
-        raise StillmotionError(f"this build of PyAV has no {codec}; {remedy}")
-
-
-def iter_constant_rate(video: VideoReader) -> Iterator[np.ndarray]:
-    """What a video shows at each of its steps in time, one frame in memory at a time: a copy has a constant rate."""
-    if not isinstance(video, PyAVReader):
-        yield from (video.get_frames([number])[0] for number in range(len(video)))
-        return
-    again = (
-        np.ones(len(video), int)
-        if video.constant_rate_indices is None
-        else np.bincount(video.constant_rate_indices, minlength=len(video))
-    )
-    for frame, times in zip(video, again.tolist(), strict=False):
-        yield from repeat(frame, times)
+        raise StillmotionError(f"This build of PyAV has no {codec}; {remedy}")
 
 
 def resize_frames(frames: Iterator[np.ndarray], height: int, width: int) -> Iterator[np.ndarray]:
-    """The images at another size; those that have it pass unchanged."""
+    """Resize images by area interpolation; those of the requested size pass unchanged.
+
+    Args:
+        frames: Images (H, W, 3).
+        height: New height.
+        width: New width.
+    """
     for image in frames:
         if image.shape[:2] == (height, width):
             yield image
@@ -101,23 +113,37 @@ def resize_frames(frames: Iterator[np.ndarray], height: int, width: int) -> Iter
 
 
 def write_video(path: str | Path, frames: Iterable[np.ndarray], *, fps: float, option_name: str = "--out") -> Path:
-    """Frames uint8 (H, W, 3), H and W even, as an H.264 mp4 in 4:2:0, whole or not at all."""
-    if "libx264" not in av.codecs_available:
-        raise StillmotionError("this build of PyAV has no libx264; install PyAV's own wheel (pip install av)")
+    """Write frames as an H.264 mp4 in 4:2:0; the file is replaced atomically.
+
+    Args:
+        path: The file.
+        frames: RGB frames of one size, uint8 (H, W, 3), H and W even.
+        fps: Frames per second.
+        option_name: Option that sets the path, for errors.
+
+    Returns:
+        The path.
+    """
+    check_codec_available()
     write_atomic(path, lambda partial: _encode_h264(partial, frames, fps), option_name=option_name)
     return Path(path)
 
 
 def _encode_h264(file: Path, frames: Iterable[np.ndarray], fps: float) -> None:
     with av.open(str(file.absolute()), "w", format="mp4", options={"movflags": "+faststart"}) as container:
-        stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(65535))
+        stream: Any = container.add_stream(_LOSSY, rate=Fraction(fps).limit_denominator(65535))
         stream.pix_fmt = "yuv420p"
         stream.options = {"crf": "20", "preset": "medium"}
         stream.codec_context.thread_count = 1
-        for number, picture in enumerate(frames):
-            if number == 0:
-                stream.height, stream.width = picture.shape[:2]
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-            frame.pts = number
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+        images = iter(frames)
+        first = next(images)
+        stream.height, stream.width = first.shape[:2]
+        _encode(container, stream, chain([first], images))
+
+
+def _encode(container: Any, stream: Any, images: Iterable[np.ndarray]) -> None:
+    for index, image in enumerate(images):
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
+        frame.pts = index
+        container.mux(stream.encode(frame))
+    container.mux(stream.encode(None))

@@ -165,7 +165,7 @@ def test_unreadable_short_and_small_videos_are_named_and_left_out(tmp_path: Path
     lines = make_static_dynamic_set(data, tmp_path / "out", StaticDynamicSetConfig("dynamic"))
     assert [bool(line.error) for line in lines] == [False, True, True, True]
     assert "too short, 1 frame; motion needs at least 2" in lines[2].error
-    assert "needs at least 32 a side" in lines[3].error
+    assert "needs at least 32 per side" in lines[3].error
     assert (tmp_path / "out" / "labels.csv").read_text().split() == ["path", "good.mp4"]
     assert [path.name for path in (tmp_path / "out").glob("*.mp4")] == ["good.mp4"]
     with pytest.raises(VideoError, match="cannot be decoded"):
@@ -223,7 +223,7 @@ def test_flow_is_rafts_where_its_weights_are_given_and_dis_elsewhere(tmp_path: P
     [
         ({"variant": "moving"}, "choose static or dynamic"),
         ({"variant": "dynamic", "warp": "back"}, "choose accumulate or first-frame"),
-        ({"variant": "dynamic", "flow": "raft-large"}, "needs the file of its weights"),
+        ({"variant": "dynamic", "flow": "raft-large"}, "needs weights"),
         ({"variant": "static", "static_position": 2.0}, "at is 2.0; it must lie between 0"),
         ({"variant": "static", "short_side": 0}, "short_side is 0"),
     ],

@@ -46,15 +46,15 @@ def test_a_single_frame_has_no_flow() -> None:
 
 
 def test_frames_too_small_for_dis_are_an_error_and_not_a_crash() -> None:
-    with pytest.raises(VideoError, match="frames are 80×31; optical flow by DIS needs at least 32 a side"):
+    with pytest.raises(VideoError, match="frames are 80×31; DIS optical flow needs at least 32 per side"):
         list(load_flow("dis-fast")(sliding_frames((1, 0), num_frames=2, frame_size=(31, 80))))
 
 
 @pytest.mark.parametrize(
     ("name", "weights", "message"),
     [
-        ("lucas", None, "choose one of dis-ultrafast"),
-        ("raft-large", None, "needs the file of its weights; give one .--flow-weights., or choose dis-medium"),
+        ("lucas", None, "must be one of dis-ultrafast"),
+        ("raft-large", None, "needs weights. Give a checkpoint by --flow-weights"),
         ("dis-fast", "raft.pth", "takes no weights"),
         ("raft-large", "nowhere.pth", "there is no file nowhere.pth"),
     ],

@@ -13,8 +13,8 @@ import av
 import numpy as np
 import pytest
 import torch
-from support.numbered_videos import WriteVideo, read_frame_numbers
 from data.video.test_pyav_reader import KINDS, broken_files
+from support.numbered_videos import WriteVideo, read_frame_numbers
 
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.folder import FolderDataset
@@ -188,7 +188,7 @@ def test_a_decoder_that_is_unknown_or_not_installed_is_an_error(
 ) -> None:
     path = write_video()
     monkeypatch.setenv(DECODER_ENV, "decord")
-    with pytest.raises(StillmotionError, match="STILLMOTION_DECODER is 'decord'; it is pyav or torchcodec"):
+    with pytest.raises(StillmotionError, match="STILLMOTION_DECODER is 'decord'; must be pyav or torchcodec"):
         open_video(path)
     monkeypatch.setenv(DECODER_ENV, "torchcodec")
     monkeypatch.setitem(sys.modules, "torchcodec", None)
