@@ -1,14 +1,15 @@
-"""Per-frame features of whole videos by any encoder, kept on disk one video at a time.
+"""Per-frame features of long videos, cached on disk in one file per video.
 
-The feature of a frame is the mean over a clip of the encoder's own length and stride that is centred on it; of a model
-of images it is the frame's own. A file's name is the hash of the encoder's weights, of what it is shown, and of the
-video's name and content: whatever changes in any of these is computed anew, and what a killed run has finished is not.
-Shapes: T frames of a video, hop from one feature to the next, n = ceil(T / hop) features, L frames of a
-clip, D channels.
+The feature of a frame is the mean over a clip of the encoder's length and stride, centered on the frame; for an image
+model it is the feature of the frame itself. A file is named by the hash of the encoder's weights and input and of the
+video's name and content: a change of any of these computes the features again, and finished videos of a killed run
+are kept.
+
+Shapes: T frames of a video, n = ceil(T / feature_stride) features, L frames of a clip, D channels.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,160 +21,177 @@ from safetensors.numpy import load_file
 from stillmotion.data.datasets.base import FailedVideos, VideoDataset
 from stillmotion.data.loading.clip_dataset import EvalClipDataset
 from stillmotion.data.loading.collate import Batch
-from stillmotion.data.loading.collate import print_message as to_stderr
 from stillmotion.data.loading.loader import iter_eval_batches
 from stillmotion.data.video.reader import resample_fps
 from stillmotion.distributed import process_group
-from stillmotion.encoders import Encoder, ProgressCallback
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.feature_cache import hash_encoder, hash_video
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.utils.array_store import load_arrays, save_arrays
-from stillmotion.utils.files import ensure_writable_dir
+from stillmotion.utils.files import check_writable
+from stillmotion.utils.progress import report_progress
 
 _FRAME_ARRAY = "frames"
 
 
 class FrameFeatureCache:
-    """What an encoder says of each frame, on disk.
+    """Per-frame features of an encoder, on disk.
 
-    encoder: shown clips as it wants them; one of images is shown single frames, unless its text asks for more.
-    cache_dir: of the files; several encoders may share it. hop: frames from one feature to the next.
+    Args:
+        encoder: Encoder. An image model gets single frames, unless its spec sets the number of frames.
+        cache_dir: Folder of the files; several encoders may share it.
+        feature_stride: Frames from one feature to the next.
+
+    Raises:
+        StillmotionError: If the stride is below 1, or the folder cannot be written to.
     """
 
     def __init__(self, encoder: Encoder, cache_dir: str | Path, *, feature_stride: int = 1) -> None:
         if feature_stride < 1:
-            raise StillmotionError(f"hop is {feature_stride}; it must be at least 1 (--data.feature-stride)")
-        of_images = encoder.backbone.is_framewise and "frames" not in encoder.origin.options
-        self.encoder, self.feature_stride = encoder.with_input(num_frames=1) if of_images else encoder, feature_stride
+            raise StillmotionError(f"Feature stride must be at least 1, got {feature_stride} (--data.feature-stride).")
+        is_image_model = encoder.backbone.is_framewise and "frames" not in encoder.origin.options
+        self.encoder = encoder.with_input(num_frames=1) if is_image_model else encoder
+        self.feature_stride = feature_stride
         key = hash_encoder(self.encoder, {"hop": feature_stride}).hexdigest()[:32]
-        self.cache_dir = ensure_writable_dir(Path(cache_dir) / key, option_name="--cache-dir")
-        self._files: dict[bytes, Path] = {}  # of videos by their names, so that contents are looked at once
-        self._verified: dict[Path, tuple[int, int]] = {}  # size and time of the files that were found to be whole
+        self.cache_dir = check_writable(Path(cache_dir) / key, create=True, option_name="--cache-dir")
+        self._files: dict[bytes, Path] = {}  # by video, so that contents are hashed once
+        self._verified: dict[Path, tuple[int, int]] = {}  # size and time of intact files
 
-    def compute_missing(
-        self,
-        dataset: VideoDataset,
-        *,
-        batch_size: int = 16,
-        num_workers: int = 0,
-        say: Callable[[str], object] = to_stderr,
-        progress: ProgressCallback | None = None,
-    ) -> FailedVideos:
-        """Compute what is not on disk yet, or damaged there; returns name and reason of each video that cannot be read.
+    def compute_missing(self, dataset: VideoDataset, *, batch_size: int = 16, num_workers: int = 0) -> FailedVideos:
+        """Compute the features that are not on disk or are damaged there.
 
-        batch_size: clips at a time. workers: decoding processes. say: told which files are damaged or were swapped.
-        progress: called with features done and of all, about.
-        Ranks share the videos, and the folder is on a disk that all of them see.
+        Processes share the videos, and the folder must be on a file system that all of them share.
+
+        Args:
+            dataset: Videos.
+            batch_size: Clips per forward pass.
+            num_workers: Number of decoding processes.
+
+        Returns:
+            Name and reason of each video that cannot be read.
+
+        Raises:
+            StillmotionError: If files of another process are not visible from here.
         """
-        world = process_group.get_world_size()
-        share = range(process_group.get_rank(), len(dataset), world)
-        files = {i: self._feature_file(dataset, i) for i in share}
-        pieces, broken = self._find_missing(dataset, files, batch_size, say)
-        total = sum(process_group.all_gather_object(sum(len(piece) for piece in pieces.chunks)))
-        kept: list[np.ndarray] = []
-        spoilt: set[int] = set()
+        world_size = process_group.get_world_size()
+        local_indices = range(process_group.get_rank(), len(dataset), world_size)
+        files = {i: self._feature_file(dataset, i) for i in local_indices}
+        chunk_dataset, failed = self._find_missing(dataset, files, batch_size)
+        chunks = chunk_dataset.chunks
+        total = sum(process_group.all_gather_object(sum(len(chunk) for chunk in chunks)))
+        video_parts: list[np.ndarray] = []
+        incomplete: set[int] = set()
         done = 0
-        # One piece at a time: what is kept must not depend on what it came with.
-        for piece, item in zip(
-            pieces.chunks, iter_eval_batches(pieces, batch_size=1, num_workers=num_workers), strict=True
-        ):
-            for name, reason in item["failed"]:
-                broken.setdefault(name, reason)
-                spoilt.add(piece.video)
-            if len(item["clips"]):
-                kept.append(self._embed(item["clips"][0]))
-            if piece.is_last:
-                if piece.video not in spoilt:
-                    save_arrays(
-                        files[piece.video], {_FRAME_ARRAY: np.concatenate(kept)}, {"video": dataset.name(piece.video)}
-                    )
-                kept = []
-            done += len(piece)
-            if progress is not None:
-                progress(min(done * world, total), total)
-        every = {name: reason for some in process_group.all_gather_object(broken) for name, reason in some.items()}
-        process_group.run_on_main(lambda: self._check_all_present(dataset, every))
-        return sorted(every.items())
+        # One chunk at a time, so that features do not depend on what else is in a batch.
+        batches = iter_eval_batches(chunk_dataset, batch_size=1, num_workers=num_workers)
+        for chunk, batch in zip(chunks, batches, strict=True):
+            for name, reason in batch["failed"]:
+                failed.setdefault(name, reason)
+                incomplete.add(chunk.video)
+            if len(batch["clips"]):
+                video_parts.append(self._embed(batch["clips"][0]))
+            if chunk.is_last:
+                if chunk.video not in incomplete:
+                    arrays = {_FRAME_ARRAY: np.concatenate(video_parts)}
+                    save_arrays(files[chunk.video], arrays, {"video": dataset.name(chunk.video)})
+                video_parts = []
+            done += len(chunk)
+            report_progress(min(done * world_size, total), total)
+        failed = {name: reason for some in process_group.all_gather_object(failed) for name, reason in some.items()}
+        process_group.run_on_main(lambda: self._check_all_present(dataset, failed))
+        return sorted(failed.items())
 
     def load(self, dataset: VideoDataset, index: int) -> np.ndarray:
-        """The features of video i, float32 (n, D); VideoError where it could not be read."""
+        """Read the features of one video.
+
+        Args:
+            dataset: Videos.
+            index: Index of the video.
+
+        Returns:
+            Features, float32 (n, D).
+
+        Raises:
+            VideoError: If they are not on disk.
+        """
         file = self._feature_file(dataset, index)
-        found = self._load_file(file, say=lambda line: None)
-        if found is None:
+        features = self._load_file(file, warn=False)
+        if features is None:
             reason = "damaged" if file.exists() else "not computed"
             raise VideoError(f"{dataset.name(index)}: no features on disk ({reason})")
-        return found
+        return features
 
-    def _load_file(self, file: Path, *, say: Callable[[str], object]) -> np.ndarray | None:
-        """The features in a file that is whole, which is looked at once."""
+    def _load_file(self, file: Path, *, warn: bool = True) -> np.ndarray | None:
+        """Read a file, whose integrity is checked once."""
         try:
-            now = (file.stat().st_size, file.stat().st_mtime_ns)
-            if self._verified.get(file) == now:
+            size_and_time = (file.stat().st_size, file.stat().st_mtime_ns)
+            if self._verified.get(file) == size_and_time:
                 return load_file(file)[_FRAME_ARRAY]
         except (OSError, SafetensorError, KeyError):
             return None
-        found = load_arrays(file, (_FRAME_ARRAY,), say=say)
-        if found is None:
+        stored = load_arrays(file, (_FRAME_ARRAY,), warn=warn)
+        if stored is None:
             return None
-        self._verified[file] = now
-        return found.arrays[_FRAME_ARRAY]
+        self._verified[file] = size_and_time
+        return stored.arrays[_FRAME_ARRAY]
 
     def _find_missing(
-        self, dataset: VideoDataset, files: Mapping[int, Path], batch_size: int, say: Callable[[str], object]
+        self, dataset: VideoDataset, files: Mapping[int, Path], batch_size: int
     ) -> tuple["_FrameChunkDataset", dict[str, str]]:
-        parts, broken = [], {}
+        chunks, failed = [], {}
         for i, file in files.items():
-            if self._load_file(file, say=say) is not None:
+            if self._load_file(file) is not None:
                 continue
             try:
                 count = -(-len(dataset.open_video(i)) // self.feature_stride)
             except VideoError as error:
-                broken[dataset.name(i)] = str(error)
+                failed[dataset.name(i)] = str(error)
                 continue
-            parts += [
-                _FrameChunk(i, a, min(a + batch_size, count), a + batch_size >= count)
-                for a in range(0, count, batch_size)
+            chunks += [
+                _FrameChunk(i, start, min(start + batch_size, count), start + batch_size >= count)
+                for start in range(0, count, batch_size)
             ]
-        intake = self.encoder.input_config
-        crop = eval_crop(intake)
-        clips = (intake.num_frames, intake.stride, 1, crop)
-        return _FrameChunkDataset(
-            dataset, *clips, fps=intake.fps, feature_stride=self.feature_stride, chunks=tuple(parts)
-        ), broken
+        config = self.encoder.input_config
+        chunk_dataset = _FrameChunkDataset(
+            dataset,
+            config.num_frames,
+            config.stride,
+            1,
+            eval_crop(config),
+            fps=config.fps,
+            feature_stride=self.feature_stride,
+            chunks=tuple(chunks),
+        )
+        return chunk_dataset, failed
 
     def _check_all_present(self, dataset: VideoDataset, failed: Collection[str]) -> None:
-        """Raises where another rank computed what is not to be seen from here."""
+        """Raise where files of another process are not visible from here."""
         for i in range(len(dataset)) if process_group.get_world_size() > 1 else ():
             if dataset.name(i) not in failed and not self._feature_file(dataset, i).exists():
                 raise StillmotionError(
-                    f"features of {dataset.name(i)} are not in {self.cache_dir}; ranks on several machines need a disk "
-                    "that all of them see: choose another --cache-dir"
+                    f"The features of {dataset.name(i)} are not in {self.cache_dir}. With several machines, choose a "
+                    "folder on a shared file system (--cache-dir)."
                 )
 
     def _embed(self, clips: torch.Tensor) -> np.ndarray:
         with torch.inference_mode():
-            return (
-                self.encoder.frame_features(clips.to(self.encoder.device, non_blocking=True))
-                .float()
-                .mean(1)
-                .cpu()
-                .numpy()
-            )
+            frames = self.encoder.frame_features(clips.to(self.encoder.device, non_blocking=True))
+            return frames.float().mean(1).cpu().numpy()
 
     def _feature_file(self, dataset: VideoDataset, index: int) -> Path:
-        # The name of a drawn video does not tell how it is drawn.
+        # The name of a synthetic video does not identify its settings.
         name, config = dataset.name(index), repr(getattr(dataset, "config", "")).encode()
-        called = name.encode("utf-8", "surrogatepass") + config
-        if called not in self._files:
-            key = hashlib.sha256(hash_video(name) + config).hexdigest()[:32]
-            self._files[called] = self.cache_dir / f"{key}.safetensors"
-        return self._files[called]
+        video_key = name.encode("utf-8", "surrogatepass") + config
+        if video_key not in self._files:
+            digest = hashlib.sha256(hash_video(name) + config).hexdigest()[:32]
+            self._files[video_key] = self.cache_dir / f"{digest}.safetensors"
+        return self._files[video_key]
 
 
 @dataclass(frozen=True)
 class _FrameChunk:
-    """Features start to stop - 1 of a video. last: no more follow."""
+    """Features start to stop - 1 of a video."""
 
     video: int
     start: int
@@ -186,7 +204,7 @@ class _FrameChunk:
 
 @dataclass(frozen=True)
 class _FrameChunkDataset(EvalClipDataset):
-    """Runs of overlapping clips, each centred on a frame: index → clips (n, 3, L, S, S) of a piece."""
+    """Chunks of overlapping clips, each centered on a frame: index → clips (n, 3, L, S, S) of a chunk."""
 
     feature_stride: int = 1
     chunks: tuple[_FrameChunk, ...] = ()
@@ -195,21 +213,31 @@ class _FrameChunkDataset(EvalClipDataset):
         return len(self.chunks)
 
     def __getitem__(self, index: int) -> Batch:
-        piece = self.chunks[index]
+        chunk = self.chunks[index]
         try:
-            video = self.videos.open_video(piece.video)
+            video = self.videos.open_video(chunk.video)
             timed = resample_fps(video, self.fps)
-            centres = np.arange(piece.start, piece.stop) * self.feature_stride * (timed.fps / video.fps)
-            numbers = centered_clip_indices(centres.round().astype(np.int64), self.num_frames, self.stride, len(timed))
-            wanted, places = np.unique(numbers, return_inverse=True)
-            pixels = self.crop(timed.get_frames(wanted.tolist()))[0]  # of a frame that many clips share, once
+            centers = np.arange(chunk.start, chunk.stop) * self.feature_stride * (timed.fps / video.fps)
+            indices = centered_clip_indices(centers.round().astype(np.int64), self.num_frames, self.stride, len(timed))
+            unique, positions = np.unique(indices, return_inverse=True)
+            pixels = self.crop(timed.get_frames(unique.tolist()))[0]  # a frame that clips share is decoded once
         except VideoError as error:
-            return {"clips": None, "index": index, "failed": [(self.videos.name(piece.video), str(error))]}
-        clips = pixels[:, torch.from_numpy(places.reshape(numbers.shape))].transpose(0, 1)
+            return {"clips": None, "index": index, "failed": [(self.videos.name(chunk.video), str(error))]}
+        clips = pixels[:, torch.from_numpy(positions.reshape(indices.shape))].transpose(0, 1)
         return {"clips": clips, "index": index, "failed": []}
 
 
 def centered_clip_indices(centers: np.ndarray, num_frames: int, stride: int, num_video_frames: int) -> np.ndarray:
-    """Frame numbers (n, L) of clips around these frames; beyond its ends a video repeats its first and last frame."""
-    around = max(stride, 1) * (np.arange(num_frames) - num_frames // 2)  # 0 is of whole videos
-    return np.clip(centers[:, None] + around, 0, num_video_frames - 1)
+    """Return the frame indices of clips around given frames; the first and the last frame of a video are repeated.
+
+    Args:
+        centers: Frame in the middle of each clip, (n,).
+        num_frames: Frames per clip (L).
+        stride: Frames from one to the next; 0, which samples the whole video elsewhere, counts as 1.
+        num_video_frames: Frames of the video.
+
+    Returns:
+        Frame indices, (n, L).
+    """
+    offsets = max(stride, 1) * (np.arange(num_frames) - num_frames // 2)
+    return np.clip(centers[:, None] + offsets, 0, num_video_frames - 1)

@@ -21,7 +21,7 @@ from stillmotion.encoders.input_paths import check_file_no_overlap, collect_inpu
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.functional.koopman import KOOPMAN_MIN_FRAMES
-from stillmotion.utils.files import check_file_writable, write_json
+from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_failed_videos
 
 MIN_NORM_RATIO = 1e-3
@@ -61,17 +61,17 @@ def evaluate_still_clips(
     output_file: a file for the results as JSON.
     """
     if output_file is not None:
-        check_file_no_overlap(check_file_writable(output_file), collect_input_paths(videos, encoders=encoders))
+        check_file_no_overlap(
+            check_writable(output_file, is_file=True, create=True), collect_input_paths(videos, encoders=encoders)
+        )
     rows: dict[str, Any] = {}
     broken: dict[str, str] = {}
     for title, encoder in zip(encoder_names(encoders), encoders, strict=True):
         networks = {title: encoder} | ({f"{title}, untrained": encoder.untrained()} if compare_untrained else {})
         opened = videos.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
         for name, network in networks.items():
-            moving = extract_features(network, opened, num_clips=num_clips, loader=loader, progress=progress)
-            stopped = extract_features(
-                _FrozenFrameEncoder(network), opened, num_clips=num_clips, loader=loader, progress=progress
-            )
+            moving = extract_features(network, opened, num_clips=num_clips, loader=loader)
+            stopped = extract_features(_FrozenFrameEncoder(network), opened, num_clips=num_clips, loader=loader)
             rows[name] = _row(name, moving, stopped)
             broken |= dict(moving.failed)
     results = {"data": videos.path, "num_clips": num_clips, "floor": MIN_NORM_RATIO, "rows": rows, "failed": broken}

@@ -1,7 +1,6 @@
 """What copies of a data set will take, told beforehand: some videos are copied into a temporary folder, which goes."""
 
 import resource
-import shutil
 import sys
 import tempfile
 import time
@@ -16,7 +15,7 @@ from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.transcode.manifest import read_completed_entries
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.utils import formatting
-from stillmotion.utils.files import check_no_overlap, check_writable, path_size
+from stillmotion.utils.files import check_no_overlap, check_writable, free_bytes, path_size
 from stillmotion.utils.formatting import LabelValue
 
 _NUM_SAMPLES = 3  # videos that are copied
@@ -37,7 +36,7 @@ def estimate_transcode(
     some = np.unique(np.linspace(0, len(dataset) - 1, min(_NUM_SAMPLES, len(dataset))).astype(np.int64))
     with tempfile.TemporaryDirectory() as place:
         started = time.perf_counter()
-        made = transcode(Subset(dataset, some), Path(place, "copies"), config, processes=1)
+        made = transcode(Subset(dataset, some), Path(place, "copies"), config, num_processes=1)
         seconds = (time.perf_counter() - started) / len(some)
         written = sum(path_size(file) for file in Path(place).rglob("*") if file.is_file()) / len(some)
     good = [line for line in made if not line.error]
@@ -46,7 +45,7 @@ def estimate_transcode(
     done = len(read_completed_entries(Path(output_dir)))
     left = max(0, len(dataset) - done)
     read = sum(map(path_size, map(Path, names)))
-    frames = sum(line.frames for line in good) / len(good)
+    frames = sum(line.num_frames for line in good) / len(good)
     return [
         ("videos", f"{len(dataset)}" + (f", {done} of them done" if done else "")),
         (
@@ -56,7 +55,7 @@ def estimate_transcode(
         *([("files to read", formatting.format_bytes(read * left / max(1, len(dataset))))] if read else []),
         (
             "to be written",
-            f"{formatting.format_bytes(written * left)}; {formatting.format_bytes(_free_bytes(Path(output_dir)))} are free",
+            f"{formatting.format_bytes(written * left)}; {formatting.format_bytes(free_bytes(output_dir) or 0)} are free",
         ),
         (
             "memory at its height",
@@ -67,11 +66,6 @@ def estimate_transcode(
             f"{formatting.format_duration(seconds * left / num_processes)}, by {len(some)} videos that were copied here",
         ),
     ]
-
-
-def _free_bytes(folder: Path) -> int:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
 
 
 def _peak_memory_bytes() -> int:

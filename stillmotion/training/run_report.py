@@ -17,7 +17,7 @@ from stillmotion.training.run_log import load_run_status
 from stillmotion.training.segment.report import write_segment_page
 from stillmotion.training.transfer.report import write_transfer_page
 from stillmotion.utils.file_lock import lock_holder
-from stillmotion.utils.files import check_file_writable
+from stillmotion.utils.files import check_writable
 
 # Pages of runs that are shown at any moment, and of those that are at the end of a test.
 _LIVE_PAGES: dict[str, Callable[..., Path]] = {"pretrain": write_pretrain_page, "transfer": write_transfer_page}
@@ -39,7 +39,7 @@ def write_run_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path:
     verb = run_verb(folds[0].parent if folds and not (folder / "config.json").exists() else folder)
     if verb is None:
         raise StillmotionError(f"{run_dir} is not a run folder of {', '.join(RUN_PAGES)}; give what --out named")
-    check_file_writable(folder / "report.html", option_name=RUN_DIR_HINT)
+    check_writable(folder / "report.html", is_file=True, create=True, option_name=RUN_DIR_HINT)
     if verb in _LIVE_PAGES:
         return _LIVE_PAGES[verb](folder, reload_seconds=reload_seconds)
     if reload_seconds or not (folder / RESULTS_FILE).exists():

@@ -20,7 +20,7 @@ from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input
 from stillmotion.evaluation.clustering.config import ClusteringConfig, DistanceMetric, SplitChoice
 from stillmotion.evaluation.common import load_feature_tables
 from stillmotion.evaluation.retrieval.evaluate import RetrievalResult, score_feature_table
-from stillmotion.utils.files import ensure_writable_dir
+from stillmotion.utils.files import check_writable
 
 NUM_CLASSES = (3, 5, 10, 15, 20)
 UNLABELED_TARGET = "group"  # the target of videos without labels
@@ -66,7 +66,7 @@ def evaluate_clustering(
     how = config or ClusteringConfig()
     if output_dir is not None:
         check_dir_no_overlap(output_dir, collect_input_paths(split_config, encoders=encoders))
-        ensure_writable_dir(output_dir)
+        check_writable(output_dir, create=True)
     found: list[ClusterResult] = []
     each = load_feature_tables(
         encoders,

@@ -19,7 +19,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.clustering.config import ClusteringConfig, DistanceMetric
 from stillmotion.evaluation.clustering.evaluate import UNLABELED_TARGET, ClusterResult, silhouette_by_num_classes
 from stillmotion.evaluation.common import NUM_LISTED_VIDEOS, file_name, load_unlabeled_feature_tables
-from stillmotion.utils.files import ensure_writable_dir
+from stillmotion.utils.files import check_writable
 
 _MAX_GROUPS = 10
 
@@ -41,7 +41,7 @@ def group_videos(
     how = config or ClusteringConfig()
     if output_dir is not None:
         check_dir_no_overlap(output_dir, collect_input_paths(source, encoders=encoders))
-        ensure_writable_dir(output_dir)
+        check_writable(output_dir, create=True)
     made: list[ClusterResult] = []
     for title, library in load_unlabeled_feature_tables(
         encoders, source, how.num_clips, how.cache_dir, loader, say, progress

@@ -34,7 +34,7 @@ from stillmotion.functional.embedding_geometry import (
 )
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel
 from stillmotion.utils.device import resolve_device
-from stillmotion.utils.files import check_file_writable, write_json
+from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_failed_videos
 
 METRIC_NAMES = ("D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
@@ -89,7 +89,7 @@ def evaluate_geometry(
     chosen = _sample_videos(videos, asked)
     if output_file is not None:
         check_file_no_overlap(
-            check_file_writable(output_file),
+            check_writable(output_file, is_file=True, create=True),
             collect_input_paths(videos, dataset=chosen.dataset, encoders=encoder_specs),
         )
     groups: dict[Any, list[str]] = {}

@@ -27,7 +27,7 @@ from stillmotion.evaluation.linear_probe.classifiers import ProbeResult, logisti
 from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
 from stillmotion.evaluation.linear_probe.online_classifier import SGDProbeConfig
 from stillmotion.evaluation.linear_probe.online_probe import run_online_probe
-from stillmotion.utils.files import check_file_writable, write_json
+from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_failed_videos
 
 __all__ = [
@@ -91,7 +91,7 @@ def evaluate_linear_probe(
     """
     config = config or LinearProbeConfig()
     if encoder.run_dir is not None:
-        check_file_writable(encoder.run_dir / RESULTS_FILE, option_name=RUN_DIR_HINT)
+        check_writable(encoder.run_dir / RESULTS_FILE, is_file=True, create=True, option_name=RUN_DIR_HINT)
     rule = resolve_protocol(encoder, config)
     check_single_fold(split_config)
     parted = split_config.open(encoder.synthetic_config)
@@ -159,13 +159,13 @@ def _probe_stored_features(
     views, tested = train_test_views(protocol, config)
     if config.cache_dir is None:
         x, tx = (
-            extract_features_distributed(encoder, half, of, loader=loader, progress=progress)
+            extract_features_distributed(encoder, half, of, loader=loader)
             for half, of in ((train, views), (test, tested))
         )
     else:
         x, tx = (
             load_or_extract_features(
-                encoder, half, **asdict(of), cache_dir=config.cache_dir, loader=loader, progress=progress
+                encoder, half, **asdict(of), cache_dir=config.cache_dir, loader=loader
             ).features
             for half, of in ((train, views), (test, tested))
         )

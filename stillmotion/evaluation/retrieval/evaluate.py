@@ -21,7 +21,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import load_feature_tables
 from stillmotion.evaluation.retrieval.config import CandidateSet, RetrievalConfig, RetrievalProtocol
 from stillmotion.functional.knn import knn_search, retrieval_average_precision
-from stillmotion.utils.files import check_file_writable, write_json
+from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_failed_videos
 
 RESULTS_FILE = "retrieval.json"
@@ -142,7 +142,7 @@ def evaluate_retrieval(
     results: dict[str, Any] = {}
     for encoder in encoders:
         if encoder.run_dir is not None:
-            check_file_writable(encoder.run_dir / RESULTS_FILE, option_name=RUN_DIR_HINT)
+            check_writable(encoder.run_dir / RESULTS_FILE, is_file=True, create=True, option_name=RUN_DIR_HINT)
     each = load_feature_tables(
         encoders,
         split_config,
