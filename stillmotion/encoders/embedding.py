@@ -1,4 +1,4 @@
-"""How per-frame embeddings are split into what stays and what changes."""
+"""Embeddings of clips and of videos: whole, static, dynamic and motion."""
 
 from typing import NamedTuple
 
@@ -7,12 +7,20 @@ from torch import Tensor
 
 
 class Embedding(NamedTuple):
-    """What a clip shows and how it moves: whole, static, dynamic (b, D), motion (b, M) and frames (b, T, D).
+    """The embedding of b clips, as tensors.
 
-    whole: the mean over frames. static: what stays of it. dynamic: what changes of it. motion: where things go, as
-    `functional.motion` reads it off the places of frames that were seen one by one; of a network of clips, dynamic.
-    Of fewer than three time steps there are no halves: static and dynamic are then (b, 0), and so is motion where it is
-    dynamic, or where there is one frame.
+    The static and dynamic components need at least three time steps; with fewer they are (b, 0). None of the vectors
+    is of unit length, because the length says how much there is (`motion` and `dynamic` are short where little moves).
+    L2-normalize them before k-means or Euclidean distances.
+
+    Args:
+        whole: Mean over time, (b, D).
+        static: Component that stays constant over time, (b, D).
+        dynamic: Component that changes over time, (b, D).
+        motion: Displacements between frames, (b, M). For image models it is computed by matching patches between
+            frames (`stillmotion.functional.motion`), for `flow` from optical flow; for clip models it is `dynamic`.
+            (b, 0) where there is none.
+        frames: Features per time step, (b, T, D).
     """
 
     whole: Tensor
@@ -23,9 +31,13 @@ class Embedding(NamedTuple):
 
 
 class Embeddings(NamedTuple):
-    """What videos show and how they move: one row each, (n, D) and of motion (n, M), as float32 arrays.
+    """The embeddings of n videos, one row each, as float32 arrays; fields and lengths as in `Embedding`.
 
-    As in `Embedding`: halves of clips of fewer than three time steps are (n, 0), and motion where there is none.
+    Args:
+        whole: (n, D).
+        static: (n, D), or (n, 0) for clips of fewer than three time steps.
+        dynamic: (n, D), or (n, 0) for clips of fewer than three time steps.
+        motion: (n, M), not L2-normalized; (n, 0) where there is none.
     """
 
     whole: np.ndarray

@@ -1,6 +1,7 @@
-"""An encoder: a backbone, a split and an intake. Clips in, one embedding with its static and dynamic halves out.
+"""The encoder: a backbone, its static/dynamic decomposition and its input; clips in, embeddings out.
 
-Shapes: b clips of T frames, T' time steps, h×w cells, D channels; n videos."""
+Shapes: b clips of T frames, T' time steps, h×w cells, D channels; n videos.
+"""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +20,14 @@ from stillmotion.encoders.feature_extraction import extract_features, resolve_nu
 from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
 from stillmotion.functional.motion import motion_embedding
 from stillmotion.methods.network import EmbeddingNetwork
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.feature_maps import check_stage, feature_map_at
 from stillmotion.models.input_config import InputConfig, Normalization
 from stillmotion.models.pretrained.weight_loading import load_weights
 from stillmotion.training.pretrain.config import PretrainConfig
 
-# Of frames whose patches are matched: rows and pixels of height, at the least, and columns for a row.
+# Frames whose patches are matched: minimum rows and pixels of height, and columns per row.
 _MIN_PATCH_ROWS, _MIN_HEIGHT, _ASPECT = 8, 112, 5 / 4
 _DEFAULT_INPUT = InputConfig(8, 8, 224, Normalization((0.45, 0.45, 0.45), (0.225, 0.225, 0.225)))
 
@@ -35,11 +36,14 @@ _DEFAULT_INPUT = InputConfig(8, 8, 224, Normalization((0.45, 0.45, 0.45), (0.225
 class EncoderOrigin:
     """Where an encoder comes from.
 
-    spec: names it from any folder. kind: of `ENCODERS`. options: what stands behind the text's @.
-    run_dir: of its run, where results and features are kept; None where it has none.
-    pretrain_config: of the pre-training that built its network; None where that was done elsewhere.
-    build_fresh: builds its network with weights drawn from torch's generator; None where that cannot be done.
-    architecture: by what the network is built again, for those that train on from it; None: by this text.
+    Args:
+        spec: Canonical spec string, valid from any working folder.
+        kind: Kind of encoder, a key of `ENCODER_KINDS`.
+        options: Options after the @ of the spec.
+        run_dir: Run folder, where results and features are stored; None if it has none.
+        pretrain_config: Configuration of the pre-training of its network; None for other networks.
+        build_fresh: Builds its network with new random weights; None if that is not possible.
+        architecture: Description from which the network can be rebuilt; None if the spec is enough.
     """
 
     spec: str = ""
@@ -52,12 +56,18 @@ class EncoderOrigin:
 
 
 class Encoder(nn.Module):
-    """A backbone whose per-frame features are split by the same rule as in training, and what it wants to be shown.
+    """A frozen backbone with the static/dynamic decomposition of its training and the input that it takes.
 
-    backbone: clips (b, 3, T, H, W) to (b, T', D). split: None takes the library's default.
-    input_config: None is the papers' clips of 8 frames at stride 8, 224 pixels. layer: features after so many stages.
-    eval_input: what it is shown of a video that is embedded whole. None is clips as the intake has them; and where frames
-        are forward_features one by one, some that are spread over the video, small: what moves is told by how patches match.
+    Calling it maps normalized clips (b, 3, T, H, W) to an `Embedding`.
+
+    Args:
+        backbone: Network from clips (b, 3, T, H, W) to features (b, T', D).
+        static_dynamic: Static/dynamic decomposition; None is the library's default.
+        input_config: Clips that it was trained on; None is the papers' 8 frames at stride 8 and 224 pixels.
+        eval_input: Input used to embed whole videos. Default: `input_config` for clip models; for image models, small
+            frames spread over the whole video, whose patches are matched to find motion.
+        layer: Use the features after this many stages of the backbone; None is the last.
+        origin: Where the encoder comes from.
     """
 
     def __init__(
@@ -80,18 +90,18 @@ class Encoder(nn.Module):
         self.eval_input = eval_input or _default_eval_input(backbone, self.input_config)
 
     def forward(self, clips: Tensor) -> Embedding:
-        if not self.backbone.is_framewise:  # it has seen motion itself, which tells more than matches
-            found = self.decompose(self.frame_features(clips))
-            return found._replace(motion=found.dynamic)
+        if not self.backbone.is_framewise:  # a clip model represents motion itself, better than matched patches
+            embedding = self.decompose(self.frame_features(clips))
+            return embedding._replace(motion=embedding.dynamic)
         frames, maps = self.forward_features(clips)
         return self.decompose(frames, motion_embedding(maps.float()))
 
     def frame_features(self, clips: Tensor) -> Tensor:
-        """One feature per time step of normalised clips, (b, T', D); nothing is split."""
+        """Return one feature per time step of normalized clips, (b, T', D), without decomposition."""
         return self.backbone(clips) if self.layer is None else self.feature_maps(clips).mean((2, 3))
 
     def forward_features(self, clips: Tensor) -> tuple[Tensor, Tensor]:
-        """`frame_features` and `feature_maps` of normalised clips, by one pass."""
+        """Return `frame_features` and `feature_maps` of normalized clips in one pass."""
         if self.layer is None:
             frames, maps = self.backbone.forward_features(clips)
             return frames, maps.movedim(1, -1)
@@ -99,34 +109,56 @@ class Encoder(nn.Module):
         return maps.mean((2, 3)), maps
 
     def decompose(self, frames: Tensor, motion: Tensor | None = None) -> Embedding:
-        """The embedding of what the backbone says of each frame, (b, T', D), and of where things went, (b, M)."""
+        """Decompose per-frame features into an embedding.
+
+        Args:
+            frames: Features of the backbone, (b, T', D).
+            motion: Motion vectors, (b, M), or None.
+
+        Returns:
+            The embedding.
+
+        Raises:
+            NonFiniteError: If the features are NaN or infinite.
+        """
         frames = frames.float()
         if not torch.isfinite(frames).all():
-            raise NonFiniteError(f"{self.name} makes NaN or infinity of a clip; it diverged when it was trained")
-        none = frames.new_empty(len(frames), 0)
-        static = dynamic = none
+            raise NonFiniteError(f"{self.name} returns NaN or infinite features; its training probably diverged.")
+        static = dynamic = empty = frames.new_empty(len(frames), 0)
         if frames.shape[1] >= self.static_dynamic.min_frames:
-            static, dynamic = self.static_dynamic(
-                F.normalize(frames, dim=-1) if self.static_dynamic.normalize else frames
-            )
-        return Embedding(frames.mean(1), static, dynamic, none if motion is None else motion, frames)
+            states = F.normalize(frames, dim=-1) if self.static_dynamic.normalize else frames
+            static, dynamic = decompose(states, self.static_dynamic)
+        return Embedding(frames.mean(1), static, dynamic, empty if motion is None else motion, frames)
 
     def feature_maps(self, clips: Tensor) -> Tensor:
-        """Features of every place of normalised clips, (b, T', h, w, D)."""
+        """Return the feature maps of normalized clips, (b, T', h, w, D)."""
         return feature_map_at(self.backbone, clips, self.layer)
 
-    def embed(self, videos: Sequence[str | Path], *, num_clips: int | None = None, num_crops: int = 1) -> Embeddings:
-        """The embeddings of video files (or folders of frames), each the mean over evenly spaced clips.
+    def embed(
+        self, videos: str | Path | Sequence[str | Path], *, num_clips: int | None = None, num_crops: int = 1
+    ) -> Embeddings:
+        """Embed video files or folders of frames; each row is the mean over evenly spaced clips.
 
-        num_clips, num_crops: views of a video; None as in `clips_of`. A video that cannot be read raises VideoError.
+        Args:
+            videos: Path of a video, or paths of several.
+            num_clips: Clips per video; default 4, or 1 if the encoder samples frames over the whole video.
+            num_crops: Crops per clip: 1 or 3.
+
+        Returns:
+            One row per video. The vectors are not L2-normalized (see `Embedding`).
+
+        Raises:
+            VideoError: If a video cannot be read.
+            StillmotionError: If no video is given.
         """
-        files = PathDataset([Path(video) for video in videos])
-        found = extract_features(
-            self, files, num_clips=resolve_num_clips(self, num_clips, default=4), num_crops=num_crops
-        )
-        if found.failed:
-            raise VideoError(found.failed[0][1])
-        return Embeddings(*(getattr(found, part).mean(1) for part in Embeddings._fields))
+        paths = [Path(videos)] if isinstance(videos, str | Path) else [Path(video) for video in videos]
+        if not paths:
+            raise StillmotionError("No videos to embed; give at least one path.")
+        num_clips = resolve_num_clips(self, num_clips, default=4)
+        features = extract_features(self, PathDataset(paths), num_clips=num_clips, num_crops=num_crops)
+        if features.failed:
+            raise VideoError(features.failed[0][1])
+        return Embeddings(*(getattr(features, field).mean(1) for field in Embeddings._fields))
 
     def with_input(
         self,
@@ -136,28 +168,34 @@ class Encoder(nn.Module):
         image_size: int | None = None,
         fps: float | None = None,
     ) -> Self:
-        """The same network, shown other clips where a number is given."""
-        changed, asked = (
-            copy.copy(self),
-            {"num_frames": num_frames, "stride": stride, "image_size": image_size, "fps": fps},
-        )
-        changed.input_config, changed.eval_input = self.input_config.replace(asked), self.eval_input.replace(asked)
-        return changed
+        """Return a copy of the encoder with other input settings; None keeps a setting.
+
+        Args:
+            num_frames: Frames per clip.
+            stride: Frames from one to the next.
+            image_size: Crop size in pixels.
+            fps: Frame rate to which videos are resampled; 0 is their own.
+
+        Returns:
+            The copy, which shares the network.
+        """
+        changes = {"num_frames": num_frames, "stride": stride, "image_size": image_size, "fps": fps}
+        encoder = copy.copy(self)
+        encoder.input_config, encoder.eval_input = self.input_config.replace(changes), self.eval_input.replace(changes)
+        return encoder
 
     def untrained(self) -> "Encoder":
-        """The very network that its run began with, in evaluation mode, on the same device."""
+        """Return the encoder with the initial weights of its run, in evaluation mode, on the same device."""
         config = self.origin.pretrain_config
         if config is None or self.origin.kind not in ("pretrain", "recipe"):
-            raise StillmotionError(
-                f"{self.name} was trained elsewhere, from an unknown network; leave --compare-untrained out"
-            )
+            raise StillmotionError(f"{self.name} has no known initial weights. Omit --compare-untrained.")
         return self._with_backbone(build_initial_backbone(config)).to(self.device).eval()
 
     def reinitialized(self) -> "Encoder":
-        """The same network with weights drawn from torch's generator."""
+        """Return the encoder with new random weights from torch's default generator."""
         if self.origin.build_fresh is None:
             raise StillmotionError(
-                f"a {self.origin.kind} model has no fresh weights here; leave --compare-untrained out"
+                f"Random initialization is not supported for {self.origin.kind} models. Omit --untrained."
             )
         return self._with_backbone(self.origin.build_fresh())
 
@@ -173,26 +211,27 @@ class Encoder(nn.Module):
 
     @property
     def name(self) -> str:
-        """The end of the text that names it."""
+        """Last part of its spec."""
         return Path(self.origin.spec).name or "own"
 
     @property
     def run_dir(self) -> Path | None:
-        """Of its run, where results and features are kept."""
+        """Run folder, where results and features are stored; None if it has none."""
         return self.origin.run_dir
 
     @property
     def synthetic_config(self) -> SyntheticConfig:
-        """How its run draws synthetic videos."""
+        """Settings of the synthetic videos of its run."""
         return self.origin.pretrain_config.data.synthetic if self.origin.pretrain_config else SyntheticConfig()
 
     @property
     def seed(self) -> int:
-        """Of its run's synthetic videos."""
+        """Seed of the synthetic videos of its run."""
         return self.origin.pretrain_config.train.seed if self.origin.pretrain_config else 0
 
     @property
     def device(self) -> torch.device:
+        """Device of its weights."""
         return next(self.parameters()).device
 
 
@@ -207,7 +246,7 @@ def _default_eval_input(backbone: Backbone, input_config: InputConfig) -> InputC
 
 
 def build_initial_backbone(config: PretrainConfig) -> Backbone:
-    """The very backbone that a run with this configuration starts from, in evaluation mode."""
+    """Build the backbone that a run with this configuration starts from, in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.train.seed)
         backbone = EmbeddingNetwork(config.method.model).backbone

@@ -1,6 +1,7 @@
-"""Frozen features of videos: evenly spaced clips through an encoder, as NumPy arrays.
+"""Extraction of frozen features: evenly spaced clips of videos through an encoder, as NumPy arrays.
 
-Shapes: N videos, V = clips · crops views of each, T frames, D channels."""
+Shapes: N videos, V = num_clips · num_crops views per video, T frames, D channels.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,31 +17,36 @@ from stillmotion.data.loading.loader import iter_batches
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.data.transforms.augment import EvalCrop
 from stillmotion.encoders.embedding import Embedding
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, raise_if_none_readable
 from stillmotion.functional.knn import l2_normalize
 from stillmotion.functional.koopman import KOOPMAN_MIN_FRAMES
 from stillmotion.models.input_config import InputConfig
 from stillmotion.utils.device import autocast
 from stillmotion.utils.option_types import FeatureKind
+from stillmotion.utils.progress import report_progress
 
 FEATURE_KINDS: tuple[FeatureKind, ...] = get_args(FeatureKind)
-EMBEDDING_FIELDS = ("whole", "static", "dynamic", "motion")  # what an encoder gives; concat is made of two of them
+EMBEDDING_FIELDS = ("whole", "static", "dynamic", "motion")  # outputs of an encoder; concat is made of two of them
 ProgressCallback = Callable[[int, int], None]  # videos done, videos in all
-VIDEOS_PER_BLOCK = 64  # videos: what is computed of them does not depend on those before and behind
-_MAX_DECODED_PIXELS = 256 * 224**2  # pixels of decoded clips in a batch, about
-_MAX_FORWARD_PIXELS = 64 * 224**2  # pixels of clips that a network is given at a time, about
-_RESIZE_RATIO = 256 / 224  # what the papers resize to, and what they crop of it
+VIDEOS_PER_BLOCK = 64  # the features of a block do not depend on other blocks
+_MAX_DECODED_PIXELS = 256 * 224**2  # approximate limit of decoded pixels per batch
+_MAX_FORWARD_PIXELS = 64 * 224**2  # approximate limit of pixels per forward pass
+_RESIZE_RATIO = 256 / 224  # the papers resize the short side to 256 and crop 224
 _MIN_SIZE_WITH_MARGIN = 112
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What an encoder says about the readable ones of some videos.
+    """Features of the readable videos of a data set; embeddings as in `Embedding`, not L2-normalized.
 
-    index (N,): their numbers in the set. whole, static, dynamic (N, V, D) and motion (N, V, M): one for each view, as
-        in `Embedding`; what there is not is (N, V, 0).
-    frames (N, T, D): of each video's first view, where they were asked for.
-    failed: name and reason of each video that could not be read.
+    Args:
+        index: Index of each video in the data set, (N,).
+        whole: (N, V, D).
+        static: (N, V, D), or (N, V, 0) where clips are too short to decompose.
+        dynamic: (N, V, D), or (N, V, 0) where clips are too short to decompose.
+        motion: (N, V, M), or (N, V, 0) where there is none.
+        frames: Per-frame features of each video's first view, (N, T, D); None unless requested.
+        failed: Name and reason of each video that could not be read.
     """
 
     index: np.ndarray
@@ -52,21 +58,25 @@ class Features:
     failed: FailedVideos
 
     def vectors(self, kind: FeatureKind = "concat", *, average: bool = True) -> np.ndarray:
-        """One vector per video (N, D), or per view (N, V, D) where they are not averaged.
+        """Return one vector per video or per view.
 
-        kind: "concat" is static ⊕ dynamic, each L2-normalised, 2·D channels.
+        Args:
+            kind: Feature kind; "concat" is static ⊕ dynamic, each L2-normalized, with 2·D channels.
+            average: Average the views of each video.
+
+        Returns:
+            (N, D), or (N, V, D) if views are not averaged.
+
+        Raises:
+            StillmotionError: If there are no features of this kind.
         """
         if kind not in FEATURE_KINDS:
-            raise StillmotionError(f"there are no {kind!r} features; choose one of {', '.join(FEATURE_KINDS)}")
-        if kind not in self.kinds and kind == "motion":
-            raise StillmotionError(
-                "there is no motion embedding: the encoder makes too few time steps of a clip; ask for whole, or show "
-                "it more frames"
-            )
+            raise StillmotionError(f"Unknown feature kind {kind!r}; choose one of {', '.join(FEATURE_KINDS)}.")
         if kind not in self.kinds:
+            steps = "more" if kind == "motion" else f"at least {KOOPMAN_MIN_FRAMES}"
             raise StillmotionError(
-                f"there is no {kind} embedding: the encoder makes fewer than {KOOPMAN_MIN_FRAMES} time steps of a clip; "
-                "ask for whole, or show it more frames"
+                f"The {kind} embedding needs {steps} time steps per clip. Use `whole`, or increase the frames "
+                "(@frames=N)."
             )
         views = (
             np.concatenate([l2_normalize(self.static), l2_normalize(self.dynamic)], -1)
@@ -77,12 +87,16 @@ class Features:
 
     @property
     def kinds(self) -> tuple[FeatureKind, ...]:
-        """The kinds that there are: no halves where clips are too short to be split, no motion where none is seen."""
-        missing = {of for of in EMBEDDING_FIELDS if not getattr(self, of).shape[-1]}
-        return tuple(of for of in FEATURE_KINDS if of not in missing and (of != "concat" or "static" not in missing))
+        """Available feature kinds: no static or dynamic for clips that are too short, no motion for single frames."""
+        missing = {field for field in EMBEDDING_FIELDS if not getattr(self, field).shape[-1]}
+        return tuple(k for k in FEATURE_KINDS if k not in missing and (k != "concat" or "static" not in missing))
+
+    def available(self, feature_kinds: Sequence[FeatureKind]) -> Sequence[FeatureKind]:
+        """Return the requested kinds that are available; all requested ones if none is, so that using them raises."""
+        return [kind for kind in feature_kinds if kind in self.kinds] or feature_kinds
 
     def average_views(self) -> "Features":
-        """The mean over each video's views, as its one view."""
+        """Return the mean over each video's views, as its only view."""
         if len(self.index) == 0:
             return self
         means = {name: getattr(self, name).mean(1, keepdims=True) for name in EMBEDDING_FIELDS}
@@ -98,7 +112,7 @@ _EMPTY = Features(
 
 
 class ClipEncoder(Protocol):
-    """What features are asked of: an `Encoder`."""
+    """What feature extraction needs of an `Encoder`."""
 
     eval_input: InputConfig
 
@@ -110,11 +124,14 @@ class ClipEncoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ClipViews:
-    """What is taken of each video, and how it is embedded.
+    """Views sampled from each video, and how they are embedded.
 
-    num_clips (K): evenly spaced, as the encoder's survey has them. crops: 1, the centre, or 3 along the longer edge.
-    full_frame_crops: as in `even_clips`. average: keep the mean over a video's views, as its one view.
-    precision: of the forward pass, by autocast; fp32 is none.
+    Args:
+        num_clips: Evenly spaced clips per video, sampled as in the encoder's `eval_input`.
+        num_crops: Crops per clip: 1, the center, or 3 along the longer side.
+        full_frame_crops: Crops are as large as the short side of the resized frame.
+        average_views: Keep only the mean over a video's views.
+        precision: Autocast precision of the forward pass; fp32 turns autocast off.
     """
 
     num_clips: int = 1
@@ -122,6 +139,10 @@ class ClipViews:
     full_frame_crops: bool = False
     average_views: bool = False
     precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.num_clips < 1:
+            raise StillmotionError(f"num_clips must be at least 1, got {self.num_clips}. Increase --num-clips.")
 
 
 def extract_features(
@@ -134,24 +155,34 @@ def extract_features(
     average_views: bool = False,
     keep_frames: bool = False,
     loader: LoaderConfig | None = None,
-    progress: ProgressCallback | None = None,
 ) -> Features:
-    """The features of a set, in its order, on the device where the encoder is.
+    """Extract features of all readable videos, in data-set order, on the encoder's device.
 
-    num_clips, num_crops, full_frame_crops, average_views: as in `Views`.
-    keep_frames: keep the per-frame features of each video's first view.
-    progress: called with the number of videos done and of all.
+    Args:
+        encoder: Encoder whose embeddings are extracted.
+        dataset: Videos.
+        num_clips: Evenly spaced clips per video.
+        num_crops: Crops per clip: 1 or 3.
+        full_frame_crops: Crops are as large as the short side of the resized frame.
+        average_views: Keep only the mean over a video's views.
+        keep_frames: Keep the per-frame features of each video's first view.
+        loader: Batch size and number of decoding processes.
+
+    Returns:
+        The features, and the videos that could not be read.
+
+    Raises:
+        VideoError: If no video can be read.
     """
     views = ClipViews(
         num_clips=num_clips, num_crops=num_crops, full_frame_crops=full_frame_crops, average_views=average_views
     )
-    found, done = [], 0
+    parts, done = [], 0
     for _, part in iter_features(encoder, dataset, views, keep_frames=keep_frames, loader=loader):
-        found.append(part)
+        parts.append(part)
         done += len(part.index) + len(part.failed)
-        if progress is not None:
-            progress(done, len(dataset))
-    return require_any_readable(concat_features(found))
+        report_progress(done, len(dataset))
+    return require_any_readable(concat_features(parts))
 
 
 def iter_features(
@@ -163,10 +194,19 @@ def iter_features(
     keep_frames: bool = False,
     loader: LoaderConfig | None = None,
 ) -> Iterator[tuple[int, Features]]:
-    """The features of a set, some videos at a time, in its order, each with the number of the block they are of.
+    """Extract features a few videos at a time, in data-set order.
 
-    blocks: those that are asked for, of `BLOCK` videos each; None is all. They come out the same, bit for bit,
-        whichever others are asked for.
+    Args:
+        encoder: Encoder whose embeddings are extracted.
+        dataset: Videos.
+        views: Views sampled from each video.
+        blocks: Blocks of `VIDEOS_PER_BLOCK` videos to extract; None is all. The features of a block are the same, bit
+            for bit, whichever other blocks are requested.
+        keep_frames: Keep the per-frame features of each video's first view.
+        loader: Batch size and number of decoding processes.
+
+    Yields:
+        The number of a block and the features of some of its videos.
     """
     loader = loader or LoaderConfig()
     clip_dataset = evenly_spaced_clips(
@@ -177,99 +217,142 @@ def iter_features(
         full_frame=views.full_frame_crops,
     )
     size = min(loader.batch_size, videos_per_batch(encoder.eval_input, views.num_clips * views.num_crops))
-    asked = [
+    requests = [
         (block, range(first, min(first + size, (block + 1) * VIDEOS_PER_BLOCK, len(dataset))))
         for block in (range(num_blocks(dataset)) if blocks is None else blocks)
         for first in range(block * VIDEOS_PER_BLOCK, min((block + 1) * VIDEOS_PER_BLOCK, len(dataset)), size)
     ]
-    workers = min(loader.resolve_num_workers(dataset), len(asked))
-    keys = [list(numbers) for _, numbers in asked]
+    workers = min(loader.resolve_num_workers(dataset), len(requests))
+    keys = [list(indices) for _, indices in requests]
     batches = iter_batches(clip_dataset, keys, num_videos=sum(map(len, keys)), num_workers=workers)
-    for (block, _), item in zip(asked, batches, strict=True):
+    for (block, _), item in zip(requests, batches, strict=True):
         part = embed_batch(encoder, item, views.precision)
         part = part.average_views() if views.average_views else part
         yield block, part if keep_frames else replace(part, frames=None)
 
 
 def num_blocks(dataset: VideoDataset) -> int:
-    """How many blocks a set has."""
+    """Return the number of blocks of a data set."""
     return -(-len(dataset) // VIDEOS_PER_BLOCK)
 
 
 def videos_per_batch(input_config: InputConfig, num_views: int) -> int:
-    """Of how many videos so many views each are decoded at a time: what they fill does not grow with either."""
+    """Return how many videos to decode at a time, so that the decoded pixels stay below a limit.
+
+    Args:
+        input_config: Size of the clips.
+        num_views: Views per video.
+
+    Returns:
+        The number of videos, at least 1.
+    """
     return max(1, round(_MAX_DECODED_PIXELS / (num_views * input_config.num_frames * input_config.image_size**2)))
 
 
 def resolve_num_clips(encoder: ClipEncoder, num_clips: int | None, *, default: int) -> int:
-    """How many clips of a video: as asked; of None one where its frames are spread over the video, else the usual."""
+    """Return the number of clips per video.
+
+    Args:
+        encoder: Encoder that embeds the clips.
+        num_clips: Requested number, or None.
+        default: Number where None is requested and the encoder takes short clips. An encoder whose frames are spread
+            over the whole video takes one clip.
+
+    Returns:
+        The number of clips.
+    """
     return num_clips if num_clips is not None else 1 if encoder.eval_input.stride == 0 else default
 
 
 def concat_features(parts: Sequence[Features]) -> Features:
-    """Several pieces as one."""
-    some = [part for part in parts if len(part.index)] or [_EMPTY]
-    kept = [part.frames for part in some if part.frames is not None]
+    """Concatenate features along the videos."""
+    nonempty = [part for part in parts if len(part.index)] or [_EMPTY]
+    frames = [part.frames for part in nonempty if part.frames is not None]
     return Features(
-        index=np.concatenate([part.index for part in some]),
-        **{name: np.concatenate([getattr(part, name) for part in some]) for name in EMBEDDING_FIELDS},
-        frames=np.concatenate(kept) if kept else None,
+        index=np.concatenate([part.index for part in nonempty]),
+        **{name: np.concatenate([getattr(part, name) for part in nonempty]) for name in EMBEDDING_FIELDS},
+        frames=np.concatenate(frames) if frames else None,
         failed=[entry for part in parts for entry in part.failed],
     )
 
 
 def require_any_readable(features: Features) -> Features:
-    """The same; an error if no video could be read."""
-    if len(features.index) == 0:
-        broken = features.failed
-        first = f"; the first, {broken[0][0]}: {broken[0][1]}" if broken else ""
-        raise VideoError(f"none of the {len(broken)} videos can be read{first}")
+    """Return the features; raise VideoError if no video could be read."""
+    raise_if_none_readable(features.failed, len(features.failed) + len(features.index))
     return features
 
 
 def evenly_spaced_clips(
     dataset: VideoDataset, input_config: InputConfig, *, num_clips: int, num_crops: int = 1, full_frame: bool = False
 ) -> EvalClipDataset:
-    """The views of each video that an evaluation takes; clips, crops: as in `extract`.
+    """Build the clip data set of an evaluation.
 
-    full_frame: crops are as large as the resized frame's shorter edge, as in the papers' test at 256 of a network at 224.
+    Args:
+        dataset: Videos.
+        input_config: Size and sampling of the clips.
+        num_clips: Evenly spaced clips per video.
+        num_crops: Crops per clip: 1 or 3.
+        full_frame: Crops are as large as the short side of the resized frame, as in the papers' test at 256 pixels of
+            a network trained at 224.
+
+    Returns:
+        The clip data set.
     """
     crop = eval_crop(input_config, num_crops=num_crops, full_frame=full_frame)
     return EvalClipDataset(dataset, **input_config.sampling, num_clips=num_clips, crop=crop)
 
 
 def eval_crop(input_config: InputConfig, *, num_crops: int = 1, full_frame: bool = False) -> EvalCrop:
-    """How frames become what an encoder wants to be shown.
+    """Build the resizing and cropping of an evaluation.
 
-    Frames of 112 pixels and more are cut from a shorter edge of size · 256/224, smaller ones from one of their size;
-    those that are to be shown entire are not cut.
+    Crops of 112 pixels and more are cut from frames whose short side is 256/224 times the crop size; smaller ones from
+    frames whose short side is the crop size. Inputs with `whole_frame` are resized without cropping.
+
+    Args:
+        input_config: Size and normalization of the clips.
+        num_crops: Crops per clip: 1 or 3.
+        full_frame: Crops are as large as the short side of the resized frame.
+
+    Returns:
+        The transform.
     """
-    side = eval_short_side(input_config.image_size)
+    short_side = eval_short_side(input_config.image_size)
     mean, std = input_config.normalization
-    size = side if full_frame and not input_config.whole_frame else input_config.image_size
-    return EvalCrop(size, side, num_crops, mean, std, input_config.whole_frame, input_config.frame_width)
+    size = short_side if full_frame and not input_config.whole_frame else input_config.image_size
+    return EvalCrop(size, short_side, num_crops, mean, std, input_config.whole_frame, input_config.frame_width)
 
 
 def eval_short_side(image_size: int) -> int:
-    """The shorter edge that frames are resized to before a crop of this size is cut."""
+    """Return the short side to which frames are resized before a crop of `image_size` pixels."""
     return round(image_size * _RESIZE_RATIO) if image_size >= _MIN_SIZE_WITH_MARGIN else image_size
 
 
 def clips_per_forward(clips: torch.Tensor) -> int:
-    """How many of such clips (B, 3, T, H, W) a network is given at a time."""
+    """Return how many of the clips (B, 3, T, H, W) go through the network at a time."""
     return max(1, _MAX_FORWARD_PIXELS // clips[0, 0].numel())
 
 
 def embed_batch(encoder: ClipEncoder, batch: Batch, precision: str = "fp32") -> Features:
-    """What an encoder says of the views (B, V, …) of a batch of videos, of which it is shown some at a time."""
+    """Embed a batch of videos, some views at a time.
+
+    Args:
+        encoder: Encoder.
+        batch: Batch with "clips" (B, V, 3, T, H, W), "index" and "failed".
+        precision: Autocast precision of the forward pass.
+
+    Returns:
+        The features of the videos.
+    """
     views = batch["clips"]
     if len(views) == 0:
         return replace(_EMPTY, failed=batch["failed"])
     clips = views.flatten(0, 1)
     with torch.inference_mode(), autocast(encoder.device, precision):
-        found = [encoder(some.to(encoder.device, non_blocking=True)) for some in clips.split(clips_per_forward(clips))]
+        embeddings = [
+            encoder(some.to(encoder.device, non_blocking=True)) for some in clips.split(clips_per_forward(clips))
+        ]
     *parts, frames = (
-        torch.cat(x).float().cpu().unflatten(0, views.shape[:2]).numpy() for x in zip(*found, strict=True)
+        torch.cat(x).float().cpu().unflatten(0, views.shape[:2]).numpy() for x in zip(*embeddings, strict=True)
     )
     named = dict(zip(EMBEDDING_FIELDS, parts, strict=True))
     return Features(index=batch["index"].numpy(), **named, frames=frames[:, 0], failed=batch["failed"])

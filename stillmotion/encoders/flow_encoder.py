@@ -1,6 +1,7 @@
-"""An encoder that needs no weights: optical flow tells how a video moves, and a few colours how it looks.
+"""The `flow` encoder, which needs no weights: a color layout as appearance and optical flow as motion.
 
-It is what there is where no trained model is at hand, and what trained ones should be above.
+It is the default where no trained model is available, and a baseline for trained ones.
+
 Shapes: b clips of T frames, c×c cells.
 """
 
@@ -19,17 +20,17 @@ from stillmotion.models.backbones import Backbone
 from stillmotion.models.input_config import InputConfig, Normalization
 
 FLOW_SPEC = "flow"
-_FLOW_CELLS = 9  # of a field of flow, a side
-_HALF_SATURATION = 0.2  # cells
-_COLOR_CELLS = 16  # of a layout of colours, a side
-_MEAN_COLOR_WEIGHT = 4.0  # what a frame's mean colour weighs against a cell of its layout
+_FLOW_CELLS = 9  # cells per side of a flow field
+_HALF_SATURATION = 0.2  # displacement in cells
+_COLOR_CELLS = 16  # cells per side of a color layout
+_MEAN_COLOR_WEIGHT = 4.0  # weight of a frame's mean color, relative to a cell
 _INPUT_CONFIG = InputConfig(16, 0, 128, Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), whole_frame=True)
 
 
 class ColorLayout(Backbone):
-    """Where a frame has which colour: its cells in CIELAB less their mean, and that mean.
+    """Backbone without weights: the CIELAB colors of a grid of cells minus their mean, and that mean.
 
-    Clips (b, 3, T, H, W) of values in [0, 1] to features (b, T, D). Nothing in it is learned.
+    Maps clips (b, 3, T, H, W) with values in [0, 1] to features (b, T, D).
     """
 
     is_framewise = True
@@ -42,8 +43,8 @@ class ColorLayout(Backbone):
         return F.adaptive_avg_pool3d(clips, (clips.shape[2], _COLOR_CELLS, _COLOR_CELLS))
 
     def _last_stage(self, h: Tensor) -> Tensor:
-        seen = torch.from_numpy(_to_lab(h.movedim(1, -1).float().cpu().numpy()))
-        return seen.to(h.device).movedim(-1, 1)
+        lab = torch.from_numpy(_to_lab(h.movedim(1, -1).float().cpu().numpy()))
+        return lab.to(h.device).movedim(-1, 1)
 
     def pool(self, feature_map: Tensor) -> Tensor:
         mean = feature_map.mean((3, 4), keepdim=True)
@@ -52,21 +53,27 @@ class ColorLayout(Backbone):
 
 
 class FlowEncoder(Encoder):
-    """Colours of the frames, and the motion that OpenCV's dense inverse search sees between them."""
+    """Encoder of color layouts and of optical flow (OpenCV's dense inverse search) between frames.
+
+    Its `motion` vectors, like those of other encoders, are not of unit length; L2-normalize them before k-means.
+
+    Args:
+        origin: Where the encoder comes from.
+    """
 
     def __init__(self, origin: EncoderOrigin | None = None) -> None:
         super().__init__(ColorLayout(), input_config=_INPUT_CONFIG, origin=origin)
-        self._device_buffer: Tensor  # says where its answers are wanted
+        self._device_buffer: Tensor  # holds the device
         self.register_buffer("_device_buffer", torch.empty(0), persistent=False)
 
     def forward(self, clips: Tensor) -> Embedding:
-        # Flow jumps where it loses track: which way counts, and how far hardly.
+        # Flow jumps where it loses track, so the direction counts more than the distance.
         return self.decompose(
             self.frame_features(clips), motion_vector(self.cell_flow(clips), half_saturation=_HALF_SATURATION)
         )
 
     def cell_flow(self, clips: Tensor) -> Tensor:
-        """The mean displacement in each cell from frame to frame, (b, T-1, c, c, 2), in cells, rows before columns."""
+        """Return the mean displacement of each cell between frames, (b, T-1, c, c, 2), in cells, rows first."""
         frames = (clips.detach().clamp(0, 1) * 255).round().to(torch.uint8).movedim(1, -1).cpu().numpy()
         search = DISFlow()
         fields = torch.from_numpy(np.stack([np.stack(list(search(clip))) for clip in frames])).flip(-1)
@@ -76,19 +83,20 @@ class FlowEncoder(Encoder):
 
     @property
     def device(self) -> torch.device:
+        """Device of its results."""
         return self._device_buffer.device
 
 
 def _to_lab(colors: np.ndarray) -> np.ndarray:
-    """CIELAB of sRGB values in [0, 1], both (…, 3), with light from -1 to 1 and the other two to its scale."""
+    """Convert sRGB values in [0, 1] to CIELAB, both (…, 3), scaled so that lightness is from -1 to 1."""
     flat = np.ascontiguousarray(colors.reshape(1, -1, 3), np.float32)
-    found: np.ndarray = cv2.cvtColor(flat, cv2.COLOR_RGB2LAB) / 50
-    found[..., 0] -= 1
-    return found.reshape(colors.shape)
+    lab: np.ndarray = cv2.cvtColor(flat, cv2.COLOR_RGB2LAB) / 50
+    lab[..., 0] -= 1
+    return lab.reshape(colors.shape)
 
 
 def _load(spec: EncoderSpec) -> Encoder:
     return FlowEncoder(EncoderOrigin(spec.reject_options("pool", "layer").canonical, spec.kind, spec.options))
 
 
-FLOW_KINDS = {FLOW_SPEC: EncoderKind("flow, which needs no weights", lambda path: path == FLOW_SPEC, _load)}
+FLOW_KINDS = {FLOW_SPEC: EncoderKind("flow (optical flow, no weights)", lambda path: path == FLOW_SPEC, _load)}

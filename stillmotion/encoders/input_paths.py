@@ -1,4 +1,4 @@
-"""Outputs that are looked at before the work: that they spare what is read, and that they can be written."""
+"""Paths that a command reads; outputs must not overlap them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -6,21 +6,24 @@ from pathlib import Path
 
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoSource
-from stillmotion.encoders import Encoder, parse_spec
+from stillmotion.encoders.encoder import Encoder
+from stillmotion.encoders.loading import parse_spec
 from stillmotion.encoders.spec import KINDS_WITHOUT_PATH
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.files import check_no_overlap
 
-RUN_DIR_HINT = "run folder, such as a copy of it"  # what to choose where results cannot be written beside an encoder
+RUN_DIR_HINT = "run folder, such as a copy of it"  # what to choose if results cannot be written
 
 
 @dataclass
 class InputPaths:
-    """What a verb reads.
+    """Paths that a command reads.
 
-    folders: an output folder may neither be one, nor lie in one, nor hold one.
-    files: lists and videos (or their folders of frames); nothing is written over them, and no output folder holds one.
-    encoder_files: files of encoders; an output may lie beside them, and is none of them.
+    Args:
+        folders: Folders; an output folder must not be one, lie in one, or contain one.
+        files: Lists, and videos or their folders of frames; they must not be overwritten, and no output folder may
+            contain one.
+        encoder_files: Files of encoders; an output may lie beside them.
     """
 
     folders: list[Path] = field(default_factory=list)
@@ -34,35 +37,59 @@ def collect_input_paths(
     encoders: Iterable[Encoder | str] = (),
     extra_paths: Iterable[str | Path | None] = (),
 ) -> InputPaths:
-    """What is read of places, of a set's videos, of encoders (or their texts), and of other files or folders."""
-    given = [place for one in sources for place in one.input_paths()]
-    places = [Path(place) for place in (*given, *extra_paths) if place and Path(place).exists()]
-    found = InputPaths([p for p in places if p.is_dir()], [p for p in places if not p.is_dir()])
+    """Collect the existing paths that a command reads.
+
+    Args:
+        sources: Data sets as given on the command line.
+        dataset: Opened data set, for the paths of its videos.
+        encoders: Encoders or their specs.
+        extra_paths: Other files or folders; None is skipped.
+
+    Returns:
+        The paths.
+    """
+    given = [path for source in sources for path in source.input_paths()]
+    paths = [Path(path) for path in (*given, *extra_paths) if path and Path(path).exists()]
+    inputs = InputPaths([p for p in paths if p.is_dir()], [p for p in paths if not p.is_dir()])
     if dataset is not None:
-        found.files += [path for path in _video_paths(dataset) if path.exists()]
+        inputs.files += [path for path in _video_paths(dataset) if path.exists()]
     for encoder in encoders:
-        found.encoder_files += _encoder_files(encoder)
-    return found
+        inputs.encoder_files += _encoder_files(encoder)
+    return inputs
 
 
 def check_dir_no_overlap(output_dir: str | Path, inputs: InputPaths, *, option_name: str = "--out") -> None:
-    """Raises where an output folder is, lies in or holds what is read; in the folder of an encoder's run it may lie."""
+    """Check that an output folder is, lies in or contains no input; it may lie in the run folder of an encoder.
+
+    Args:
+        output_dir: Folder to write to.
+        inputs: Paths that the command reads.
+        option_name: Command-line option that chooses the folder, for error messages.
+
+    Raises:
+        StillmotionError: If they overlap.
+    """
+    folder = Path(output_dir).resolve()
+    encoder_files = [file for file in inputs.encoder_files if folder in (file.resolve(), file.parent.resolve())]
     check_no_overlap(output_dir, [*inputs.folders, *inputs.files], option_name=option_name)
-    place = Path(output_dir).resolve()
-    check_no_overlap(
-        output_dir,
-        [file for file in inputs.encoder_files if place in (file.resolve(), file.parent.resolve())],
-        option_name=option_name,
-    )
+    check_no_overlap(output_dir, encoder_files, option_name=option_name)
 
 
 def check_file_no_overlap(output_file: str | Path, inputs: InputPaths, *, option_name: str = "--out") -> None:
-    """Raises where an output file is one that is read, or lies in a video's folder of frames."""
-    place = Path(output_file).resolve()
+    """Check that an output file is no input and does not lie in a video's folder of frames.
+
+    Args:
+        output_file: File to write.
+        inputs: Paths that the command reads.
+        option_name: Command-line option that chooses the file, for error messages.
+
+    Raises:
+        StillmotionError: If they overlap.
+    """
+    path = Path(output_file).resolve()
     check_no_overlap(output_file, inputs.files, option_name=option_name)
-    check_no_overlap(
-        output_file, [file for file in inputs.encoder_files if file.resolve() == place], option_name=option_name
-    )
+    encoder_files = [file for file in inputs.encoder_files if file.resolve() == path]
+    check_no_overlap(output_file, encoder_files, option_name=option_name)
 
 
 def _video_paths(dataset: VideoDataset) -> Iterator[Path]:
@@ -70,12 +97,12 @@ def _video_paths(dataset: VideoDataset) -> Iterator[Path]:
 
 
 def _encoder_files(encoder: Encoder | str) -> list[Path]:
-    """What an encoder, or that of a text, is loaded from; nothing of one that is known by its name."""
+    """Return the files from which an encoder is loaded; none for a recipe."""
     try:
-        named = parse_spec(encoder if isinstance(encoder, str) else encoder.origin.spec)
-    except StillmotionError:  # one that was built by hand, or is gone since
+        spec = parse_spec(encoder if isinstance(encoder, str) else encoder.origin.spec)
+    except StillmotionError:  # built by hand, or deleted since
         return []
-    place = Path(named.path)
-    if named.kind in KINDS_WITHOUT_PATH:
+    path = Path(spec.path)
+    if spec.kind in KINDS_WITHOUT_PATH:
         return []
-    return [file for file in place.iterdir() if file.is_file()] if place.is_dir() else [place]
+    return [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]

@@ -1,7 +1,7 @@
-"""Which encoder to take where none is named."""
+"""Loading of encoders by their spec strings."""
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from stillmotion.models.pretrained.transformers_backbone import TransformersBack
 from stillmotion.utils.device import resolve_device
 from stillmotion.utils.registry import Registry
 
-# On the Hugging Face hub, the better for motion and for a laptop first.
+logger = logging.getLogger(__name__)
+
+# Models on the Hugging Face hub, the better ones for motion and for a laptop first.
 DEFAULT_ENCODERS = (
     "facebook/dinov2-small",
     "facebook/dinov2-with-registers-small",
@@ -33,7 +35,10 @@ _CACHED_FILES = ("config.json", "model.safetensors")
 
 
 def default_encoder_spec() -> str:
-    """The text of the best encoder at hand: a model in the hub's local cache, else flow. Nothing is fetched."""
+    """Return the spec of the best available encoder: a model in the hub's local cache, else `flow`.
+
+    Nothing is downloaded.
+    """
     return next((name for name in DEFAULT_ENCODERS if _is_cached(name)), FLOW_SPEC)
 
 
@@ -48,48 +53,56 @@ def _is_cached(name: str) -> bool:
 ENCODER_KINDS: Registry[EncoderKind] = Registry(
     "kind of encoder", "encoders", RUN_KINDS | PRETRAINED_KINDS | FLOW_KINDS
 )
-"""Asked in this order whether a text is one of theirs."""
+"""Kinds of encoders, in the order in which they are tried for a spec."""
 _INTEGER_OPTIONS = (*CLIP_OPTIONS, "layer", "epoch")
 _MAY_BE_ZERO = ("fps", "layer", "stride")
 _POOL_VALUES = ("cls", "mean")
 _CHECKPOINTS = (".pth", ".pt", ".bin", ".ckpt", ".tar", ".safetensors")
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 def load(spec: str | Path, *, device: str | None = None) -> Encoder:
-    """An encoder in evaluation mode.
+    """Load an encoder, in evaluation mode.
 
-    spec: a run folder of any training verb; a recipe's name, which gives its network as yet untrained; a folder that
-        transformers wrote, or its name on the Hugging Face hub, of a model of videos, or of images, whose frames are
-        embedded one by one; an original checkpoint as <family>:<file> (`nn.families`), or the file alone where its
-        names tell its family; i3d:<file.safetensors>; or flow, which needs no weights. Behind an @ stand options:
-        frames, stride, fps (that stride counts) and size of clips, layer (a transformer's block, a network's stage),
-        epoch (of a run that kept its weights) and, of image models, pool (cls or mean).
-    device: "auto" is CUDA where there is one; None is the CPU.
+    Args:
+        spec: Encoder spec: a run folder of any training verb; a recipe name (its untrained network); a model folder of
+            transformers or its name on the Hugging Face hub (a video model, or an image model, whose frames are
+            embedded one by one); an original checkpoint as `FAMILY:FILE`, or the file alone if its keys identify the
+            family; `i3d:FILE.safetensors`; or `flow`, which needs no weights. Options follow an @: frames, stride, fps
+            and size of the clips, layer (a transformer block or backbone stage), epoch (saved weights of a run) and,
+            for image models, pool (cls or mean), as in `runs/mine@frames=16,size=112`.
+        device: Device to load it on; "auto" is CUDA if available, None is the CPU.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        StillmotionError: If the spec names no encoder, or it cannot be loaded.
     """
-    named = parse_spec(spec)
-    if named.kind not in RUN_KINDS:
-        named = named.reject_options("epoch")
-    encoder = ENCODER_KINDS[named.kind].load(named)
-    clips = {field: named.options[name] for name, field in CLIP_OPTIONS.items() if name in named.options}
+    parsed = parse_spec(spec)
+    if parsed.kind not in RUN_KINDS:
+        parsed = parsed.reject_options("epoch")
+    encoder = ENCODER_KINDS[parsed.kind].load(parsed)
+    clips = {field: parsed.options[name] for name, field in CLIP_OPTIONS.items() if name in parsed.options}
     return encoder.with_input(**clips).to(resolve_device(device or "cpu")).eval()
 
 
-def load_comparable(
-    specs: Sequence[str | Path], *, device: str | None = None, say: Callable[[str], object] = _say
-) -> list[Encoder]:
-    """Encoders that are compared with each other, pooled alike, as for `load`.
+def load_comparable(specs: Sequence[str | Path], *, device: str | None = None) -> list[Encoder]:
+    """Load encoders that are compared with each other, with the same pooling.
 
-    A transfer run projects patches and no class token: beside one, image models pool their patches, too, unless their
-    texts say otherwise. say: told of which.
+    A transfer run projects patches and has no class token. Beside one, image models average their patches too, unless
+    their specs set the pooling.
+
+    Args:
+        specs: Encoder specs, as in `load`.
+        device: Device to load them on, as in `load`.
+
+    Returns:
+        The encoders, in the order of the specs.
     """
-    loaded = [load(text, device=device) for text in specs]
-    if not any(isinstance(encoder.backbone, ProjectedTokenBackbone) for encoder in loaded):
-        return loaded
-    for place, (text, encoder) in enumerate(zip(specs, loaded, strict=True)):
+    encoders = [load(spec, device=device) for spec in specs]
+    if not any(isinstance(encoder.backbone, ProjectedTokenBackbone) for encoder in encoders):
+        return encoders
+    for i, (spec, encoder) in enumerate(zip(specs, encoders, strict=True)):
         backbone = encoder.backbone
         if (
             isinstance(backbone, TransformersBackbone)
@@ -97,52 +110,71 @@ def load_comparable(
             and encoder.origin.architecture is None
         ):
             if "pool" in encoder.origin.options:
-                say(f"{text} pools its class token, and a transfer run beside it patches; pool=mean would be alike")
+                logger.warning(
+                    "%s uses its class token, but is compared with a transfer run that averages patches; add "
+                    "@pool=mean.",
+                    spec,
+                )
                 continue
-            say(f"{text} pools patches, as the transfer run beside it does (its class token: @pool=cls)")
-            loaded[place] = load(add_options(str(text), {"pool": "mean"}), device=device)
-    return loaded
+            logger.info("Using the mean of patches for %s, to match the transfer run (override with @pool=cls).", spec)
+            encoders[i] = load(add_options(str(spec), {"pool": "mean"}), device=device)
+    return encoders
 
 
 def parse_spec(spec: str | Path) -> EncoderSpec:
-    """What a text names; an error if that is no encoder. Nothing is loaded."""
-    place, options = _split_options(str(spec))
-    said, sign, rest = place.partition(":")
-    if sign and said in ENCODER_KINDS and not Path(place).exists():
-        if not Path(rest).exists():
-            raise StillmotionError(f"there is no file {rest}; give {ENCODER_KINDS[said].description}")
-        return EncoderSpec(said, rest, options, load)
+    """Parse an encoder spec without loading anything.
+
+    Args:
+        spec: Encoder spec, as in `load`.
+
+    Returns:
+        The parsed spec.
+
+    Raises:
+        StillmotionError: If it names no encoder.
+    """
+    path, options = _split_options(str(spec))
+    prefix, colon, file = path.partition(":")
+    if colon and prefix in ENCODER_KINDS and not Path(path).exists():
+        if not Path(file).exists():
+            raise StillmotionError(f"{file} does not exist; give {ENCODER_KINDS[prefix].description}.")
+        return EncoderSpec(prefix, file, options, load)
     for name, kind in ENCODER_KINDS.items():
-        if kind.matches(place):
-            return EncoderSpec(name, place, options, load)
-    wanted = "; ".join(dict.fromkeys(kind.description for kind in ENCODER_KINDS.values()))
-    if Path(place).is_file() and Path(place).suffix in _CHECKPOINTS:
-        return EncoderSpec(detect_family(place), place, options, load)
-    if Path(place).exists():
-        raise StillmotionError(f"{place} is no encoder; give {wanted}")
-    raise StillmotionError(f"{spec} is neither a folder nor a recipe; give {wanted}")
+        if kind.matches(path):
+            return EncoderSpec(name, path, options, load)
+    if Path(path).is_file() and Path(path).suffix in _CHECKPOINTS:
+        return EncoderSpec(detect_family(path), path, options, load)
+    kinds = "; ".join(dict.fromkeys(kind.description for kind in ENCODER_KINDS.values()))
+    if Path(path).exists():
+        raise StillmotionError(f"{path} is not an encoder. Give one of: {kinds}.")
+    raise StillmotionError(f"Unknown encoder {str(spec)!r}. Give one of: {kinds}.")
 
 
 def canonical_spec(spec: str | Path) -> str:
-    """The text that names the same encoder from any folder."""
+    """Return the spec of the same encoder that is valid from any working folder."""
     return parse_spec(spec).canonical
 
 
 def _split_options(spec: str) -> tuple[str, Mapping[str, Any]]:
-    """The path, and the options behind its last @; a path that exists may hold an @ itself."""
-    path, sign, tail = spec.rpartition("@")
-    if not sign or Path(spec).exists():
+    """Split a spec into its path and the options after the last @; an existing path may contain an @ itself."""
+    path, separator, tail = spec.rpartition("@")
+    if not separator or Path(spec).exists():
         return spec, {}
     options: dict[str, Any] = {}
     for part in tail.split(","):
         key, _, value = part.partition("=")
-        if key in _INTEGER_OPTIONS and value.isdigit() and (int(value) > 0 or key in _MAY_BE_ZERO):
+        if (
+            key in _INTEGER_OPTIONS
+            and value.isdecimal()
+            and value.isascii()
+            and (int(value) > 0 or key in _MAY_BE_ZERO)
+        ):
             options[key] = int(value)
         elif key == "pool" and value in _POOL_VALUES:
             options[key] = value
         else:
+            names = ", ".join(f"{name}=NUMBER" for name in _INTEGER_OPTIONS)
             raise StillmotionError(
-                f"{part!r} in {spec} is no option of an encoder; write {', '.join(f'{n}=<number>' for n in _INTEGER_OPTIONS)} "
-                f"or pool={'|'.join(_POOL_VALUES)}"
+                f"Unknown option {part!r} in {spec!r}. Options are {names} and pool={'|'.join(_POOL_VALUES)}."
             )
     return path, options

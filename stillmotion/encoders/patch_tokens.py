@@ -1,4 +1,4 @@
-"""The patch tokens of an image transformer, as it is or as a transfer run projects them."""
+"""Patch tokens of an image model, before or after transfer."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -25,9 +25,13 @@ _DEFAULT_IMAGE_SIZE = 224
 
 
 class PatchTokenModel(NamedTuple):
-    """A frozen model, its projection (None before transfer), and pixels a side that it is shown.
+    """A frozen image model and the projection that a transfer run trained on its tokens.
 
-    config: what tells models apart whose tokens are the same.
+    Args:
+        image_model: Frozen image model.
+        projection: Projection of its tokens; None before transfer.
+        image_size: Input size in pixels.
+        config: Configuration of the image model.
     """
 
     image_model: FrozenImageModel
@@ -36,7 +40,15 @@ class PatchTokenModel(NamedTuple):
     config: ImageModelConfig
 
     def preprocess(self, frames: np.ndarray, image_size: int) -> Tensor:
-        """The middle of each frame, uint8 (T, H, W, 3), as the model takes it: (T, 3, side, side)."""
+        """Crop and normalize the center of frames.
+
+        Args:
+            frames: Frames, uint8 (T, H, W, 3).
+            image_size: Crop size in pixels (S).
+
+        Returns:
+            Input of the image model, (T, 3, S, S).
+        """
         crop = eval_crop(InputConfig(1, 1, image_size, self.image_model.normalization))
         return crop(frames)[0].transpose(0, 1)
 
@@ -44,34 +56,40 @@ class PatchTokenModel(NamedTuple):
 def load_patch_tokens(
     spec: str | Path, *, image_model: FrozenImageModel | None = None, weights_file: Path | None = None
 ) -> PatchTokenModel:
-    """The tokens of a transfer run, projected; or those of an image model (as in `ImagesConfig.path`), frozen.
+    """Load the patch tokens of a transfer run, projected, or of an image model, frozen.
 
-    image_model: the run's frozen model, where it is loaded already. weights: of the run, in place of its last ones.
+    Args:
+        spec: Folder of a transfer run, or an image model as in `ImageModelConfig.path`.
+        image_model: The frozen image model, if it is loaded already.
+        weights_file: Weights of the run; default: its last ones.
+
+    Returns:
+        The model of tokens.
+
+    Raises:
+        StillmotionError: If the run has no weights yet.
     """
     folder = Path(spec)
     if run_verb(folder) != "transfer":
-        model = resolve_image_model(ImageModelConfig(path=str(spec)))
-        found = image_model or load_image_model(model)
-        return PatchTokenModel(
-            found,
-            None,
-            found.patch_size * max(1, min(found.image_size, _DEFAULT_IMAGE_SIZE) // found.patch_size),
-            model,
-        )
+        model_config = resolve_image_model(ImageModelConfig(path=str(spec)))
+        image_model = image_model or load_image_model(model_config)
+        patch_size = image_model.patch_size
+        image_size = patch_size * max(1, min(image_model.image_size, _DEFAULT_IMAGE_SIZE) // patch_size)
+        return PatchTokenModel(image_model, None, image_size, model_config)
     config = load_config(folder, TransferConfig)
     file = weights_file or folder / WEIGHTS_FILE
     if not file.exists():
         raise StillmotionError(
-            f"{folder} has no {file.name} yet; the same transfer command resumes the run to its first checkpoint"
+            f"{folder} has no {file.name} yet. Run the same transfer command again to continue to its first checkpoint."
         )
-    found = image_model or load_image_model(config.image_model)
-    projection = TokenProjection(found.out_features, config.method.projection)
+    image_model = image_model or load_image_model(config.image_model)
+    projection = TokenProjection(image_model.out_features, config.method.projection)
     load_weights(projection, file, prefix="projection.")
-    return PatchTokenModel(found, projection.eval(), config.data.image_size, config.image_model)
+    return PatchTokenModel(image_model, projection.eval(), config.data.image_size, config.image_model)
 
 
 def frozen_model_config(spec: str | Path) -> ImageModelConfig:
-    """Which frozen model the tokens of a path come from, without loading it: the same for all runs of one."""
+    """Return the configuration of a spec's frozen image model without loading it; equal for all runs of one model."""
     if run_verb(spec) == "transfer":
         model = load_config(spec, TransferConfig).image_model
         if not model.path:

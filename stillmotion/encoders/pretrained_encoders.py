@@ -1,4 +1,4 @@
-"""Encoders that were trained elsewhere: transformers' models from a folder or the hub, original checkpoints, I3D."""
+"""Pretrained encoders: transformers models from a folder or the hub, original checkpoints, I3D."""
 
 import json
 from functools import partial
@@ -19,7 +19,7 @@ from stillmotion.models.pretrained.weight_loading import load_weights
 
 _I3D_KEY = "Mixed_5c.b3b.conv3d.weight"
 _DEFAULT_IMAGE_SIZE = 224
-_ORIGINAL_DESCRIPTION = f"an original checkpoint as <family>:<file> ({', '.join(CHECKPOINT_FAMILIES)})"
+_ORIGINAL_DESCRIPTION = f"an original checkpoint as FAMILY:FILE ({', '.join(CHECKPOINT_FAMILIES)})"
 
 
 def _load_transformers(spec: EncoderSpec) -> Encoder:
@@ -31,19 +31,22 @@ def _load_hub(spec: EncoderSpec) -> Encoder:
 
 
 def _load_folder(spec: EncoderSpec, folder: str | Path) -> Encoder:
-    model, intake = load_transformers_backbone(folder, pool=spec.options.get("pool"), layer=spec.options.get("layer"))
-    return Encoder(model, input_config=intake, origin=_origin(spec))
+    model, input_config = load_transformers_backbone(
+        folder, pool=spec.options.get("pool"), layer=spec.options.get("layer")
+    )
+    return Encoder(model, input_config=input_config, origin=_origin(spec))
 
 
 def _load_original(spec: EncoderSpec, *, family: str) -> Encoder:
     model = load_original_checkpoint(spec.path, family)
     backbone = TransformersBackbone(model, pool=spec.options.get("pool"), layer=spec.options.get("layer"))
-    intake = InputConfig(8, 8, min(backbone.image_size, _DEFAULT_IMAGE_SIZE), CHECKPOINT_FAMILIES[family].normalization)
-    return Encoder(backbone, input_config=intake, origin=_origin(spec))
+    image_size = min(backbone.image_size, _DEFAULT_IMAGE_SIZE)
+    input_config = InputConfig(8, 8, image_size, CHECKPOINT_FAMILIES[family].normalization)
+    return Encoder(backbone, input_config=input_config, origin=_origin(spec))
 
 
 def build_i3d() -> Backbone:
-    """I3D with the strides and the borders that its weights were trained with."""
+    """Build I3D with the strides and the padding of its pretrained weights."""
     return create_backbone("i3d", per_frame_features=False, temporal_padding="zeros")
 
 
@@ -61,8 +64,8 @@ def _origin(spec: EncoderSpec) -> EncoderOrigin:
 
 def _is_transformers(path: str) -> bool:
     try:
-        said = json.loads((Path(path) / "config.json").read_text())
-        return isinstance(said, dict) and ("model_type" in said or "auto_map" in said)
+        config = json.loads((Path(path) / "config.json").read_text())
+        return isinstance(config, dict) and ("model_type" in config or "auto_map" in config)
     except (OSError, ValueError):
         return False
 
@@ -72,17 +75,17 @@ def _is_i3d(path: str) -> bool:
         return False
     try:
         with safetensors.safe_open(path, "pt") as opened:
-            return any(key.endswith(_I3D_KEY) for key in opened.keys())
+            return any(key.endswith(_I3D_KEY) for key in opened.keys())  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError):
         return False
 
 
 PRETRAINED_KINDS = {
-    "transformers": EncoderKind("a folder that transformers wrote", _is_transformers, _load_transformers),
+    "transformers": EncoderKind("a model folder of transformers", _is_transformers, _load_transformers),
     **{
         family: EncoderKind(_ORIGINAL_DESCRIPTION, lambda path: False, load)
         for family, load in ((family, partial(_load_original, family=family)) for family in CHECKPOINT_FAMILIES)
     },
-    "i3d": EncoderKind("I3D's weights as i3d:<file.safetensors>", _is_i3d, _load_i3d),
-    "hub": EncoderKind("a model's name on the Hugging Face hub, such as facebook/dinov2-small", is_hub_name, _load_hub),
+    "i3d": EncoderKind("I3D weights as i3d:FILE.safetensors", _is_i3d, _load_i3d),
+    "hub": EncoderKind("a model name on the Hugging Face hub, such as facebook/dinov2-small", is_hub_name, _load_hub),
 }

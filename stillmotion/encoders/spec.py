@@ -1,4 +1,4 @@
-"""What a kind of encoder is: how its texts are recognised, and how it is loaded."""
+"""Encoder specs (`runs/mine@frames=16`) and the kinds of encoders that they name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,65 +8,80 @@ from typing import Any
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.errors import StillmotionError
 
-KINDS_WITHOUT_PATH = ("recipe", "flow")  # kinds whose texts are no paths
+KINDS_WITHOUT_PATH = ("recipe", "flow")  # kinds whose specs are not paths
 _OPTION_APPLIES_TO = {
-    "pool": "image models and what was transferred from them",
+    "pool": "image models and transfer runs",
     "layer": "encoders whose features are not projected",
     "epoch": "run folders of pretrain, transfer, finetune and detect",
 }
 
 
 def add_options(spec: str, options: Mapping[str, Any]) -> str:
-    """A text with more options behind its @; the last of two of the same name counts."""
+    """Add options to a spec; of two options with the same name the last counts.
+
+    Args:
+        spec: Spec string.
+        options: Options to add.
+
+    Returns:
+        The spec with the options after its @.
+    """
     if not options:
         return spec
     mark = "," if "@" in spec and not Path(spec).exists() else "@"
     return spec + mark + ",".join(f"{name}={value}" for name, value in options.items())
 
 
-def _nothing(spec: str) -> Encoder:
-    raise StillmotionError(f"{spec} is not looked up from here")
+def _cannot_load(spec: str) -> Encoder:
+    raise StillmotionError(f"{spec} cannot be loaded here.")
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """What a text names: an encoder of this kind, at a path (of a recipe, its name), with the options behind the @.
+    """A parsed encoder spec.
 
-    load_other: another encoder by its text, for those that began with one.
+    Args:
+        kind: Kind of encoder, a key of `ENCODER_KINDS`.
+        path: Path of its folder or file; name of a recipe or hub model.
+        options: Options after the @.
+        load_other: Loads another encoder by its spec, for runs that started from one.
     """
 
     kind: str
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    load_other: Callable[[str], Encoder] = field(default=_nothing, compare=False, repr=False)
+    load_other: Callable[[str], Encoder] = field(default=_cannot_load, compare=False, repr=False)
 
     @property
     def canonical(self) -> str:
-        """The text that names it from any folder."""
-        place = Path(self.path)
-        found = str(place.resolve()) if place.exists() and self.kind not in KINDS_WITHOUT_PATH else self.path
-        return (f"{self.kind}:" if place.is_file() else "") + found + (f"@{self.option_string}" if self.options else "")
+        """Spec string that is valid from any working folder."""
+        path = Path(self.path)
+        text = str(path.resolve()) if path.exists() and self.kind not in KINDS_WITHOUT_PATH else self.path
+        return (f"{self.kind}:" if path.is_file() else "") + text + (f"@{self.option_string}" if self.options else "")
 
     @property
     def option_string(self) -> str:
-        """The options as they are written behind an @."""
+        """Options as they are written after the @."""
         return ",".join(f"{name}={value}" for name, value in self.options.items())
 
     def reject_options(self, *names: str) -> "EncoderSpec":
-        """Itself; an error where it has an option that its kind does not take."""
+        """Return self; raise StillmotionError if the spec has one of these options."""
         for name in names:
             if name in self.options:
-                raise StillmotionError(f"{self.path} has no option {name!r}; it is for {_OPTION_APPLIES_TO[name]}")
+                raise StillmotionError(
+                    f"Option {name!r} does not apply to {self.path}; it is for {_OPTION_APPLIES_TO[name]}."
+                )
         return self
 
 
 @dataclass(frozen=True)
 class EncoderKind:
-    """A kind of encoder.
+    """A kind of encoder, which a spec may name before its path, as in `i3d:FILE`.
 
-    description: in words, for messages and help. knows: whether a path, or a recipe's name, is one of its.
-    load: the encoder; frames, stride and size are changed by whoever asks for it.
-    A text may say its kind in front, as in i3d:<file>.
+    Args:
+        description: What to give, for error messages and help.
+        matches: Whether a path or name is of this kind.
+        load: Loads the encoder of a spec; `load` applies the options of its clips afterwards.
     """
 
     description: str

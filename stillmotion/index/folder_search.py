@@ -81,7 +81,7 @@ def search_folder(
     )
     vector = _query_vectors(extract_features(encoder, asked, num_clips=clips, average_views=True), how)
     library = load_or_extract_features(
-        encoder, searched, num_clips=clips, cache_dir=how.cache_dir, loader=loader, say=say, progress=progress
+        encoder, searched, num_clips=clips, cache_dir=how.cache_dir, loader=loader
     )
     for line in format_failed_videos(dict(library.features.failed)):
         say(line)

@@ -8,6 +8,7 @@ from stillmotion.cli.parser import (
     ENCODER_HELP,
     EncoderArg,
     NumFrames,
+    print_once,
     process_group,
 )
 from stillmotion.data.datasets.config import VideoDataConfig
@@ -173,8 +174,7 @@ def embed(
     from stillmotion.encoders import load
     from stillmotion.encoders.embedding_export import export_embeddings
 
-    with process_group(device) as place, progress_bar("embedding") as progress:
+    with process_group(device) as place, progress_bar("embedding"):
         loaded = load(encoder, device=place)
-        export_embeddings(
-            loaded, videos, out, num_clips=num_clips, num_crops=num_crops, loader=loader, progress=progress
-        )
+        table = export_embeddings(loaded, videos, out, num_clips=num_clips, num_crops=num_crops, loader=loader)
+    print_once("\n".join(table.to_lines()))

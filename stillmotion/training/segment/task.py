@@ -129,9 +129,7 @@ def _compute_features(
     )
     broken: dict[str, str] = {}
     for videos in halves:
-        broken |= features.compute_missing(
-            videos, num_workers=num_decode_workers(config.data.num_workers), progress=progress
-        )
+        broken |= features.compute_missing(videos, num_workers=num_decode_workers(config.data.num_workers))
     return _FeatureFiles(halves, features, broken)
 
 
