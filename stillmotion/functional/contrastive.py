@@ -59,7 +59,7 @@ def cross_view_loss(z: Tensor, *, temperature: float = 0.1) -> Tensor:
     The mean over ordered pairs of views. Unlike in `simclr_loss`, clips of an anchor's own view are no negatives.
 
     >>> videos = torch.eye(4)[:, None].expand(4, 2, 4)  # 4 videos with 2 equal clips each
-    >>> print(f"{two_sided_loss(videos, temperature=1.0):.2f}")  # log(e + 3) - 1
+    >>> print(f"{cross_view_loss(videos, temperature=1.0):.2f}")  # log(e + 3) - 1
     0.74
     """
     b, v = check_views(z).shape[:2]
@@ -164,7 +164,7 @@ def rescale_gradient(x: Tensor, reference: Tensor, *, power: float) -> Tensor:
     is undone, and a short half moves the frames as hard as a long one.
 
     >>> half = torch.tensor([[0.03, 0.04]], requires_grad=True)
-    >>> eased(half, torch.tensor([[0.0, 0.2]]), power=1.0).sum().backward()
+    >>> rescale_gradient(half, torch.tensor([[0.0, 0.2]]), power=1.0).sum().backward()
     >>> half.grad
     tensor([[0.2500, 0.2500]])
     """

@@ -87,7 +87,7 @@ def separability_loss(original: Tensor, projected: Tensor, *, metric: Separabili
     kl: KL(softmax over channels of the original ‖ that of the projected). mse: the mean square over channels.
 
     >>> tokens = torch.eye(16)[None]
-    >>> separability(tokens, tokens + 1, how="mse").mean()
+    >>> separability_loss(tokens, tokens + 1, metric="mse").mean()
     tensor(1.)
     """
     if metric == "mse":

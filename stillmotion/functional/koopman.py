@@ -50,7 +50,7 @@ def decompose(
     ridge: ε relative to trace(BᵀB)/n.
 
     >>> still = torch.ones(1, 8, 4)  # a clip in which nothing changes
-    >>> static, dynamic = split(still)
+    >>> static, dynamic = decompose(still)
     >>> print(f"{static.norm():.2f} {dynamic.norm():.2f}")
     2.00 0.00
     """

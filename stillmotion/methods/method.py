@@ -22,7 +22,7 @@ from stillmotion.functional.contrastive import rescale_gradient
 from stillmotion.methods.network import EmbeddingNetwork, ModelConfig
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.methods.views import ViewsConfig
 from stillmotion.models.backbones import framewise_mode
 from stillmotion.models.batch_norm import freeze_running_stats
@@ -194,7 +194,7 @@ class Method(nn.Module):
         """Embeddings (n, M) by component, of per-frame embeddings (n, T, M); those of a whole (n, M) are its own."""
         if self.config.static_dynamic.method == "none":
             return {"whole": embeddings}
-        parts = dict(zip(("static", "dynamic"), self.config.static_dynamic(embeddings), strict=True))
+        parts = dict(zip(("static", "dynamic"), decompose(embeddings, self.config.static_dynamic), strict=True))
         if self.config.gradient_balance and self.config.objective.is_scale_invariant:
             parts = {
                 name: rescale_gradient(z, embeddings.mean(1), power=self.config.gradient_balance)

@@ -1,4 +1,4 @@
-"""How per-frame embeddings are split into what stays and what changes."""
+"""Static/dynamic split of frame embeddings: its options, and the split itself."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,19 +11,18 @@ from stillmotion.functional import koopman
 
 @dataclass(frozen=True)
 class StaticDynamicConfig:
-    """How per-frame embeddings are split; called with frames (b, T, M) it returns (static, dynamic), (b, M · delays).
+    """Static/dynamic split of frame embeddings.
 
     Attributes:
-        method: none leaves the embedding whole; slow, riesz and eig as in `koopman.split`.
-        radius: ξ; what lies within ξ of 1 in the spectrum is static.
-        weighting: project (static + dynamic = mean frame) or advance (the paper's Eq. 21).
-        ridge: of the operator's estimate, relative to the frames' mean square.
-        filter_order: how sharply "slow" cuts at the radius.
-        normalize: frames are L2-normalised first.
-        num_delays: frames that stand side by side in a step, each step one frame after the other. What goes on within so
-            many frames is then kept as it went, where one frame at a time is averaged over the clip (Arbabi and Mezić,
-            "Ergodic theory, dynamic mode decomposition, and computation of spectral properties of the Koopman
-            operator", SIAM J. Appl. Dyn. Syst. 16, 2017).
+        method: Method that splits frame embeddings into a static and a dynamic component: slow (smooth spectral
+            filter), riesz (spectral projector), eig (hard threshold on eigenvalues, as in the paper) or none.
+        radius: Radius ξ: eigenvalues closer than this to 1 belong to the static component.
+        weighting: project: static + dynamic is the mean frame. advance: weights of the paper (Eq. 21).
+        ridge: Ridge of the operator estimate, relative to the mean square of the frames.
+        filter_order: Order of the smooth filter: larger values cut more sharply at the radius. Only for method slow.
+        normalize: L2-normalize the frame embeddings first.
+        num_delays: Number of consecutive frames stacked into one state (delay embedding; Arbabi and Mezić 2017). 1
+            uses single frames.
     """
 
     method: Literal["none", "slow", "riesz", "eig"] = "slow"
@@ -36,34 +35,49 @@ class StaticDynamicConfig:
 
     def __post_init__(self) -> None:
         if self.num_delays < 1:
-            raise StillmotionError(
-                f"static_dynamic.num_delays is {self.num_delays}; it must be at least 1, a frame at a time"
-            )
+            raise StillmotionError(f"static_dynamic.num_delays is {self.num_delays}; must be at least 1.")
 
     @property
     def min_frames(self) -> int:
-        """Time steps that a clip must have to be split."""
+        """Smallest number of time steps that can be split."""
         return koopman.KOOPMAN_MIN_FRAMES + self.num_delays - 1
 
     def out_features(self, in_features: int) -> int:
-        """Channels of either half, of frames with so many."""
+        """Return the channels of each component for frames with `in_features` channels."""
         return in_features * self.num_delays
 
-    def __call__(self, frames: Tensor) -> tuple[Tensor, Tensor]:
-        if self.method == "none":
-            raise StillmotionError("static_dynamic.method is 'none'; choose slow, riesz or eig to split")
-        if self.num_delays > 1:
-            if frames.shape[1] < self.min_frames:
-                raise StillmotionError(
-                    f"clip has {frames.shape[1]} time steps; {self.num_delays} side by side leave too few for halves: "
-                    "raise --data.num-frames or lower --method.static-dynamic.num-delays"
-                )
-            frames = frames.unfold(1, self.num_delays, 1).flatten(2)
-        return koopman.decompose(
-            frames,
-            radius=self.radius,
-            method=self.method,
-            weighting=self.weighting,
-            ridge=self.ridge,
-            filter_order=self.filter_order,
-        )
+
+def decompose(frames: Tensor, config: StaticDynamicConfig) -> tuple[Tensor, Tensor]:
+    """Split frame embeddings into a static and a dynamic component, after delay embedding.
+
+    `config.normalize` is not applied here: normalize the frames first.
+
+    Args:
+        frames: Embeddings, (b, T, M) with T ≥ `config.min_frames`.
+        config: Options of the split.
+
+    Returns:
+        Static and dynamic component, each (b, M · num_delays).
+
+    Raises:
+        StillmotionError: If the method is "none" or the clips are too short.
+    """
+    if config.method == "none":
+        raise StillmotionError("static_dynamic.method is 'none'; use slow, riesz or eig.")
+    if config.num_delays > 1:
+        if frames.shape[1] < config.min_frames:
+            raise StillmotionError(
+                f"Clips have {frames.shape[1]} time steps, too few for num_delays {config.num_delays}. "
+                "Increase --data.num-frames or decrease --method.static-dynamic.num-delays."
+            )
+        # Windows that start one frame apart, so that the order within a window is kept (Arbabi and Mezić, "Ergodic
+        # theory, dynamic mode decomposition, and computation of spectral properties of the Koopman operator", 2017).
+        frames = frames.unfold(1, config.num_delays, 1).flatten(2)
+    return koopman.decompose(
+        frames,
+        radius=config.radius,
+        method=config.method,
+        weighting=config.weighting,
+        ridge=config.ridge,
+        filter_order=config.filter_order,
+    )

@@ -5,6 +5,7 @@ from support.identity_encoder import ClassToken, clip_grad_cam, clip_saliency_tu
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.errors import StillmotionError
 from stillmotion.explain.saliency import EMBEDDING_PARTS, cosine_target, last_feature_map
+from stillmotion.methods.static_dynamic import decompose
 from stillmotion.models.backbones import create_backbone, list_backbones
 
 
@@ -40,7 +41,7 @@ def test_grad_cam_of_similarity_has_the_weights_of_finite_differences(part):
         moved[0, t, d] += step
         # Of the split itself: what an encoder embeds is single precision.
         unit = torch.nn.functional.normalize(moved, dim=-1)
-        static, dynamic = encoder.static_dynamic(unit)
+        static, dynamic = decompose(unit, encoder.static_dynamic)
         vector = {"whole": moved.mean(1), "static": static, "dynamic": dynamic}[part]
         return torch.nn.functional.cosine_similarity(vector, noise(3, seed=2)[None].double()).item()
 

@@ -54,7 +54,7 @@ def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(how, weight, radius
     inside = (koopman.eigenvalues(clips, ridge=1e-12) - 1).abs() < radius
     assert inside.any()
     assert not inside.all()
-    expected = stacked(literal.decompose, clips, radius=radius, weight=weight)
+    expected = stacked(literal.decompose, clips, radius=radius, weighting=weight)
     errors = []
     for ridge in (1e-6, 1e-12):
         found = koopman.decompose(clips, radius=radius, method=how, weighting=weight, ridge=ridge, nodes=128)
@@ -66,7 +66,7 @@ def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(how, weight, radius
 @pytest.mark.parametrize("how", ["eig", "riesz"])
 def test_advance_is_the_literal_split_of_the_ridge_operator_at_any_ridge(how):
     clips = wandering()
-    expected = stacked(literal.decompose, clips, radius=0.3, weight="advance", ridge=1e-2)
+    expected = stacked(literal.decompose, clips, radius=0.3, weighting="advance", ridge=1e-2)
     found = koopman.decompose(clips, radius=0.3, method=how, weighting="advance", ridge=1e-2, nodes=256)
     torch.testing.assert_close(found, tuple(expected), atol=1e-7, rtol=1e-7)
 
@@ -75,7 +75,7 @@ def test_advance_is_the_literal_split_of_the_ridge_operator_at_any_ridge(how):
 @pytest.mark.parametrize("power", [1, 2, 3, 4])
 def test_slow_split_is_its_literal_formula(weight, power):
     clips = wandering()
-    expected = stacked(literal.slow_decompose, clips, radius=0.3, power=power, weight=weight)
+    expected = stacked(literal.slow_decompose, clips, radius=0.3, filter_order=power, weighting=weight)
     found = koopman.decompose(clips, radius=0.3, filter_order=power, weighting=weight, ridge=1e-13)
     torch.testing.assert_close(found, tuple(expected), atol=1e-7, rtol=1e-7)
 

@@ -9,7 +9,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
 from stillmotion.functional.contrastive import simclr_loss
 from stillmotion.methods.method import MethodConfig
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.methods.views import ViewsConfig
 
 FRAMES, CHANGES = (0, 0), (1, 1)
@@ -120,7 +120,7 @@ def test_a_still_clip_has_no_change_to_show_and_what_it_shows_tells_nothing():
     assert all(shown[i].any() for i in (2, 3))
     method = tiny_method("simclr").train()
     frames = F.normalize(method.online.project(method.online.backbone(shown.flatten(0, 1))), dim=-1)
-    _, dynamic = (half.unflatten(0, (4, 2)) for half in method.config.static_dynamic(frames))
+    _, dynamic = (half.unflatten(0, (4, 2)) for half in decompose(frames, method.config.static_dynamic))
     torch.testing.assert_close(dynamic[:2], dynamic[:1, :1].expand(2, 2, -1))
     assert dynamic[:2].norm(dim=-1).max() < 1e-2 * dynamic[2:].norm(dim=-1).min()
 

@@ -9,7 +9,7 @@ from stillmotion.functional import koopman
 from stillmotion.methods.byol import BYOLConfig
 from stillmotion.methods.method import Method, MethodConfig
 from stillmotion.methods.network import ModelConfig
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import create_backbone
 
 
@@ -20,18 +20,18 @@ def frames(*, clips=2, steps=8, channels=3):
 def test_halves_are_those_of_windows_stacked_by_hand():
     clip = frames()
     windows = torch.stack([torch.stack([clip[:, t + k] for k in range(3)], -1).flatten(1) for t in range(6)], 1)
-    for found, expected in zip(StaticDynamicConfig(num_delays=3)(clip), koopman.decompose(windows), strict=True):
+    for found, expected in zip(decompose(clip, StaticDynamicConfig(num_delays=3)), koopman.decompose(windows), strict=True):
         torch.testing.assert_close(found, expected)
         assert found.shape == (2, StaticDynamicConfig(num_delays=3).out_features(3))
 
 
 def test_one_delay_is_the_plain_split():
-    for found, expected in zip(StaticDynamicConfig()(frames()), koopman.decompose(frames()), strict=True):
+    for found, expected in zip(decompose(frames(), StaticDynamicConfig()), koopman.decompose(frames()), strict=True):
         assert torch.equal(found, expected)
 
 
 def test_a_still_clip_has_no_dynamic_half_in_windows_either():
-    static, dynamic = StaticDynamicConfig(num_delays=4)(frames(steps=1).expand(-1, 8, -1))
+    static, dynamic = decompose(frames(steps=1).expand(-1, 8, -1), StaticDynamicConfig(num_delays=4))
     assert (dynamic.norm(dim=1) <= 1e-4 * static.norm(dim=1)).all()
 
 
@@ -40,19 +40,17 @@ def test_windows_tell_a_motion_from_its_reverse_where_single_frames_do_not():
     pace = torch.tensor([0.0, 0.1, 0.3, 0.6, 1.0, 0.2, 0.0, 0.0], dtype=torch.float64)
     clip = torch.stack([torch.ones(8, dtype=torch.float64), pace], -1)[None]
 
-    def alike(split):
-        there, back = split(clip)[1], split(clip.flip(1))[1]
-        return F.cosine_similarity(there, back).item()
+    def similarity(config):
+        forward, backward = decompose(clip, config)[1], decompose(clip.flip(1), config)[1]
+        return F.cosine_similarity(forward, backward).item()
 
-    assert alike(StaticDynamicConfig(num_delays=5)) < alike(StaticDynamicConfig()) - 0.1
+    assert similarity(StaticDynamicConfig(num_delays=5)) < similarity(StaticDynamicConfig()) - 0.1
 
 
 def test_clips_that_are_too_short_are_named():
     assert StaticDynamicConfig(num_delays=4).min_frames == 6
-    with pytest.raises(
-        StillmotionError, match=r"clip has 5 time steps; 4 side by side .*--method.static-dynamic.num-delays"
-    ):
-        StaticDynamicConfig(num_delays=4)(frames(steps=5))
+    with pytest.raises(StillmotionError, match=r"5 time steps, too few for num_delays 4"):
+        decompose(frames(steps=5), StaticDynamicConfig(num_delays=4))
     with pytest.raises(StillmotionError, match=r"static_dynamic.num_delays is 0"):
         StaticDynamicConfig(num_delays=0)
 

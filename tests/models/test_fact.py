@@ -29,7 +29,7 @@ def gain(found, token, action, covered):
     share = found.frame_to_token.softmax(-1)[:, token].tolist()
     both = sum(s for s, inside in zip(share, covered.tolist(), strict=True) if inside)
     either = sum(1.0 if inside else s for s, inside in zip(share, covered.tolist(), strict=True))
-    return float(found.tokens.softmax(-1)[token, action]) + both / either
+    return float(found.token_logits.softmax(-1)[token, action]) + both / either
 
 
 def test_segments_are_runs_of_one_action_and_cover_every_frame_once():
@@ -81,7 +81,7 @@ def test_tokens_without_a_segment_learn_that_they_have_none():
     actions, cover = segment_masks(LABELS)
     tokens, segments = match_tokens(found, actions, cover)
     wanted = {m: int(actions[s]) for m, s in zip(tokens.tolist(), segments.tolist(), strict=True)}
-    logs = found.tokens.log_softmax(-1)
+    logs = found.token_logits.log_softmax(-1)
     weights = [1.0 if m in wanted else 0.5 for m in range(7)]
     expected = -sum(w * logs[m, wanted.get(m, 3)] for m, w in enumerate(weights)) / sum(weights)
     assert head.compute_losses(torch.zeros(10, 5), LABELS)["token"].item() == pytest.approx(
@@ -108,8 +108,8 @@ def test_the_answer_is_the_owners_action_among_tokens_that_have_a_segment():
 
 def test_without_any_token_the_frames_answer():
     found = said()
-    none = found._replace(tokens=torch.tensor([[0.0, 0.0, 0.0, 5.0]] * 4))
-    torch.testing.assert_close(merge_branches(none, 0.1), found.frames.softmax(-1))
+    none = found._replace(token_logits=torch.tensor([[0.0, 0.0, 0.0, 5.0]] * 4))
+    torch.testing.assert_close(merge_branches(none, 0.1), found.frame_logits.softmax(-1))
 
 
 def test_attention_reads_a_weighted_mean_and_tells_by_which_logits():

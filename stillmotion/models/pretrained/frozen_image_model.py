@@ -242,7 +242,7 @@ def load_image_model(config: ImageModelConfig) -> FrozenImageModel:
     families = _FAMILIES_BY_MODEL_TYPE.get(backbone.model_type, ())
     if config.family != "auto" and config.family not in families:
         raise StillmotionError(
-            f"{path} holds a {backbone.kind}, not a model of {config.family}; leave out the family or choose "
+            f"{path} holds a {backbone.model_type}, not a model of {config.family}; leave out the family or choose "
             f"{' or '.join(families) or 'another folder'}"
         )
     return FrozenImageModel(backbone.model, layer=config.layer, normalization=intake.normalization)

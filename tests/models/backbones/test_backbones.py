@@ -59,7 +59,7 @@ def test_parameter_count_and_width_are_those_documented(name):
     backbone = on_meta(name)
     count, width, _ = FACTS[name]
     assert sum(p.numel() for p in backbone.parameters()) == count
-    assert backbone.width == width
+    assert backbone.out_features == width
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -67,9 +67,9 @@ def test_time_is_kept_and_only_space_is_pooled(name):
     backbone = on_meta(name)
     clip = meta_clip(2, 3, 16, 64, 96)
     steps = 8 if name in TUBELETS else 16
-    assert backbone(clip).shape == (2, steps, backbone.width)
+    assert backbone(clip).shape == (2, steps, backbone.out_features)
     feature_map = backbone.feature_map(clip)
-    assert feature_map.shape[:3] == (2, backbone.width, steps)
+    assert feature_map.shape[:3] == (2, backbone.out_features, steps)
     assert feature_map.shape[3] > 1
     assert feature_map.shape[4] > feature_map.shape[3]
 
@@ -77,7 +77,7 @@ def test_time_is_kept_and_only_space_is_pooled(name):
 @pytest.mark.parametrize("name", FACTS)
 def test_original_strides_need_no_other_parameters(name):
     original = on_meta(name, per_frame_features=False)
-    assert original(meta_clip(2, 3, 16, 64, 64)).shape == (2, FACTS[name][2], original.width)
+    assert original(meta_clip(2, 3, 16, 64, 64)).shape == (2, FACTS[name][2], original.out_features)
     assert shapes(original) == shapes(on_meta(name))
 
 
@@ -93,12 +93,12 @@ def test_each_parameter_belongs_to_exactly_one_stage(name):
     for parameter, _ in backbone.named_parameters():
         owners = [
             index
-            for index, prefixes in enumerate(backbone.stages)
+            for index, prefixes in enumerate(backbone.stage_prefixes)
             if any(parameter.startswith(prefix + ".") for prefix in prefixes)
         ]
         assert owners == [backbone.stage_index(parameter)]
         seen.update(owners)
-    assert seen == set(range(len(backbone.stages)))
+    assert seen == set(range(len(backbone.stage_prefixes)))
     with pytest.raises(KeyError):
         backbone.stage_index("head.weight")
 
@@ -121,8 +121,8 @@ def test_forward_is_late_of_early_which_late_leaves_alone(name):
 def test_late_uses_the_last_stage_alone(name):
     backbone = on_meta(name)
     h = backbone.forward_trunk(meta_clip(2, 3, 4, 32, 32)).detach()
-    last = [p for n, p in backbone.named_parameters() if backbone.stage_index(n) == len(backbone.stages) - 1]
-    others = [p for n, p in backbone.named_parameters() if backbone.stage_index(n) < len(backbone.stages) - 1]
+    last = [p for n, p in backbone.named_parameters() if backbone.stage_index(n) == len(backbone.stage_prefixes) - 1]
+    others = [p for n, p in backbone.named_parameters() if backbone.stage_index(n) < len(backbone.stage_prefixes) - 1]
     loss = backbone.forward_last_stage(h).sum()
     assert all(grad is not None for grad in torch.autograd.grad(loss, last, retain_graph=True))
     assert all(grad is None for grad in torch.autograd.grad(loss, others, allow_unused=True))

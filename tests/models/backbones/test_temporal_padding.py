@@ -10,7 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 
 from stillmotion.errors import StillmotionError
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import create_backbone, double_backward_mode, framewise_mode, list_backbones
 from stillmotion.models.backbones.i3d import SamePadConv3d
 from stillmotion.models.backbones.layers import Conv3d
@@ -41,7 +41,8 @@ def still(frames, *, clips=1):
 
 def dynamic_shares(features):
     """‖dynamic‖ / ‖static‖ of the clip that has most, by the library's and by the paper's split."""
-    halves = [split(F.normalize(features.float(), dim=-1)) for split in (StaticDynamicConfig(), PAPER_DECOMPOSITION)]
+    frames = F.normalize(features.float(), dim=-1)
+    halves = [decompose(frames, config) for config in (StaticDynamicConfig(), PAPER_DECOMPOSITION)]
     return [(dynamic.norm(dim=1) / static.norm(dim=1)).max().item() for static, dynamic in halves]
 
 
@@ -160,7 +161,7 @@ def test_first_and_second_derivatives_with_replicated_borders_are_those_of_finit
 @pytest.mark.parametrize("name", ["small_resnet3d", "small_vit"])
 @pytest.mark.parametrize("strict", [False, True])
 def test_second_derivatives_of_a_backbone_are_those_of_finite_differences(name, strict):
-    options = {"channels": (2,)} if name == "small_resnet3d" else {"width": 4, "depth": 1, "heads": 2, "patch": 4}
+    options = {"channels": (2,)} if name == "small_resnet3d" else {"embed_dim": 4, "depth": 1, "num_heads": 2, "patch_size": 4}
     backbone = lively(name, **options).double().eval()
     weights = dict(backbone.named_parameters())
     chosen = "layers.0.0.weight" if name == "small_resnet3d" else "blocks.0.attn.qkv.weight"

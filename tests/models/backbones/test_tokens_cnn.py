@@ -10,7 +10,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.methods.byol import BYOLConfig
 from stillmotion.methods.method import Method, MethodConfig
 from stillmotion.methods.network import ModelConfig
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import create_backbone
 from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig
 
@@ -28,7 +28,7 @@ def clip(frames=5, size=32):
 @torch.no_grad()
 def test_features_of_pixels_are_those_of_their_tokens(cells):
     network = backbone(grid_size=cells).eval()
-    tokens = network.tokens(clip())
+    tokens = network.compute_tokens(clip())
     assert tokens.shape == (2, 32, 5, 4, 4)
     assert network(clip()).shape == (2, 5, 8 * cells**2)
     torch.testing.assert_close(network(tokens), network(clip()))
@@ -36,7 +36,7 @@ def test_features_of_pixels_are_those_of_their_tokens(cells):
 
 @torch.no_grad()
 def test_every_token_has_mean_0_and_variance_1():
-    tokens = backbone().tokens(clip())
+    tokens = backbone().compute_tokens(clip())
     torch.testing.assert_close(tokens.mean(1), torch.zeros(2, 5, 4, 4), atol=1e-5, rtol=0)
     torch.testing.assert_close(tokens.var(1, correction=0), torch.ones(2, 5, 4, 4), atol=1e-3, rtol=0)
 
@@ -44,7 +44,7 @@ def test_every_token_has_mean_0_and_variance_1():
 @torch.no_grad()
 def test_cells_tell_what_is_where():
     network = backbone(grid_size=2).eval()
-    tokens = network.tokens(clip(size=64))
+    tokens = network.compute_tokens(clip(size=64))
     tokens[..., 5:] = tokens[..., :3].flip(-1)  # right as left
     tokens[..., 3:5] = 0
     features = network(tokens).unflatten(-1, (8, 2, 2))
@@ -59,15 +59,15 @@ def test_the_frozen_model_has_no_gradient_and_is_not_saved_but_moves_along():
     assert all(name.startswith("layers.") for name, _ in network.named_parameters())
     network(clip()).sum().backward()
     assert all(p.grad is not None for p in network.parameters())
-    assert all(p.grad is None and not p.requires_grad for p in network.images.parameters())
-    assert next(network.double().images.parameters()).dtype is torch.float64
+    assert all(p.grad is None and not p.requires_grad for p in network.image_model.parameters())
+    assert next(network.double().image_model.parameters()).dtype is torch.float64
     assert network(clip().double()).dtype is torch.float64
 
 
 def test_a_momentum_encoder_shares_the_frozen_model():
     method = Method(MethodConfig(model=model(), objective=BYOLConfig(predictor_hidden_dim=8)))
-    assert method.target.backbone.images is method.online.backbone.images
-    assert copy.deepcopy(method).online.backbone.images is method.online.backbone.images
+    assert method.target.backbone.image_model is method.online.backbone.image_model
+    assert copy.deepcopy(method).online.backbone.image_model is method.online.backbone.image_model
 
 
 def model(**options):
@@ -85,7 +85,7 @@ def model(**options):
 @torch.no_grad()
 def test_derivatives_of_tokens_are_taken_as_they_are():
     network = backbone().eval()
-    change = network.tokens(clip()).diff(dim=2)
+    change = network.compute_tokens(clip()).diff(dim=2)
     assert torch.equal(network.forward_trunk(change), network.layers[1](network.layers[0](change)))
 
 
@@ -94,14 +94,14 @@ def test_derivatives_of_tokens_are_taken_as_they_are():
 def test_a_still_clip_has_no_dynamic_half_whatever_the_cells(cells):
     network = backbone(grid_size=cells).eval()
     features = network(clip(1).expand(-1, -1, 8, -1, -1))
-    static, dynamic = StaticDynamicConfig()(features)
+    static, dynamic = decompose(features, StaticDynamicConfig())
     assert (dynamic.norm(dim=1) <= 1e-4 * static.norm(dim=1)).all()
 
 
 def test_a_folder_that_transformers_wrote_is_the_frozen_model(tmp_path):
     folder = save_model("dinov2", tmp_path / "model")
     network = create_backbone("tokens_cnn", image_model=ImageModelConfig(path=str(folder), layer=1))
-    assert (network.images.width, network.images.layer, network.size_divisor) == (32, 1, 14)
+    assert (network.image_model.out_features, network.image_model.layer, network.size_divisor) == (32, 1, 14)
     with pytest.raises(StillmotionError, match="32×32 pixels; TokensCNN needs at least 14×14, a multiple of 14"):
         network(clip())
 

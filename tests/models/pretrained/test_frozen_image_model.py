@@ -29,7 +29,7 @@ def tiny(family, **options):
 def under_last_norm(images, found):
     """CLIP's own output lacks it on patches."""
     tokens = found.last_hidden_state
-    return images.model.post_layernorm(tokens) if images.kind == "clip_vision_model" else tokens
+    return images.model.post_layernorm(tokens) if images.model_type == "clip_vision_model" else tokens
 
 
 def frames(n=2, height=32, width=32, seed=0):
@@ -44,8 +44,8 @@ def test_every_family_gives_its_own_tokens_without_the_class_token(family):
         options["noise"] = torch.arange(16.0).expand(2, -1)
     with torch.no_grad():
         wanted = under_last_norm(images, images.model(x, **options))[:, -16:]
-        torch.testing.assert_close(images.tokens(x), wanted)
-    assert images.tokens(x).shape == (2, 16, 32)
+        torch.testing.assert_close(images.patch_tokens(x), wanted)
+    assert images.patch_tokens(x).shape == (2, 16, 32)
     assert not any(p.requires_grad for p in images.parameters())
 
 
@@ -57,18 +57,18 @@ def test_any_image_size_has_the_positions_that_transformers_interpolates(family)
         options["noise"] = torch.arange(18.0).expand(2, -1)
     with torch.no_grad():
         wanted = under_last_norm(images, images.model(x, **options))[:, -18:]
-        torch.testing.assert_close(images.tokens(x), wanted)
+        torch.testing.assert_close(images.patch_tokens(x), wanted)
 
 
 @pytest.mark.parametrize("family", CHECKPOINT_FAMILIES)
 def test_positions_can_be_replaced_for_all_frames_or_for_each(family):
     images, x = tiny(family), frames()
-    own = images.positions(4, 4)
+    own = images.position_grid(4, 4)
     other = own.flip(0) * 0.7
     with torch.no_grad():
-        plain, moved = images.tokens(x), images.tokens(x, other)
-        each = images.tokens(x, torch.stack([own, other]))
-        after = images.tokens(x)
+        plain, moved = images.patch_tokens(x), images.patch_tokens(x, other)
+        each = images.patch_tokens(x, torch.stack([own, other]))
+        after = images.patch_tokens(x)
     assert (plain - moved).abs().max() > 1e-4
     torch.testing.assert_close(each, torch.stack([plain[0], moved[1]]), atol=1e-5, rtol=1e-4)
     assert torch.equal(after, plain), "replaced positions must not stay"
@@ -82,8 +82,8 @@ def test_frames_and_positions_that_are_turned_together_give_turned_tokens(family
         embed = images.model.embeddings
         conv = embed.patch_embeddings if family == "dinov3" else embed.patch_embeddings.projection
         conv.weight.copy_(conv.weight.mean((2, 3), keepdim=True).expand_as(conv.weight))  # blind to a patch's inside
-        plain = images.tokens(x).unflatten(1, (4, 4))
-        turned = images.tokens(x.flip(2), images.positions(4, 4).flip(0)).unflatten(1, (4, 4))
+        plain = images.patch_tokens(x).unflatten(1, (4, 4))
+        turned = images.patch_tokens(x.flip(2), images.position_grid(4, 4).flip(0)).unflatten(1, (4, 4))
     torch.testing.assert_close(turned, plain.flip(1), atol=1e-5, rtol=1e-4)
 
 
@@ -91,10 +91,10 @@ def test_frames_and_positions_that_are_turned_together_give_turned_tokens(family
 def test_positions_alone_bring_patches_back_unless_they_are_augmented(family):
     """The shortcut: on a frame without any content, only positions tell patches apart."""
     images, blank = tiny(family), torch.zeros(1, 3, 32, 32)
-    spread = 20 * images.positions(4, 4)
+    spread = 20 * images.position_grid(4, 4)
     window = crop_windows(resize_grid(spread, 44, 44), [(30, 12)], 4, 4)
     with torch.no_grad():
-        seen, moved = images.tokens(blank, spread), images.tokens(blank, window)
+        seen, moved = images.patch_tokens(blank, spread), images.patch_tokens(blank, window)
     assert cycle_accuracy(seen, seen, seen).item() == 1
     assert cycle_accuracy(seen, seen, moved).item() <= 0.25
 
@@ -122,7 +122,7 @@ def test_a_projected_model_is_a_backbone():
     clip = torch.randn(2, 3, 3, 32, 24)
     with torch.no_grad():
         found, features = backbone.feature_map(clip), backbone(clip)
-        wanted = project(images.tokens(clip[1, :, 2][None]))[0]
+        wanted = project(images.patch_tokens(clip[1, :, 2][None]))[0]
     torch.testing.assert_close(found[1, :, 2].flatten(1).T, wanted, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(features, found.mean((3, 4)).transpose(1, 2))
 
@@ -138,8 +138,8 @@ def test_a_projected_model_is_a_backbone():
             "holds a vit",
         ),
         (lambda p: load_image_model(ImageModelConfig(family="dino", arch="tiny", layer=5)), "blocks 1 to 2"),
-        (lambda p: tiny("dino").tokens(frames(height=33)), "33×32 pixels; .* a multiple of 8"),
-        (lambda p: tiny("dino").tokens(frames(), torch.zeros(3, 4, 32)), r"take \(4, 4, 32\)"),
+        (lambda p: tiny("dino").patch_tokens(frames(height=33)), "33×32 pixels; .* a multiple of 8"),
+        (lambda p: tiny("dino").patch_tokens(frames(), torch.zeros(3, 4, 32)), r"take \(4, 4, 32\)"),
     ],
 )
 def test_errors_say_what_to_do(tmp_path, make, message):

@@ -58,7 +58,7 @@ def test_a_run_notes_the_very_folder_that_a_name_stands_for(hub, tmp_path):
 def test_paths_win_over_names(hub, tmp_path):
     save_model("vit", tmp_path / "someone" / "small")
     assert parse_spec("someone/small").kind == "transformers"
-    assert load("someone/small").backbone.kind == "vit"
+    assert load("someone/small").backbone.model_type == "vit"
     assert not is_hub_name("someone/other")  # a folder that is there, and a slip of the pen
     assert not hub
 

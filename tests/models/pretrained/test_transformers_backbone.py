@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 def clips(backbone, intake, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(2, 3, intake.frames, intake.size, intake.size, generator=generator)
+    return torch.randn(2, 3, intake.num_frames, intake.image_size, intake.image_size, generator=generator)
 
 
 def patched(clip, frame, patch):
