@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: test check demo fault-injection format clean
+.PHONY: test test-slow check docs demo torture format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) on PATH; install Python 3.11 or say make PYTHON=..."; exit 2; }
@@ -13,8 +13,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
+# The quick tests; what was skipped and why is listed at the end.
 test: check
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" -rs tests
+
+# Kills, several processes, learning, browsers, the wheel.
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow -rs tests
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -28,8 +33,8 @@ format: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/python -m stillmotion demo --out runs/demo
 
-# Kills, doubles and starves commands, and feeds them damaged files: a quarter of an hour.
-fault-injection: $(STAMP)
+# Kill commands, run them twice at once, fill the disk and damage their files; takes about 15 minutes.
+torture: $(STAMP)
 	$(BIN)/python -m tools.fault_injection
 
 clean:

@@ -34,6 +34,7 @@ def tree(folder):
     return {path: path.stat().st_mtime_ns for path in sorted(Path(folder).rglob("*"))}
 
 
+@pytest.mark.slow
 def test_a_folder_is_indexed_shown_and_left_by_ctrl_c(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=12, image_size=32)
     before = tree(videos)

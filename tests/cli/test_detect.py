@@ -36,6 +36,7 @@ def test_the_debug_recipe_trains_tests_draws_and_reports(tmp_path):
     assert json.loads((run / "config.json").read_text())["recipe"] == "debug"
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_run(tmp_path):
     words = ("detect", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL)
     ranks = two_ranks(*words)
@@ -47,6 +48,7 @@ def test_two_processes_write_one_run(tmp_path):
     assert (tmp_path / "run" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = ["detect", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "300"]
     stop_and_resume(tmp_path / "run", *words)

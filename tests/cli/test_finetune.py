@@ -47,6 +47,7 @@ def test_a_run_is_trained_tested_reported_and_an_encoder(tmp_path):
     assert page.exists()
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_run_and_folds_are_averaged(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=6)
     rows = [
@@ -66,6 +67,7 @@ def test_two_processes_write_one_run_and_folds_are_averaged(tmp_path):
     assert load_file(tmp_path / "run" / "fold2" / "checkpoint.safetensors")["head.weight"].shape == (2, 32)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = (*WORDS, "--out", str(tmp_path / "run"), "--optim.epochs", "300")
     stop_and_resume(tmp_path / "run", *words)

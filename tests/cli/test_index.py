@@ -65,6 +65,7 @@ def test_a_moment_is_found_by_look_by_motion_and_by_both(home: Path, indexed: Pa
     assert_self_contained(content)
 
 
+@pytest.mark.slow
 def test_a_killed_index_goes_on(home: Path, videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
     command = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)

@@ -36,6 +36,7 @@ def test_the_debug_recipe_prints_scores_and_writes_a_report(tmp_path, words):
     assert "<svg" in page
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = ["segment", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL]
     words += ["--optim.epochs", "2000", "--train.log-every-steps", "1"]

@@ -15,6 +15,7 @@ SHORT = [
 ]
 
 
+@pytest.mark.slow
 def test_a_study_that_was_stopped_goes_on_and_says_what_it_found(tmp_path: Path) -> None:
     asked = ("study", "confounding", "--out", str(tmp_path), *SHORT)
     command = Command(*asked)

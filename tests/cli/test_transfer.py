@@ -23,6 +23,7 @@ def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
     assert json.loads((tmp_path / "g.json").read_text())["num_videos"] == 4
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_run(tmp_path):
     ranks = two_ranks("transfer", "--recipe", "debug-mae", "--out", str(tmp_path / "run"), *SMALL)
     for rank in ranks:
@@ -31,6 +32,7 @@ def test_two_processes_write_one_run(tmp_path):
     assert "trained" in ranks[0].stdout + ranks[1].stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = ["transfer", "--recipe", "debug-dinov3", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "200"]
     stop_and_resume(tmp_path / "run", *words)

@@ -11,6 +11,8 @@ import pytest
 
 from stillmotion.data.video.writer import write_mp4
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
 

@@ -15,6 +15,8 @@ from support.small_pretrain import single_thread
 import stillmotion.cli.main
 from stillmotion.models.pretrained.checkpoint_conversion import load_original_checkpoint
 
+pytestmark = pytest.mark.slow
+
 SIZE = "32"
 
 
@@ -68,7 +70,7 @@ def test_retrieve(place, capsys):
     typed("retrieve", "--encoder", *encoders, *words)
     rows = [
         line.split()[1:]
-        for line in capsys.readouterr().output_dir.splitlines()
+        for line in capsys.readouterr().out.splitlines()
         if line.split()[1:2] in (["whole"], ["concat"])
     ]
     assert len(rows) == 4

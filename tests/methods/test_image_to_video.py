@@ -49,6 +49,7 @@ def on_rank(rank):
     return gradients(rank)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_gradient_of_one_with_the_joined_batch():
     whole = gradients(None)
     for found in gloo.run_on_ranks(on_rank):

@@ -8,6 +8,8 @@ from torch import nn
 from stillmotion.errors import StillmotionError
 from stillmotion.models.batch_norm import SyncBatchNorm, convert_sync_batchnorm, forward_per_side, freeze_running_stats
 
+pytestmark = pytest.mark.slow
+
 KINDS = {
     "1d": (nn.BatchNorm1d, (7, 3), {}),
     "2d": (nn.BatchNorm2d, (5, 3, 2, 4), {"momentum": None}),

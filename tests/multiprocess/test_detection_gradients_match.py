@@ -11,6 +11,8 @@ from support.small_detect import small_config
 from stillmotion.training.detect.task import DetectTrainer
 from stillmotion.training.run_log import RunLog
 
+pytestmark = pytest.mark.slow
+
 
 def after_two_steps(rank, folder):
     """Weights, losses and test scores after two steps, with dropout."""

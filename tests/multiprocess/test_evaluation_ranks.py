@@ -11,6 +11,8 @@ from support.process import Command, two_ranks
 from stillmotion.cli.verbs import SINGLE_PROCESS_VERBS, VERBS
 from stillmotion.index.lance_tables import IndexTables
 
+pytestmark = pytest.mark.slow
+
 RECIPE = "debug-bod-simclr"
 DRAWN = "--data.synthetic.num-train 3 --data.synthetic.num-test 2 --data.synthetic.frames-per-action 4 6 --data.feature-stride 4 --num-workers 0"
 HEAD = "--head.hidden-dim 4 --head.num-layers 2 --head.num-stages 2 --optim.batch-size 2 --optim.epochs 2 --train.num-threads 1"

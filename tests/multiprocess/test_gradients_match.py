@@ -22,6 +22,8 @@ from stillmotion.optim.bilevel import SolverConfig, SolverName, hypergradient
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.train_step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 SOLVERS = {
     "plain": SolverConfig("plain"),
     "single-level": SolverConfig("single-level"),

@@ -27,6 +27,8 @@ from stillmotion.training.trainer import Trainer
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import TransferTrainer
 
+pytestmark = pytest.mark.slow
+
 CHAIN = (2, 1, 2, 3)  # processes, each for one step
 PRETRAINED = {
     "simclr with both levels": ("debug-bod-simclr", {}),

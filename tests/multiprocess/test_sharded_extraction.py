@@ -30,6 +30,8 @@ from stillmotion.evaluation.temporal_order.evaluate import evaluate_temporal_ord
 from stillmotion.index import VideoSegmentConfig, build_index, segment_embedder, segment_writer
 from stillmotion.utils.files import ensure_dir
 
+pytestmark = pytest.mark.slow
+
 VIEWS = ClipViews(num_clips=2, average_views=True)
 RECIPE = "debug-bod-simclr"
 CUTTING = VideoSegmentConfig(max_seconds=2, overlap_seconds=0.5)

@@ -10,6 +10,8 @@ import pytest
 from support.class_videos import write_class_folders
 from support.process import Command, several_ranks, two_ranks
 
+pytestmark = pytest.mark.slow
+
 PREPARE = ("prepare", "--short-side", "32")
 FORMS = {
     "mp4": PREPARE,

@@ -17,6 +17,8 @@ from stillmotion.optim.gradient_allreduce import all_reduced_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.train_step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 SIZES = (1, 300, 2**20)
 SOLVERS = get_args(SolverName)
 

@@ -16,6 +16,8 @@ from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.planning.flop_counter import FlopMemoryCounter, build_on_fake_tensors, fake_tensor_mode
 from stillmotion.training.tasks import RECIPES, get_recipe
 
+pytestmark = pytest.mark.slow
+
 FRAMES, SIZE = 16, 112  # of clips, where a recipe leaves them to its encoder
 CLASSES = 400
 

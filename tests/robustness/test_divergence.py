@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from stillmotion.errors import NonFiniteError
-from stillmotion.training.config_overrides import apply_overrides
 from stillmotion.training.monitors import MAX_GRAD_NORM_RATIO, MAX_WEIGHT_NORM_RATIO, DivergenceMonitor
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides
 
 RUN = {"optim.epochs": 3, "optim.name": "sgd", "optim.warmup_epochs": 1.0, "train.checkpoint_every_steps": 1}
 
@@ -21,6 +21,7 @@ def norm(file: Path) -> float:
     return math.sqrt(sum(float(t.double().square().sum()) for t in tensors.values() if t.is_floating_point()))
 
 
+@pytest.mark.slow
 def test_a_rate_of_a_million_is_no_success_and_a_lower_one_goes_on_from_the_last_good_weights(tmp_path: Path) -> None:
     wild = apply_overrides(get_recipe("debug-simclr"), RUN | {"optim.lr": 1e6})
     with pytest.raises(NonFiniteError, match=r"step \d+: .*Lower --optim.lr .* the same folder goes on") as caught:

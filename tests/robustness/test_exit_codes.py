@@ -38,6 +38,7 @@ def test_every_end_is_one_line_and_an_exit_code(end: str, capsys: pytest.Capture
     assert said.startswith(f"stillmotion: {words}") or words in said
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_verb_with_143_and_one_line(tmp_path: Path) -> None:
     videos = write_class_folders(tmp_path / "videos", videos_per_class=40, num_frames=24, image_size=64)
     command = Command(

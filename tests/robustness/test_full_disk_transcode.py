@@ -16,6 +16,8 @@ from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfi
 from stillmotion.data.video import open_video
 from stillmotion.errors import StillmotionError
 
+pytestmark = pytest.mark.slow
+
 COPIES: dict[str, tuple[Any, Any]] = {
     "mp4": (prepare_dataset, PrepareConfig(crf=1)),
     "jpeg": (prepare_dataset, PrepareConfig(format="jpeg")),

@@ -16,6 +16,8 @@ from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.video import open_video
 from stillmotion.data.video.reader import VideoReader
 
+pytestmark = pytest.mark.slow
+
 VERBS = {
     "prepare": ("prepare", "--short-side", "24"),
     "static-dynamic": ("static-dynamic", "make", "--variant", "dynamic", "--flow", "dis-fast"),

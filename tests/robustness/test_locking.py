@@ -4,7 +4,10 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
 from support.process import Command, wait_for_steps
+
+pytestmark = pytest.mark.slow
 
 LONG = ("pretrain", "--recipe", "debug-simclr", "--optim.epochs", "5000", "--train.num-threads", "1")
 

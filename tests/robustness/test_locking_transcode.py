@@ -20,6 +20,8 @@ from stillmotion.data.video import open_video
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.file_lock import lock_dir
 
+pytestmark = pytest.mark.slow
+
 SMALL = PrepareConfig(short_side=16)
 
 

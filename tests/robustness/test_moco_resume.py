@@ -11,6 +11,8 @@ from support.small_pretrain import small_config, stop_at_step
 from stillmotion.distributed import process_group
 from stillmotion.training.pretrain.task import pretrain
 
+pytestmark = pytest.mark.slow
+
 _WORKERS = (0, 1)
 
 

@@ -7,9 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from support.class_videos import write_class_folders
 from support.process import Command, wait_for_steps
 from support.process_tree import alive_after, decoder_processes, descendants, is_alive
+
+pytestmark = pytest.mark.slow
 
 _SOON = 5.0
 _SMALL = "--data.image-size 16 --data.num-frames 6 --optim.batch-size 8 --optim.epochs 4000 --train.num-threads 1 --num-workers 2"

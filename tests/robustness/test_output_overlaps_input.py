@@ -25,6 +25,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", ["videos", "videos/small", ".", "videos/dark/../../videos", "link", "link/small"])
 @pytest.mark.parametrize("verb", ["prepare", "static-dynamic make --variant static"])
 def test_an_output_that_is_holds_or_lies_in_the_videos_is_refused(

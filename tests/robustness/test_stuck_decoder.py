@@ -21,6 +21,8 @@ from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.data.video.reader import ArrayReader, VideoReader
 from stillmotion.errors import StillmotionError
 
+pytestmark = pytest.mark.slow
+
 
 class Waylaid:
     """Videos of noise; whoever opens the one numbered `at` gets the signal `by`, or sleeps where that is 0."""

@@ -8,6 +8,8 @@ from support.process import Command
 from stillmotion.errors import StillmotionError
 from stillmotion.studies.transfer_comparison import METRIC_COLUMNS, TransferComparisonConfig, compare_transfers
 
+pytestmark = pytest.mark.slow
+
 SMALL = TransferComparisonConfig(
     image_size=32, pretrain_steps=3, batch_size=4, num_videos=8, transfer_epochs=1, num_sequences=2, num_frames=8
 )

@@ -49,6 +49,7 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     torch.testing.assert_close(weights(again), weights(whole), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
     gloo.run_on_ranks(on_two, str(tmp_path / "two"))
     on_two(0, str(tmp_path / "one"))

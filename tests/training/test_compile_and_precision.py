@@ -44,6 +44,7 @@ def solved(how, *, compiled, share=slice(None)):
     return compute_gradients(method, tiny_clips(4, 2)[share], config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ONCE)
 def test_a_compiled_backbone_has_the_losses_and_gradients_of_the_eager_one(uncompiled_code, how):
     (losses, gradient), (wanted, exact) = (solved(how, compiled=compiled) for compiled in (True, False))
@@ -57,12 +58,14 @@ def on_a_rank(rank):
     return solved("exact-projector", compiled=True, share=slice(2 * rank, 2 * rank + 2))[1]
 
 
+@pytest.mark.slow
 def test_two_processes_with_compiled_backbones_and_joint_norms_give_the_gradient_of_one():
     wanted = solved("exact-projector", compiled=False)[1]
     for found in gloo.run_on_ranks(on_a_rank):
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_compiled_run_has_the_names_and_the_curves_of_an_eager_one(uncompiled_code, tmp_path):
     eager, compiled = (
         train(small_config("debug-simclr", {"train.compile": compiled}), tmp_path / str(compiled))

@@ -121,6 +121,7 @@ def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
         follow_run(tmp_path, -1, say=said.append)
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_following_and_not_the_run(tmp_path: Path) -> None:
     place = tmp_path / "run"
     words = "--recipe debug-simclr --optim.epochs 2000 --train.log-every-steps 1 --train.num-threads 1"

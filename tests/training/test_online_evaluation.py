@@ -80,6 +80,7 @@ class Killed(BaseException):
 STOPPED = Interrupted("stopped", 143)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "turn"), [(Killed(), 1), (Killed(), 2), (STOPPED, 2), (STOPPED, 3)])
 def test_a_run_that_ends_within_an_evaluation_goes_on_to_the_same(run, tmp_path, monkeypatch, end, turn):
     folder, turns = tmp_path / "run", []
@@ -167,6 +168,7 @@ def test_of_many_classes_some_are_drawn_by_seed_ten_videos_of_each():
     assert not np.array_equal(other[0], train)
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_finds(tmp_path):
     words = ["pretrain", "--recipe", "debug-simclr", "--train.num-threads", "1", "--train.eval-every-epochs", "1"]
     words += ["--train.eval-num-videos", "16", "--data.synthetic.num-videos", "16", "--optim.epochs", "1", "--out"]

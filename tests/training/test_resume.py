@@ -16,6 +16,8 @@ from stillmotion.errors import StillmotionError
 from stillmotion.optim.optimizers import lr_at_epoch
 from stillmotion.training.run_log import load_metrics
 
+pytestmark = pytest.mark.slow
+
 # Four steps an epoch, small enough that starting is what takes time.
 SIZE = "--data.synthetic.num-videos 32 --data.image-size 16 --data.num-frames 6 --optim.batch-size 8 --optim.epochs 4"
 OFTEN = ("--train.checkpoint-every-steps", "1", "--train.num-threads", "1")

@@ -134,6 +134,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_call_goes_on_to_the_same_shards(originals: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(originals), str(tmp_path / "killed")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

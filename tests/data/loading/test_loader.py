@@ -182,6 +182,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_parent_and_workers_without_a_word(tmp_path: Path) -> None:
     for i in range(4):
         write_numbered_video(tmp_path / f"{i}.mp4", num_frames=10)

@@ -174,6 +174,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_only_whole_copies_and_the_next_call_ends_the_work(tmp_path: Path) -> None:
     root, copy = tmp_path / "originals", tmp_path / "copy"
     first = write_numbered_video(root / "0.mp4", num_frames=60, size=(96, 128))

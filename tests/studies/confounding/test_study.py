@@ -18,6 +18,8 @@ from stillmotion.studies.confounding.experiment import (
 from stillmotion.studies.confounding.study import run_confounding, run_result_path
 from stillmotion.studies.confounding.two_stream import TwoStreamClips
 
+pytestmark = pytest.mark.slow
+
 TINY = ConfoundingConfig(
     num_values=(2, 2, 2, 2),
     num_videos=48,

@@ -13,6 +13,8 @@ from stillmotion.studies.spectrum.study import (
     transfer_objective,
 )
 
+pytestmark = pytest.mark.slow
+
 SCALE = 1e-3
 VARIANCES = SCALE * torch.tensor([0.05, 0.3, 0.5, 0.8, 1.0, 1.35, 1.8, 2.2], dtype=torch.float64)
 

@@ -15,8 +15,10 @@ from stillmotion.studies.run_pool import StudyRun, _send_job, _start_worker, tra
 from stillmotion.studies.sweep.plan import sweep_over_field, sweep_over_points
 from stillmotion.studies.sweep.presets import PRETRAIN_PRESETS, TRANSFER_PRESETS, base_config, get_preset
 from stillmotion.studies.sweep.study import SweepOptions, _plan_runs, run_hash, run_plans
-from stillmotion.training.config_overrides import apply_overrides, parse_assignments
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides, parse_assignments
+
+pytestmark = pytest.mark.slow
 
 SMALL = [
     *("data.image_size=16", "data.num_frames=4", "data.synthetic.image_size=16", "data.synthetic.num_videos=16"),

@@ -11,8 +11,10 @@ from stillmotion.studies.run_pool import measure_transfer_run
 from stillmotion.studies.sweep.plan import sweep_over_field
 from stillmotion.studies.sweep.presets import TRANSFER_PRESETS, get_preset
 from stillmotion.studies.sweep.study import SweepConfig, SweepOptions, _plan_runs, run_hash, run_plans, run_sweep
-from stillmotion.training.config_overrides import apply_overrides
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
+from stillmotion.utils.typed_config import apply_overrides
+
+pytestmark = pytest.mark.slow
 
 SMALL = {
     "data.image_size": 16,

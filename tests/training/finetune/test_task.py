@@ -104,6 +104,7 @@ def ranks(tmp_path_factory):
     return gloo.run_on_ranks(of_a_rank, tmp_path_factory.mktemp("two"))
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_gradient_of_one(ranks, tmp_path):
     whole = gradients(0, MIXED, tmp_path / "one")
     for rank in ranks:
@@ -112,6 +113,7 @@ def test_two_processes_give_the_gradient_of_one(ranks, tmp_path):
             torch.testing.assert_close(rank["gradients"][name], gradient, atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_test(ranks):
     first, second = (rank["results"] for rank in ranks)
     assert first == second

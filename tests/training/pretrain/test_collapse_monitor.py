@@ -84,6 +84,7 @@ def test_the_effective_rank_counts_even_directions():
     assert float(effective_rank(torch.ones(5, 8))) == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_two_ranks_see_what_one_sees_of_the_joined_batch():
     alone = numbers()
     for of_a_rank in gloo.run_on_ranks(numbers):

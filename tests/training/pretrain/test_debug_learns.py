@@ -12,6 +12,8 @@ from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.recipes_bod_vcl import BASELINES
 from stillmotion.training.tasks import get_recipe
 
+pytestmark = pytest.mark.slow
+
 WHOLE = 10  # epochs of four steps
 SPLIT = {"simclr": 15, "moco": 25, "byol": 40, "swav": 40, "vicreg": 15}
 

@@ -106,6 +106,7 @@ def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Pa
     assert [step for step, _ in curves["loss/dynamic"]] == list(range(1, 17))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "routed"),
     [
@@ -142,6 +143,7 @@ def test_the_encoder_of_such_a_run_takes_frames_as_they_are(tmp_path: Path) -> N
     assert encoder(torch.randn(2, 3, 4, 16, 16)).frames.shape == (2, 2, 8)  # its network has its strides in time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_derivative_views_and_a_koopman_split_run_as_typed(ranks: int, tmp_path: Path) -> None:
     size = "--data.image-size 16 --data.num-frames 4 --data.synthetic.num-videos 16 --optim.batch-size 8 --train.num-threads 1"

@@ -18,6 +18,8 @@ from stillmotion.training.pretrain.gpu_estimate import (
 from stillmotion.training.tasks import RECIPES, get_recipe
 from stillmotion.utils.typed_config import diff_configs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-moco", "debug-bod-byol", "debug-vididi-vic-r3d_18"])
 def test_the_memory_of_a_step_is_what_torch_allocates(name):

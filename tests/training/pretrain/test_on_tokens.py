@@ -65,6 +65,7 @@ def test_runs_share_kept_tokens(run, tmp_path):
     assert len(list((run / "tokens").glob("*.f16"))) == 1
 
 
+@pytest.mark.slow
 def test_two_processes_keep_the_tokens_of_one(tmp_path):
     options = "--data.synthetic.num-videos 16 --data.image-size 16 --data.num-frames 4 --data.cached-frames 7 --optim.batch-size 8 --optim.epochs 1"
     words = ["pretrain", "--recipe", "debug-tokens-simclr", *options.split(), "--out"]

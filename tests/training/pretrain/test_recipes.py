@@ -73,6 +73,7 @@ def test_every_network_can_be_built() -> None:
             assert Method(method).trainable_parameters()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEBUG)
 def test_a_debug_twin_computes_its_rows_losses(name: str) -> None:
     config = get_recipe(name)

@@ -128,6 +128,7 @@ def test_the_augmentation_is_that_of_appendix_e() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in VIDIDI_RECIPES if name.startswith("ucf101-")])
 def test_a_debug_twin_is_the_same_point_of_the_grid_and_computes_its_losses(name: str) -> None:
     row, twin = get_recipe(name), get_recipe(name.replace("ucf101-", "debug-"))

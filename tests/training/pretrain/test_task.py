@@ -293,12 +293,14 @@ def in_float64(rank: int, folder: str) -> None:
         module.PretrainTrainer(config, Path(folder), torch.device("cpu")).train()
 
 
+@pytest.mark.slow
 def test_two_processes_train_batch_norms_and_both_levels_to_the_weights_of_one(tmp_path: Path) -> None:
     gloo.run_on_ranks(in_float64, str(tmp_path / "two"))
     in_float64(0, str(tmp_path / "one"))
     torch.testing.assert_close(weights(tmp_path / "two"), weights(tmp_path / "one"), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos: Path, tmp_path: Path) -> None:
     network = "--method.model.stage-channels 4 8 --method.model.projector-hidden-dim 16"
     size = "--data.image-size 16 --data.num-frames 4 --data.frame-stride 1 --data.augment weak"
