@@ -44,7 +44,7 @@ from stillmotion.training.token_cache import TOKEN_DIR
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.task import transfer
 from stillmotion.utils.device import resolve_device
-from stillmotion.utils.files import ensure_dir, write_json
+from stillmotion.utils.files import ensure_dir, read_json, write_json
 from stillmotion.utils.typed_config import to_dict
 
 TRANSFER_METRICS_FILE = "transfer_metrics.json"
@@ -114,7 +114,7 @@ class StudyRun:
         asked = set(self.eval_options.get("kinds", ()))
         if not all(asked <= of or of == {"whole"} for of in kinds):  # a network of few time steps has no halves
             return False
-        return not self.measures_cost or read_json(self.run_dir / STEP_COST_FILE) is not None
+        return not self.measures_cost or read_json_if_valid(self.run_dir / STEP_COST_FILE) is not None
 
     @property
     def measures_cost(self) -> bool:
@@ -124,8 +124,8 @@ class StudyRun:
     def load_scores(self) -> dict[str, dict[str, dict[str, float]]] | None:
         """Figures by network (trained, untrained), kind of feature and target; None where they are not there."""
         if isinstance(self.config, TransferConfig):
-            return read_json(self.run_dir / TRANSFER_METRICS_FILE)
-        probed = read_json(self.run_dir / RESULTS_FILE)
+            return read_json_if_valid(self.run_dir / TRANSFER_METRICS_FILE)
+        probed = read_json_if_valid(self.run_dir / RESULTS_FILE)
         if probed is None:
             return None
         return {
@@ -139,13 +139,13 @@ def with_seed(config: ConfigT, seed: int) -> ConfigT:
     return replace(config, train=replace(config.train, seed=seed))
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What a JSON file holds; None where it is missing or was cut off while it was written."""
+def read_json_if_valid(path: Path) -> dict[str, Any] | None:
+    """Content of a JSON file; None if it is missing or damaged."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
+        content: dict[str, Any] = read_json(path)
+    except (OSError, StillmotionError):
         return None
-    return found
+    return content
 
 
 def train_and_evaluate(runs: Mapping[Key, StudyRun], *, num_processes: int, format_line: Callable[[Key], str]) -> None:
@@ -290,8 +290,8 @@ def _run_job(run: StudyRun) -> None:
         pretrain(run.config, run.run_dir)
     except Interrupted as stop:
         raise SystemExit(str(stop)) from None
-    if run.measure_cost and read_json(run.run_dir / STEP_COST_FILE) is None:
-        (run.run_dir / STEP_COST_FILE).write_text(json.dumps(measure_step_cost(run.config)))
+    if run.measure_cost and read_json_if_valid(run.run_dir / STEP_COST_FILE) is None:
+        write_json(run.run_dir / STEP_COST_FILE, measure_step_cost(run.config))
     if not run.is_finished():
         asked = dict(run.eval_options)
         halves = TrainTestConfig(

@@ -4,7 +4,6 @@ For each seed a small image transformer learns synthetic frames by contrast, is 
 augmentation and with either separability, and carries masks through sequences it has not seen.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from stillmotion.training.config import TrainConfig
 from stillmotion.training.transfer.config import TransferConfig, TransferDataConfig
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import transfer
-from stillmotion.utils.files import ensure_dir
+from stillmotion.utils.files import ensure_dir, read_json, write_json
 
 METRIC_COLUMNS = ("J&F", "J", "F", "copy J&F", "D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
 _VARIANTS: dict[str, Callable[[TransferMethodConfig], TransferMethodConfig]] = {
@@ -127,7 +126,7 @@ def compare_transfers(
                 rows.setdefault(name, {}).setdefault(column, []).append(value)
         count()
     results = {"config": asdict(study_config), "seeds": num_seeds, "columns": METRIC_COLUMNS, "rows": rows}
-    (folder / RESULTS_FILE).write_text(json.dumps(results, indent=1))
+    write_json(folder / RESULTS_FILE, results)
     return results
 
 
@@ -201,7 +200,7 @@ def _transfer_config(study_config: TransferComparisonConfig, model: Path, *, see
 def _propagate_masks(run_dir: Path, sequences: Path, output_dir: Path) -> dict[str, float]:
     """J and F of masks carried by a network, from an earlier attempt where there is one."""
     if (output_dir / RESULTS_FILE).exists():
-        results: dict[str, Any] = json.loads((output_dir / RESULTS_FILE).read_text())
+        results: dict[str, Any] = read_json(output_dir / RESULTS_FILE)
     else:
         network = load(run_dir, device="auto")
         results = evaluate_propagation(

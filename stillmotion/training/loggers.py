@@ -5,7 +5,6 @@ Only the first rank has loggers. None has a say in the training: one that fails 
 
 import contextlib
 import importlib.util
-import json
 import os
 import re
 import secrets
@@ -137,7 +136,7 @@ class LoggerCollection:
         self, names: Sequence[str], run_dir: Path, *, start_step: int, on_failure: Callable[[str], object]
     ) -> None:
         self._say, self._open = on_failure, dict[str, Logger]()
-        config = json.loads((run_dir / CONFIG_FILE).read_text()) if (run_dir / CONFIG_FILE).exists() else {}
+        config = files.read_json(run_dir / CONFIG_FILE) if (run_dir / CONFIG_FILE).exists() else {}
         for name in dict.fromkeys(names):
             with self._isolate_failure(name):
                 self._open[name] = LOGGERS.lookup(name)(run_dir, config, start_step)

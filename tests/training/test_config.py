@@ -110,7 +110,7 @@ def test_what_is_no_run_folder_is_said(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     for torn in (b'{"recipe": "la', b"", b"\xff\xfe"):
         file.write_bytes(torn)
-        with pytest.raises(StillmotionError, match=r"config\.json is not JSON"):
+        with pytest.raises(StillmotionError, match=r"config\.json is torn or damaged"):
             load_pretrain_config(tmp_path)
     file.write_text("[]")
     with pytest.raises(StillmotionError, match="expected named fields"):

@@ -95,7 +95,7 @@ def test_a_folder_without_a_readable_configuration_has_no_verb(tmp_path: Path) -
     assert run_verb(tmp_path / "nowhere") is None
     (tmp_path / "config.json").write_bytes(b"\xff\xfe")
     assert run_verb(tmp_path) is None
-    with pytest.raises(StillmotionError, match=r"config\.json is not JSON"):
+    with pytest.raises(StillmotionError, match=r"config\.json is torn or damaged"):
         load_any_config(tmp_path)
 
 

@@ -1,6 +1,5 @@
 """Which clips a question about the order of time is asked of, and which of them are learned from."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from stillmotion.data.datasets.splits import EVAL_SYNTHETIC_SEEDS, TrainTestConf
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.files import read_json
 
 FORWARD_OR_REVERSED = "a clip / its reverse"
 FoldIndices = list[tuple[np.ndarray, np.ndarray]]
@@ -95,8 +95,8 @@ def build_order_tasks(
 def load_action_pairs(file: str | Path) -> list[dict[str, Any]]:
     """The pairs of a JSON file."""
     try:
-        pairs = json.loads(Path(file).read_text())["pairs"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        pairs = read_json(file)["pairs"]
+    except (OSError, StillmotionError, KeyError, TypeError) as error:
         raise StillmotionError(f'{file}: not a JSON file {{"pairs": [{{"a": …, "b": …}}]}} ({error})') from None
     for pair in pairs:
         if not {"a", "b"} <= pair.keys() or len({"val_ids_a", "val_ids_b"} & pair.keys()) == 1:

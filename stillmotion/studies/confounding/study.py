@@ -26,7 +26,7 @@ from stillmotion.studies.confounding.experiment import (
 )
 from stillmotion.studies.confounding.hypotheses import evaluate_hypotheses
 from stillmotion.studies.confounding.report import write_confounding_page
-from stillmotion.utils.files import ensure_dir, report_disk_errors
+from stillmotion.utils.files import ensure_dir, read_json, report_disk_errors, write_json
 from stillmotion.utils.processes import init_worker, worker_context
 
 RESULTS_FILE = "results.json"
@@ -65,7 +65,7 @@ def run_confounding(
         progress,
         told,
     )
-    runs = [json.loads(run_result_path(folder, *key).read_text()) for key in keys]
+    runs = [read_json(run_result_path(folder, *key)) for key in keys]
     results = {
         "config": _to_json_dict(study_config),
         "confounded_pairs": {name: list(pairs) for name, pairs in CONFOUNDED_PAIRS.items()},
@@ -75,7 +75,7 @@ def run_confounding(
         "hypotheses": evaluate_hypotheses(runs),
         "cpu_seconds": round(sum(run["seconds"] for run in runs), 1),
     }
-    _write_json(folder / RESULTS_FILE, results)
+    write_json(folder / RESULTS_FILE, results)
     write_confounding_page(folder, results)
     return results
 
@@ -125,7 +125,7 @@ def _train_setting(output_dir: Path, study_config: ConfoundingConfig, setting: s
             study_config, clips, build_probe_clips(study_config), loss=loss, seed=seed, on_step=_count_step
         )
         run = {"setting": setting} | run | {"seconds": round(time.process_time() - started, 1)}
-        _write_json(run_result_path(output_dir, setting, loss, seed), run)
+        write_json(run_result_path(output_dir, setting, loss, seed), run)
         words = "  ".join(f"{f} {run['untrained'][f]:.2f} → {v:.2f}" for f, v in run["accuracy"].items())
         lines.append(f"{setting:<16} {loss:<9} seed {seed}  {words}")
     return lines
@@ -164,9 +164,7 @@ def _open_study_dir(output_dir: Path, study_config: ConfoundingConfig) -> None:
     """Make the folder, or check that the study in it is this one."""
     runs, file = ensure_dir(output_dir / "runs"), output_dir / "config.json"
     if file.exists():
-        there = _to_json_dict(ConfoundingConfig()) | json.loads(
-            file.read_text()
-        )  # what came later is as it was by default
+        there = _to_json_dict(ConfoundingConfig()) | read_json(file)  # what came later is as it was by default
         wanted = {name: value for name, value in _to_json_dict(study_config).items() if there.get(name) != value}
         other = [f"{name} {there.get(name)} instead of {value}" for name, value in wanted.items()]
         if other and any(runs.iterdir()):
@@ -174,15 +172,9 @@ def _open_study_dir(output_dir: Path, study_config: ConfoundingConfig) -> None:
                 f"{output_dir} holds another study ({'; '.join(other[:3])}); choose another --out or delete it"
             )
     with report_disk_errors(output_dir):
-        _write_json(file, _to_json_dict(study_config))
+        write_json(file, _to_json_dict(study_config))
 
 
 def _to_json_dict(study_config: ConfoundingConfig) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(json.dumps(asdict(study_config)))
     return plain
-
-
-def _write_json(file: Path, content: dict[str, Any]) -> None:
-    partial = file.with_suffix(".part")
-    partial.write_text(json.dumps(content, indent=1))
-    partial.replace(file)

@@ -1,6 +1,5 @@
 """The demonstration: what each of four methods learns of the same videos, on this machine, in minutes."""
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from stillmotion.evaluation.linear_probe.evaluate import RESULTS_FILE
 from stillmotion.studies.demo.report import write_demo_page
 from stillmotion.studies.run_pool import StudyRun, train_and_evaluate, with_seed
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.files import read_json, write_json
 from stillmotion.utils.typed_config import to_dict
 
 DEMO_RECIPES = {
@@ -57,13 +57,13 @@ def run_demo(output_dir: str | Path, *, num_seeds: int = 5, num_processes: int =
     results = _build_results(
         {key: _load_top1(run.run_dir) for key, run in runs.items()}, numbers, time.monotonic() - started
     )
-    (folder / "results.json").write_text(json.dumps(results, indent=1))
+    write_json(folder / "results.json", results)
     return write_demo_page(folder, results, {name: runs[name, FIRST_SEED].run_dir for name in DEMO_RECIPES})
 
 
 def _load_top1(run: Path) -> dict[str, dict[str, dict[str, float]]]:
     """Top-1 by network (trained, untrained), kind of feature and factor."""
-    accuracy = json.loads((run / RESULTS_FILE).read_text())["accuracy"]
+    accuracy = read_json(run / RESULTS_FILE)["accuracy"]
     return {
         network: {kind: {f: cells[f]["top1"] for f in FACTORS} for kind, cells in kinds.items()}
         for network, kinds in accuracy.items()

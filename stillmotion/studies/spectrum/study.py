@@ -7,7 +7,6 @@ needs γ = 1, which is what is computed here.
 Shapes: n pairs, d directions.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 from stillmotion.studies.spectrum.report import write_spectrum_page
-from stillmotion.utils.files import ensure_dir
+from stillmotion.utils.files import ensure_dir, write_json
 
 NumLayers = Literal[1, 2]
 NUM_LAYERS: tuple[NumLayers, ...] = (1, 2)
@@ -193,7 +192,7 @@ def run_spectrum(
         "variances": (variances / study_config.variance_scale).tolist(),
         "points": points,
     }
-    (folder / RESULTS_FILE).write_text(json.dumps(results, indent=1))
+    write_json(folder / RESULTS_FILE, results)
     most = _CURVE_MARGIN * max(study_config.lambdas)
     grid = torch.linspace(0.02, most, 200, dtype=torch.float64).tolist()
     curve = {

@@ -30,14 +30,13 @@ from stillmotion.studies.sweep.table import (
     write_csv,
 )
 from stillmotion.training.config import RunConfig
-from stillmotion.training.config_overrides import apply_overrides, parse_assignments
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import resume_identity
 from stillmotion.training.transfer.config import TransferConfig
-from stillmotion.utils.files import ensure_dir
+from stillmotion.utils.files import ensure_dir, read_json, write_json
 from stillmotion.utils.formatting import markdown_table
 from stillmotion.utils.option_types import FeatureKind
-from stillmotion.utils.typed_config import to_dict
+from stillmotion.utils.typed_config import apply_overrides, parse_assignments, to_dict
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def run_plans(
             "eval_options": probe,
         }
         folder = ensure_dir(Path(output_dir) / plan.name)
-        (folder / "results.json").write_text(json.dumps(results, indent=1))
+        write_json(folder / "results.json", results)
         write_csv(folder / "results.csv", results)
         write_sweep_page(folder, results)
         found.append(results)
@@ -227,7 +226,7 @@ def _build_results(
             "untrained": accuracy([untrained_scores[_untrained_key(runs[k].config), k[1]] for k in keys]),
         }
         if probed:
-            cost = [json.loads((runs[k].run_dir / STEP_COST_FILE).read_text()) for k in keys]
+            cost = [read_json(runs[k].run_dir / STEP_COST_FILE) for k in keys]
             points[name] |= {STEP_SECONDS: [c["seconds"] for c in cost], STEP_MEMORY: [c["memory"] for c in cost]}
     results: dict[str, Any] = {
         "name": plan.name,
@@ -240,7 +239,7 @@ def _build_results(
         "points": points,
     }
     if probed:
-        results["chance"] = json.loads((next(iter(runs.values())).run_dir / RESULTS_FILE).read_text())["chance"]
+        results["chance"] = read_json(next(iter(runs.values())).run_dir / RESULTS_FILE)["chance"]
     results["significance_margin"] = significance_margins(results)
     results["claims"] = [judge_claim(claim, results) for claim in plan.claims]
     return results
