@@ -4,7 +4,6 @@ Boxes are (left, top, right, bottom); in files and sets as shares of the frame, 
 
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from stillmotion.data.datasets.ava import ActionDetectionDataset
 from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
 from stillmotion.data.loading.collate import Batch
-from stillmotion.data.transforms.augment import ClipAugmentation, normalize_clip
+from stillmotion.data.transforms.augment import ClipAugmentation, normalize_clip, resize_clip
 from stillmotion.data.transforms.parameters import AugmentParams
 from stillmotion.data.transforms.sampling import read_clips
 from stillmotion.data.video.reader import resample_fps
@@ -80,8 +79,7 @@ class KeyframeEvalDataset(EvalClipDataset):
         clip = _read_keyframe_clip(self, index)
         sides = short_side_size(clip.shape[1], clip.shape[2], self.crop.short_side)
         height, width = (max(1, round(side / self.size_divisor)) * self.size_divisor for side in sides)
-        how = cv2.INTER_AREA if clip.shape[1] >= 2 * height else cv2.INTER_LINEAR
-        frames = np.stack([cv2.resize(frame, (width, height), interpolation=how) for frame in clip])
+        frames = np.stack(list(resize_clip(clip, height, width)))
         boxes = scale_boxes(torch.from_numpy(self.videos.keyframes[index][0]), height, width)
         return {"clips": normalize_clip(frames, self.crop.mean, self.crop.std)[None], "boxes": boxes.float()}
 

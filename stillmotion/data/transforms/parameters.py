@@ -1,23 +1,26 @@
-"""The random choices of an augmentation, apart from what applies them, here or on a device."""
+"""Random parameters of one augmentation: crop box, color matrix, blur."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 LUMA_WEIGHTS = np.array([0.299, 0.587, 0.114])
-# Rows: luma and two chroma axes (YIQ). A hue shift turns the last two.
+# Rows: luma and two chroma axes (YIQ). A hue shift rotates the last two.
 _YIQ = np.array([LUMA_WEIGHTS, [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
 _RGB = np.linalg.inv(_YIQ)
-_TRIES = 10
+_NUM_TRIES = 10
 
 
 @dataclass(frozen=True)
 class AugmentParams:
-    """The random choices for n clips; each field has one entry per clip.
+    """Random parameters of n clips.
 
-    crop_box: (n, 4) top, left, height, width in whole pixels of the frame after `shrunk`.
-    color_matrix: (n, 3, 3) colour transform. offset: (n,) what is added, as a multiple of the clip's mean luma.
-    blur_sigma: (n,) of the blur; 0 is none.
+    Attributes:
+        crop_box: Top, left, height and width in pixels of the resized frame, (n, 4).
+        flip: Whether to flip horizontally, (n,).
+        color_matrix: Color transform, (n, 3, 3).
+        luma_offset: Offset added to the colors, as a multiple of the clip's mean luma, (n,).
+        blur_sigma: Standard deviation of the blur, 0 for none, (n,).
     """
 
     crop_box: np.ndarray
@@ -28,7 +31,7 @@ class AugmentParams:
 
     @property
     def packed(self) -> np.ndarray:
-        """What is left to do to crops: (n, 11) float32, the rows of the matrix, the offset and the sigma."""
+        """Color matrix (9), luma offset and blur sigma of each clip, float32 (n, 11)."""
         parts = (self.color_matrix.reshape(-1, 9), self.luma_offset[:, None], self.blur_sigma[:, None])
         return np.concatenate(parts, 1).astype(np.float32)
 
@@ -42,12 +45,23 @@ def random_crop_boxes(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> np.ndarray:
-    """(n, 4) boxes of random resized crops: the first of ten tries that fits, as in torchvision.
+    """Sample boxes of random resized crops: the first of ten tries that fits, as in torchvision.
 
-    Where none fits, it is the largest box of an allowed ratio.
+    If none fits, it is the largest box of an allowed aspect ratio.
+
+    Args:
+        rng: Random generator.
+        n: Number of boxes.
+        height: Height of the frame.
+        width: Width of the frame.
+        scale: Range of the area, as a fraction of the frame.
+        ratio: Range of the aspect ratio.
+
+    Returns:
+        Top, left, height and width, (n, 4).
     """
-    areas = height * width * rng.uniform(*scale, (n, _TRIES))
-    ratios = np.exp(rng.uniform(np.log(ratio[0]), np.log(ratio[1]), (n, _TRIES)))
+    areas = height * width * rng.uniform(*scale, (n, _NUM_TRIES))
+    ratios = np.exp(rng.uniform(np.log(ratio[0]), np.log(ratio[1]), (n, _NUM_TRIES)))
     h = np.maximum(np.round(np.sqrt(areas / ratios)), 1).astype(np.int64)
     w = np.maximum(np.round(np.sqrt(areas * ratios)), 1).astype(np.int64)
     fits = (h <= height) & (w <= width)
@@ -60,12 +74,31 @@ def random_crop_boxes(
 
 
 def center_crop_boxes(n: int, height: int, width: int, *, side: int) -> np.ndarray:
-    """(n, 4) boxes of the square of the given side in the middle."""
+    """Repeat the box of the center square.
+
+    Args:
+        n: Number of boxes.
+        height: Height of the frame.
+        width: Width of the frame.
+        side: Side of the square.
+
+    Returns:
+        Top, left, height and width, (n, 4).
+    """
     return np.tile([(height - side) // 2, (width - side) // 2, side, side], (n, 1))
 
 
 def color_matrices(scale: np.ndarray, saturation: np.ndarray, hue_angle: np.ndarray) -> np.ndarray:
-    """(n, 3, 3) matrices that scale RGB, scale its chroma by `saturation` and turn it by `hue_angle` radians."""
+    """Build color transforms.
+
+    Args:
+        scale: Factor of RGB, (n,).
+        saturation: Factor of the chroma, (n,).
+        hue_angle: Rotation of the chroma in radians, (n,).
+
+    Returns:
+        Matrices (n, 3, 3).
+    """
     chroma = np.zeros((len(scale), 3, 3))
     chroma[:, 0, 0] = 1
     chroma[:, 1, 1] = chroma[:, 2, 2] = saturation * np.cos(hue_angle)

@@ -1,6 +1,4 @@
-"""Which frames make a clip, and reading several clips of a video at once."""
-
-from collections.abc import Iterable
+"""Which frames make a clip; read clips."""
 
 import numpy as np
 
@@ -11,11 +9,19 @@ from stillmotion.errors import StillmotionError, VideoError
 def sample_random_clips(
     video_length: int, *, num_frames: int, stride: int, num_clips: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Frame numbers (clips, frames) of clips that start independently and uniformly.
+    """Sample clips with independent, uniform start frames.
 
-    video_length: frames of the video. One shorter than a clip starts at 0 and repeats its last frame, as SlowFast does.
-    num_frames, stride: a clip is `num_frames` frames, each `stride` after the one before; 0 takes one of each of as many equal
-        parts of the video.
+    A video shorter than a clip starts at 0 and repeats its last frame, as in SlowFast.
+
+    Args:
+        video_length: Number of frames of the video.
+        num_frames: Number of frames of a clip.
+        stride: Distance between frames of a clip; 0 samples one frame of each of `num_frames` equal parts of the video.
+        num_clips: Number of clips.
+        rng: Random generator.
+
+    Returns:
+        Frame indices (num_clips, num_frames).
     """
     if stride == 0:
         return _indices_per_part(rng.random(num_clips), video_length, num_frames)
@@ -24,9 +30,16 @@ def sample_random_clips(
 
 
 def sample_uniform_clips(video_length: int, *, num_frames: int, stride: int, num_clips: int) -> np.ndarray:
-    """Frame numbers (clips, frames) of clips spread evenly from the first frame to the last; one is the centre.
+    """Space clips evenly from the first frame to the last; a single clip is in the center.
 
-    stride: as in `random_clips`; of 0, clips take turns with the frames of each part.
+    Args:
+        video_length: Number of frames of the video.
+        num_frames: Number of frames of a clip.
+        stride: Distance between frames of a clip; with 0, the clips interleave frames of `num_frames` equal parts.
+        num_clips: Number of clips.
+
+    Returns:
+        Frame indices (num_clips, num_frames).
     """
     if stride == 0:
         return _indices_per_part((np.arange(num_clips) + 0.5) / num_clips, video_length, num_frames)
@@ -36,13 +49,27 @@ def sample_uniform_clips(video_length: int, *, num_frames: int, stride: int, num
 
 
 def read_clips(video: VideoReader, steps: np.ndarray) -> np.ndarray:
-    """The frames at (K, T) steps in time, uint8 (K, T, H, W, 3); a frame that several clips share is decoded once."""
-    numbers, places = np.unique(to_frame_indices(video, steps), return_inverse=True)
-    return video.get_frames(numbers.tolist())[places.reshape(steps.shape)]
+    """Read clips of a video; a frame that several clips share is decoded once.
+
+    Args:
+        video: The video.
+        steps: Steps of the constant-rate timeline, (K, T).
+
+    Returns:
+        The clips, uint8 (K, T, H, W, 3).
+    """
+    indices, inverse = np.unique(to_frame_indices(video, steps), return_inverse=True)
+    return video.get_frames(indices.tolist())[inverse.reshape(steps.shape)]
 
 
 def is_too_short(video_length: int, *, num_frames: int, stride: int) -> bool:
-    """Whether clips of a video mostly repeat its last frame."""
+    """Return whether the clips of a video mostly repeat its last frame.
+
+    Args:
+        video_length: Number of frames of the video.
+        num_frames: Number of frames of a clip.
+        stride: Distance between frames of a clip.
+    """
     return video_length < num_frames or 2 * video_length < (num_frames - 1) * stride + 1
 
 
@@ -50,29 +77,36 @@ def _clip_indices(starts: np.ndarray, length: int, frames: int, stride: int) -> 
     return np.minimum(starts[:, None] + stride * np.arange(frames), length - 1)
 
 
-def _indices_per_part(places: np.ndarray, length: int, frames: int) -> np.ndarray:
-    """The frames (clips, frames) at these places, from 0 to 1, of equal parts of the video."""
-    _last_clip_start(length, frames, 1, len(places))
-    return np.floor((np.arange(frames) + places[:, None]) * length / frames).astype(np.int64)
+def _indices_per_part(positions: np.ndarray, length: int, frames: int) -> np.ndarray:
+    """Frame indices (clips, frames) at relative positions, from 0 to 1, of equal parts of the video."""
+    _last_clip_start(length, frames, 1, len(positions))
+    return np.floor((np.arange(frames) + positions[:, None]) * length / frames).astype(np.int64)
 
 
 def _last_clip_start(length: int, frames: int, stride: int, clips: int) -> int:
-    settings: Iterable[tuple[str, int]] = {
-        "length": length,
-        "frames": frames,
-        "stride": stride,
-        "clips": clips,
-    }.items()
-    for name, value in settings:
+    settings = {"video_length": length, "num_frames": frames, "stride": stride, "num_clips": clips}
+    for name, value in settings.items():
         if value < 1:
-            raise StillmotionError(f"{name} is {value}; a clip needs at least 1")
+            raise StillmotionError(f"{name} is {value}; must be at least 1")
     return max(length - 1 - (frames - 1) * stride, 0)
 
 
 def sample_frame_pair(video_length: int, *, gap: float, rng: np.random.Generator) -> np.ndarray:
-    """Numbers (1, 2) of two frames that lie `gap` of the length apart, at least one frame."""
+    """Sample two frames at a fixed distance, which is at least one frame.
+
+    Args:
+        video_length: Number of frames of the video.
+        gap: Distance as a fraction of the length, between 0 and 1.
+        rng: Random generator.
+
+    Returns:
+        Frame indices (1, 2).
+
+    Raises:
+        VideoError: If the video has one frame only.
+    """
     if not 0 < gap < 1:
-        raise StillmotionError(f"gap is {gap}; it is a share of the video's length, such as 0.15")
+        raise StillmotionError(f"gap is {gap}; must be a fraction of the video length between 0 and 1, e.g. 0.15")
     if video_length < 2:
         raise VideoError(f"a video of {video_length} frame has no pair of frames")
     step = min(max(1, round(gap * video_length)), video_length - 1)
@@ -81,9 +115,16 @@ def sample_frame_pair(video_length: int, *, gap: float, rng: np.random.Generator
 
 
 def symmetric_frame_indices(video_length: int, num_frames: int) -> np.ndarray:
-    """The middle frames of so many equal parts of a video, as numbers that lie alike from both ends.
+    """Indices of the middle frames of equal parts of a video, symmetric in time.
 
-    Parts that differed would tell the direction by themselves, and so would a first frame that is always a key frame.
+    Asymmetric parts would reveal the direction of time, and so would a first frame that is always a codec key frame.
+
+    Args:
+        video_length: Number of frames of the video.
+        num_frames: Number of parts.
+
+    Returns:
+        Frame indices (num_frames,).
     """
     middles = (np.arange((num_frames + 1) // 2) + 0.5) * video_length / num_frames - 0.5
     first = np.floor(middles + 0.5).astype(np.int64)

@@ -99,5 +99,5 @@ def test_entire_frames_are_not_cut():
     frame[:, :, :2] = 255
     assert CROP(frame)[0, :, 0, :, 0].min() > 0
     assert EvalCrop(4, 4, mean=(0.0,) * 3, std=(1.0,) * 3)(frame).max() == 0
-    with pytest.raises(StillmotionError, match="3 crops asked for of frames that are shown entire"):
+    with pytest.raises(StillmotionError, match="Whole frames have no crops: num_crops is 3"):
         EvalCrop(4, 4, 3, whole_frame=True)
