@@ -27,6 +27,9 @@ EncoderArgs = Annotated[
     tuple[str, ...],
     tyro.conf.arg(name="encoder", metavar="ENCODER …", help=f"One or more encoder specs. {ENCODER_HELP}"),
 ]
+Folder = Annotated[str, tyro.conf.arg(metavar="FOLDER")]
+OptionalFolder = Annotated[str | None, tyro.conf.arg(metavar="FOLDER")]
+OptionalFile = Annotated[str | None, tyro.conf.arg(metavar="FILE")]
 OutputDir = Annotated[str, tyro.conf.arg(metavar="FOLDER", help="Folder to write results to.")]
 NumFrames = Annotated[
     int | None,
@@ -74,7 +77,14 @@ def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_
     bound = functools.partial(parsed, **defaults)
     try:
         with contextlib.redirect_stderr(message):
-            work = tyro.cli(bound, args=args, prog=f"stillmotion {verb}", description=description, config=flat)
+            work = tyro.cli(
+                bound,
+                args=args,
+                prog=f"stillmotion {verb}",
+                description=description,
+                config=flat,
+                registry=_metavar_registry(),
+            )
     except SystemExit as stop:
         if stop.code != 2:
             raise
@@ -84,6 +94,29 @@ def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_
         )
         raise StillmotionError(f"{reason} (stillmotion {verb} --help)") from None
     return print_estimate(verb, work) if dry else work()
+
+
+def _metavar_registry() -> tyro.constructors.ConstructorRegistry:
+    """Show numbers as N and X and plain text as TEXT in the help."""
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def name_value(
+        info: tyro.constructors.PrimitiveTypeInfo,
+    ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+        names: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
+        convert = info.type
+        if convert not in names:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=names[convert],
+            instance_from_str=lambda words: convert(words[0]),
+            is_instance=lambda value: isinstance(value, convert),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return registry
 
 
 def _one_line(box: str) -> str:

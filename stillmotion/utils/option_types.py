@@ -9,11 +9,11 @@ from tyro.conf import arg
 
 FeatureKind = Literal["concat", "whole", "static", "dynamic", "motion"]  # of embeddings; concat is static ⊕ dynamic
 FOLD_ARG = arg(name="fold", prefix_name=False)
-DataPath = Annotated[str, arg(name="data", prefix_name=False)]
-AnnotationsPath = Annotated[str | None, arg(name="annotations", prefix_name=False)]
-SplitName = Annotated[str | None, arg(name="split", prefix_name=False)]
+DataPath = Annotated[str, arg(name="data", prefix_name=False, metavar="FOLDER")]
+AnnotationsPath = Annotated[str | None, arg(name="annotations", prefix_name=False, metavar="FOLDER")]
+SplitName = Annotated[str | None, arg(name="split", prefix_name=False, metavar="NAME")]
 FoldNumber = Annotated[int | None, FOLD_ARG]
-NumWorkers = Annotated[int, arg(name="num-workers", prefix_name=False)]
+NumWorkers = Annotated[int, arg(name="num-workers", prefix_name=False, metavar="N")]
 DeviceName = Annotated[
     str,
     arg(

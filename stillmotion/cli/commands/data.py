@@ -1,10 +1,11 @@
 """Verbs that prepare and check data sets: prepare, static-dynamic make, data verify."""
 
 from dataclasses import replace
+from typing import Annotated
 
 import tyro
 
-from stillmotion.cli.parser import optional_process_group, print_once
+from stillmotion.cli.parser import Folder, OptionalFile, OptionalFolder, OutputDir, optional_process_group, print_once
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoDataConfig, VideoSource
 from stillmotion.data.loading.loader_config import num_cores
@@ -16,7 +17,11 @@ from stillmotion.utils.progress import progress_bar
 
 
 def prepare(
-    out: str, videos: VideoDataConfig, settings: PrepareConfig, num_processes: int = num_cores(), strict: bool = False
+    out: OutputDir,
+    videos: VideoDataConfig,
+    settings: PrepareConfig,
+    num_processes: int = num_cores(),
+    strict: bool = False,
 ) -> None:
     """Re-encode a data set at a small size with frequent key frames, for fast random access.
 
@@ -57,7 +62,7 @@ def prepare(
 
 
 def static_dynamic_make(
-    out: str,
+    out: OutputDir,
     videos: VideoSource,
     settings: StaticDynamicSetConfig,
     num_processes: int = num_cores(),
@@ -97,11 +102,11 @@ def static_dynamic_make(
 
 
 def data_verify(
-    dataset: tyro.conf.Positional[str],
-    folder: tyro.conf.Positional[str],
-    annotations: str | None = None,
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")],
+    folder: tyro.conf.Positional[Folder],
+    annotations: OptionalFolder = None,
     num_workers: int = -1,
-    failures_file: str | None = None,
+    failures_file: OptionalFile = None,
 ) -> None:
     """Verify a data set: compare a folder with the official lists and decode one frame of every video.
 

@@ -3,7 +3,16 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stillmotion.cli.parser import EncoderArg, EncoderArgs, NumFrames, OutputDir, print_once, process_group
+from stillmotion.cli.parser import (
+    EncoderArg,
+    EncoderArgs,
+    NumFrames,
+    OptionalFile,
+    OptionalFolder,
+    OutputDir,
+    print_once,
+    process_group,
+)
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.splits import MissingLabelsError, TrainTestConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
@@ -93,7 +102,7 @@ def cluster(
     config: ClusteringConfig,
     loader: LoaderConfig,
     videos: TrainTestConfig = _SYNTHETIC,
-    out: str | None = None,
+    out: OptionalFolder = None,
     num_frames: NumFrames = None,
     device: DeviceName = "auto",
 ) -> None:
@@ -133,8 +142,8 @@ def order(
     encoder: EncoderArgs,
     loader: LoaderConfig,
     videos: TrainTestConfig = _SYNTHETIC_200,
-    action_pairs: str | None = None,
-    out: str | None = None,
+    action_pairs: OptionalFile = None,
+    out: OptionalFolder = None,
     num_frames: NumFrames = None,
     compare_untrained: bool = False,
     device: DeviceName = "auto",
@@ -175,7 +184,7 @@ def propagate(
     encoder: EncoderArg,
     sequences: SequenceDataConfig,
     config: PropagationConfig,
-    out: str,
+    out: OutputDir,
     overlay: bool = True,
     device: DeviceName = "auto",
 ) -> None:
@@ -212,7 +221,7 @@ def geometry(
     encoder: EncoderArgs,
     config: GeometryConfig,
     videos: VideoDataConfig = _SYNTHETIC_VIDEOS,
-    out: str | None = None,
+    out: OptionalFile = None,
     device: DeviceName = "auto",
 ) -> None:
     """Inter- and intra-video distances, cycle accuracy and effective rank of image models.
@@ -241,8 +250,8 @@ def static_dynamic_evaluate(
     videos: TrainTestConfig,
     config: StaticDynamicEvalConfig,
     loader: LoaderConfig,
-    static_data: str | None = None,
-    dynamic_data: str | None = None,
+    static_data: OptionalFolder = None,
+    dynamic_data: OptionalFolder = None,
     device: DeviceName = "auto",
 ) -> None:
     """Linear probes on the plain, static and dynamic versions of a data set, for several encoders.
@@ -288,7 +297,7 @@ def still_clips(
     videos: VideoDataConfig = _SYNTHETIC_VIDEOS,
     num_clips: int = 4,
     compare_untrained: bool = False,
-    out: str | None = None,
+    out: OptionalFile = None,
     device: DeviceName = "auto",
 ) -> None:
     """Measure how much of the dynamic component remains when every clip is frozen at its middle frame.

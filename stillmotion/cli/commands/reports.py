@@ -1,8 +1,10 @@
 """Verbs that write reports: explain, report."""
 
+from typing import Annotated
+
 import tyro
 
-from stillmotion.cli.parser import EncoderArg, NumFrames
+from stillmotion.cli.parser import EncoderArg, Folder, NumFrames, OutputDir
 from stillmotion.errors import StillmotionError
 from stillmotion.explain.config import SaliencyTarget
 from stillmotion.utils.option_types import DeviceName
@@ -11,8 +13,8 @@ from stillmotion.utils.progress import progress_bar
 
 def explain(
     encoder: EncoderArg,
-    video: tyro.conf.Positional[str],
-    out: str,
+    video: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO")],
+    out: OutputDir,
     target: SaliencyTarget,
     compare_encoders: tuple[str, ...] = (),
     tubes: bool = False,
@@ -61,7 +63,7 @@ def explain(
     print(f"written: {out}/report.html")
 
 
-def report(run: tyro.conf.Positional[str], follow: int = 0) -> None:
+def report(run: tyro.conf.Positional[Folder], follow: int = 0) -> None:
     """Write a self-contained HTML report of a training run.
 
     Examples:

@@ -7,7 +7,10 @@ import tyro
 from stillmotion.cli.parser import (
     ENCODER_HELP,
     EncoderArg,
+    Folder,
     NumFrames,
+    OptionalFile,
+    OptionalFolder,
     print_once,
     process_group,
 )
@@ -23,13 +26,13 @@ from stillmotion.utils.progress import progress_bar
 
 
 def index(
-    videos: tyro.conf.Positional[str],
+    videos: tyro.conf.Positional[Folder],
     segmentation: VideoSegmentConfig,
     encoder: Annotated[
         str | None,
         tyro.conf.arg(metavar="ENCODER", help=f"{ENCODER_HELP} Default: the best encoder available on this machine."),
     ] = None,
-    out: str | None = None,
+    out: OptionalFolder = None,
     device: DeviceName = "auto",
 ) -> None:
     """Build or update a search index of the video segments in a folder.
@@ -62,13 +65,13 @@ def index(
 
 
 def search(
-    video: tyro.conf.Positional[str],
+    video: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO")],
     videos: VideoDataConfig,
     config: SearchConfig,
     loader: LoaderConfig,
-    encoder: str | None = None,
-    index: str | None = None,
-    page: str | None = None,
+    encoder: Annotated[str | None, tyro.conf.arg(metavar="ENCODER")] = None,
+    index: OptionalFolder = None,
+    page: OptionalFile = None,
     json: bool = False,
     num_frames: NumFrames = None,
     device: DeviceName = "auto",
@@ -114,9 +117,9 @@ def search(
 
 
 def browse(
-    folder: tyro.conf.Positional[str],
-    encoder: str | None = None,
-    out: str | None = None,
+    folder: tyro.conf.Positional[Folder],
+    encoder: Annotated[str | None, tyro.conf.arg(metavar="ENCODER")] = None,
+    out: OptionalFolder = None,
     port: int = 0,
     open: bool = True,
     device: DeviceName = "auto",
@@ -150,7 +153,7 @@ def embed(
     encoder: EncoderArg,
     videos: VideoDataConfig,
     loader: LoaderConfig,
-    out: str,
+    out: Annotated[str, tyro.conf.arg(metavar="FILE")],
     num_clips: int | None = None,
     num_crops: int = 1,
     device: DeviceName = "auto",

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from stillmotion.cli.parser import ConfigOptions, OutputDir, pop_option, run_verb
+import tyro
+
+from stillmotion.cli.parser import ConfigOptions, OptionalFolder, OutputDir, pop_option, run_verb
 from stillmotion.distributed.torchrun import is_main_process
 from stillmotion.errors import StillmotionError
 from stillmotion.training.detect.config import DetectConfig
@@ -63,7 +65,10 @@ def pretrain(out: OutputDir, config: ConfigOptions[PretrainConfig], cache_dir: s
 
 
 def transfer(
-    out: str, config: ConfigOptions[TransferConfig], encoder: str | None = None, cache_dir: str | None = None
+    out: OutputDir,
+    config: ConfigOptions[TransferConfig],
+    encoder: Annotated[str | None, tyro.conf.arg(metavar="ENCODER")] = None,
+    cache_dir: OptionalFolder = None,
 ) -> None:
     """Adapt a frozen image transformer to video by training a small projection, without labels.
 
@@ -153,7 +158,7 @@ def segment(
     out: OutputDir,
     config: ConfigOptions[SegmentConfig],
     head: Literal["mstcn", "fact"] = "mstcn",
-    cache_dir: str | None = None,
+    cache_dir: OptionalFolder = None,
 ) -> None:
     """Temporal action segmentation on frozen features of untrimmed videos.
 
