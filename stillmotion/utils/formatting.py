@@ -1,36 +1,62 @@
-"""Amounts in words, with two digits: what is estimated is not known better.
-
-A plan is rows of what and how much; `lines` sets them below each other."""
+"""Numbers, times, names and tables as text. Estimated amounts have two significant digits."""
 
 from collections.abc import Mapping, Sequence
 
-from stillmotion.utils import formatting
-
-LabelValue = tuple[str, str]
+LabelValue = tuple[str, str]  # a row of an estimate: what, and how much
+_MAX_NAMES = 5
 
 
 def format_significant(value: float) -> str:
-    """A number with two digits, and zeros in the place of those behind."""
+    """Number with two significant digits; the digits behind them are zeros.
+
+    Args:
+        value: The number.
+    """
     return f"{value:.2g}" if abs(value) < 10 else f"{float(f'{value:.2g}'):,.0f}"
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Bytes on a disk."""
+    """Size on disk, in units of 1000.
+
+    Args:
+        num_bytes: Size in bytes.
+    """
     return _scale_to_unit(num_bytes, ("B", "kB", "MB", "GB", "TB", "PB"), 1000)
 
 
 def format_memory(num_bytes: float) -> str:
-    """Bytes of memory."""
+    """Size in memory, in units of 1024.
+
+    Args:
+        num_bytes: Size in bytes.
+    """
     return _scale_to_unit(num_bytes / 2**20, ("MiB", "GiB", "TiB"), 1024)
 
 
 def format_flops(flops: float) -> str:
-    """Floating-point operations, a product and its sum being two."""
+    """Floating-point operations; a multiplication and an addition are two.
+
+    Args:
+        flops: Number of operations.
+    """
     return _scale_to_unit(flops, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"), 1000)
 
 
+def format_params(num_params: int) -> str:
+    """Number of parameters, in millions.
+
+    Args:
+        num_params: Number of parameters.
+    """
+    return f"{format_significant(num_params / 1e6)} M"
+
+
 def format_duration(seconds: float) -> str:
-    """A time."""
+    """Estimated time, in ms, s, min, h or days.
+
+    Args:
+        seconds: Time in seconds.
+    """
     if seconds < 0.1:
         return f"{format_significant(1000 * seconds)} ms"
     if seconds < 2 * 86400:
@@ -38,54 +64,85 @@ def format_duration(seconds: float) -> str:
     return f"{format_significant(seconds / 86400)} days"
 
 
-def format_rows(rows: Sequence[LabelValue]) -> list[str]:
-    """Rows as lines for a terminal, their amounts below each other."""
-    wide = max((len(what) for what, amount in rows if amount), default=0) + 2
-    return [f"{what:<{wide}}{amount}".rstrip() for what, amount in rows]
+def format_clock(seconds: float) -> str:
+    """Time as H:MM:SS or M:SS.
+
+    Args:
+        seconds: Time in seconds.
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _scale_to_unit(value: float, units: Sequence[str], step: float) -> str:
-    """The value in the largest unit of which there is more than one."""
-    place = 0
-    while place < len(units) - 1 and value >= step:
-        value, place = value / step, place + 1
-    return f"{format_significant(value)} {units[place]}"
+def format_count(number: int, noun: str) -> str:
+    """Number with a noun in the singular or plural, such as "1 video".
+
+    Args:
+        number: The number.
+        noun: The noun in the singular; its plural ends in s.
+    """
+    return f"{number} {noun}" + "s" * (number != 1)
 
 
-def printable_name(name: str) -> str:
-    r"""A name as text that any file can hold: what is not UTF-8 in it is written as \xff."""
-    try:
-        return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # half a character, which is no byte of a name either
-        return name.encode("utf-8", "backslashreplace").decode()
+def join_words(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: "a, b and c".
 
-
-def format_failed_videos(failed: Mapping[str, str], *, what: str = "unreadable videos were skipped") -> list[str]:
-    """How many videos were passed over, and why each; nothing where there are none."""
-    reasons = [f"  {printable_name(reason)}" for reason in dict.fromkeys(failed.values())]
-    return [f"{len(failed)} {what}:", *reasons] if failed else []
-
-
-def format_remaining_time(seconds: float) -> str:
-    """A time in words, as exactly as a forecast can be."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} seconds"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} minutes"
-    return f"{seconds / 3600:.1f} hours"
-
-
-_MAX_NAMES = 5
+    Args:
+        words: The words.
+    """
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + [*words[-1:]])
 
 
 def format_names(names: Sequence[str]) -> str:
-    """The first of many names, and how many more there are."""
+    """The first five names, and how many more there are.
+
+    Args:
+        names: All names.
+    """
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more
 
 
+def printable_name(name: str) -> str:
+    r"""File name as text that any file can hold: bytes that are not UTF-8 are written as \xff.
+
+    Args:
+        name: The name, with surrogate escapes.
+    """
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # a lone surrogate, which is no byte of a name
+        return name.encode("utf-8", "backslashreplace").decode()
+
+
+def format_failed_videos(failed: Mapping[str, str], *, what: str = "unreadable videos were skipped") -> list[str]:
+    """Lines that say how many videos failed, and why each; none if there are no failures.
+
+    Args:
+        failed: Reasons by video.
+        what: What happened to the videos, behind their number.
+    """
+    reasons = [f"  {printable_name(reason)}" for reason in dict.fromkeys(failed.values())]
+    return [f"{len(failed)} {what}:", *reasons] if failed else []
+
+
+def format_rows(rows: Sequence[LabelValue]) -> list[str]:
+    """Rows of an estimate as lines for a terminal, with aligned values.
+
+    Args:
+        rows: Label and value of each row.
+    """
+    label_width = max((len(label) for label, value in rows if value), default=0) + 2
+    return [f"{label:<{label_width}}{value}".rstrip() for label, value in rows]
+
+
 def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with columns of equal width: names to the left, numbers to the right."""
+    """Lines with aligned columns: the first to the left, the others to the right.
+
+    Args:
+        rows: Cells of each row.
+    """
     first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
@@ -93,25 +150,19 @@ def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def format_count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + "s" * (number != 1)
-
-
-def join_words(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + words[-1:])
-
-
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines of Markdown."""
+    """Table as lines of Markdown.
+
+    Args:
+        header: Names of the columns.
+        rows: Cells of each row.
+    """
     return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
 
 
-def format_clock(seconds: float) -> str:
-    """Hours, minutes and seconds."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-def format_params(num_params: int) -> str:
-    return f"{formatting.format_significant(num_params / 1e6)} M"
+def _scale_to_unit(value: float, units: Sequence[str], step: float) -> str:
+    """The value in the largest unit of which there is at least one."""
+    unit = 0
+    while unit < len(units) - 1 and value >= step:
+        value, unit = value / step, unit + 1
+    return f"{format_significant(value)} {units[unit]}"

@@ -1,6 +1,7 @@
-"""How moments get into the table: embedded some at a time, stored now and then, and never half a video as a whole."""
+"""Progress of long work: a bar on the terminal, and an estimate of the time that is left."""
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,40 +10,44 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from stillmotion.distributed.torchrun import is_main_process
-from stillmotion.utils.formatting import format_remaining_time
+from stillmotion.utils.formatting import format_count, format_duration
 
-_MIN_TIMED_SECONDS = 5.0  # seconds of work that the rest is foretold from
+logger = logging.getLogger(__name__)
+
+_MIN_TIMED_SECONDS = 5.0  # seconds of work from which the rest is estimated
 
 
 class RemainingTime:
-    """Says after the first videos how long all of them take, from the sizes of their files.
+    """Log once, after the first videos, how long the others will take, estimated from the sizes of their files.
 
-    sizes: bytes of each video. say: told once. ranks: that have as many videos each.
+    Args:
+        sizes: Bytes of each video of this process.
+        num_ranks: Number of processes with as many videos each.
+
+    Attributes:
+        num_videos_done: Videos of this process that are done.
     """
 
-    def __init__(self, sizes: Sequence[int], say: Callable[[str], object], *, ranks: int = 1) -> None:
-        self.num_videos_done, self._ranks = 0, ranks
-        self._num_videos, self._left, self._timed = len(sizes), sum(sizes), 0
-        self._say, self._is_reported, self._start = say, False, 0.0
+    def __init__(self, sizes: Sequence[int], *, num_ranks: int = 1) -> None:
+        self.num_videos_done, self._num_ranks = 0, num_ranks
+        self._num_videos, self._remaining_bytes, self._timed_bytes = len(sizes), sum(sizes), 0
+        self._is_reported, self._start = False, 0.0
 
     def update(self, size: int) -> None:
-        """A video of this size is done."""
+        """Count a video of this size, in bytes, as done."""
         self.num_videos_done += 1
-        self._left -= size
-        if self.num_videos_done == 1:  # which had to wait for everything to be loaded
+        self._remaining_bytes -= size
+        if self.num_videos_done == 1:  # its time includes the loading of everything
             self._start = time.monotonic()
             return
-        self._timed += size
-        taken = time.monotonic() - self._start
-        if (
-            not self._is_reported
-            and taken > _MIN_TIMED_SECONDS
-            and self._timed
-            and self.num_videos_done < self._num_videos
-        ):
+        self._timed_bytes += size
+        seconds = time.monotonic() - self._start
+        videos_left = self._num_videos - self.num_videos_done
+        if not self._is_reported and seconds > _MIN_TIMED_SECONDS and self._timed_bytes and videos_left:
             self._is_reported = True
-            more = format_remaining_time(taken / self._timed * self._left)
-            self._say(f"about {more} for {(self._num_videos - self.num_videos_done) * self._ranks} more videos")
+            if is_main_process():
+                duration = format_duration(seconds / self._timed_bytes * self._remaining_bytes)
+                logger.info("about %s for %s", duration, format_count(videos_left * self._num_ranks, "more video"))
 
 
 _reporters: list[Callable[[int, int], None]] = []  # of the progress bars that are open, the innermost last
@@ -87,7 +92,7 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
     # What is printed meanwhile goes above the bar on a terminal, and else to where stdout leads.
     redirect = sys.stdout.isatty()
     with Progress(*columns, console=console, disable=not visible, transient=True, redirect_stdout=redirect) as progress:
-        task = progress.add_task(description)
+        task = progress.add_task(description, total=None)  # not known before the first report
 
         def update(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)

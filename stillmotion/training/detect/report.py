@@ -17,6 +17,7 @@ from stillmotion.training.detect.config import DetectConfig
 from stillmotion.training.detect.task import DETECTIONS_FILE, open_action_dataset
 from stillmotion.training.report import loss_curve_blocks
 from stillmotion.training.run_dir import load_config, load_results
+from stillmotion.utils.formatting import format_names
 
 BOX_VIDEOS_DIR = "boxes"
 _MIN_SCORE = 0.4  # score of an action that is written on a box
@@ -128,18 +129,13 @@ def _format_missing(results: Mapping[str, Any]) -> list[str]:
     lines = []
     if results["missing_videos"]:
         lines.append(
-            f"{len(results['missing_videos'])} videos are annotated but not there: {_join_first(results['missing_videos'])}."
+            f"{len(results['missing_videos'])} videos are annotated but not there: {format_names(results['missing_videos'])}."
         )
     if results["failed"]:
         lines.append(
-            f"{len(results['failed'])} videos could not be read and do not count: {_join_first(results['failed'])}."
+            f"{len(results['failed'])} videos could not be read and do not count: {format_names(list(results['failed']))}."
         )
     return lines
-
-
-def _join_first(names: Any) -> str:
-    listed = list(names)
-    return ", ".join(listed[:5]) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
 
 
 def _format_score(score: float | None) -> str:
