@@ -1,0 +1,37 @@
+"""What the package imports is declared in pyproject.toml."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def imported_packages(folder: Path) -> dict[str, str]:
+    """Top-level packages that modules below a folder import, each with a place where it is imported."""
+    places: dict[str, str] = {}
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                places.setdefault(name.partition(".")[0], f"{path.relative_to(ROOT)}:{node.lineno}")
+    return places
+
+
+def test_imports_are_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    names = {re.split(r"[\[<>=! ]", line)[0].lower() for line in declared}
+    distributions = packages_distributions()
+    missing = {
+        package: place
+        for package, place in imported_packages(ROOT / "stillmotion").items()
+        if package not in sys.stdlib_module_names
+        and package != "stillmotion"
+        and not {name.lower() for name in distributions.get(package, [package])} & names
+    }
+    assert not missing
