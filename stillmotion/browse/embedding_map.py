@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from stillmotion.evaluation.clustering.embedding_plot import tsne
+from stillmotion.functional.knn import l2_normalize
 
 if TYPE_CHECKING:
     from stillmotion.index import VideoIndex
@@ -58,7 +59,7 @@ def pca_reduce(vectors: np.ndarray) -> np.ndarray:
     """Vectors (n, D) of unit length by their 32 main directions at most."""
     from sklearn.decomposition import PCA  # a second to import
 
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    unit = l2_normalize(vectors)
     directions = min(_PCA_COMPONENTS, *unit.shape)
     if len(unit) < 2 or directions == 0:
         return np.zeros((len(unit), 1), np.float32)

@@ -17,6 +17,7 @@ from stillmotion.models.pretrained.frozen_image_model import ProjectedTokenBackb
 from stillmotion.models.pretrained.transformers_backbone import TransformersBackbone
 from stillmotion.utils.device import resolve_device
 from stillmotion.utils.registry import Registry
+from stillmotion.utils.spec_options import split_options
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ def parse_spec(spec: str | Path) -> EncoderSpec:
     Raises:
         StillmotionError: If it names no encoder.
     """
-    path, options = _split_options(str(spec))
+    path, options = _parse_options(str(spec))
     prefix, colon, file = path.partition(":")
     if colon and prefix in ENCODER_KINDS and not Path(path).exists():
         if not Path(file).exists():
@@ -155,26 +156,20 @@ def canonical_spec(spec: str | Path) -> str:
     return parse_spec(spec).canonical
 
 
-def _split_options(spec: str) -> tuple[str, Mapping[str, Any]]:
-    """Split a spec into its path and the options after the last @; an existing path may contain an @ itself."""
-    path, separator, tail = spec.rpartition("@")
-    if not separator or Path(spec).exists():
-        return spec, {}
+def _parse_options(spec: str) -> tuple[str, Mapping[str, Any]]:
+    """Split a spec into its path and its options, and check these."""
+    path, texts = split_options(spec)
     options: dict[str, Any] = {}
-    for part in tail.split(","):
-        key, _, value = part.partition("=")
-        if (
-            key in _INTEGER_OPTIONS
-            and value.isdecimal()
-            and value.isascii()
-            and (int(value) > 0 or key in _MAY_BE_ZERO)
-        ):
-            options[key] = int(value)
-        elif key == "pool" and value in _POOL_VALUES:
-            options[key] = value
+    for name, value in texts.items():
+        is_number = value.isdecimal() and value.isascii()
+        if name in _INTEGER_OPTIONS and is_number and (int(value) > 0 or name in _MAY_BE_ZERO):
+            options[name] = int(value)
+        elif name == "pool" and value in _POOL_VALUES:
+            options[name] = value
         else:
             names = ", ".join(f"{name}=NUMBER" for name in _INTEGER_OPTIONS)
+            option = f"{name}={value}" if value else name
             raise StillmotionError(
-                f"Unknown option {part!r} in {spec!r}. Options are {names} and pool={'|'.join(_POOL_VALUES)}."
+                f"Unknown option {option!r} in {spec!r}. Options are {names} and pool={'|'.join(_POOL_VALUES)}."
             )
     return path, options

@@ -9,7 +9,7 @@ from torch import Tensor
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.image_to_video import TokenProjection
-from stillmotion.models.input_config import InputConfig
+from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE, InputConfig
 from stillmotion.models.pretrained.frozen_image_model import (
     FrozenImageModel,
     ImageModelConfig,
@@ -20,8 +20,6 @@ from stillmotion.models.pretrained.weight_loading import load_weights
 from stillmotion.training.checkpoint import WEIGHTS_FILE
 from stillmotion.training.run_dir import load_config, run_verb
 from stillmotion.training.transfer.config import TransferConfig
-
-_DEFAULT_IMAGE_SIZE = 224
 
 
 class PatchTokenModel(NamedTuple):
@@ -74,7 +72,7 @@ def load_patch_tokens(
         model_config = resolve_image_model(ImageModelConfig(path=str(spec)))
         image_model = image_model or load_image_model(model_config)
         patch_size = image_model.patch_size
-        image_size = patch_size * max(1, min(image_model.image_size, _DEFAULT_IMAGE_SIZE) // patch_size)
+        image_size = patch_size * max(1, min(image_model.image_size, DEFAULT_IMAGE_SIZE) // patch_size)
         return PatchTokenModel(image_model, None, image_size, model_config)
     config = load_config(folder, TransferConfig)
     file = weights_file or folder / WEIGHTS_FILE

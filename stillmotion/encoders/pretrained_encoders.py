@@ -1,6 +1,5 @@
 """Pretrained encoders: transformers models from a folder or the hub, original checkpoints, I3D."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -8,17 +7,18 @@ import safetensors
 
 from stillmotion.encoders.encoder import Encoder, EncoderOrigin
 from stillmotion.encoders.spec import EncoderKind, EncoderSpec
+from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones import Backbone, create_backbone
 from stillmotion.models.backbones.i3d import I3D_INPUT_CONFIG
-from stillmotion.models.input_config import InputConfig
+from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE, InputConfig
 from stillmotion.models.pretrained.checkpoint_conversion import load_original_checkpoint
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES
 from stillmotion.models.pretrained.hub import download_model, is_hub_name
 from stillmotion.models.pretrained.transformers_backbone import TransformersBackbone, load_transformers_backbone
 from stillmotion.models.pretrained.weight_loading import load_weights
+from stillmotion.utils.files import read_json
 
 _I3D_KEY = "Mixed_5c.b3b.conv3d.weight"
-_DEFAULT_IMAGE_SIZE = 224
 _ORIGINAL_DESCRIPTION = f"an original checkpoint as FAMILY:FILE ({', '.join(CHECKPOINT_FAMILIES)})"
 
 
@@ -40,7 +40,7 @@ def _load_folder(spec: EncoderSpec, folder: str | Path) -> Encoder:
 def _load_original(spec: EncoderSpec, *, family: str) -> Encoder:
     model = load_original_checkpoint(spec.path, family)
     backbone = TransformersBackbone(model, pool=spec.options.get("pool"), layer=spec.options.get("layer"))
-    image_size = min(backbone.image_size, _DEFAULT_IMAGE_SIZE)
+    image_size = min(backbone.image_size, DEFAULT_IMAGE_SIZE)
     input_config = InputConfig(8, 8, image_size, CHECKPOINT_FAMILIES[family].normalization)
     return Encoder(backbone, input_config=input_config, origin=_origin(spec))
 
@@ -64,9 +64,9 @@ def _origin(spec: EncoderSpec) -> EncoderOrigin:
 
 def _is_transformers(path: str) -> bool:
     try:
-        config = json.loads((Path(path) / "config.json").read_text())
+        config = read_json(Path(path) / "config.json")
         return isinstance(config, dict) and ("model_type" in config or "auto_map" in config)
-    except (OSError, ValueError):
+    except (OSError, StillmotionError):
         return False
 
 

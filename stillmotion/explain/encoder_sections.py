@@ -18,6 +18,7 @@ from stillmotion.explain.spectrum_plots import (
     plot_similarity_matrix,
     temporal_similarity,
 )
+from stillmotion.functional.knn import l2_normalize
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.report.blocks import Block, Neighbors, Table, Text, Thumbnail, figure_block
 from stillmotion.report.images import thumbnail_uri
@@ -30,7 +31,7 @@ def nearest_videos(vectors: np.ndarray, queries: Sequence[int], *, k: int) -> np
     if not 0 < k < len(vectors):
         raise StillmotionError(f"{k} neighbours among {len(vectors)} videos asked for; choose 1 to {len(vectors) - 1}")
     centred = vectors - vectors.mean(0)
-    unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    unit = l2_normalize(centred)
     cosine = unit[queries] @ unit.T
     cosine[np.arange(len(queries)), queries] = -np.inf
     return np.argsort(-cosine, axis=1, kind="stable")[:, :k]

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from stillmotion.errors import StillmotionError
 from stillmotion.explain.spectrum_plots import draw_complex_plane
+from stillmotion.functional.knn import l2_normalize
 from stillmotion.report.plot_style import GRAY, PALETTE, TEXT_COLOR, add_legend, new_axes
 
 _NUM_PLOTTED = 5
@@ -46,8 +47,7 @@ def koopman_modes(frames: np.ndarray, *, ridge: float = 1e-3) -> KoopmanModes:
     """
     if frames.ndim != 2 or len(frames) < 3:
         raise StillmotionError(f"frames have shape {frames.shape}; modes need (frames, channels), 3 frames or more")
-    x = frames.astype(np.float64)
-    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), _EPS)
+    x = l2_normalize(frames.astype(np.float64), eps=_EPS)
     gram = x @ x.T
     n = len(x) - 1
     gram /= max(np.trace(gram[:-1, :-1]) / n, _EPS)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from stillmotion.functional import koopman
+from stillmotion.functional.knn import l2_normalize
 from stillmotion.report.plot_style import (
     GRAY,
     PALETTE,
@@ -56,7 +57,7 @@ def draw_complex_plane(axes: Axes, *, radius: float) -> None:
 
 def temporal_similarity(frames: np.ndarray) -> np.ndarray:
     """The cosine between every two frames (T, T), averaged over clips (Eq. 26)."""
-    unit = frames / np.maximum(np.linalg.norm(frames, axis=-1, keepdims=True), 1e-12)
+    unit = l2_normalize(frames)
     return np.einsum("ntd,nsd->ts", unit, unit) / len(frames)
 
 

@@ -56,11 +56,16 @@ def intra_video_nearest_distance(tokens: Tensor, *, num_skipped: int = 3) -> tup
     return kept.mean(), kept.mean() / (2 * radius).clamp_min(_TINY)
 
 
-def effective_rank(covariance: Tensor) -> Tensor:
-    """exp of the entropy of a covariance's normalised singular values, of its square root: 1 to D.
+def effective_rank(singular_values: Tensor) -> Tensor:
+    """Effective rank: the exponential of the entropy of normalized singular values, 1 to D.
 
-    Roy and Vetterli, "The effective rank", EUSIPCO 2007.
+    Roy and Vetterli, "The effective rank: a measure of effective dimensionality", EUSIPCO 2007.
+
+    Args:
+        singular_values: Non-negative values, (D,): of vectors, or square roots of a covariance's eigenvalues.
+
+    Returns:
+        Scalar.
     """
-    values = torch.linalg.eigvalsh(covariance.double()).clamp_min(0).sqrt()
-    shares = values / values.sum().clamp_min(_TINY)
+    shares = singular_values / singular_values.sum().clamp_min(_TINY)
     return torch.special.entr(shares).sum().exp()

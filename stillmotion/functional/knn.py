@@ -12,15 +12,25 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 
 
-def l2_normalize(x: np.ndarray) -> np.ndarray:
-    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
-
-
 MAX_SIMILARITIES = (
     1 << 22
 )  # similarities held at a time: more leave the processor's cache, fewer starve the matrix product
 _MIN_QUERY_ROWS = 32
 _TIE_BREAK_SCALE = 1e-30  # a cosine that tells none but equals apart
+
+
+def l2_normalize(x: np.ndarray, axis: int = -1, *, eps: float = 1e-12) -> np.ndarray:
+    """Scale vectors of a NumPy array to unit length; tensors have `torch.nn.functional.normalize`.
+
+    Args:
+        x: Vectors, any shape.
+        axis: Axis of the channels.
+        eps: Smallest norm to divide by, so that zero vectors stay zero.
+
+    Returns:
+        Array of the same shape.
+    """
+    return x / np.maximum(np.linalg.norm(x, axis=axis, keepdims=True), eps)
 
 
 @torch.no_grad()

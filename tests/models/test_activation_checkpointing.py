@@ -10,9 +10,9 @@ from stillmotion.methods.method import Method
 from stillmotion.models.activation_checkpointing import apply_activation_checkpointing
 from stillmotion.models.backbones import create_backbone, list_backbones
 from stillmotion.planning.flop_counter import FlopMemoryCounter, build_on_fake_tensors, fake_tensor_mode
-from stillmotion.training.config_overrides import apply_overrides
 from stillmotion.training.pretrain.train_step import compute_gradients
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides
 
 NAMES = ("small_resnet3d", "small_vit", "mc3_18")
 

@@ -24,6 +24,7 @@ from stillmotion.data.transforms.parameters import (
     random_crop_boxes,
 )
 from stillmotion.errors import StillmotionError
+from stillmotion.models.input_config import IMAGENET_NORMALIZATION
 from stillmotion.utils.images import short_side_size
 
 
@@ -247,7 +248,6 @@ def normalize_clip(clip: np.ndarray, mean: Sequence[float], std: Sequence[float]
     return frames.mul_(scale[:, None, None, None]).sub_(shift[:, None, None, None])
 
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Presets at the sizes of their papers; `build_augmentation` changes the size.
 AUGMENTATIONS: dict[str, ClipAugmentation] = {
     # Kinetics recipe of BOD-VCL and of the contrastive models of SlowFast.
@@ -259,8 +259,8 @@ AUGMENTATIONS: dict[str, ClipAugmentation] = {
         gray_p=0.5,
         blur_kernel_size=3,
         short_side=150,
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
+        mean=IMAGENET_NORMALIZATION.mean,
+        std=IMAGENET_NORMALIZATION.std,
     ),
     "weak": ClipAugmentation(112, scale=(0.5, 1.0), flip_p=0, color_jitter=(0.2, 0.2, 0.2, 0.05), gray_p=0, blur_p=0),
     # Crop, flip and light color jitter, for the demo.

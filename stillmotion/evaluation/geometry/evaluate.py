@@ -247,7 +247,8 @@ class _RowStatistics:
         n = sum(w * b[0] for w, b in zip(weights, self.blocks, strict=True))
         mean = sum(w * b[1] for w, b in zip(weights, self.blocks, strict=True)) / n
         square = sum(w * b[2] for w, b in zip(weights, self.blocks, strict=True)) / n
-        return float(effective_rank(square - torch.outer(mean, mean)))
+        eigenvalues = torch.linalg.eigvalsh((square - torch.outer(mean, mean)).double())
+        return float(effective_rank(eigenvalues.clamp_min(0).sqrt()))
 
 
 def _second_moments(middle: Tensor) -> tuple[float, Tensor, Tensor]:

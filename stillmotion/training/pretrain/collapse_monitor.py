@@ -13,6 +13,7 @@ from torch import Tensor
 from stillmotion.distributed.collectives import all_gather_no_grad
 from stillmotion.distributed.process_group import get_rank, get_world_size
 from stillmotion.functional import koopman
+from stillmotion.functional.embedding_geometry import effective_rank
 from stillmotion.methods.method import Method
 from stillmotion.models.batch_norm import freeze_running_stats
 from stillmotion.utils.device import autocast, preserve_rng
@@ -57,7 +58,7 @@ def embedding_stats(
             (slope,) = torch.autograd.grad(objective(pairs, keys.get(name)), moving, retain_graph=True)
             units = F.normalize(everyone, dim=-1)
             numbers[f"{here}/embedding_std"] = float(_embedding_std(units))
-            numbers[f"{here}/effective_rank"] = float(effective_rank(units))
+            numbers[f"{here}/effective_rank"] = float(effective_rank(torch.linalg.svdvals(units.float())))
             numbers[f"{here}/embedding_norm"] = float(everyone.norm(dim=-1).mean())
             numbers[f"{here}/loss_grad_norm"] = float(_all_gather_float32(slope).norm()) / get_world_size()
             if name in keys:
@@ -103,13 +104,6 @@ class CollapseMonitor:
         count = self._low.get(name, 0)
         self._low[name] = count if count == _CONSECUTIVE_CHECKS else count + 1 if is_abnormal else 0
         return count < self._low[name] == _CONSECUTIVE_CHECKS
-
-
-def effective_rank(units: Tensor) -> Tensor:
-    """exp of the entropy of the singular values of vectors (n, m), as shares of their sum (Roy & Vetterli 2007)."""
-    values = torch.linalg.svdvals(units.float())
-    shares = values / values.sum().clamp_min(1e-12)
-    return torch.special.entr(shares).sum().exp()
 
 
 def _embedding_std(units: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def family(kind):
 def close(images, wanted, atol=2e-5):
     with torch.no_grad():
         for size in SIZES:
-            torch.testing.assert_close(images.tokens(frames(*size)), wanted(frames(*size)), atol=atol, rtol=1e-4)
+            torch.testing.assert_close(images.patch_tokens(frames(*size)), wanted(frames(*size)), atol=atol, rtol=1e-4)
 
 
 def test_every_family_has_a_file_here():

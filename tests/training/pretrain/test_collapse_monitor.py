@@ -9,7 +9,7 @@ from support import gloo
 from support.tiny_method import OBJECTIVES, tiny_clips, tiny_method
 
 from stillmotion.functional import koopman
-from stillmotion.training.pretrain.collapse_monitor import CollapseMonitor, effective_rank, embedding_stats
+from stillmotion.training.pretrain.collapse_monitor import CollapseMonitor, embedding_stats
 
 LABELS = {"class": torch.tensor([0, 1, 0, -1])}
 
@@ -77,11 +77,6 @@ def test_the_nearest_clip_is_of_another_video():
     clips[1] = clips[3] + 1e-3 * clips[1]  # of which one has no label
     found = embedding_stats(tiny_method("simclr", "none", norm=False).eval(), clips, LABELS)
     assert found["health/whole/batch_knn_accuracy/class"] == 1.0
-
-
-def test_the_effective_rank_counts_even_directions():
-    assert float(effective_rank(torch.eye(8)[:5])) == pytest.approx(5.0)
-    assert float(effective_rank(torch.ones(5, 8))) == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.slow
