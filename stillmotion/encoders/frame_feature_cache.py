@@ -181,7 +181,7 @@ class FrameFeatureCache:
 
     def _feature_file(self, dataset: VideoDataset, index: int) -> Path:
         # The name of a synthetic video does not identify its settings.
-        name, config = dataset.name(index), repr(getattr(dataset, "config", "")).encode()
+        name, config = dataset.name(index), repr("" if dataset.config is None else dataset.config).encode()
         video_key = name.encode("utf-8", "surrogatepass") + config
         if video_key not in self._files:
             digest = hashlib.sha256(hash_video(name) + config).hexdigest()[:32]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from stillmotion.data.datasets.base import PathDataset, UnlabeledDataset
+from stillmotion.data.datasets.base import PathDataset, VideoDataset
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.video.reader import ArrayReader
@@ -14,7 +14,7 @@ from stillmotion.models.input_config import InputConfig, Normalization
 INTAKE = InputConfig(8, 2, 32, Normalization((0.45,) * 3, (0.225,) * 3))
 
 
-class Holed(UnlabeledDataset):
+class Holed(VideoDataset):
     """Drawn videos, every fifth of which cannot be read."""
 
     def __init__(self):
@@ -98,7 +98,7 @@ def test_both_is_the_two_halves_normalised_side_by_side(encoder):
 def test_large_frames_are_cropped_from_a_margin_and_small_ones_not(encoder):
     assert [eval_short_side(s) for s in (32, 64, 112, 224)] == [32, 64, 128, 256]
 
-    class Wide(UnlabeledDataset):
+    class Wide(VideoDataset):
         def __len__(self):
             return 1
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from support.small_pretrain import small_config, train
 
-from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset, EvalClipDataset
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
 from stillmotion.data.video.reader import ArrayReader, VideoReader
@@ -23,7 +24,7 @@ class Cut(ArrayReader):
     expected_frames = 16
 
 
-class Half:
+class Half(VideoDataset):
     """64 videos: those from 16 to 47 cannot be read, 3 is short, and 5 is cut off."""
 
     labels: ClassVar[dict[str, np.ndarray]] = {}
@@ -44,7 +45,7 @@ class Half:
 
 def clips(workers: int = 0) -> ClipLoader:
     return ClipLoader(
-        ClipDataset(Half(), 4, 2, 1, build_augmentation("none", size=16)), batch_size=8, num_workers=workers
+        TrainClipDataset(Half(), 4, 2, 1, build_augmentation("none", size=16)), batch_size=8, num_workers=workers
     )
 
 

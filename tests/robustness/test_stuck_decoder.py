@@ -13,7 +13,8 @@ import torch
 from support.process import Command, wait_for_steps
 from support.process_tree import decoder_processes
 
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.loading.worker_pool import WORKER_TIMEOUT_ENV
@@ -24,7 +25,7 @@ from stillmotion.errors import StillmotionError
 pytestmark = pytest.mark.slow
 
 
-class Waylaid:
+class Waylaid(VideoDataset):
     """Videos of noise; whoever opens the one numbered `at` gets the signal `by`, or sleeps where that is 0."""
 
     labels: ClassVar[dict[str, np.ndarray]] = {}
@@ -47,7 +48,7 @@ class Waylaid:
 
 def loader(videos: Waylaid, *, workers: int) -> ClipLoader:
     return ClipLoader(
-        ClipDataset(videos, 4, 2, 1, build_augmentation("none", size=16)), batch_size=2, num_workers=workers
+        TrainClipDataset(videos, 4, 2, 1, build_augmentation("none", size=16)), batch_size=2, num_workers=workers
     )
 
 
@@ -96,7 +97,7 @@ def test_a_video_that_no_decoder_gets_past_counts_as_unreadable_and_the_others_a
 
 def test_a_strict_run_ends_at_a_video_that_no_decoder_gets_past() -> None:
     videos = Waylaid(at=0, by=signal.SIGKILL)
-    data = ClipDataset(videos, 4, 2, 1, build_augmentation("none", size=16), strict=True)
+    data = TrainClipDataset(videos, 4, 2, 1, build_augmentation("none", size=16), strict=True)
     with pytest.raises(StillmotionError, match=r"video-0: each process that read it ended; .*signal 9"):
         list(ClipLoader(data, batch_size=2, num_workers=1).iter_epoch(0))
 

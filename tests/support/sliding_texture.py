@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from stillmotion.data.datasets.base import UnlabeledDataset
+from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.video.reader import ArrayReader, VideoReader
 from stillmotion.errors import VideoError
 
@@ -25,7 +25,7 @@ def sliding_frames(
     return np.stack([cv2.warpAffine(ground, shift, (width, height), flags=cv2.INTER_CUBIC) for shift in shifts])
 
 
-class MemoryDataset(UnlabeledDataset):
+class MemoryDataset(VideoDataset):
     """Videos by name; one that is None cannot be read."""
 
     def __init__(self, videos: dict[str, np.ndarray | None]) -> None:

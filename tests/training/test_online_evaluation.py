@@ -12,6 +12,7 @@ from support.process import two_ranks
 from support.small_finetune import small_config as small_finetuning
 from support.small_pretrain import single_thread, small_config, train
 
+from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
 from stillmotion.data.datasets.wrappers import ConcatDataset
 from stillmotion.encoders import load
@@ -23,7 +24,8 @@ from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
 from stillmotion.training import online_evaluation
 from stillmotion.training.checkpoint import load_training_state
 from stillmotion.training.finetune.task import finetune
-from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.run_dir import load_config
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.tasks import RECIPES
 from stillmotion.training.transfer.task import transfer
@@ -142,7 +144,7 @@ def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, c
         train(small_config(overrides=changes | {"train.eval_data": str(tmp_path / "gone")}), tmp_path / "third")
 
 
-class Many:
+class Many(VideoDataset):
     """Videos of fifty classes, by number alone."""
 
     labels = {"label": np.arange(1000) % 50}
@@ -174,7 +176,7 @@ def test_two_processes_find_what_one_finds(tmp_path):
     words += ["--train.eval-num-videos", "16", "--data.synthetic.num-videos", "16", "--optim.epochs", "1", "--out"]
     for command in two_ranks(*words, str(tmp_path / "two")):
         command.expect_success()
-    one = train(load_pretrain_config(tmp_path / "two"), tmp_path / "one")
+    one = train(load_config(tmp_path / "two", PretrainConfig), tmp_path / "one")
     assert rows(tmp_path / "two")[0] == rows(one)[0]
     assert len(rows(tmp_path / "two")) == 2
 

@@ -55,7 +55,7 @@ def prepare(
         print_once(
             "\n".join(
                 format_transcode_summary(
-                    lines, f"videos prepared in {out}", missing=getattr(found, "missing_videos", ())
+                    lines, f"videos prepared in {out}", missing=found.missing_videos
                 )
             )
         )
@@ -97,7 +97,7 @@ def static_dynamic_make(
         with progress_bar(f"making the {settings.variant} set") as progress:
             told = lambda line, *counts: progress(*counts)
             lines = make_static_dynamic_set(whole, out, how, num_processes=num_processes, strict=strict, progress=told)
-        missing = getattr(whole, "missing_videos", ())
+        missing = whole.missing_videos
         print_once("\n".join(format_transcode_summary(lines, f"{settings.variant} videos in {out}", missing=missing)))
 
 

@@ -11,14 +11,15 @@ the names that they are published under.
 
 import csv
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from stillmotion.data.datasets.base import UnlabeledDataset, VideoDataset
+from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.folder import walk_folders
 from stillmotion.data.video import VIDEO_SUFFIXES, open_video
 from stillmotion.data.video.reader import VideoReader
@@ -109,7 +110,7 @@ def _assign_actions(
     return detected_boxes.select(np.array(taken, int))._replace(actions=np.array(actions, int))
 
 
-class ActionDetectionDataset(VideoDataset, Protocol):
+class ActionDetectionDataset(VideoDataset):
     """Key frames as numbered videos: number i is the video round key frame i.
 
     actions: their names by their numbers. frames: with the boxes that are looked into.
@@ -121,18 +122,17 @@ class ActionDetectionDataset(VideoDataset, Protocol):
     keyframes: KeyframeIndex
     annotated_boxes: BoxTable
     box_source: str
-    missing_videos: list[str]
 
+    @abstractmethod
     def keyframe_index(self, i: int, video: VideoReader) -> int:
-        """The number of key frame i in its video."""
-        ...
+        """Frame index of keyframe i in its video."""
 
 
 _EXCERPT_START_SECONDS = 900.0  # the second at which the parts of films that are commonly cut out begin
 _FULL_FILM_SECONDS = 1200.0  # seconds beyond which a video is a whole film
 
 
-class AVADataset(UnlabeledDataset):
+class AVADataset(ActionDetectionDataset):
     """The key frames of a part of AVA, as an `ActionSet`.
 
     root: holds videos or folders of frames. annotations: holds the files; None looks for them below root.

@@ -1,8 +1,9 @@
-"""What every data set is made of: the protocol, a set of paths, and the search and the lists they come from."""
+"""Base classes of data sets: indexed videos, videos at given paths, videos with a label for every frame."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Protocol
+from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 
@@ -14,44 +15,49 @@ DEFAULT_TARGET = "class"
 FailedVideos = list[tuple[str, str]]  # name and reason of each video that could not be read
 
 
-class VideoDataset(Protocol):
-    """Numbered videos, with labels where they are known. Ordinary videos have the one target "class"."""
+class VideoDataset(ABC):
+    """Base class of data sets: indexed videos, with labels where they are known.
 
-    @property
-    def labels(self) -> Mapping[str, np.ndarray]:
-        """From a target's name to one int per video, -1 where unknown; empty where nothing is known."""
-        ...
-
-    @property
-    def classes(self) -> Mapping[str, Sequence[str]]:
-        """From a target's name to the names of its values."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def open_video(self, i: int) -> VideoReader:
-        """Opens video i; raises VideoError if it cannot be read."""
-        ...
-
-    def name(self, i: int) -> str:
-        """A path or an id, by which messages and tables call video i."""
-        ...
-
-
-class UnlabeledDataset:
-    """A set whose videos have no label as a whole."""
+    Attributes:
+        labels: One int per video by target, -1 where unknown. Ordinary videos have the one target "class".
+        classes: Names of the label values by target.
+        root: Folder to which the names of videos are relative when the data set is copied.
+        missing_videos: Names of videos that the annotations list but that do not exist.
+        csv_rows: All columns of the list that the videos come from, one dict per video; empty if there is none.
+        indices_by_shard: For videos in shards, the indices of the videos of each shard, in the order of their bytes.
+        config: Settings of synthetic or modified videos, which their names do not identify; None otherwise.
+    """
 
     labels: Mapping[str, np.ndarray] = {}
     classes: Mapping[str, Sequence[str]] = {}
+    root: PurePath | None = None
+    missing_videos: Sequence[str] = ()
+    csv_rows: Sequence[Mapping[str, str]] = ()
+    indices_by_shard: Sequence[np.ndarray] | None = None
+    config: Any = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def open_video(self, i: int) -> VideoReader:
+        """Open video i; raise VideoError if it cannot be read."""
+
+    @abstractmethod
+    def name(self, i: int) -> str:
+        """Path or id of video i, for messages and tables."""
 
 
-class PathDataset:
+class PathDataset(VideoDataset):
     """Videos at given paths.
 
-    labels: one per path, -1 where unknown; None for no labels at all. classes: their names.
-    root: what the paths are taken relative to when the set is copied.
-    missing_videos: names of videos that the split lists but that are not there.
-    csv_rows: all columns of the list that the paths came from, one dict per path.
+    Args:
+        paths: Video files or frame folders.
+        labels: One class per path, -1 where unknown; None for no labels at all.
+        classes: Names of the classes.
+        root: Folder to which the paths are relative when the data set is copied.
+        missing_videos: Names of videos that the annotations list but that do not exist.
+        csv_rows: All columns of the list that the paths come from, one dict per path.
     """
 
     def __init__(
@@ -83,16 +89,24 @@ class PathDataset:
     def name(self, i: int) -> str:
         return str(self.paths[i])
 
+    def class_names(self) -> list[str | None]:
+        """Class name of each video; None where unknown."""
+        labels = self.labels.get(DEFAULT_TARGET, [UNKNOWN_LABEL] * len(self))
+        names = self.classes.get(DEFAULT_TARGET, [])
+        return [None if label == UNKNOWN_LABEL else names[label] for label in labels]
 
-class ActionSegmentationDataset(VideoDataset, Protocol):
-    """A `VideoSet` whose videos show several actions, with the action of every frame.
 
-    actions: their names, by label. names: of the videos, each once and without a folder.
+class ActionSegmentationDataset(VideoDataset):
+    """Base class of data sets whose videos show several actions, with the action of every frame.
+
+    Attributes:
+        actions: Names of the actions by label.
+        video_ids: Unique names of the videos, without a folder.
     """
 
     actions: list[str]
     video_ids: list[str]
 
+    @abstractmethod
     def frame_labels(self, i: int) -> np.ndarray:
-        """One label per frame of video i, ints (T,)."""
-        ...
+        """Label of each frame of video i, ints (T,)."""

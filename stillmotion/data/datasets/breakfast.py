@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stillmotion.data.datasets.base import UnlabeledDataset
+from stillmotion.data.datasets.base import ActionSegmentationDataset
 from stillmotion.data.datasets.folder import find_videos
 from stillmotion.data.video import open_video
 from stillmotion.data.video.reader import VideoReader
@@ -25,7 +25,7 @@ _HEADER = "#bundle"
 _TRUTH, _FEATURES, _SPLITS, _MAPPING = "groundTruth", "features", "splits", "mapping.txt"
 
 
-class BreakfastDataset(UnlabeledDataset):
+class BreakfastDataset(ActionSegmentationDataset):
     """The training or test videos of a split, with the action of every frame.
 
     root: the folder of the layout above. split: 1 to 4 in Breakfast. train: False takes the test bundle.

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from stillmotion.data.datasets.base import DEFAULT_TARGET
+from stillmotion.data.datasets.base import DEFAULT_TARGET, VideoDataset
 from stillmotion.data.datasets.csv_list import find_split_column, parse_labels, select_rows
 from stillmotion.data.video import open_video_file
 from stillmotion.data.video.reader import VideoReader
@@ -83,7 +83,7 @@ def _fetch_bytes(sample: ShardSample) -> bytes:
     return content
 
 
-class ShardDataset:
+class ShardDataset(VideoDataset):
     """Videos in shards, in the order of the set that they were made of.
 
     root: the folder or the address. names: of its tar files. size: of the list, in bytes.
@@ -101,7 +101,7 @@ class ShardDataset:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what another process on this machine maps for itself."""
-        spared = ("labels", "csv_rows", "_all_labels") + ("_table",) * (not is_url(self._root))
+        spared = ("labels", "classes", "csv_rows", "indices_by_shard", "_all_labels") + ("_table",) * (not is_url(self._root))
         return {name: value for name, value in vars(self).items() if name not in spared}
 
     def open_video(self, i: int) -> VideoReader:
@@ -111,7 +111,7 @@ class ShardDataset:
         sample = self._sample(i)
         return join_path(self._root, f"{sample.path}#{sample.crc32:08x}")
 
-    @property
+    @cached_property
     def indices_by_shard(self) -> list[np.ndarray]:
         """The numbers (in this set) of the videos in each shard, in the order in which they lie there."""
         shard, offset = (self._select(self._table[name].to_numpy()) for name in ("shard", "offset"))
@@ -123,7 +123,7 @@ class ShardDataset:
         numbers, _ = self._all_labels
         return {} if numbers is None else {DEFAULT_TARGET: self._select(numbers)}
 
-    @property
+    @cached_property
     def classes(self) -> dict[str, list[str]]:
         numbers, names = self._all_labels
         return {} if numbers is None else {DEFAULT_TARGET: names}

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from stillmotion.data.datasets.base import UNKNOWN_LABEL, UnlabeledDataset, VideoDataset
+from stillmotion.data.datasets.base import UNKNOWN_LABEL, VideoDataset
 from stillmotion.data.transforms.sampling import symmetric_frame_indices
 from stillmotion.data.video.reader import FrameSubset, VideoReader, to_frame_indices
 from stillmotion.errors import StillmotionError
 
 
-class ReversedDataset(UnlabeledDataset):
+class ReversedDataset(VideoDataset):
     """Every video of a set as `num_frames` evenly spaced frames.
 
     with_reversed: after each video comes its reverse, the same frames in the opposite order: video i is 2·i, its reverse
@@ -37,7 +37,7 @@ class ReversedDataset(UnlabeledDataset):
         return self.dataset.name(number) + (" reversed" if backward else "")
 
 
-class Subset:
+class Subset(VideoDataset):
     """The videos of a set that have these numbers, with their labels.
 
     indices: (n,) ints; video i of the subset is video chosen[i] of the set.
@@ -59,7 +59,7 @@ class Subset:
         return self.dataset.name(int(self.indices[i]))
 
 
-class ConcatDataset:
+class ConcatDataset(VideoDataset):
     """The videos of several sets, one set after the other; one that several of them hold is taken once.
 
     Labels are matched by their names: sets that number their classes differently agree here.
@@ -99,7 +99,7 @@ class ConcatDataset:
         return np.array([self._index_by_name[dataset.name(i)] for i in range(len(dataset))], np.int64)
 
 
-class FrozenFrameDataset:
+class FrozenFrameDataset(VideoDataset):
     """The videos of a set, of each of which only the middle frame is seen, as often as frames are asked for."""
 
     def __init__(self, dataset: VideoDataset) -> None:
@@ -134,7 +134,7 @@ def generation_settings(dataset: VideoDataset) -> list[Any]:
         return generation_settings(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
         return [drawn for some in dataset.datasets for drawn in generation_settings(some)]
-    return [dataset.config] if hasattr(dataset, "config") else []
+    return [] if dataset.config is None else [dataset.config]
 
 
 def _value_names(dataset: VideoDataset, target: str) -> list[str]:

@@ -14,7 +14,7 @@ def build_epoch_order(dataset: VideoDataset, buffer_size: int) -> EpochOrder:
     """How these videos are shuffled; buffer: as for `buffered`, of a set in shards; 0 shuffles all at once."""
     if buffer_size == 0:
         return lambda rng: rng.permutation(len(dataset))
-    shards = getattr(dataset, "indices_by_shard", None)
+    shards = dataset.indices_by_shard
     if shards is None:
         raise StillmotionError(
             f"data.shuffle_buffer is {buffer_size}, but the videos do not lie in shards; leave it out, or make some by "

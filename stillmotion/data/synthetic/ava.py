@@ -18,12 +18,12 @@ import numpy as np
 from stillmotion.data.datasets.ava import (
     ANNOTATED_BOXES,
     NO_ACTION_ID,
+    ActionDetectionDataset,
     BoxTable,
     KeyframeId,
     KeyframeIndex,
     add_detected_boxes,
 )
-from stillmotion.data.datasets.base import UnlabeledDataset
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError
 
@@ -63,7 +63,7 @@ class SyntheticAVAConfig:
                 raise StillmotionError(f"acting.{name} is {getattr(self, name)}; it must be at least {least}")
 
 
-class SyntheticAVADataset(UnlabeledDataset):
+class SyntheticAVADataset(ActionDetectionDataset):
     """Drawn key frames, as an `ActionSet`; the same seed gives the same videos.
 
     train: the videos to train on, with annotated and detected boxes; else those to test on, with detected ones.
@@ -80,7 +80,6 @@ class SyntheticAVADataset(UnlabeledDataset):
         min_iou: float = 0.5,
     ) -> None:
         self.config, self.actions = config, SYNTHETIC_ACTIONS
-        self.missing_videos: list[str] = []
         self._seed = (seed, int(train))
         count = config.num_train if train else config.num_test
         self._names = {f"{'train' if train else 'test'}-{i}": i for i in range(count)}

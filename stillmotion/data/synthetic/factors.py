@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.davis import write_mask
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError
@@ -81,7 +82,7 @@ def factor_values(config: SyntheticConfig) -> dict[str, list[str]]:
     return found
 
 
-class SyntheticDataset:
+class SyntheticDataset(VideoDataset):
     """A data set of drawn videos; the same seed gives the same videos, whatever is asked for first."""
 
     def __init__(self, config: SyntheticConfig, *, seed: int = 0) -> None:

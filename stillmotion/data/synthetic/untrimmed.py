@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stillmotion.data.datasets.base import UnlabeledDataset
+from stillmotion.data.datasets.base import ActionSegmentationDataset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticVideo, factor_values
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError
@@ -42,7 +42,7 @@ class SyntheticUntrimmedConfig:
                 raise StillmotionError(f"untrimmed {name} is {least} to {most}; write two rising numbers from 1 on")
 
 
-class SyntheticUntrimmedDataset(UnlabeledDataset):
+class SyntheticUntrimmedDataset(ActionSegmentationDataset):
     """Drawn videos in which a shape moves in one way after another; nothing but the motion changes at a seam.
 
     Training and test videos of a seed are different ones. The same seed draws the same videos.

@@ -44,7 +44,7 @@ def check_no_links_outside(output_dir: Path, paths: Sequence[str]) -> None:
 
 def _relative_path(dataset: VideoDataset, index: int) -> PurePath:
     """The path of a video below the set's root, or what is left of it without the way there."""
-    given, root = PurePath(dataset.name(index)), getattr(dataset, "root", None)
+    given, root = PurePath(dataset.name(index)), dataset.root
     name = given.relative_to(root) if root is not None and given.is_relative_to(root) else given
     parts = [part for part in name.parts if part not in ("..", name.anchor)]
     # A root that is itself the video has only its own name.

@@ -264,7 +264,7 @@ def _is_copy_of(line: ManifestEntry, source: str) -> bool:
 def _write_labels_csv(dataset: VideoDataset, output_dir: Path, entries: Sequence[ManifestEntry]) -> None:
     """labels.csv of what could be copied: class and label, and whatever other columns the original's list had."""
     labels, classes = dataset.labels.get(DEFAULT_TARGET), dataset.classes.get(DEFAULT_TARGET, ())
-    rows = getattr(dataset, "csv_rows", None) or [{} for _ in entries]
+    rows = dataset.csv_rows or [{} for _ in entries]
     others = [name for name in rows[0] if name not in ("path", "class", "label")] if rows else []
     text = io.StringIO(newline="")
     table = csv.writer(text)

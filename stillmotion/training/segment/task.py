@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from stillmotion.data.datasets.base import ActionSegmentationDataset, FailedVideos, UnlabeledDataset
+from stillmotion.data.datasets.base import ActionSegmentationDataset, FailedVideos, VideoDataset
 from stillmotion.data.datasets.breakfast import BreakfastDataset
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedDataset
@@ -379,7 +379,7 @@ def _time_frame_features(
     raise AssertionError("unreachable")
 
 
-class _VideoExcerpts(UnlabeledDataset):
+class _VideoExcerpts(VideoDataset):
     """Two parts of a video as videos: its beginning, and what comes next."""
 
     def __init__(self, dataset: ActionSegmentationDataset, index: int) -> None:

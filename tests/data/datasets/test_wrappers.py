@@ -1,6 +1,6 @@
 import numpy as np
 
-from stillmotion.data.datasets.base import UnlabeledDataset
+from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.wrappers import ConcatDataset, FrozenFrameDataset, Subset, generation_settings
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 
@@ -15,7 +15,7 @@ def test_a_subset_keeps_names_videos_and_labels():
 
 
 def test_videos_without_labels_stay_without():
-    class Bare(UnlabeledDataset):
+    class Bare(VideoDataset):
         def __len__(self):
             return 3
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from stillmotion.data.loading.cached_tokens import FramePairDataset, TokenCache
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.loading.cached_tokens import TokenCache
+from stillmotion.data.loading.clip_dataset import FramePairDataset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.transforms.augment import pair_augmentation
 from stillmotion.data.transforms.sampling import sample_frame_pair
@@ -38,7 +40,7 @@ def test_a_single_frame_has_no_pair():
 
 
 def test_both_frames_are_cut_by_the_same_box():
-    class Same:
+    class Same(VideoDataset):
         def __len__(self):
             return 1
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from support.numbered_videos import numbered_frame, write_numbered_video
 
-from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset, EvalClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
@@ -20,7 +21,7 @@ from stillmotion.data.video.reader import ArrayReader, VideoReader
 from stillmotion.errors import StillmotionError, VideoError
 
 
-class Arrays:
+class Arrays(VideoDataset):
     """Videos in memory, each of its own brightness; those in `broken` cannot be read."""
 
     def __init__(self, count: int, *, broken: tuple[int, ...] = ()) -> None:
@@ -38,9 +39,9 @@ class Arrays:
         return f"video-{i}"
 
 
-def dataset(count: int = 10, *, broken: tuple[int, ...] = (), strict: bool = False, seed: int = 0) -> ClipDataset:
+def dataset(count: int = 10, *, broken: tuple[int, ...] = (), strict: bool = False, seed: int = 0) -> TrainClipDataset:
     videos = Arrays(count, broken=broken)
-    return ClipDataset(videos, 4, 2, 2, build_augmentation("slowfast", size=16), seed=seed, strict=strict)
+    return TrainClipDataset(videos, 4, 2, 2, build_augmentation("slowfast", size=16), seed=seed, strict=strict)
 
 
 def same(left: list[Batch], right: list[Batch]) -> bool:
@@ -167,11 +168,12 @@ def test_ranks_of_an_evaluation_share_the_videos() -> None:
 INTERRUPTED = """
 import sys, time
 from stillmotion.data.transforms.augment import build_augmentation
-from stillmotion.data.loading.loader import ClipDataset, ClipLoader
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
+from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.datasets.folder import FolderDataset
 
 if __name__ == "__main__":
-    data = ClipDataset(FolderDataset(sys.argv[1]), 4, 2, 2, build_augmentation("none", size=16))
+    data = TrainClipDataset(FolderDataset(sys.argv[1]), 4, 2, 2, build_augmentation("none", size=16))
     try:
         for epoch in range(10**6):
             for batch in ClipLoader(data, batch_size=2, num_workers=2).iter_epoch(epoch):

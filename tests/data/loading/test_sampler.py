@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stillmotion.data.datasets.base import UnlabeledDataset
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.loading.sampler import build_epoch_order, shuffle_with_buffer
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
@@ -15,7 +15,7 @@ from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.errors import StillmotionError
 
 
-class Sharded(UnlabeledDataset):
+class Sharded(VideoDataset):
     """Drawn videos that lie in three shards."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Sharded(UnlabeledDataset):
 
 def shown(*, batch: int, rank: int = 0, world: int = 1, start: int = 0, epoch: int = 1, workers: int = 0) -> list[list]:
     videos = Sharded()
-    dataset = ClipDataset(videos, 4, 1, 1, build_augmentation("none", size=16))
+    dataset = TrainClipDataset(videos, 4, 1, 1, build_augmentation("none", size=16))
     order = build_epoch_order(videos, 6)
     loader = ClipLoader(
         dataset, batch_size=batch, rank=rank, world_size=world, seed=2, epoch_order=order, num_workers=workers

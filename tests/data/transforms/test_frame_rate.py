@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from stillmotion.data.datasets.base import UnlabeledDataset
-from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset, EvalClipDataset
 from stillmotion.data.transforms.augment import EvalCrop
 from stillmotion.data.transforms.sampling import read_clips, sample_random_clips, sample_uniform_clips
 from stillmotion.data.video import open_video
@@ -25,7 +25,7 @@ def scene(fps: float) -> ArrayReader:
     return ArrayReader(np.broadcast_to(times.round().astype(np.uint8)[:, None, None, None], (len(times), 4, 4, 3)), fps)
 
 
-class Scenes(UnlabeledDataset):
+class Scenes(VideoDataset):
     def __init__(self, *rates: float) -> None:
         self.rates = rates
 
@@ -83,7 +83,7 @@ def test_training_and_evaluation_count_at_the_same_rate() -> None:
     def times(frames: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
         return shown(moments(frames))
 
-    drawn = ClipDataset(Scenes(*rates), **CLIP, num_clips=2, augment=times, fps=30)
+    drawn = TrainClipDataset(Scenes(*rates), **CLIP, num_clips=2, augment=times, fps=30)
     rngs = [np.random.default_rng(1) for _ in rates]
     slow, usual, fast = (drawn.load_item(i, rng)["clips"] for i, rng in enumerate(rngs))
     assert torch.equal(fast, usual)

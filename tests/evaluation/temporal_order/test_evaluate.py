@@ -7,7 +7,7 @@ import torch
 from support.class_videos import write_class_folders
 from torch import nn
 
-from stillmotion.data.datasets.base import UnlabeledDataset
+from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.datasets.wrappers import ReversedDataset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
@@ -91,7 +91,7 @@ def test_a_network_that_sees_motion_tells_order_by_its_whole_embedding() -> None
     assert low > 0.5
 
 
-class Noise(UnlabeledDataset):
+class Noise(VideoDataset):
     """Videos without a direction, as they come, since an encoder of videos leaves its traces in order."""
 
     def __len__(self) -> int:
