@@ -28,7 +28,7 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.wrappers import Subset
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.transcode.prepare import OutputFormat, PrepareConfig, prepare_dataset
 from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.data.video import DECODER_ENV
@@ -89,7 +89,7 @@ def load_with_stillmotion(
     videos: VideoDataset, *, augment_on_worker: bool = True, decoder: str = "pyav"
 ) -> Callable[[int, int], torch.Tensor]:
     """Items of the data path over these videos, by round and index."""
-    data = ClipDataset(
+    data = TrainClipDataset(
         videos,
         NUM_FRAMES,
         STRIDE,
@@ -118,7 +118,7 @@ def has_torchcodec() -> bool:
 def time_on_device(videos: VideoDataset, *, rounds: int) -> float:
     """Seconds a clip that a device takes for what the workers leave it, here on this CPU."""
     preset = build_augmentation("slowfast", size=IMAGE_SIZE)
-    data = ClipDataset(videos, NUM_FRAMES, STRIDE, NUM_CLIPS, preset, strict=True, augment_in_worker=False)
+    data = TrainClipDataset(videos, NUM_FRAMES, STRIDE, NUM_CLIPS, preset, strict=True, augment_in_worker=False)
     items = [data[0, index] for index in range(len(videos))]
     clips, changes = (
         torch.stack([item["clips"] for item in items]),

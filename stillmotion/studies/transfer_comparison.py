@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.synthetic.factors import DAVIS_RESOLUTION, SyntheticConfig, SyntheticDataset, write_davis_layout
 from stillmotion.data.transforms.augment import pair_augmentation
@@ -139,7 +139,7 @@ def pretrain_tiny_image_model(model_dir: Path, study_config: TransferComparisonC
     model = images.model.requires_grad_(True).train()
     head = nn.Sequential(nn.Linear(images.out_features, 64), nn.ReLU(), nn.Linear(64, 32))
     seen = images.normalization
-    dataset = ClipDataset(
+    dataset = TrainClipDataset(
         SyntheticDataset(study_config.synthetic_config(study_config.num_videos), seed=seed),
         num_frames=1,
         stride=1,

@@ -9,7 +9,7 @@ from torch import Tensor
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.cached_tokens import TokenCache, TokenClipDataset, TokenGridAugmentation, fill_token_cache
 from stillmotion.distributed import process_group
-from stillmotion.encoders.feature_extraction import ProgressCallback, eval_crop
+from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.encoders.run_encoders import training_input_config
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones.tokens_cnn import TokensCNN
@@ -39,7 +39,7 @@ def with_resolved_image_model(config: PretrainConfig) -> PretrainConfig:
     if not model.uses_tokens:
         return config
     if not model.image_model.path:
-        if config.recipe.startswith("debug-"):
+        if model.image_model.arch == "tiny":
             return config
         raise StillmotionError(
             "no image model given; add --method.model.image-model.path MODEL, such as a folder that transformers wrote"
@@ -71,9 +71,7 @@ def build_token_dataset(
     )
 
 
-def fill_run_token_cache(
-    dataset: TokenClipDataset, config: PretrainConfig, backbone: TokensCNN, *, progress: ProgressCallback | None = None
-) -> None:
+def fill_run_token_cache(dataset: TokenClipDataset, config: PretrainConfig, backbone: TokensCNN) -> None:
     """Compute the tokens that a run's store lacks, each rank its share."""
     device = next(backbone.parameters()).device
 
@@ -88,7 +86,6 @@ def fill_run_token_cache(
         num_workers=num_decode_workers(config.data.num_workers),
         rank=process_group.get_rank(),
         world_size=process_group.get_world_size(),
-        progress=progress,
     )
     for share in process_group.all_gather_object(found):
         dataset.failed.update(share)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import Batch, BatchWarnings, print_message
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.loading.loader_config import num_cores
@@ -385,7 +385,7 @@ def _format_processes(number: int) -> str:
 
 
 def build_train_loader(
-    dataset: ClipDataset,
+    dataset: TrainClipDataset,
     optim: OptimConfig,
     train: TrainConfig,
     *,

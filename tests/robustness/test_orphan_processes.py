@@ -19,7 +19,7 @@ _SMALL = "--data.image-size 16 --data.num-frames 6 --optim.batch-size 8 --optim.
 
 
 def test_kill_9_of_a_run_ends_its_decoders_and_their_server(tmp_path: Path) -> None:
-    command = Command("pretrain", "--recipe", "debug-simclr", *_SMALL.split(), "--out", str(tmp_path))
+    command = Command("pretrain", "--recipe", "k400-simclr", "--debug", *_SMALL.split(), "--out", str(tmp_path))
     wait_for_steps(command, tmp_path, 2)
     assert len(decoder_processes(command.pid)) == 2
     started = descendants(command.pid)
@@ -85,11 +85,12 @@ def test_kill_9_of_a_study_ends_its_workers() -> None:
 BEGINNING = """
 import sys
 from stillmotion.data.transforms.augment import build_augmentation
-from stillmotion.data.loading.loader import ClipDataset, ClipLoader
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
+from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 
 if __name__ == "__main__":
-    data = ClipDataset(SyntheticDataset(SyntheticConfig(num_videos=8)), 4, 2, 2, build_augmentation("none", size=16))
+    data = TrainClipDataset(SyntheticDataset(SyntheticConfig(num_videos=8)), 4, 2, 2, build_augmentation("none", size=16))
     try:
         for epoch in range(10**6):
             list(ClipLoader(data, batch_size=2, num_workers=2).iter_epoch(epoch))

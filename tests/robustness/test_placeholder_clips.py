@@ -11,7 +11,7 @@ import torch
 from support.small_pretrain import small_config, train
 
 from stillmotion.data.datasets.base import VideoDataset
-from stillmotion.data.loading.clip_dataset import TrainClipDataset, EvalClipDataset
+from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
 from stillmotion.data.video.reader import ArrayReader, VideoReader

@@ -107,7 +107,7 @@ def test_sigterm_ends_a_run_whose_decoders_are_stuck_and_saves_it(tmp_path: Path
     more = ("--num-workers", "1", "--train.num-threads", "1", "--train.checkpoint-every-steps", "100000")
     patient = {WORKER_TIMEOUT_ENV: "600"}
     command = Command(
-        "pretrain", "--recipe", "debug-simclr", "--out", str(tmp_path), *size.split(), *more, environment=patient
+        "pretrain", "--recipe", "k400-simclr", "--debug", "--out", str(tmp_path), *size.split(), *more, environment=patient
     )
     wait_for_steps(command, tmp_path, 2)
     (stuck,) = decoder_processes(command.pid)

@@ -1,7 +1,8 @@
-"""Batches of clips: the same ones in the same order whatever the workers, the ranks or the step one starts at."""
+"""Data sets of clips that the loaders read: random, evenly spaced, and pairs of frames."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -9,22 +10,38 @@ import torch
 from stillmotion.data.datasets.base import FailedVideos, VideoDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
-from stillmotion.data.transforms.sampling import is_too_short, read_clips, sample_random_clips, sample_uniform_clips
+from stillmotion.data.transforms.sampling import (
+    is_too_short,
+    read_clips,
+    sample_frame_pair,
+    sample_random_clips,
+    sample_uniform_clips,
+)
 from stillmotion.data.video.reader import resample_fps
 from stillmotion.errors import VideoError, raise_if_none_readable
 
-_REPLACEMENT_STREAM = 1  # apart from other draws with the same numbers
+if TYPE_CHECKING:
+    from stillmotion.data.loading.cached_tokens import TokenCache
+
+_REPLACEMENT_STREAM = 1  # separates the random order of replacements from that of the clips
 
 
 @dataclass(frozen=True)
-class ClipDataset:
-    """Random augmented clips: item (epoch, index) → clips (V, 3, T, S, S), index, broken, short.
+class TrainClipDataset:
+    """Random augmented clips of each video.
 
-    videos: where they come from. frames (T), stride, clips (V): what is taken of each. fps: as for `at_rate`.
-    augment: frames uint8 (T, H, W, 3), rng → float (3, T, S, S).
-    seed: with epoch and index it fixes everything that is drawn.
-    strict: an unreadable video raises. Otherwise one by chance stands in for it, and `broken` names it.
-    augment_in_worker: False leaves clips as uint8, with `changes` (V, 11), which `Augment.finish` makes the rest of on a device.
+    The item of an index, or of (epoch, index), is a dictionary with clips (V, 3, T, S, S), index, failed and too_short.
+
+    Args:
+        videos: The videos.
+        num_frames: Number of frames of a clip, T.
+        stride: Distance between frames of a clip; 0 spreads them over the whole video.
+        num_clips: Number of clips of each video, V.
+        augment: Augmentation: frames uint8 (T, H, W, 3) and a random generator to float (3, T, S, S).
+        seed: Seed; with epoch and index it determines the item.
+        strict: Raise on an unreadable video; otherwise use a random other video and list the failed one.
+        fps: Frame rate to which videos are resampled; 0 uses that of each video.
+        augment_in_worker: False returns uint8 crops and augment_params (V, 11), for augmentation on the device.
     """
 
     videos: VideoDataset
@@ -42,47 +59,97 @@ class ClipDataset:
 
     def __getitem__(self, key: int | tuple[int, int]) -> Batch:
         epoch, index = (0, key) if isinstance(key, int) else key
-        broken: FailedVideos = []
-        for used in self._replacement_order(epoch, index):
-            rng = np.random.default_rng((self.seed, epoch, used))
+        failed: FailedVideos = []
+        for candidate in self._replacement_order(epoch, index):
+            rng = np.random.default_rng((self.seed, epoch, candidate))
             try:
-                return self.load_item(used, rng) | {"index": used, "failed": broken}
+                return self.load_item(candidate, rng) | {"index": candidate, "failed": failed}
             except VideoError as error:
                 if self.strict:
                     raise
-                broken.append((self.videos.name(used), str(error)))
-        raise_if_none_readable(broken, len(self))
+                failed.append((self.videos.name(candidate), str(error)))
+        raise_if_none_readable(failed, len(self))
         raise AssertionError("unreachable")
 
     def _replacement_order(self, epoch: int, index: int) -> Iterator[int]:
-        """The video itself and, if it is not to be, others by chance: neighbours are often broken together."""
+        """The video itself, then others in random order, because neighbors often fail together."""
         yield index
         order = np.random.default_rng((self.seed, epoch, index, _REPLACEMENT_STREAM)).permutation(len(self))
         yield from (int(other) for other in order if other != index)
 
     def load_item(self, index: int, rng: np.random.Generator) -> Batch:
-        """What is drawn of a video, or VideoError."""
+        """Load the clips of a video.
+
+        Args:
+            index: Index of the video.
+            rng: Random generator.
+
+        Raises:
+            VideoError: If the video cannot be read.
+        """
         video = resample_fps(self.videos.open_video(index), self.fps)
         views = read_clips(video, self.sample_indices(len(video), rng))
-        short = is_too_short(len(video), num_frames=self.num_frames, stride=self.stride)
+        too_short = is_too_short(len(video), num_frames=self.num_frames, stride=self.stride)
         if self.augment_in_worker or not isinstance(self.augment, ClipAugmentation):
-            return {"clips": torch.stack([self.augment(view, rng) for view in views]), "too_short": short}
-        clips, changes = zip(*(self.augment.crop_only(view, rng) for view in views), strict=True)
-        return {"clips": torch.stack(clips), "augment_params": np.stack(changes), "too_short": short}
+            return {"clips": torch.stack([self.augment(view, rng) for view in views]), "too_short": too_short}
+        clips, params = zip(*(self.augment.crop_only(view, rng) for view in views), strict=True)
+        return {"clips": torch.stack(clips), "augment_params": np.stack(params), "too_short": too_short}
 
     def sample_indices(self, video_length: int, rng: np.random.Generator) -> np.ndarray:
-        """The frames (V, T) that are taken of a video of this length."""
+        """Sample the frame indices (V, T) of the clips of a video.
+
+        Args:
+            video_length: Number of frames of the video.
+            rng: Random generator.
+        """
         return sample_random_clips(
             video_length, num_frames=self.num_frames, stride=self.stride, num_clips=self.num_clips, rng=rng
         )
 
 
 @dataclass(frozen=True)
-class EvalClipDataset:
-    """Evenly spaced clips for evaluation: index → clips (K·crops, 3, T, S, S), index, broken, short.
+class FramePairDataset(TrainClipDataset):
+    """Two frames of each video, at a fixed distance: item (epoch, index) → clips (1, 3, 2, S, S), index, failed.
 
-    num_clips (K): per video. crop: how a clip is cut and normalised. fps: as for `at_rate`.
-    An unreadable video has clips None, which `eval_loader` leaves out of its batches.
+    Args:
+        gap: Distance of the frames as a fraction of the video length.
+        pairs_per_video: Number of different pairs of a video, which epochs use in turn; 0 samples a new pair each time.
+        token_cache: Cache of tokens; pairs whose tokens are cached are not read, and their clips are zeros.
+    """
+
+    gap: float = 0.15
+    pairs_per_video: int = 0
+    token_cache: "TokenCache | None" = None
+
+    def __getitem__(self, key: int | tuple[int, int]) -> Batch:
+        epoch, index = (0, key) if isinstance(key, int) else key
+        if self.pairs_per_video:
+            epoch %= self.pairs_per_video
+        if self.token_cache is not None and self.token_cache.has(index, epoch):
+            assert isinstance(self.augment, ClipAugmentation)
+            size = self.augment.size
+            return {"clips": torch.zeros(1, 3, 2, size, size), "index": index, "failed": []}
+        return super().__getitem__((epoch, index))
+
+    def sample_indices(self, video_length: int, rng: np.random.Generator) -> np.ndarray:
+        return sample_frame_pair(video_length, gap=self.gap, rng=rng)
+
+
+@dataclass(frozen=True)
+class EvalClipDataset:
+    """Evenly spaced clips of each video, for evaluation.
+
+    The item of an index is a dictionary with clips (K·crops, 3, T, S, S), index, failed and too_short. For an unreadable
+    video, clips is None, and `iter_eval_batches` leaves it out.
+
+    Args:
+        videos: The videos.
+        num_frames: Number of frames of a clip, T.
+        stride: Distance between frames of a clip; 0 spreads them over the whole video.
+        num_clips: Number of clips of each video, K.
+        crop: Crop and normalization of a clip.
+        strict: Raise on an unreadable video.
+        fps: Frame rate to which videos are resampled; 0 uses that of each video.
     """
 
     videos: VideoDataset
@@ -105,10 +172,10 @@ class EvalClipDataset:
             return {"clips": None, "index": index, "failed": [(self.videos.name(index), str(error))]}
 
     def load_item(self, index: int) -> Batch:
-        """What is taken of a video, or VideoError."""
+        """Load the clips of a video; raises VideoError if it cannot be read."""
         video = resample_fps(self.videos.open_video(index), self.fps)
-        numbers = sample_uniform_clips(
+        indices = sample_uniform_clips(
             len(video), num_frames=self.num_frames, stride=self.stride, num_clips=self.num_clips
         )
-        short = is_too_short(len(video), num_frames=self.num_frames, stride=self.stride)
-        return {"clips": torch.cat([self.crop(view) for view in read_clips(video, numbers)]), "too_short": short}
+        too_short = is_too_short(len(video), num_frames=self.num_frames, stride=self.stride)
+        return {"clips": torch.cat([self.crop(view) for view in read_clips(video, indices)]), "too_short": too_short}

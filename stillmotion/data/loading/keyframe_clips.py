@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from stillmotion.data.datasets.ava import ActionDetectionDataset
-from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.transforms.augment import ClipAugmentation, normalize_clip, resize_clip
 from stillmotion.data.transforms.parameters import AugmentParams
@@ -35,7 +35,7 @@ def random_square_params(
 
 
 @dataclass(frozen=True)
-class KeyframeTrainDataset(ClipDataset):
+class KeyframeTrainDataset(TrainClipDataset):
     """A random square of the clip round each key frame, and what of its boxes lies inside.
 
     Items have also boxes (n, 4) in pixels of the square, and actions (n, C) as 0 and 1.

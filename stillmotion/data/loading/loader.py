@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import torch
 
-from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.collate import Batch, BatchCollator, SampleDataset, SampleKey, log_warnings
 from stillmotion.data.loading.collate import print_message as to_stderr
 from stillmotion.data.loading.sampler import EpochOrder
@@ -18,7 +18,7 @@ def _do_nothing() -> None:
 
 
 class ClipLoader:
-    """Shuffled batches of a ClipDataset, for one rank of several.
+    """Shuffled batches of a TrainClipDataset, for one rank of several.
 
     batch_size: per rank. rank, world: this process and how many there are. Each global batch of batch·world videos is cut
     into contiguous parts, so that the ranks together see what one process with the joined batch would.
@@ -31,7 +31,7 @@ class ClipLoader:
 
     def __init__(
         self,
-        dataset: ClipDataset,
+        dataset: TrainClipDataset,
         *,
         batch_size: int,
         rank: int = 0,

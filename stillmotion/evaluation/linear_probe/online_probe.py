@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from stillmotion.data.datasets.base import FailedVideos, VideoDataset
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import SampleKey
 from stillmotion.data.loading.collate import print_message as to_stderr
 from stillmotion.data.loading.loader import iter_batches
@@ -205,7 +205,7 @@ class _ProbeCheckpoint:
         self.classifiers: dict[FeatureKind, OnlineLinearClassifiers] = {}
         self.failed: dict[str, str] = {}
         self.epochs_done = 0
-        found = process_group.run_on_main(lambda: load_arrays(file, say=say)) if file else None
+        found = process_group.run_on_main(lambda: load_arrays(file)) if file else None
         if found is None:
             return
         self.epochs_done, self.failed = found.metadata["epochs_done"], found.metadata["failed"]
@@ -233,8 +233,8 @@ def _available_kinds(features: Features, feature_kinds: Sequence[FeatureKind]) -
     return [kind for kind in feature_kinds if kind in features.kinds] or feature_kinds
 
 
-def _training_clips(encoder: Encoder, train: VideoDataset, seed: int) -> ClipDataset:
-    return ClipDataset(
+def _training_clips(encoder: Encoder, train: VideoDataset, seed: int) -> TrainClipDataset:
+    return TrainClipDataset(
         train, **encoder.eval_input.sampling, num_clips=1, augment=_augment(encoder.eval_input), seed=seed
     )
 

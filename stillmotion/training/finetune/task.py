@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stillmotion.data.datasets.splits import ClassificationSplit, open_classification_split
 from stillmotion.data.datasets.wrappers import Subset
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.distributed import collectives, process_group
@@ -223,7 +223,7 @@ class FinetuneTrainer(Trainer):
     def _build_loader(self) -> ClipLoader:
         config, data, intake = self.config, self.config.data, self.input_config
         train = self.videos.train
-        dataset = ClipDataset(
+        dataset = TrainClipDataset(
             Subset(train.dataset, np.tile(train.indices, data.clips_per_video)),
             **intake.sampling,
             num_clips=1,

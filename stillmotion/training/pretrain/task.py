@@ -3,7 +3,6 @@
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import SYNTHETIC
 from stillmotion.data.loading.cached_tokens import TokenClipDataset
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import Batch, print_message
 from stillmotion.data.loading.sampler import build_epoch_order
 from stillmotion.data.transforms.augment import build_augmentation
@@ -116,8 +115,8 @@ class PretrainTrainer(Trainer):
             )
         open_run_dir(run_dir, config)
         if isinstance(dataset, TokenClipDataset) and isinstance(backbone, TokensCNN):
-            with progress_bar("tokens") if process_group.get_rank() == 0 else nullcontext() as progress:
-                fill_run_token_cache(dataset, config, backbone, progress=progress)
+            with progress_bar("tokens"):
+                fill_run_token_cache(dataset, config, backbone)
         self.record_dataset(videos, root=data.path)
         self.labels = {target: torch.as_tensor(found) for target, found in videos.labels.items()}
         self.collapse_monitor = CollapseMonitor()
@@ -241,9 +240,9 @@ def _augments_on_device(config: PretrainConfig, device: torch.device) -> bool:
     return device.type == "cuda" if config.data.augment_on == "auto" else config.data.augment_on == "device"
 
 
-def _build_dataset(config: PretrainConfig, dataset: VideoDataset, *, augment_in_workers: bool = True) -> ClipDataset:
+def _build_dataset(config: PretrainConfig, dataset: VideoDataset, *, augment_in_workers: bool = True) -> TrainClipDataset:
     data = config.data
-    return ClipDataset(
+    return TrainClipDataset(
         dataset,
         num_frames=data.num_frames + config.method.views.extra_frames,
         stride=data.frame_stride,

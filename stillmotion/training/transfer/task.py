@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stillmotion.data.loading.cached_tokens import FramePairDataset, TokenCache
+from stillmotion.data.loading.cached_tokens import TokenCache
+from stillmotion.data.loading.clip_dataset import FramePairDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.transforms.augment import pair_augmentation

@@ -21,7 +21,7 @@ from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.folder import FolderDataset
 from stillmotion.data.datasets.shards import ShardDataset
-from stillmotion.data.loading.clip_dataset import ClipDataset, EvalClipDataset
+from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transcode import shard_writer
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
@@ -54,7 +54,7 @@ def packed(originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def clips(videos: VideoDataset, *, workers: int = 0) -> list[torch.Tensor]:
-    dataset = ClipDataset(videos, 4, 2, 2, build_augmentation("slowfast", size=16), seed=3)
+    dataset = TrainClipDataset(videos, 4, 2, 2, build_augmentation("slowfast", size=16), seed=3)
     return [batch["clips"] for batch in ClipLoader(dataset, batch_size=3, num_workers=workers).iter_epoch(1)]
 
 

@@ -13,7 +13,7 @@ import torch
 from support.numbered_videos import numbered_frame, write_numbered_video
 
 from stillmotion.data.datasets.base import VideoDataset
-from stillmotion.data.loading.clip_dataset import TrainClipDataset, EvalClipDataset
+from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transforms.augment import EvalCrop, build_augmentation

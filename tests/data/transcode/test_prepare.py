@@ -13,7 +13,7 @@ from support.numbered_videos import read_frame_numbers, write_numbered_video
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.folder import FolderDataset
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.transcode.manifest import ManifestEntry
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set
@@ -65,7 +65,7 @@ def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: 
     (originals / "walk" / "broken.mp4").unlink()
     prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=96))
     options = {"num_frames": 4, "stride": 2, "num_clips": 2, "augment": build_augmentation("slowfast", size=32)}
-    whole, small = (ClipDataset(VideoDataConfig(root).open(), **options) for root in (originals, tmp_path / "copy"))  # type: ignore[arg-type]
+    whole, small = (TrainClipDataset(VideoDataConfig(root).open(), **options) for root in (originals, tmp_path / "copy"))  # type: ignore[arg-type]
     # a.mp4 and b.avi have the copy's size already: the same crops and colours then, up to the codec's loss.
     for index in (0, 1):
         gap = (whole[3, index]["clips"] - small[3, index]["clips"]).abs()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stillmotion.data.datasets.base import VideoDataset
-from stillmotion.data.loading.clip_dataset import TrainClipDataset, EvalClipDataset
+from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.transforms.augment import EvalCrop
 from stillmotion.data.transforms.sampling import read_clips, sample_random_clips, sample_uniform_clips
 from stillmotion.data.video import open_video

@@ -18,7 +18,7 @@ from support.diverging_run import make_lr_infinite_after
 from support.small_pretrain import single_thread, small_config, train
 from torch import Tensor
 
-from stillmotion.data.loading.clip_dataset import ClipDataset
+from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
@@ -28,7 +28,7 @@ from stillmotion.training import checkpoint
 from stillmotion.training.pretrain import task as module
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.train_step import compute_gradients
-from stillmotion.training.run_dir import load_pretrain_config, run_verb
+from stillmotion.training.run_dir import load_config, run_verb
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.tasks import get_recipe
 
@@ -49,7 +49,7 @@ def fresh(config: PretrainConfig) -> Method:
 def batches(config: PretrainConfig, *, batch: int) -> list[Tensor]:
     """The clips of the first epoch."""
     data, seed = config.data, config.train.seed
-    videos = ClipDataset(
+    videos = TrainClipDataset(
         data.open(synthetic=data.synthetic, seed=seed),
         data.num_frames,
         data.frame_stride,
@@ -76,7 +76,7 @@ def stepped(config: PretrainConfig, parts: list[Tensor]) -> tuple[dict[str, Tens
     return {name: p.detach() for name, p in method.trainable_parameters().items()}, norm
 
 
-@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr", "debug-bod-simclr-single-level"])
+@pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-simclr", "debug:k400-bod-simclr-single-level"])
 def test_a_step_is_the_optimisers_with_the_solvers_gradient(name: str, tmp_path: Path) -> None:
     config = small_config(name, ONE_STEP)
     found = weights(train(config, tmp_path))
@@ -86,7 +86,7 @@ def test_a_step_is_the_optimisers_with_the_solvers_gradient(name: str, tmp_path:
 
 
 def test_an_accumulated_step_is_the_mean_of_its_parts(tmp_path: Path) -> None:
-    config = small_config("debug-bod-simclr", ONE_STEP | SGD | {"train.grad_accum_steps": 2})
+    config = small_config("k400-bod-simclr", ONE_STEP | SGD | {"train.grad_accum_steps": 2})
     found = weights(train(config, tmp_path))
     parts = batches(config, batch=4)
     assert len(parts) == 2
@@ -99,7 +99,7 @@ def test_an_accumulated_step_is_the_mean_of_its_parts(tmp_path: Path) -> None:
 
 
 def test_clipping_bounds_the_gradient_and_the_log_tells_its_size_before(tmp_path: Path) -> None:
-    config = small_config("debug-simclr", ONE_STEP | SGD | {"optim.max_grad_norm": 1e-3})
+    config = small_config("k400-simclr", ONE_STEP | SGD | {"optim.max_grad_norm": 1e-3})
     found, before = weights(train(config, tmp_path)), fresh(config).trainable_parameters()
     moved = torch.stack([(found[k] - p.detach()).double().square().sum() for k, p in before.items()]).sum().sqrt()
     assert moved.item() == pytest.approx(0.1 * 1.9 * 1e-3, rel=1e-3)  # Nesterov's first step is 1 + 0.9 gradients
@@ -107,7 +107,7 @@ def test_clipping_bounds_the_gradient_and_the_log_tells_its_size_before(tmp_path
 
 
 def test_health_is_logged_where_losses_are_and_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_config("debug-bod-moco", {"train.log_every_steps": 3, "optim.epochs": 2})
+    config = small_config("k400-bod-moco", {"train.log_every_steps": 3, "optim.epochs": 2})
     found = weights(train(config, tmp_path / "seen"))
     curves = load_metrics(tmp_path / "seen")
     assert {len(curve) for curve in curves.values()} == {2}
@@ -125,17 +125,17 @@ def test_rates_and_epochs_are_logged_as_they_were_used(tmp_path: Path) -> None:
     assert run_verb(tmp_path) == "pretrain"
 
 
-@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr"])
+@pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-simclr"])
 def test_bf16_trains_float32_weights_to_about_the_same_loss(name: str, tmp_path: Path) -> None:
     exact = train(small_config(name, ONE_STEP), tmp_path / "exact")
     rounded = train(small_config(name, ONE_STEP | {"train.precision": "bf16"}), tmp_path / "rounded")
     assert all(w.isfinite().all() and w.dtype != torch.bfloat16 for w in weights(rounded).values())
     losses = [load_metrics(run) for run in (exact, rounded)]
-    part = "loss/whole" if name == "debug-simclr" else "loss/dynamic"
+    part = "loss/whole" if name == "debug:k400-simclr" else "loss/dynamic"
     assert losses[1][part][0][1] == pytest.approx(losses[0][part][0][1], rel=0.2)
 
 
-@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr"])
+@pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-simclr"])
 def test_fp16_halves_its_scale_at_each_overflow_and_trains_on(name: str, tmp_path: Path) -> None:
     run = train(small_config(name, {"train.precision": "fp16", "optim.epochs": 4}), tmp_path)
     norms = [norm for _, norm in load_metrics(run)["grad_norm"]]
@@ -148,7 +148,7 @@ def test_fp16_halves_its_scale_at_each_overflow_and_trains_on(name: str, tmp_pat
     assert all(w.isfinite().all() and w.dtype != torch.float16 for w in weights(run).values())
 
 
-@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-simclr"])
+@pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-simclr"])
 def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +179,7 @@ def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
         return found, gradient
 
     monkeypatch.setattr(module, "compute_gradients", broken)
-    config = small_config("debug-bod-simclr", SGD | {"train.checkpoint_every_steps": 100})
+    config = small_config("k400-bod-simclr", SGD | {"train.checkpoint_every_steps": 100})
     words = r"step 2: loss/dynamic is not finite \(learning rate 0\.05\); last good checkpoint: none was written yet"
     with pytest.raises(NonFiniteError, match=words + r".*--optim\.lr"):
         train(config, tmp_path)
@@ -188,21 +188,21 @@ def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
 
 def test_prototypes_rest_in_the_first_epoch_only(tmp_path: Path) -> None:
     name = "objectives.whole.prototypes.weight"
-    config = small_config("debug-swav")
+    config = small_config("k400-swav")
     before = fresh(config).state_dict()
     one = weights(train(config, tmp_path / "one"))
     assert torch.equal(one[name], before[name])
     assert not torch.equal(one["online.projector.layers.0.weight"], before["online.projector.layers.0.weight"])
-    two = weights(train(small_config("debug-swav", {"optim.epochs": 2}), tmp_path / "two"))
+    two = weights(train(small_config("k400-swav", {"optim.epochs": 2}), tmp_path / "two"))
     assert not torch.equal(two[name], before[name])
 
 
 def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "start.safetensors"
-    other = fresh(small_config("debug-moco", {"train.seed": 5})).online.backbone.state_dict()
+    other = fresh(small_config("k400-moco", {"train.seed": 5})).online.backbone.state_dict()
     save_file({f"module.{k}": v.contiguous() for k, v in other.items()}, file)
     tiny_rate = {"optim.lr": 1e-30, "method.model.init_weights": str(file), "optim.weight_decay": 0.0}
-    found = weights(train(small_config("debug-moco", ONE_STEP | tiny_rate), tmp_path / "run"))
+    found = weights(train(small_config("k400-moco", ONE_STEP | tiny_rate), tmp_path / "run"))
     for name, value in other.items():
         if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
             torch.testing.assert_close(found[f"online.backbone.{name}"], value, rtol=0, atol=1e-12)
@@ -211,7 +211,7 @@ def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, capsys:
 
 
 def test_a_wrong_file_of_weights_can_be_mended_in_the_same_folder(tmp_path: Path) -> None:
-    config = small_config("debug-simclr", ONE_STEP | {"method.model.init_weights": str(tmp_path / "nothing.pt")})
+    config = small_config("k400-simclr", ONE_STEP | {"method.model.init_weights": str(tmp_path / "nothing.pt")})
     with pytest.raises(StillmotionError, match="there is no file"):
         train(config, tmp_path / "run")
     mended = replace(config, method=replace(config.method, model=replace(config.method.model, init_weights=None)))
@@ -230,7 +230,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on(videos: Path, **more: Any) -> PretrainConfig:
     changes = {"data.path": str(videos), "data.augment": "weak", "optim.batch_size": 4}
-    return small_config("debug-simclr", changes | {place.replace("__", "."): value for place, value in more.items()})
+    return small_config("k400-simclr", changes | {place.replace("__", "."): value for place, value in more.items()})
 
 
 BROKEN = ("dark/empty.mp4", "dark/text.mp4", "light/cut.mp4")
@@ -275,13 +275,13 @@ def test_what_does_not_fit_together_is_said_with_the_numbers(tmp_path: Path) -> 
         ({"data.path": str(tmp_path / "nowhere")}, "no such file or folder"),
     ):
         with pytest.raises(StillmotionError, match=words):
-            train(small_config("debug-simclr", changes), tmp_path / "run")
+            train(small_config("k400-simclr", changes), tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
 
 def in_float64(rank: int, folder: str) -> None:
     """Train debug-bod-simclr; in float32 the recipe makes differences of rounding a million times larger by its end."""
-    build, config = module._build_method, get_recipe("debug-bod-simclr")
+    build, config = module._build_method, get_recipe("k400-bod-simclr", debug=True)
     with single_thread(), pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "_build_method", lambda *arguments, **options: build(*arguments, **options).double())
         patched.setattr(
@@ -305,14 +305,14 @@ def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos:
     network = "--method.model.stage-channels 4 8 --method.model.projector-hidden-dim 16"
     size = "--data.image-size 16 --data.num-frames 4 --data.frame-stride 1 --data.augment weak"
     rates = "--optim.name sgd --optim.lr 0.5 --optim.batch-size 4 --optim.epochs 3"
-    options = f"--recipe debug-simclr --data {videos} {size} {network} {rates} --train.num-threads 1".split()
+    options = f"--recipe k400-simclr --debug --data {videos} {size} {network} {rates} --train.num-threads 1".split()
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, "-m", "stillmotion", "pretrain", "--out", str(tmp_path / "two"), *options]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=one_thread)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained: ") == 1
-    config = load_pretrain_config(tmp_path / "two")
+    config = load_config(tmp_path / "two", PretrainConfig)
     train(config, tmp_path / "one")
     start, one, two = fresh(config).state_dict(), weights(tmp_path / "one"), weights(tmp_path / "two")
     torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
