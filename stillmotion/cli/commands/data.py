@@ -68,7 +68,7 @@ def static_dynamic_make(
     num_processes: int = num_cores(),
     strict: bool = False,
 ) -> None:
-    """Write the static version (one frame repeated) or the dynamic version (noise moved by optical flow) of a data set.
+    """Write the static (one frame repeated) or dynamic (noise moved by optical flow) version of a data set.
 
     Examples:
       stillmotion static-dynamic make --data ~/ucf101 --variant static --out ~/ucf101-static
