@@ -1,7 +1,7 @@
 """Do the debug twins learn? What is left of each component's loss after 100 steps, chance beside it.
 
     python benchmarks/debug_recipes_learn.py                                           five objectives, whole and split
-    python benchmarks/debug_recipes_learn.py --recipe debug-bod-simclr --seeds 3 method.gradient_balance=0
+    python benchmarks/debug_recipes_learn.py --recipe debug:k400-bod-simclr --seeds 3 method.gradient_balance=0
 
 Every run takes 5 to 15 s on one core; fields of the configuration behind the options are changed in all of them.
 """
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from stillmotion.studies.loss_vs_chance import final_loss_table, final_losses
-from stillmotion.training.config_overrides import apply_overrides, parse_assignments
+from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.recipes_bod_vcl import BASELINES
 from stillmotion.training.pretrain.task import pretrain
@@ -28,7 +28,7 @@ def make_config(name: str, seed: int, overrides: dict[str, str]) -> PretrainConf
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", nargs="*", default=[f"debug-{s}{m}" for m in BASELINES for s in ("", "bod-")])
+    parser.add_argument("--recipe", nargs="*", default=[f"debug:k400-{s}{m}" for m in BASELINES for s in ("", "bod-")])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("changes", nargs="*", help="such as method.gradient_balance=0")
     options = parser.parse_args()

@@ -40,8 +40,8 @@ BATCH_SIZES = {
     "demo-bod-swav": 48,
     "demo-bod-vicreg": 48,
     "demo-routed": 48,
-    "debug-vididi-simclr-r3d_18": 16,
-    "debug-bod-byol-rho4-vit_b": 16,
+    "debug:ucf101-vididi-simclr-r3d_18": 16,
+    "debug:k400-bod-byol-rho4-vit_b": 16,
 }
 
 

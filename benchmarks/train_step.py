@@ -98,7 +98,7 @@ def measure_step(variant: str, batch_size: int, num_steps: int) -> dict[str, flo
     """In this process: CPU seconds of a step and the peak of its memory in MiB."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    config = get_recipe("debug-simclr")
+    config = get_recipe("k400-simclr", debug=True)
     model = ModelConfig(
         backbone="small_resnet3d", stage_channels=(16, 32, 64, 128), projector_hidden_dim=256, projector_layers=2
     )
@@ -123,7 +123,7 @@ def measure_execution_mode(mode: str, network: str, batch_size: int, num_steps: 
     """In this process: CPU seconds of a plain step done in a way, and the peak of its memory in MiB."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    config = get_recipe("debug-simclr")
+    config = get_recipe("k400-simclr", debug=True)
     channels = (16, 32, 64, 128) if network == "small_resnet3d" else ()
     model = ModelConfig(backbone=network, stage_channels=channels, projector_hidden_dim=256, projector_layers=2)
     config = make_config(
@@ -269,7 +269,7 @@ def _cosine(a: ParamDict, b: ParamDict) -> float:
 
 def networks(with_slow_r50: bool) -> dict[str, PretrainConfig]:
     """Where products are compared: the library's method on the debug network, and on Slow-R50 at 64 pixels."""
-    debug = get_recipe("debug-bod-simclr")
+    debug = get_recipe("k400-bod-simclr", debug=True)
     own = replace(debug, method=replace(get_recipe("laptop").method, model=debug.method.model))
     own = replace(own, method=replace(own.method, prediction=replace(own.method.prediction, clips_per_video=0)))
     found = {"debug network": own}

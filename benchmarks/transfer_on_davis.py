@@ -26,7 +26,7 @@ from stillmotion.evaluation.propagation.config import SequenceDataConfig
 from stillmotion.evaluation.propagation.evaluate import RESULTS_FILE, evaluate_propagation, open_sequences
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig, load_image_model
-from stillmotion.training.config_overrides import apply_overrides, parse_assignments
+from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES

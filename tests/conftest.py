@@ -20,7 +20,7 @@ settings.load_profile("stillmotion")
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run folder of debug-bod-simclr that the test may write into."""
+    """A run folder of debug:k400-bod-simclr that the test may write into."""
     from support.cached_run import cached_run  # imports torch, which not every test needs
 
-    return Path(shutil.copytree(cached_run("debug-bod-simclr"), tmp_path / "run"))
+    return Path(shutil.copytree(cached_run("k400-bod-simclr"), tmp_path / "run"))

@@ -25,11 +25,11 @@ from stillmotion.models.pretrained.weight_loading import load_weights
 from stillmotion.training.checkpoint import WEIGHTS_FILE, epoch_weights_path, list_saved_epochs
 from stillmotion.training.detect.config import DetectConfig
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.run_dir import load_config, pretrain_config_from_dict, run_verb
+from stillmotion.training.run_dir import load_config, run_verb
 from stillmotion.training.segment.config import SegmentConfig
-from stillmotion.training.tasks import get_recipe, list_recipes
+from stillmotion.training.tasks import get_recipe, recipe_table
 from stillmotion.utils.files import read_json, write_json
-from stillmotion.utils.typed_config import to_dict
+from stillmotion.utils.typed_config import from_dict, to_dict
 
 ENCODER_FILE = "encoder.json"  # in a run that started from an encoder: its network, and the clips it takes
 PRECOMPUTED_FEATURES = "precomputed"  # in place of an encoder of `segment`: the features that lie with the data
@@ -184,7 +184,7 @@ def _rebuild(architecture: Mapping[str, Any], spec: EncoderSpec) -> Encoder:
     kind = "pretrain" if architecture["kind"] == "run" else architecture["kind"]  # what it was called before
     layer = {name: value for name, value in spec.options.items() if name == "layer"}
     if kind in ("pretrain", "recipe"):
-        config = pretrain_config_from_dict(architecture.get("pretrain_config") or {})
+        config = from_dict(PretrainConfig, architecture.get("pretrain_config") or {})
         encoder = _build_encoder(
             EmbeddingNetwork(config.method.model).backbone, config, EncoderSpec(kind, architecture["spec"], layer)
         )
@@ -268,7 +268,7 @@ RUN_KINDS = {
     },
     "recipe": EncoderKind(
         "a recipe's name, one of `stillmotion pretrain --list-recipes`",
-        lambda path: path in list_recipes(),
+        lambda path: path in recipe_table("pretrain"),
         _load_recipe,
     ),
 }

@@ -1,6 +1,6 @@
-"""What every objective is: a loss on the embeddings of one component, and the state it keeps between steps.
+"""Base classes `Objective` and `ObjectiveConfig`, and the table of objectives.
 
-An objective is added by a subclass of each class below and a row of `methods/objectives.py`.
+A new objective is a subclass of both classes in a file of its own, and a row in `OBJECTIVES`.
 """
 
 import math
@@ -9,14 +9,19 @@ from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
+from stillmotion.utils.registry import Registry
+
 
 class Objective(nn.Module):
-    """A loss on embeddings z (b, v, m) of one component: the whole, the static half or the dynamic half.
+    """Base class of objectives: a loss on embeddings z (b, v, m) of one component.
 
-    uses_momentum_encoder: whether it needs `keys`, the momentum encoder's embeddings of the same clips.
-    separate_batch_norm: whether its batch norms, if it has some, see each side of a pair by itself.
-    momentum: of the momentum encoder at the start; it ends at 1 by a cosine, and 1 leaves the encoder as it is.
-    `forward` changes nothing; what moves between steps moves in `after_step`, once per step.
+    A component is the whole embedding, its static part or its dynamic part. `forward` must not change any state, because
+    a solver may call it several times in a step; state changes in `after_step`, once per step.
+
+    Attributes:
+        uses_momentum_encoder: Whether `forward` needs `keys`, the momentum encoder's embeddings of the same clips.
+        separate_batch_norm: Whether batch norms of the objective see each side of a pair separately.
+        momentum: Momentum of the momentum encoder at the start; it rises to 1 along a cosine. 1 keeps it as it is.
     """
 
     uses_momentum_encoder: ClassVar[bool] = False
@@ -24,27 +29,40 @@ class Objective(nn.Module):
     momentum: float = 1.0
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
+        """Compute the loss.
+
+        Args:
+            z: Embeddings (b, v, m) of b videos with v clips each.
+            keys: Embeddings (b, v, m) by the momentum encoder, if the objective uses one.
+        """
         raise NotImplementedError
 
     def after_step(self, keys: Tensor) -> None:
-        """Take note of this step's keys."""
+        """Update internal state with this step's keys (b, v, m)."""
 
     def chance_loss(self, num_videos: int, num_views: int) -> float:
-        """The loss of a batch in which nothing is told apart; nan where that depends on more than its size."""
+        """Return the loss of a collapsed or uninformative batch; nan if it is not defined by the batch size.
+
+        Args:
+            num_videos: Videos in the batch.
+            num_views: Clips of each video.
+        """
         return math.nan
 
     def frozen_parameter_names(self, epoch: int) -> tuple[str, ...]:
-        """Names of its parameters that do not learn in this epoch."""
+        """Return names of parameters that are frozen in this epoch."""
         return ()
 
 
 @dataclass(frozen=True)
 class ObjectiveConfig:
-    """An objective and its constants: the fields of a subclass.
+    """Base class of objective configs; the fields of a subclass are its options.
 
-    name: what options and config.json call it. title: what a report calls it.
-    shuffles_keys: key clips are embedded in random shares of the ranks, and batch norms stay each rank's own.
-    is_scale_invariant: the loss is of embeddings' directions, whatever their lengths.
+    Attributes:
+        name: Name in options and in config.json.
+        title: Name in reports.
+        shuffles_keys: Whether key clips are shuffled over ranks, with batch norms that are not synchronized.
+        is_scale_invariant: Whether the loss depends on the directions of embeddings only.
     """
 
     name: ClassVar[str]
@@ -52,10 +70,29 @@ class ObjectiveConfig:
     shuffles_keys: ClassVar[bool] = False
     is_scale_invariant: ClassVar[bool] = True
 
+    @classmethod
+    def choices(cls) -> "Registry[type[ObjectiveConfig]]":
+        """Return the table of objectives, for `utils.typed_config`."""
+        return OBJECTIVES
+
     def build(self, embedding_dim: int) -> Objective:
-        """The objective for embeddings of this width."""
+        """Build the objective for an embedding dimension."""
         raise NotImplementedError
 
     def debug_size(self) -> Self:
-        """The same with its state shrunk, and kept for less long, for a debug twin."""
+        """Return a config with small state, for `--debug`."""
         return self
+
+
+OBJECTIVES: Registry[type[ObjectiveConfig]] = Registry(
+    "objective",
+    "objectives",
+    {
+        "simclr": "stillmotion.methods.simclr:SimCLRConfig",
+        "moco": "stillmotion.methods.moco:MoCoConfig",
+        "byol": "stillmotion.methods.byol:BYOLConfig",
+        "swav": "stillmotion.methods.swav:SwAVConfig",
+        "vicreg": "stillmotion.methods.vicreg:VICRegConfig",
+    },
+)
+"""Objectives by name."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.run_dir import load_config
 from stillmotion.training.run_log import load_metrics
 
 _LAST_FRACTION = 0.1  # of a run's steps, of whose numbers the middle one is taken: one batch may be far off
@@ -28,7 +29,7 @@ class FinalLoss(NamedTuple):
 
 def final_losses(run_dir: str | Path) -> dict[str, FinalLoss]:
     """What became of each component of a pre-training run's embedding."""
-    config, found = load_pretrain_config(run_dir), load_metrics(run_dir)
+    config, found = load_config(run_dir, PretrainConfig), load_metrics(run_dir)
     method = config.method
     videos = config.optim.batch_size // config.train.grad_accum_steps
     chance = method.objective.build(method.model.embedding_dim).chance_loss(videos, config.data.clips_per_video)

@@ -7,7 +7,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import check_fps
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.utils.option_types import DeviceName, NumWorkers
-from stillmotion.utils.typed_config import check_min
+from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class TrainConfig:
     num_threads: int = 0
 
     def __post_init__(self) -> None:
-        check_min(self, "train", 1, "grad_accum_steps", "checkpoint_every_steps", "log_every_steps")
-        check_min(self, "train", 0, "num_threads", "seed", "eval_every_epochs")
-        check_min(self, "train", 4, "eval_num_videos")
+        check_ranges(self, "train", grad_accum_steps=(1, None), checkpoint_every_steps=(1, None), log_every_steps=(1, None))
+        check_ranges(self, "train", num_threads=(0, None), seed=(0, None), eval_every_epochs=(0, None))
+        check_ranges(self, "train", eval_num_videos=(4, None))
         if self.save_epochs and min(self.save_epochs) < 1:
             raise StillmotionError(f"train.save_epochs has epoch {min(self.save_epochs)}; epochs are counted from 1")
         if self.compile and self.activation_checkpointing:
@@ -130,9 +130,9 @@ class ClipConfig:
     fail_on_unreadable: bool = False
 
     def __post_init__(self) -> None:
-        check_min(self, "data", 0, "num_frames", "frame_stride", "image_size")
+        check_ranges(self, "data", num_frames=(0, None), frame_stride=(0, None), image_size=(0, None))
         check_fps(self.fps or 0, "data.fps")
-        check_min(self, "data", -1, "num_workers")
+        check_ranges(self, "data", num_workers=(-1, None))
 
     def explicit_values(self) -> dict[str, Any]:
         """What is not left to the encoder, by name."""

@@ -1,11 +1,7 @@
 """Configurations as JSON, and the run folders that hold them."""
 
 import contextlib
-import dataclasses
-import json
 import sys
-import types
-import typing
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,167 +9,57 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from stillmotion.data.datasets.config import VideoDataConfig, VideoSource
-from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError
-from stillmotion.methods.image_to_video import TransferMethodConfig
-from stillmotion.methods.method import MethodConfig
-from stillmotion.methods.network import ModelConfig
-from stillmotion.methods.objective import ObjectiveConfig
-from stillmotion.methods.objectives import OBJECTIVES
-from stillmotion.methods.simclr import SimCLRConfig
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
-from stillmotion.methods.views import ViewsConfig
-from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.training.checkpoint import STATE_FILE, load_training_state
-from stillmotion.training.config import ClipConfig, RunConfig, TrainConfig
-from stillmotion.training.finetune.config import ClassifierConfig, FinetuneDataConfig
-from stillmotion.training.pretrain.config import PretrainConfig, PretrainDataConfig
-from stillmotion.training.segment.config import SegmentDataConfig
-from stillmotion.training.tasks import RUN_CONFIGS
-from stillmotion.training.transfer.config import TransferDataConfig
+from stillmotion.training.config import RunConfig
+from stillmotion.training.tasks import CONFIG_FILE, TASKS, config_class, run_verb, verb_of_config
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.device import resolve_precision
-from stillmotion.utils.typed_config import _parse_value, diff_configs, to_dict
+from stillmotion.utils.typed_config import diff_configs, from_dict, to_dict
 
-CONFIG_FILE = "config.json"
 ConfigT = TypeVar("ConfigT")
-# Fields that older run folders lack: they were trained with what is now the default, or with what `_BEFORE` says.
-_LATER = {
-    (MethodConfig, "views"),
-    *((ModelConfig, name) for name in ("per_frame_features", "grid_size", "image_model")),
-    *((PretrainDataConfig, name) for name in ("cached_frames", "token_crop", "augment_on", "shuffle_buffer")),
-    (SimCLRConfig, "negatives"),
-    (SolverConfig, "curvature_limit"),
-    (StaticDynamicConfig, "num_delays"),
-    *(
-        (TrainConfig, name)
-        for name in ("activation_checkpointing", "compile", "deterministic", "save_epochs", "loggers")
-    ),
-    *((TrainConfig, f"eval_{name}") for name in ("every_epochs", "data", "num_videos")),
-    (ViewsConfig, "loss_routing"),
-    (ViewsConfig, "derivative_color"),
-    (ViewsConfig, "batch_norm"),
-    (ClassifierConfig, "pool"),
-    (ClassifierConfig, "unfreeze"),
-    (VideoDataConfig, "fold"),
-    (PretrainDataConfig, "fps"),
-    (ClipConfig, "fps"),
-    (FinetuneDataConfig, "clips_per_video"),
-    (SyntheticConfig, "value_names"),
-    *((OptimConfig, name) for name in ("milestones", "gamma", "layer_decay", "cosine_start")),
-}
-_BEFORE: dict[type, dict[str, Any]] = {
-    ModelConfig: {"temporal_padding": "zeros"},
-    MethodConfig: {"gradient_balance": 0.0},
-    TransferMethodConfig: {"scale": "own"},
-    TransferDataConfig: {"flip_prob": 0.0},
-}
-# Fields that had another name: of this class and its subclasses, from the old one to the present one.
-_RENAMED: dict[type, dict[str, str]] = {VideoSource: {"kind": "layout"}, SegmentDataConfig: {"split": "fold"}}
 
 
-def pretrain_config_from_dict(data: dict[str, Any]) -> PretrainConfig:
-    """The configuration that `to_json` wrote; an unknown or missing field is an error, unless it came later."""
-    return from_dict(PretrainConfig, data, "config")
+def load_config(run_dir: str | Path, expected_class: type[ConfigT]) -> ConfigT:
+    """Load the configuration of a run.
 
-
-def load_pretrain_config(run_dir: str | Path) -> PretrainConfig:
-    """The configuration of a pre-training run's folder."""
-    return load_config(run_dir, PretrainConfig)
-
-
-def load_config(run_dir: str | Path, config_class: type[ConfigT]) -> ConfigT:
-    """The configuration of a run folder, or in a config.json, which is of this dataclass."""
-    said = _read_config_json(Path(run_dir))
-    verb, wanted = _verb_of_config(said), getattr(config_class, "verb", None)
-    if verb is not None and wanted is not None and verb != wanted:
-        raise StillmotionError(f"{run_dir} holds a run of {verb}, not of {wanted}")
-    return from_dict(config_class, said, "config")
+    Args:
+        run_dir: A run directory, or the path of a config.json.
+        expected_class: The configuration class of its verb.
+    """
+    data = _read_config_json(Path(run_dir))
+    verb, expected = verb_of_config(data), getattr(expected_class, "verb", None)
+    if verb is not None and expected is not None and verb != expected:
+        raise StillmotionError(f"{run_dir} contains a {verb} run, not a {expected} run.")
+    return from_dict(expected_class, data)
 
 
 def load_any_config(run_dir: str | Path) -> RunConfig:
-    """The configuration of a run folder, or in a config.json, of whichever verb."""
+    """Load the configuration of a run of any training verb from its directory or its config.json."""
     return config_from_dict(_read_config_json(Path(run_dir)), str(run_dir))
 
 
 def config_from_dict(data: Any, source_name: str = "this") -> RunConfig:
-    """The configuration, of whichever verb, that `to_json` wrote. where: what errors call it."""
-    verb = _verb_of_config(data)
+    """Build the configuration of any training verb from the contents of a config.json.
+
+    Args:
+        data: JSON data, as `to_dict` returned it.
+        source_name: What an error calls it.
+    """
+    verb = verb_of_config(data)
     if verb is None:
-        raise StillmotionError(f"{source_name} holds no run of {', '.join(RUN_CONFIGS)}")
-    found: RunConfig = from_dict(RUN_CONFIGS[verb], data, "config")
-    return found
-
-
-def run_verb(run_dir: str | Path) -> str | None:
-    """The verb that wrote a run folder; None where none of ours did."""
-    try:
-        return _verb_of_config(json.loads((Path(run_dir) / CONFIG_FILE).read_text()))
-    except (OSError, ValueError):
-        return None
-
-
-def _verb_of_config(data: Any) -> str | None:
-    """Which verb a configuration is of; folders written before it was noted are told by their fields."""
-    if not isinstance(data, dict) or "model_type" in data:  # the latter is a transformers model's
-        return None
-    verb = data.get("verb")
-    if verb is None:
-        head = data["head"] if isinstance(data.get("head"), dict) else {}
-        marks = {"label_smoothing": "finetune", "dilate": "detect", "name": "segment"}
-        of_head = next((verb for mark, verb in marks.items() if mark in head), None)
-        verb = "transfer" if "image_model" in data else "pretrain" if "method" in data else of_head
-    return verb if isinstance(verb, str) and verb in RUN_CONFIGS else None
+        raise StillmotionError(f"{source_name} is not a run of {', '.join(TASKS)}.")
+    return from_dict(config_class(verb), data)
 
 
 def _read_config_json(path: Path) -> Any:
     file = path if path.suffix == ".json" else path / CONFIG_FILE
     try:
-        return json.loads(file.read_text())
+        return files.read_json(file, hint="restore it or choose another run folder")
     except (FileNotFoundError, NotADirectoryError):
         raise StillmotionError(f"{path} is not a run folder: it has no {CONFIG_FILE}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise StillmotionError(f"{file} is not JSON: {error}") from None
-
-
-def from_dict(config_class: Any, data: Any, field_path: str) -> Any:
-    if config_class is ObjectiveConfig and isinstance(data, dict):
-        config_class = OBJECTIVES.lookup(str(data.get("name")))
-    if isinstance(config_class, type) and dataclasses.is_dataclass(config_class):
-        if not isinstance(data, dict):
-            raise StillmotionError(f"{field_path} is {data!r}; expected named fields")
-        fields = {f.name for f in dataclasses.fields(config_class)}
-        later = {name for owner, name in _LATER if issubclass(config_class, owner)}
-        renamed = {
-            old: new
-            for owner, names in _RENAMED.items()
-            if issubclass(config_class, owner)
-            for old, new in names.items()
-        }
-        told = {"verb", "name"} - fields
-        data = {renamed.get(name, name): value for name, value in data.items() if name not in told}
-        data = _BEFORE.get(config_class, {}) | data
-        given = set(data)
-        if given - fields or fields - given - later:
-            raise StillmotionError(
-                f"{field_path} has unknown fields {sorted(given - fields)} and lacks {sorted(fields - given - later)}; "
-                "it was written by another version"
-            )
-        hints = typing.get_type_hints(config_class)
-        return config_class(
-            **{name: from_dict(hints[name], data[name], f"{field_path}.{name}") for name in fields & given}
-        )
-    options: list[Any] = [o for o in typing.get_args(config_class) if dataclasses.is_dataclass(o)]
-    if isinstance(config_class, types.UnionType) and options:
-        name = data.get("name") if isinstance(data, dict) else data
-        for option in options:
-            if option.name == name:
-                return from_dict(option, data, field_path)
-        raise StillmotionError(f"{field_path} is {name!r}; known are {', '.join(o.name for o in options)}")
-    return _parse_value(config_class, data, field_path)
 
 
 RESULTS_FILE = "results.json"
@@ -182,7 +68,7 @@ RESULTS_FILE = "results.json"
 def load_results(run_dir: str | Path) -> dict[str, Any]:
     """What a finished run measured."""
     try:
-        return files.read_json(Path(run_dir) / RESULTS_FILE, hint="the same command again makes it anew")
+        return files.files.read_json(Path(run_dir) / RESULTS_FILE, hint="the same command again makes it anew")
     except OSError:
         raise StillmotionError(f"{run_dir} has no {RESULTS_FILE}; the same command again finishes the run") from None
 
@@ -326,8 +212,8 @@ def _is_finished(run_dir: Path) -> bool:
 
 def _is_json(file: Path) -> bool:
     try:
-        json.loads(file.read_text())
-    except (OSError, ValueError):
+        files.read_json(file)
+    except (OSError, StillmotionError):
         return False
     return True
 

@@ -8,25 +8,12 @@ from stillmotion.encoders.input_paths import RUN_DIR_HINT
 from stillmotion.errors import StillmotionError
 from stillmotion.report.blocks import Section
 from stillmotion.report.page import write_page
-from stillmotion.training.detect.report import write_detect_page
-from stillmotion.training.finetune.report import write_finetune_page
-from stillmotion.training.pretrain.report import write_pretrain_page
 from stillmotion.training.report import loss_curve_blocks, progress_blocks
 from stillmotion.training.run_dir import RESULTS_FILE, load_any_config, run_verb
 from stillmotion.training.run_log import load_run_status
-from stillmotion.training.segment.report import write_segment_page
-from stillmotion.training.transfer.report import write_transfer_page
+from stillmotion.training.tasks import TASKS
 from stillmotion.utils.file_lock import lock_holder
 from stillmotion.utils.files import check_writable
-
-# Pages of runs that are shown at any moment, and of those that are at the end of a test.
-_LIVE_PAGES: dict[str, Callable[..., Path]] = {"pretrain": write_pretrain_page, "transfer": write_transfer_page}
-_FINISHED_PAGES: dict[str, Callable[[Path], Path]] = {
-    "finetune": write_finetune_page,
-    "detect": write_detect_page,
-    "segment": write_segment_page,
-}
-RUN_PAGES = _LIVE_PAGES | _FINISHED_PAGES
 
 
 def write_run_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path:
@@ -38,13 +25,16 @@ def write_run_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path:
     folds = sorted(folder.glob("fold*/config.json"))
     verb = run_verb(folds[0].parent if folds and not (folder / "config.json").exists() else folder)
     if verb is None:
-        raise StillmotionError(f"{run_dir} is not a run folder of {', '.join(RUN_PAGES)}; give what --out named")
+        raise StillmotionError(f"{run_dir} is not a run folder of {', '.join(TASKS)}; give what --out named")
     check_writable(folder / "report.html", is_file=True, create=True, option_name=RUN_DIR_HINT)
-    if verb in _LIVE_PAGES:
-        return _LIVE_PAGES[verb](folder, reload_seconds=reload_seconds)
-    if reload_seconds or not (folder / RESULTS_FILE).exists():
-        return _write_unfinished_page(folder, reload_seconds=reload_seconds)
-    return _FINISHED_PAGES[verb](folder)
+    task = TASKS[verb]
+    if task.has_live_page:
+        page: Path = task.load("page")(folder, reload_seconds=reload_seconds)
+    elif reload_seconds or not (folder / RESULTS_FILE).exists():
+        page = _write_unfinished_page(folder, reload_seconds=reload_seconds)
+    else:
+        page = task.load("page")(folder)
+    return page
 
 
 def follow_run(run_dir: str | Path, seconds: int, *, say: Callable[[str], object]) -> Path:

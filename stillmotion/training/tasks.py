@@ -1,38 +1,131 @@
-"""Complete configurations by name: one for each row of the papers' tables, each with a debug twin.
+"""Table of the training verbs: the configuration, recipes, functions, page and encoder loader of each.
 
-`k400-bod-byol-rho4` is a row at the paper's scale; `debug-bod-byol-rho4` is the same composition on synthetic videos
-with a small network, in under a minute on a CPU; `ucf101-vididi-vic-r3d_18` and `debug-vididi-vic-r3d_18` likewise.
-`laptop` is for a folder of your own videos. The other training verbs have recipes of their own: `RECIPES`, by verb."""
+Cells are "module:name" within `stillmotion.training` and are imported when they are first used, so that this table
+can be read without torch. A new training verb is a folder with these modules, and a row here.
+"""
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stillmotion.training.config import RunConfig
-from stillmotion.training.detect.config import DetectConfig
-from stillmotion.training.detect.recipes import DETECT_RECIPES
-from stillmotion.training.finetune.config import FinetuneConfig
-from stillmotion.training.finetune.recipes import FINETUNE_RECIPES
-from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.pretrain.recipes import PRETRAIN_RECIPES
-from stillmotion.training.recipe_table import RecipeTable
-from stillmotion.training.segment.config import SegmentConfig
-from stillmotion.training.segment.recipes import SEGMENT_RECIPES
-from stillmotion.training.transfer.config import TransferConfig
-from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
+from stillmotion.utils.registry import import_object
 
-RUN_CONFIGS: dict[str, type[RunConfig]] = {
-    kind.verb: kind for kind in (PretrainConfig, TransferConfig, FinetuneConfig, DetectConfig, SegmentConfig)
+if TYPE_CHECKING:
+    from stillmotion.training.config import RunConfig
+    from stillmotion.training.recipe_table import RecipeTable
+
+CONFIG_FILE = "config.json"
+
+
+class Task(NamedTuple):
+    """A training verb.
+
+    Attributes:
+        config: Class of its configuration, a `RunConfig`.
+        recipes: Its `RecipeTable`.
+        run: Function `run(config, run_dir, ...)` that trains and returns the run directory.
+        plan: Function that estimates the cost of a run, for `--dry-run`.
+        page: Function that writes `report.html` of a run directory.
+        encoder: Function that loads the `Encoder` of a run directory from an `EncoderSpec`.
+        has_live_page: Whether `page` can show a run that is not finished.
+    """
+
+    config: str
+    recipes: str
+    run: str
+    plan: str
+    page: str
+    encoder: str
+    has_live_page: bool = False
+
+    def load(self, cell: str) -> Any:
+        """Import the object that a cell names."""
+        return import_object(f"stillmotion.training.{getattr(self, cell)}")
+
+
+TASKS = {
+    "pretrain": Task(
+        config="pretrain.config:PretrainConfig",
+        recipes="pretrain.recipes:PRETRAIN_RECIPES",
+        run="pretrain.task:pretrain",
+        plan="pretrain.task:plan_pretrain",
+        page="pretrain.report:write_pretrain_page",
+        encoder="pretrain.encoder:load_encoder",
+        has_live_page=True,
+    ),
+    "transfer": Task(
+        config="transfer.config:TransferConfig",
+        recipes="transfer.recipes:TRANSFER_RECIPES",
+        run="transfer.task:transfer",
+        plan="transfer.task:plan_transfer",
+        page="transfer.report:write_transfer_page",
+        encoder="transfer.encoder:load_encoder",
+        has_live_page=True,
+    ),
+    "finetune": Task(
+        config="finetune.config:FinetuneConfig",
+        recipes="finetune.recipes:FINETUNE_RECIPES",
+        run="finetune.task:finetune",
+        plan="finetune.task:plan_finetune",
+        page="finetune.report:write_finetune_page",
+        encoder="finetune.encoder:load_encoder",
+    ),
+    "detect": Task(
+        config="detect.config:DetectConfig",
+        recipes="detect.recipes:DETECT_RECIPES",
+        run="detect.task:detect",
+        plan="detect.task:plan_detect",
+        page="detect.report:write_detect_page",
+        encoder="detect.encoder:load_encoder",
+    ),
+    "segment": Task(
+        config="segment.config:SegmentConfig",
+        recipes="segment.recipes:SEGMENT_RECIPES",
+        run="segment.task:segment",
+        plan="segment.task:plan_segment",
+        page="segment.report:write_segment_page",
+        encoder="segment.encoder:load_encoder",
+    ),
 }
-RECIPES: dict[str, RecipeTable[Any]] = {
-    recipes.verb: recipes
-    for recipes in (PRETRAIN_RECIPES, TRANSFER_RECIPES, FINETUNE_RECIPES, DETECT_RECIPES, SEGMENT_RECIPES)
-}
 
 
-def list_recipes() -> tuple[str, ...]:
-    """All names that `recipe` takes."""
-    return PRETRAIN_RECIPES.names()
+def config_class(verb: str) -> "type[RunConfig]":
+    """Return the configuration class of a training verb."""
+    kind: type[RunConfig] = TASKS[verb].load("config")
+    return kind
 
 
-def get_recipe(name: str) -> PretrainConfig:
-    """The pre-training configuration with this name."""
-    return PRETRAIN_RECIPES.get(name)
+def recipe_table(verb: str) -> "RecipeTable[Any]":
+    """Return the recipes of a training verb."""
+    table: RecipeTable[Any] = TASKS[verb].load("recipes")
+    return table
+
+
+def get_recipe(name: str, *, verb: str = "pretrain", debug: bool = False) -> Any:
+    """Return the configuration of a recipe.
+
+    Args:
+        name: Name of the recipe.
+        verb: The training verb that it is a recipe of.
+        debug: Shrink it to synthetic videos and a small network, as `--debug` does.
+    """
+    return recipe_table(verb).get(name, debug=debug)
+
+
+def list_recipes(verb: str = "pretrain") -> tuple[str, ...]:
+    """Return the names of a training verb's recipes."""
+    return recipe_table(verb).names()
+
+
+def run_verb(run_dir: str | Path) -> str | None:
+    """Return the training verb that wrote a run directory; None if it is no run directory."""
+    try:
+        return verb_of_config(json.loads((Path(run_dir) / CONFIG_FILE).read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def verb_of_config(data: Any) -> str | None:
+    """Return the training verb of the contents of a config.json; None if they are not of one."""
+    verb = data.get("verb") if isinstance(data, dict) else None
+    return verb if isinstance(verb, str) and verb in TASKS else None

@@ -1,16 +1,17 @@
-"""Tables that can be added to: objectives, data sets, kinds of encoders, loggers, verbs, each in one place by name.
+"""Named tables that plugins extend by entry points: objectives, data sets, kinds of encoders, loggers, verbs.
 
-A package that is installed beside stillmotion adds a row by an entry point of the table's group, such as
+An installed package adds an item by an entry point of the table's group, such as
 
     [project.entry-points."stillmotion.objectives"]
     mine = "my_package:MyConfig"
 
-(docs/extending.md). What it names is imported when it is asked for.
+(docs/extending.md). It is imported when it is first used.
 """
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -20,17 +21,17 @@ Item = TypeVar("Item")
 
 
 class Registry(Mapping[str, Item], Generic[Item]):
-    """Rows by name: this library's own, and those that installed packages add; ours win where names are the same.
+    """Named items: built-in ones and those that plugins add by entry points; a built-in name cannot be replaced.
 
-    item_name: a row, in a word. group: of the entry points, behind "stillmotion.".
+    Args:
+        item_name: What an item is called in messages, such as "objective".
+        entry_point_group: Group of the entry points, without "stillmotion.".
+        builtin: Built-in items by name. A string "module:name" is imported when the item is first used.
     """
 
-    def __init__(self, item_name: str, entry_point_group: str, builtin: Mapping[str, Item]) -> None:
-        self.item_name, self.entry_point_group, self.builtin = (
-            item_name,
-            f"stillmotion.{entry_point_group}",
-            dict(builtin),
-        )
+    def __init__(self, item_name: str, entry_point_group: str, builtin: Mapping[str, Item | str]) -> None:
+        self.item_name, self.entry_point_group = item_name, f"stillmotion.{entry_point_group}"
+        self.builtin = dict(builtin)
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
@@ -40,11 +41,15 @@ class Registry(Mapping[str, Item], Generic[Item]):
 
     @cached_property
     def _loaded(self) -> dict[str, Item]:
-        return dict(self.builtin)
+        return {name: item for name, item in self.builtin.items() if not isinstance(item, str)}
 
     def __getitem__(self, name: str) -> Item:
         if name not in self._loaded:
-            self._loaded[name] = _load_entry_point(self._entry_points[name], self.item_name)
+            row = self.builtin.get(name)
+            if isinstance(row, str):
+                self._loaded[name] = import_object(row)
+            else:
+                self._loaded[name] = _load_entry_point(self._entry_points[name], self.item_name)
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -57,22 +62,31 @@ class Registry(Mapping[str, Item], Generic[Item]):
         return name in self.builtin or name in self._entry_points
 
     def lookup(self, name: str) -> Item:
-        """The row of this name; an error that suggests the nearest where there is none."""
+        """Return an item; raise with suggestions if the name is unknown."""
         if name not in self:
             raise StillmotionError(f"there is no {self.item_name} {name!r}{did_you_mean(name, self)}")
         return self[name]
 
 
 def did_you_mean(name: str, known_names: Iterable[str], *, fallback: str = "") -> str:
-    """What may have been meant, to stand behind "there is no …": the nearest names, or else what there is.
+    """Format a did-you-mean hint that follows "there is no …".
 
-    fallback: said in place of all names, where they are many.
+    Args:
+        name: The unknown name.
+        known_names: Names that exist.
+        fallback: Text in place of the list of all names, where these are many.
     """
     names = list(known_names)
     close = difflib.get_close_matches(name, names, n=3)
     if close:
         return f"; did you mean {' or '.join(close)}?"
     return f"; {fallback}" if fallback else f"; choose one of {', '.join(names)}"
+
+
+def import_object(path: str) -> Any:
+    """Import an object by a path such as "stillmotion.methods.simclr:SimCLRConfig"."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _load_entry_point(entry_point: EntryPoint, item_name: str) -> Any:

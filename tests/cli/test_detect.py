@@ -23,7 +23,7 @@ SMALL += ("--optim.batch-size", "4", "--optim.epochs", "2", "--train.num-threads
 
 def test_the_debug_recipe_trains_tests_draws_and_reports(tmp_path):
     run = tmp_path / "run"
-    command = Command("detect", "--recipe", "debug", "--out", str(run), *SMALL, "--num-box-videos", "1")
+    command = Command("detect", "--debug", "--out", str(run), *SMALL, "--num-box-videos", "1")
     assert "step 6/6" in command.expect_success()
     lines = command.stdout.splitlines()
     assert any(line.startswith("mAP") and "over" in line for line in lines)
@@ -33,12 +33,12 @@ def test_the_debug_recipe_trains_tests_draws_and_reports(tmp_path):
     page = (run / "report.html").read_text()
     assert "Average precision" in page
     assert "data:video/mp4;base64" in page
-    assert json.loads((run / "config.json").read_text())["recipe"] == "debug"
+    assert json.loads((run / "config.json").read_text())["recipe"] == "debug:slowfast"
 
 
 @pytest.mark.slow
 def test_two_processes_write_one_run(tmp_path):
-    words = ("detect", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL)
+    words = ("detect", "--debug", "--out", str(tmp_path / "run"), *SMALL)
     ranks = two_ranks(*words)
     for rank in ranks:
         rank.expect_success()
@@ -50,7 +50,7 @@ def test_two_processes_write_one_run(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    words = ["detect", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "300"]
+    words = ["detect", "--debug", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "300"]
     stop_and_resume(tmp_path / "run", *words)
 
 
@@ -58,7 +58,7 @@ def test_an_unreadable_video_of_ava_is_named_and_skipped(tmp_path):
     write_ava(tmp_path / "ava", num_videos=3, image_size=24)
     (tmp_path / "ava" / "videos" / "train-1.mp4").write_bytes(b"nothing")
     (tmp_path / "ava" / "videos" / "test-0.mp4").write_bytes(b"nothing")
-    words = ("--recipe", "debug", "--data", str(tmp_path / "ava"), "--out", str(tmp_path / "run"), *SMALL)
+    words = ("--debug", "--data", str(tmp_path / "ava"), "--out", str(tmp_path / "run"), *SMALL)
     command = Command("detect", *words, "--optim.epochs", "1")
     assert "unreadable, skipped" in command.expect_success()
     assert "2 videos could not be read and do not count: train-1, test-0." in command.stdout
@@ -67,18 +67,18 @@ def test_an_unreadable_video_of_ava_is_named_and_skipped(tmp_path):
 def test_names_of_recipes_are_listed():
     command = Command("detect", "--list-recipes")
     command.expect_success()
-    assert [line.split()[0] for line in command.stdout.splitlines()] == ["slowfast", "vididi", "debug"]
+    assert [line.split()[0] for line in command.stdout.splitlines()] == ["slowfast", "vididi"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--data", "synthetic"), "no encoder given; add --encoder RUN"),
-        (("--encoder", "debug-simclr", "--data", "nowhere"), "nowhere: no such folder; give AVA's"),
-        (("--recipe", "debug", "--encoder", "nowhere"), "nowhere is neither a folder nor a recipe"),
-        (("--recipe", "debg"), "detect has no recipe 'debg'; did you mean debug?"),
-        (("--recipe", "debug", "--data.min-box-score", "2"), "data.min_box_score is 2.0; it lies between 0 and 1"),
-        (("--recipe", "debug", "--data.nothing", "2"), "data.nothing"),
+        (("--encoder", "debug:k400-simclr", "--data", "nowhere"), "nowhere: no such folder; give AVA's"),
+        (("--debug", "--encoder", "nowhere"), "nowhere is neither a folder nor a recipe"),
+        (("--recipe", "vidid"), "detect has no recipe 'vidid'; did you mean vididi?"),
+        (("--debug", "--data.min-box-score", "2"), "data.min_box_score is 2.0; it lies between 0 and 1"),
+        (("--debug", "--data.nothing", "2"), "data.nothing"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, arguments, message):

@@ -23,8 +23,8 @@ LINES = {
     "propagate": "propagate RUN --data DAVIS --resolution 48p --no-overlay --image-size 32x48 --out OUT",
     "static-dynamic evaluate": "static-dynamic evaluate --encoder RUN OTHER --data VIDEOS --dynamic-data VIDEOS --num-clips 1 --out OUT",
     "finetune": "finetune --encoder RUN --data VIDEOS --data.num-test-clips 1 --num-workers 0 --optim.batch-size 4 --out OUT QUICK",
-    "detect": "detect --recipe debug --encoder RUN --data.synthetic.num-train 16 --data.synthetic.num-test 2 --out OUT QUICK",
-    "segment": "segment --recipe debug --encoder RUN --data.synthetic.num-train 2 --data.synthetic.num-test 1 --out OUT QUICK",
+    "detect": "detect --debug --encoder RUN --data.synthetic.num-train 16 --data.synthetic.num-test 2 --out OUT QUICK",
+    "segment": "segment --debug --encoder RUN --data.synthetic.num-train 2 --data.synthetic.num-test 1 --out OUT QUICK",
     "report": "report RUN",
 }
 
@@ -33,8 +33,8 @@ LINES = {
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("once")
     return {
-        "RUN": Path(shutil.copytree(cached_run("debug-bod-simclr"), root / "run")),
-        "OTHER": Path(shutil.copytree(cached_run("debug-simclr"), root / "other")),
+        "RUN": Path(shutil.copytree(cached_run("k400-bod-simclr"), root / "run")),
+        "OTHER": Path(shutil.copytree(cached_run("k400-simclr"), root / "other")),
         "VIDEOS": write_class_folders(root / "videos", videos_per_class=6, num_frames=16, image_size=32),
         "DAVIS": write_davis(root / "davis"),
     }

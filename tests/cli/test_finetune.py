@@ -27,7 +27,7 @@ SMALL += (
     "--train.log-every-steps",
     "1",
 )
-WORDS = ("finetune", "--recipe", "debug", "--encoder", "debug-simclr", *SMALL)
+WORDS = ("finetune", "--debug", "--encoder", "debug:k400-simclr", *SMALL)
 
 
 def test_a_run_is_trained_tested_reported_and_an_encoder(tmp_path):
@@ -77,10 +77,10 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     ("words", "complaint"),
     [
         (["finetune", "--out", "x", "--data", "synthetic"], "no encoder given; add --encoder"),
-        (["finetune", "--out", "x", "--encoder", "debug-simclr"], "no videos given; add --data"),
+        (["finetune", "--out", "x", "--encoder", "debug:k400-simclr"], "no videos given; add --data"),
         (["finetune", "--recipe", "sever", "--out", "x"], "did you mean severe or severe-ssv2?"),
-        (["finetune", "--recipe", "debug", "--out", "x", "--encoder", "nowhere"], "neither a folder nor a recipe"),
-        (["finetune", "--recipe", "debug", "--out", "x", "--head.dropout", "1"], "head.dropout"),
+        (["finetune", "--debug", "--out", "x", "--encoder", "nowhere"], "neither a folder nor a recipe"),
+        (["finetune", "--debug", "--out", "x", "--head.dropout", "1"], "head.dropout"),
     ],
 )
 def test_mistakes_end_in_one_line(words, complaint, tmp_path):

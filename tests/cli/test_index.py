@@ -36,7 +36,7 @@ def indexed(home: Path, videos: Path) -> Path:
     made = typed(home, "index", videos, "--encoder", ENCODER)
     said = made.expect_success()
     assert f"13 videos in {videos}: 13 new, 0 changed, 0 gone" in said
-    assert "1 unreadable videos were skipped:" in said
+    assert "1 unreadable video skipped:" in said
     assert str(videos / "dark" / "broken.mp4") in said
     assert re.fullmatch(rf"12 moments of 12 videos in {home}/cache/stillmotion/videos-[0-9a-f]{{8}}\n", made.stdout)
     return videos
@@ -86,7 +86,7 @@ MISTAKES = {
     "by nothing it has": ("search VIDEOS/dark/0.mp4 --index VIDEOS --by whole", "an index holds appearance and motion"),
     "two ways to mix": ("search VIDEOS/dark/0.mp4 --index VIDEOS --by appearance --motion-weight 1", "both given"),
     "behind its end": ("search VIDEOS/dark/0.mp4 --index VIDEOS --from 9", "no moment of it"),
-    "another encoder": ("index VIDEOS --encoder debug-simclr", "vectors of two encoders do not mix"),
+    "another encoder": ("index VIDEOS --encoder debug:k400-simclr", "vectors of two encoders do not mix"),
     "no folder": ("index HOME/nowhere --encoder flow", "no such folder"),
     "in the folder": ("index VIDEOS --encoder flow --out VIDEOS/index", "choose another --out"),
 }

@@ -1,5 +1,7 @@
 """The command line, typed as a user would."""
 
+import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -13,6 +15,9 @@ from support.class_videos import write_class_folders
 from support.process import Command
 
 from stillmotion import __version__
+from stillmotion.cli.training_help import common_options
+from stillmotion.cli.verbs import VERBS as TABLE
+from stillmotion.cli.verbs import Verb
 from stillmotion.training.tasks import list_recipes
 
 VERBS = (
@@ -20,8 +25,8 @@ VERBS = (
     *("search", "embed", "explain", "report", "prepare"),
 )
 GROUPS = {
-    "static-dynamic": ("make", "evaluate"),
-    "study": ("confounding", "sweep", "spectrum", "still-clips", "transfer"),
+    "static-dynamic": ("evaluate", "make"),
+    "study": ("confounding", "sweep", "spectrum", "still-clips", "transfer", "order-debug"),
     "data": ("verify",),
 }
 QUICK = [
@@ -52,7 +57,7 @@ def run(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "mine"
     command = Command("pretrain", "--data", str(videos), "--out", str(out), *QUICK)
     words = command.expect_success()
-    assert "1 unreadable videos were skipped" in words
+    assert "1 unreadable video skipped" in words
     assert command.stdout.startswith(f"trained: {out}. Next: stillmotion probe {out} --data")
     return out
 
@@ -63,16 +68,25 @@ def test_without_arguments_the_verbs_are_shown() -> None:
     for verb in VERBS:
         assert f"\n  {verb} " in overviews[0].stdout
     assert [done.returncode for done in overviews] == [0, 0, 0]
-    assert typed("--version").stdout == f"{__version__}\n"
+    assert typed("--version").stdout == typed("-V").stdout == f"{__version__}\n"
+    assert typed("help", "browse").stdout == typed("browse", "--help").stdout
+
+
+def test_the_table_of_verbs_has_the_first_line_of_each_docstring() -> None:
+    for name, verb in TABLE.items():
+        if isinstance(verb, Verb):
+            module, _, function = verb.function.partition(":")
+            command = getattr(importlib.import_module(f"stillmotion.cli.commands.{module}"), function)
+            assert inspect.getdoc(command).partition("\n")[0] == verb.summary, name
+            assert inspect.getdoc(command).count(f"\n  stillmotion {name}") <= 3
 
 
 def test_every_verb_has_help_with_examples() -> None:
     for verb in VERBS:
         command = Command(verb, "--help")
         assert command.expect_success() == ""
-        assert "examples:" in command.stdout
+        assert "Examples:" in command.stdout
         assert f"  stillmotion {verb}" in command.stdout
-        assert "(required)" in command.stdout or verb in ("demo", "search", "estimate")
 
 
 def test_a_group_of_verbs_names_its_own_and_refuses_others() -> None:
@@ -103,9 +117,7 @@ for arguments in [[], ["nosuch"], *([verb, *more] for verb in sys.argv[1:] for m
 heavy = {"torch", "sklearn", "matplotlib", "transformers"} & sys.modules.keys()
 assert not heavy, heavy
 """
-    verbs = [
-        v for v in VERBS if v not in ("pretrain", "transfer", "estimate")
-    ]  # whose options are a configuration's fields
+    verbs = [v for v in VERBS if v not in ("pretrain", "transfer")]  # whose options are a configuration's fields
     done = subprocess.run([sys.executable, "-c", code, *verbs], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
@@ -129,11 +141,11 @@ MISTAKES = {
     "no videos": ("pretrain --out NEW", "no videos given; add --data"),
     "misspelt option": ("probe RUN --presett logistic", "no option --presett; did you mean --preset?"),
     "misspelt layout": ("pretrain --data VIDEOS --layout ufc101 --out NEW", "no layout 'ufc101'; did you mean ucf101"),
-    "two beginnings": ("pretrain --recipe laptop --config FILE --out NEW", "are two beginnings"),
-    "config of nothing": ("pretrain --config NOWHERE --out NEW", "is not a run folder"),
+    "two beginnings": ("pretrain --recipe laptop --config FILE --out NEW", "both set all options"),
+    "config of nothing": ("pretrain --config NOWHERE --out NEW", "no such file or folder"),
     "unknown recipe": (
-        "pretrain --recipe debug-simcrl --out NEW",
-        "no recipe 'debug-simcrl'; did you mean debug-simclr",
+        "pretrain --recipe k400-simcrl --debug --out NEW",
+        "no recipe 'k400-simcrl'; did you mean k400-simclr",
     ),
     "missing videos": ("pretrain --data NOWHERE --out NEW", "no such file or folder"),
     "empty folder": ("pretrain --data EMPTY --out NEW", "no video found"),
@@ -142,10 +154,10 @@ MISTAKES = {
         "11 videos are fewer than a batch of 64",
     ),
     "place that is a file": ("pretrain --data VIDEOS --out FILE/run --optim.batch-size 4", "cannot write to"),
-    "missing run": ("report NOWHERE", "is not a run folder"),
+    "missing run": ("report NOWHERE", "no such file or folder"),
     "file for a run": ("report FILE", "is not a run folder"),
     "missing run to probe": ("probe NOWHERE --data VIDEOS", "neither a folder nor a recipe"),
-    "missing videos to embed": ("embed debug-simclr --data NOWHERE --out a.npz", "no such file or folder"),
+    "missing videos to embed": ("embed debug:k400-simclr --data NOWHERE --out a.npz", "no such file or folder"),
     "missing videos to prepare": ("prepare --data NOWHERE --out NEW", "no such file or folder"),
     "nothing to demonstrate": ("demo --out NEW --num-seeds 0", "seeds 0"),
 }
@@ -172,7 +184,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, videos: Path, tmp_p
     assert not (tmp_path / "new").exists()
 
 
-def test_debug_shows_where_a_mistake_was_found() -> None:
+def test_traceback_shows_where_an_error_was_raised() -> None:
     done = typed("nosuch", "--traceback")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
@@ -250,24 +262,27 @@ def test_module_and_script_are_the_same_program(tmp_path: Path) -> None:
     assert module.stdout == typed().stdout
 
 
-def test_old_spellings_work_and_say_what_they_are_called_now(run: Path, videos: Path, tmp_path: Path) -> None:
-    old = {
-        f"embed {run} --data.path {videos} --kind folder --out {tmp_path}/a.npz": [
-            *("--data.path is called --data now", "--kind is called --layout now")
-        ],
-        f"retrieve {run} laptop --data {videos} --num-clips 1": [f"say --encoder before {run}"],
-        f"cluster {run} --data {videos} --half all --num-clips 1 --features whole": [
-            *("--half is called --split now", f"say --encoder before {run}")
-        ],
-        f"prepare {videos} --out {tmp_path}/copy --short-side 24 --num-processes 1": [f"say --data before {videos}"],
-        f"static-dynamic make --from {videos} --kind static --out {tmp_path}/still --num-processes 1": [
-            *("--from is called --data now", "--kind is called --variant now")
-        ],
-    }
-    for line, hints in old.items():
-        words = Command(*line.split()).expect_success().splitlines()
-        assert len(words) == len(hints)
-        assert all(f"stillmotion: {hint}" in said for hint, said in zip(hints, words, strict=True))
+def test_an_encoder_is_given_as_a_word_or_by_its_option(run: Path, videos: Path, tmp_path: Path) -> None:
+    common = f"--data {videos} --num-clips 1"
+    for word, option in (
+        ("embed RUN", "embed --encoder RUN"),
+        ("retrieve RUN laptop", "retrieve --encoder RUN laptop"),
+    ):
+        out = f" --out {tmp_path}/a.npz" if word.startswith("embed") else ""
+        first, second = (Command(*f"{line.replace('RUN', str(run))} {common}{out}".split()) for line in (word, option))
+        assert first.expect_success() == second.expect_success()
+        assert first.stdout == second.stdout
+
+
+def test_the_short_help_of_training_shows_options_that_exist() -> None:
+    for verb in ("pretrain", "transfer", "finetune", "detect", "segment", "estimate"):
+        complete = Command(verb, "--help-all")
+        complete.expect_success()
+        missing = [option for option in common_options(verb) if option not in complete.stdout + " --recipe --config"]
+        assert not missing, (verb, missing)
+        short = typed(verb, "--help").stdout
+        assert len(short.splitlines()) <= 48
+        assert "--help-all" in short
 
 
 def test_a_run_begins_with_the_settings_of_another(run: Path, tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ def test_clips_of_any_folder_are_told_from_their_reverses(tmp_path: Path) -> Non
         "--out",
         str(tmp_path / "out"),
     )
-    command = Command("order", "--encoder", "debug-simclr", "debug-bod-simclr", *given)
+    command = Command("order", "--encoder", "debug:k400-simclr", "debug:k400-bod-simclr", *given)
     assert command.expect_success() == ""
     assert command.stdout.startswith("clips against their reverses, 2 test videos (videos parted 70/30 by seed 0)\n")
-    for name in ("debug-simclr", "debug-simclr, untrained", "debug-bod-simclr"):
+    for name in ("debug:k400-simclr", "debug:k400-simclr, untrained", "debug:k400-bod-simclr"):
         assert re.search(rf"^{name} +[01]\.\d{{3}} \[", command.stdout, re.MULTILINE)
     assert "torn.mp4: cannot be decoded" in command.stdout
     assert (tmp_path / "out" / "results.txt").read_text() == command.stdout
@@ -36,9 +36,9 @@ def test_clips_of_any_folder_are_told_from_their_reverses(tmp_path: Path) -> Non
     [
         ("order", "no encoder given"),
         ("order --encoder NOWHERE --data HERE", "neither a folder nor a recipe"),
-        ("order --encoder debug-simclr --data HERE/nowhere", "no such file or folder"),
-        ("order --encoder debug-simclr --action-pairs HERE/none.json", "none.json: not a JSON file"),
-        ("order --encoder debug-simclr --num-frames 1 --num-synthetic 10", "1 frames have no order"),
+        ("order --encoder debug:k400-simclr --data HERE/nowhere", "no such file or folder"),
+        ("order --encoder debug:k400-simclr --action-pairs HERE/none.json", "none.json: not a JSON file"),
+        ("order --encoder debug:k400-simclr --num-frames 1 --num-synthetic 10", "1 frames have no order"),
         ("order --recipe debug", "give --out FOLDER and no --encoder"),
     ],
 )

@@ -13,7 +13,7 @@ from stillmotion.data.video import open_video
 def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
     root, out = write_davis(tmp_path / "davis"), tmp_path / "out"
     command = Command(
-        *("propagate", "debug-simclr", "--data", str(root), "--resolution", "48p"),
+        *("propagate", "debug:k400-simclr", "--data", str(root), "--resolution", "48p"),
         *("--out", str(out), "--layer", "2", "--preset", "dino", "--image-size", "32x48"),
     )
     assert command.expect_success() == ""
@@ -42,7 +42,7 @@ def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(options: str, words: str, tmp_path: Path) -> None:
-    given = {"ENCODER": "debug-simclr", "--data": str(write_davis(tmp_path / "d")), "--resolution": "48p"}
+    given = {"ENCODER": "debug:k400-simclr", "--data": str(write_davis(tmp_path / "d")), "--resolution": "48p"}
     given |= {"--out": str(tmp_path / "out")} | dict([options.split()])
     command = Command("propagate", given.pop("ENCODER"), *(word for pair in given.items() for word in pair))
     assert words in command.expect_error()

@@ -14,7 +14,7 @@ from support.process import Command
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a split that is never exactly zero: among zeros, everything is a tie."""
-    folder = Path(shutil.copytree(cached_run("debug-bod-simclr"), tmp_path_factory.mktemp("runs") / "mine"))
+    folder = Path(shutil.copytree(cached_run("k400-bod-simclr"), tmp_path_factory.mktemp("runs") / "mine"))
     config = json.loads((folder / "config.json").read_text())
     config["method"]["static_dynamic"] |= {"method": "slow", "radius": 0.3}
     (folder / "config.json").write_text(json.dumps(config))
@@ -32,7 +32,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: Path, tmp_path: Path) -> None:
-    retrieve = Command("retrieve", "--encoder", str(run), "debug-bod-simclr", "--data", str(videos), "--num-clips", "2")
+    retrieve = Command("retrieve", "--encoder", str(run), "debug:k400-bod-simclr", "--data", str(videos), "--num-clips", "2")
     assert retrieve.expect_success() == ""
     assert re.search(r"R@1 +R@5 +R@10 +mAP", retrieve.stdout)
     for kind in ("whole", "static", "dynamic", "concat"):

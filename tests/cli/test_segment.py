@@ -22,7 +22,7 @@ SMALL += ("--data.feature-stride", "4", "--head.hidden-dim", "4", "--head.num-la
 )
 def test_the_debug_recipe_prints_scores_and_writes_a_report(tmp_path, words):
     run = tmp_path / "run"
-    command = Command("segment", "--recipe", "debug", "--out", str(run), *words, *SMALL, "--optim.epochs", "2")
+    command = Command("segment", "--debug", "--out", str(run), *words, *SMALL, "--optim.epochs", "2")
     assert "step 4/4" in command.expect_success()
     lines = command.stdout.splitlines()
     assert lines[0].split() == ["Edit", "accuracy", "F1@10", "F1@25", "F1@50"]
@@ -38,7 +38,7 @@ def test_the_debug_recipe_prints_scores_and_writes_a_report(tmp_path, words):
 
 @pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    words = ["segment", "--recipe", "debug", "--out", str(tmp_path / "run"), *SMALL]
+    words = ["segment", "--debug", "--out", str(tmp_path / "run"), *SMALL]
     words += ["--optim.epochs", "2000", "--train.log-every-steps", "1"]
     stop_and_resume(tmp_path / "run", *words)
 
@@ -47,11 +47,11 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     ("words", "complaint"),
     [
         ([], "no encoder given; add --encoder"),
-        (["--encoder", "debug-simclr"], "no videos given; add --data"),
-        (["--encoder", "debug-simclr", "--data", "nowhere"], "nowhere: no such folder"),
+        (["--encoder", "debug:k400-simclr"], "no videos given; add --data"),
+        (["--encoder", "debug:k400-simclr", "--data", "nowhere"], "nowhere: no such folder"),
         (["--encoder", "nowhere", "--data", "synthetic"], "nowhere is neither a folder nor a recipe"),
-        (["--recipe", "debgu"], "did you mean debug"),
-        (["--recipe", "debug", "--head", "lstm"], "invalid choice"),
+        (["--recipe", "breakfats"], "did you mean breakfast"),
+        (["--debug", "--head", "lstm"], "invalid choice"),
     ],
 )
 def test_mistakes_end_in_one_line(words, complaint, tmp_path):

@@ -14,9 +14,9 @@ def typed(*args):
 
 def test_a_user_gets_a_table_a_page_and_results(tmp_path, capsys):
     folder = write_class_folders(tmp_path / "set", videos_per_class=8)
-    args = f"--encoder plain=debug-simclr bod=debug-bod-simclr --data {folder} --dynamic-data {folder}"
+    args = f"--encoder plain=debug:k400-simclr bod=debug:k400-bod-simclr --data {folder} --dynamic-data {folder}"
     typed(*args.split(), "--num-clips", "1", "--n-resamples", "100", "--out", str(tmp_path / "out"))
-    lines = capsys.readouterr().output_dir.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("plain: top-1 plain 1.000, dynamic 1.000")
     assert any(line.startswith("bod ") and line.count("100.0 [100.0, 100.0]") == 2 for line in lines)
     assert "its pixels, no network" in "\n".join(lines)

@@ -12,7 +12,7 @@ SMALL += ("--optim.batch-size", "2", "--train.num-threads", "1")
 
 def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
     run = str(tmp_path / "run")
-    trained = Command("transfer", "--recipe", "debug-ijepa", "--out", run, *SMALL)
+    trained = Command("transfer", "--recipe", "ijepa-b16", "--debug", "--out", run, *SMALL)
     assert "step 8/8" in trained.expect_success()
     assert f"stillmotion report {run}, geometry --encoder {run}" in trained.stdout
     measured = Command(
@@ -25,7 +25,7 @@ def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_write_one_run(tmp_path):
-    ranks = two_ranks("transfer", "--recipe", "debug-mae", "--out", str(tmp_path / "run"), *SMALL)
+    ranks = two_ranks("transfer", "--recipe", "mae-b16", "--debug", "--out", str(tmp_path / "run"), *SMALL)
     for rank in ranks:
         rank.expect_success()
     assert len(load_file(tmp_path / "run" / "checkpoint.safetensors")) == 4
@@ -34,7 +34,7 @@ def test_two_processes_write_one_run(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    words = ["transfer", "--recipe", "debug-dinov3", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "200"]
+    words = ["transfer", "--recipe", "dinov3-s16", "--debug", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "200"]
     stop_and_resume(tmp_path / "run", *words)
 
 
@@ -52,8 +52,8 @@ def test_the_spectrum_is_drawn(tmp_path):
     [
         (["transfer", "--out", "x"], "no image model given; add --encoder"),
         (["transfer", "--out", "x", "--encoder", "nowhere"], "no videos given; add --data"),
-        (["transfer", "--recipe", "debug-dinov9", "--out", "x"], "did you mean"),
-        (["transfer", "--recipe", "debug-dino", "--out", "x", "--image-model.layer", "7"], "blocks 1 to 2"),
+        (["transfer", "--recipe", "dinov9-b16", "--debug", "--out", "x"], "did you mean"),
+        (["transfer", "--recipe", "dino-b16", "--debug", "--out", "x", "--image-model.layer", "7"], "blocks 1 to 2"),
         (["geometry", "--encoder", "nowhere"], "nowhere"),
     ],
 )

@@ -77,7 +77,7 @@ def test_an_objective_from_outside_trains_and_its_run_is_an_encoder(extras: Path
     change = "optim.epochs=1 data.synthetic.num_videos=16"
     run(
         extras,
-        *("study", "sweep", "--recipe", "debug-simclr", "--field", "method.objective", "--values", "align"),
+        *("study", "sweep", "--recipe", "debug:k400-simclr", "--field", "method.objective", "--values", "align"),
         *("--set", *change.split(), "--num-seeds", "1", "--eval-num-videos", "16", "--out", "sweep"),
     )
     (folder,) = (extras / "sweep" / "runs").iterdir()
@@ -88,7 +88,7 @@ def test_an_objective_from_outside_trains_and_its_run_is_an_encoder(extras: Path
 
 def test_a_logger_from_outside_is_told_every_number(extras: Path) -> None:
     change = "--data.synthetic.num-videos 16 --optim.epochs 1 --train.log-every-steps 1 --train.loggers csv"
-    run(extras, "pretrain", "--recipe", "debug-simclr", *change.split(), "--out", "logged")
+    run(extras, "pretrain", "--recipe", "k400-simclr", "--debug", *change.split(), "--out", "logged")
     rows = [line.split(",") for line in (extras / "logged" / "numbers.csv").read_text().splitlines()]
     assert {"lr", "loss/whole"} <= {name for _, name, _ in rows}
     assert not (extras / "logged" / "tensorboard").exists()

@@ -9,15 +9,15 @@ import pytest
 
 from stillmotion.training.pretrain.recipes_bod_vcl import BOD_VCL_RECIPES
 from stillmotion.training.pretrain.recipes_vididi import VIDIDI_RECIPES
-from stillmotion.training.tasks import RECIPES
+from stillmotion.training.tasks import get_recipe, list_recipes
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 OF_SECTION = {
     "Pre-training: BOD-VCL": ("pretrain", list(BOD_VCL_RECIPES)),
     "Pre-training: ViDiDi": ("pretrain", list(VIDIDI_RECIPES)),
-    "Fine-tuning": ("finetune", list(RECIPES["finetune"].names())),
-    "Detection": ("detect", list(RECIPES["detect"].names())),
-    "Transfer": ("transfer", list(RECIPES["transfer"].names())),
+    "Fine-tuning": ("finetune", list(list_recipes("finetune"))),
+    "Detection": ("detect", list(list_recipes("detect"))),
+    "Transfer": ("transfer", list(list_recipes("transfer"))),
 }
 CODE = re.compile(r"`([^`]+)`")
 
@@ -71,7 +71,7 @@ def test_every_recipe_of_a_row_takes_what_it_says(row: Row) -> None:
     assert row.names
     assert row.values
     for name in row.names:
-        config = RECIPES[OF_SECTION[row.section][0]].get(name)
+        config = get_recipe(name, verb=OF_SECTION[row.section][0])
         for place, text in row.values.items():
             value = taken(config, place)
             assert value == read(text, value), (name, place)

@@ -13,7 +13,6 @@ from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
 from stillmotion.models.backbones import create_backbone
 from stillmotion.models.mstcn import MSTCNConfig
 from stillmotion.training.segment.task import segment
-from stillmotion.training.tasks import RECIPES
 from stillmotion.training.transfer.task import transfer
 
 
@@ -22,7 +21,7 @@ def encoder_specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An encoder of every kind: the smallest runs of the five verbs, a recipe, and three models from elsewhere."""
     root = tmp_path_factory.mktemp("encoders")
     with small_pretrain.single_thread():
-        pretrained = small_pretrain.train(small_pretrain.small_config("debug-bod-simclr"), root / "pretrain")
+        pretrained = small_pretrain.train(small_pretrain.small_config("k400-bod-simclr"), root / "pretrain")
         runs = {
             "pretrain": pretrained,
             "transfer": _transfer_run(root / "transfer"),
@@ -31,7 +30,7 @@ def encoder_specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             "segment": _segment_run(root / "segment", pretrained),
         }
     return {kind: str(folder) for kind, folder in runs.items()} | {
-        "recipe": "debug-bod-simclr",
+        "recipe": "debug:k400-bod-simclr",
         "transformers": str(save_model("dinov2", root / "dinov2")),
         "dino": f"dino:{_write_dino(root / 'dino.pth')}",
         "i3d": f"i3d:{_write_i3d(root / 'i3d.safetensors')}@frames=24,size=32",
@@ -45,14 +44,14 @@ def class_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _transfer_run(output_dir: Path) -> Path:
-    config = RECIPES["transfer"].get("debug-dinov2")
+    config = get_recipe("dinov2-b16", verb="transfer", debug=True)
     drawn = replace(config.data.synthetic, videos=2, size=24, length=8)
     data = replace(config.data, size=24, synthetic=drawn)
     return transfer(replace(config, data=data, optim=replace(config.optim, batch=2, epochs=1)), output_dir)
 
 
 def _segment_run(output_dir: Path, encoder: Path) -> Path:
-    config = RECIPES["segment"].get("debug")
+    config = get_recipe("breakfast", verb="segment", debug=True)
     drawn = SyntheticUntrimmedConfig(
         num_train=2,
         num_test=1,

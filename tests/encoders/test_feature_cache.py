@@ -143,7 +143,7 @@ def test_an_interrupted_embedding_leaves_no_file(run):
 def test_a_recipe_is_cached_only_where_a_folder_is_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     videos = SyntheticDataset(SyntheticConfig(num_videos=3))
-    recipe = load("debug-bod-simclr")
+    recipe = load("debug:k400-bod-simclr")
     assert not load_or_extract_features(recipe, videos, num_clips=1).from_cache
     assert not list(tmp_path.iterdir())
     given = [

@@ -34,7 +34,7 @@ class Holed(VideoDataset):
 
 @pytest.fixture(scope="module")
 def encoder():
-    backbone = load("debug-bod-simclr").backbone
+    backbone = load("debug:k400-bod-simclr").backbone
     return Encoder(backbone, input_config=INTAKE).eval()  # with the default split, never exactly zero
 
 

@@ -27,7 +27,7 @@ def dinov2(tmp_path_factory):
 @pytest.fixture(scope="module")
 def transferred(dinov2, tmp_path_factory):
     """A run whose projection is kept as it began, which is the identity."""
-    config = TRANSFER_RECIPES.get("debug-dinov2")
+    config = TRANSFER_RECIPES.get("dinov2-b16", debug=True)
     synthetic = replace(config.data.synthetic, num_videos=4, image_size=28, num_frames=8)
     config = replace(
         config,
@@ -65,7 +65,7 @@ def test_a_text_that_says_its_pooling_keeps_it_and_is_told(dinov2, transferred):
 
 def test_without_a_transfer_run_every_model_has_its_own_way(dinov2):
     told = []
-    assert load_comparable([dinov2, "debug-simclr"], say=told.append)[0].backbone.pool == "cls"
+    assert load_comparable([dinov2, "debug:k400-simclr"], say=told.append)[0].backbone.pool == "cls"
     assert not told
 
 

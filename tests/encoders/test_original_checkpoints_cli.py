@@ -81,7 +81,7 @@ def test_geometry_before_and_after_transfer(place, tmp_path):
     for name, text in texts(place).items():
         words = (
             "--recipe",
-            "debug-dino",
+            "debug:dino-b16",
             "--encoder",
             text,
             "--data.synthetic.num-videos",
@@ -107,7 +107,7 @@ def test_geometry_before_and_after_transfer(place, tmp_path):
 
 def test_finetune(place, tmp_path):
     for name, text in texts(place).items():
-        words = ("--recipe", "debug", "--encoder", f"{text}@size={SIZE},frames=2", "--data", place / "videos")
+        words = ("--debug", "--encoder", f"{text}@size={SIZE},frames=2", "--data", place / "videos")
         words += ("--data.target", "", "--data.videos-per-class", "0", "--optim.epochs", "1", "--optim.batch-size", "4")
         typed("finetune", *words, "--optim.lr", "1e-4", "--out", tmp_path / name)
     first, second = (read(tmp_path / name / "results.json") for name in texts(place))

@@ -11,7 +11,8 @@ import stillmotion
 from stillmotion import Embedding, Encoder, StillmotionError
 from stillmotion.encoders import load
 from stillmotion.methods.method import Method
-from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.run_dir import load_config
 from stillmotion.training.tasks import get_recipe
 
 
@@ -30,14 +31,14 @@ def test_load_gives_an_encoder_whose_embedding_has_two_halves(run):
 def test_a_run_gives_its_online_backbone(run):
     saved = safetensors.torch.load_file(run / "checkpoint.safetensors")
     encoder = load(run)
-    assert encoder.origin.pretrain_config == load_pretrain_config(run)
+    assert encoder.origin.pretrain_config == load_config(run, PretrainConfig)
     assert (encoder.run_dir, encoder.origin.spec, encoder.name) == (run, str(run), "run")
     for name, value in encoder.backbone.state_dict().items():
         assert torch.equal(value, saved[f"online.backbone.{name}"])
 
 
 def test_untrained_is_the_network_that_the_run_started_from(run):
-    config, trained = load_pretrain_config(run), load(f"{run}@frames=4")
+    config, trained = load_config(run, PretrainConfig), load(f"{run}@frames=4")
     before = torch.get_rng_state()
     encoder = trained.untrained()
     found = encoder.backbone.state_dict()
@@ -50,8 +51,8 @@ def test_untrained_is_the_network_that_the_run_started_from(run):
 
 
 def test_a_recipe_gives_its_untrained_network():
-    found = load("debug-bod-simclr")
-    assert found.origin.pretrain_config == get_recipe("debug-bod-simclr")
+    found = load("debug:k400-bod-simclr")
+    assert found.origin.pretrain_config == get_recipe("k400-bod-simclr", debug=True)
     wanted = found.untrained().state_dict()
     assert all(torch.equal(value, wanted[name]) for name, value in found.state_dict().items())
     assert (found.run_dir, found.synthetic_config, found.seed) == (None, found.origin.pretrain_config.data.synthetic, 0)

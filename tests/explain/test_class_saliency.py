@@ -73,13 +73,13 @@ def still(encoder):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--compare-encoders", "debug-simclr"], "--compare-encoders is for the tubes of a class"),
+        (["--compare-encoders", "debug:k400-simclr"], "--compare-encoders is for the tubes of a class"),
         (["--probe-data", "x"], "--probe-data is for a class's row"),
         (["--class-name", "dark", "--reference-folder", "x"], "are two targets"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(videos, tmp_path, more, message):
-    command = Command("explain", "debug-simclr", str(videos), "--out", str(tmp_path / "out"), *more)
+    command = Command("explain", "debug:k400-simclr", str(videos), "--out", str(tmp_path / "out"), *more)
     assert command.wait() == 2
     assert message in command.stderr
     assert not (tmp_path / "out").exists()

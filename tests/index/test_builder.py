@@ -1,4 +1,4 @@
-"""An index that is made, stopped, gone on with and brought up to date is the one that is made in one go."""
+"""An index that is interrupted, resumed and updated is the same as one built in one pass."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ import pytest
 from support.class_videos import alter_bytes_keep_mtime
 from support.shot_videos import write_shot_videos, write_shots
 
+from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.encoders import Encoder, load
 from stillmotion.errors import StillmotionError
 from stillmotion.index import (
@@ -64,14 +65,14 @@ def dies_after(monkeypatch: pytest.MonkeyPatch, method: str, times: int) -> None
 
 
 def test_kills_additions_changes_and_removals_leave_the_table_of_one_go(
-    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "stillmotion")
     folder = write_shot_videos(tmp_path / "videos", num_videos=5)
     write_shots(folder / "sub" / "it's long.mp4", (0, 4), (1, 7))
-    said: list[str] = []
 
     def make(out: str | None = None) -> VideoIndex:
-        return build_index(folder, encoder, out and tmp_path / out, segmentation=CUTTING, say=said.append)
+        return build_index(folder, encoder, out and tmp_path / out, segmentation=CUTTING)
 
     monkeypatch.setattr(segment_writer, "_COMMIT_ROWS", 2)  # stored often, so that there is much to be stopped in
     monkeypatch.setattr(segment_embedder, "FRAMES_PER_BATCH", 12)
@@ -95,7 +96,7 @@ def test_kills_additions_changes_and_removals_leave_the_table_of_one_go(
     alter_bytes_keep_mtime(folder / "3.mp4")
     before = {row["path"]: row for row in rows(index)}
     index = make()
-    assert said[-1] == f"6 videos in {folder}: 0 new, 1 changed, 1 gone"
+    assert caplog.messages[-1] == f"6 videos in {folder}: 0 new, 1 changed, 1 removed"
     assert rows(index) == rows(make("fresh"))
     assert before["3.mp4"]["id"] != index.segments()[2].id  # its content is another
     for of, part in ((index, "appearance"), (index, "motion")):
@@ -103,35 +104,36 @@ def test_kills_additions_changes_and_removals_leave_the_table_of_one_go(
 
 
 def test_what_is_up_to_date_is_not_looked_at_again(
-    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = write_shot_videos(tmp_path / "videos", num_videos=2)
     (folder / "broken.mp4").write_text("no video")
-    first = build_index(folder, encoder, say=lambda line: None)
-    said: list[str] = []
+    first = build_index(folder, encoder)
+    caplog.set_level("INFO", "stillmotion")
     module = sys.modules["stillmotion.index.builder"]
     monkeypatch.setattr(module, "open_video", lambda path: pytest.fail(f"{path} is read again"))
-    again = build_index(folder, encoder, say=said.append)
-    assert said == [f"3 videos in {folder}: the index is up to date"]
+    again = build_index(folder, encoder)
+    assert caplog.messages == [f"3 videos in {folder}: the index is up to date"]
     assert rows(first) == rows(again)
     assert list(again.failed_videos()) == ["broken.mp4"]
 
 
-def test_unreadable_videos_are_named_counted_and_looked_at_when_they_change(tmp_path: Path, encoder: Encoder) -> None:
+def test_unreadable_videos_are_logged_and_read_again_when_they_change(
+    tmp_path: Path, encoder: Encoder, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = write_shot_videos(tmp_path / "videos", num_videos=1)
     (folder / "empty.mp4").touch()
     whole = write_shots(tmp_path / "whole.mp4", (0, 9)).read_bytes()
     (folder / "torn.avi").write_bytes(whole[: len(whole) // 2])
-    said: list[str] = []
-    index = build_index(folder, encoder, segmentation=CUTTING, say=said.append)
+    index = build_index(folder, encoder, segmentation=CUTTING)
     assert [moment.path for moment in index.segments()] == ["0.mp4"]
-    assert said[1] == "2 unreadable videos were skipped:"
-    assert {path: reason in "".join(said) for path, reason in index.failed_videos().items()} == {
+    assert caplog.messages[0] == "2 unreadable videos skipped:"
+    assert {path: reason in "".join(caplog.messages) for path, reason in index.failed_videos().items()} == {
         "empty.mp4": True,
         "torn.avi": True,
     }
     (folder / "torn.avi").write_bytes(whole)
-    index = build_index(folder, encoder, segmentation=CUTTING, say=said.append)
+    index = build_index(folder, encoder, segmentation=CUTTING)
     assert list(index.failed_videos()) == ["empty.mp4"]
     assert sum(moment.path == "torn.avi" for moment in index.segments()) > 2
 
@@ -146,7 +148,7 @@ def test_a_video_that_breaks_off_leaves_no_moment(
     content[middle : middle + 4000] = np.random.default_rng(0).bytes(4000)
     monkeypatch.setattr(segment_writer, "_COMMIT_ROWS", 1)
     file.write_bytes(content)
-    index = build_index(folder, encoder, segmentation=CUTTING, say=lambda line: None)
+    index = build_index(folder, encoder, segmentation=CUTTING)
     assert bool(len(index)) != bool(
         index.failed_videos()
     )  # all of it could be decoded after all, or none of it is there
@@ -154,14 +156,14 @@ def test_a_video_that_breaks_off_leaves_no_moment(
 
 def test_two_encoders_settings_or_folders_do_not_mix(tmp_path: Path, encoder: Encoder) -> None:
     folder = write_shot_videos(tmp_path / "videos", num_videos=1)
-    before = rows(build_index(folder, encoder, say=lambda line: None))
+    before = rows(build_index(folder, encoder))
     other = write_shot_videos(tmp_path / "others", num_videos=1)
     tries: list[tuple[Callable[[], VideoIndex], str]] = [
         (
-            lambda: build_index(folder, load("debug-simclr")),
-            "made with flow@frames=6,size=48, and not with debug-simclr",
+            lambda: build_index(folder, load("debug:k400-simclr"), default_index_dir(folder)),
+            "built with flow@frames=6,size=48, not with debug:k400-simclr",
         ),
-        (lambda: build_index(folder, encoder, segmentation=CUTTING), "other weights, settings or version"),
+        (lambda: build_index(folder, encoder, segmentation=CUTTING), "other weights or settings"),
         (
             lambda: build_index(other, encoder, default_index_dir(folder)),
             f"is the index of {folder}; choose another --out",
@@ -181,11 +183,11 @@ def test_the_videos_folder_is_not_written_to_and_has_one_writer(tmp_path: Path, 
             build_index(folder, encoder, out)
     with lock_dir(default_index_dir(folder)), pytest.raises(StillmotionError, match="is being written by process"):
         build_index(folder, encoder)
-    build_index(folder, encoder, say=lambda line: None)
+    build_index(folder, encoder)
     assert sorted(folder.rglob("*")) == there
-    for nowhere in (tmp_path / "nowhere", folder / "0.mp4"):
-        with pytest.raises(StillmotionError, match="no such folder"):
-            build_index(nowhere, encoder)
+    for wrong, message in ((tmp_path / "nowhere", "no such folder"), (folder / "0.mp4", "is a file; give the folder")):
+        with pytest.raises(StillmotionError, match=message):
+            build_index(wrong, encoder)
     (tmp_path / "bare").mkdir()
     with pytest.raises(StillmotionError, match="no video found"):
         build_index(tmp_path / "bare", encoder)
@@ -193,37 +195,46 @@ def test_the_videos_folder_is_not_written_to_and_has_one_writer(tmp_path: Path, 
 
 def test_an_address_is_given_to_lancedb_as_it_is(tmp_path: Path, encoder: Encoder) -> None:
     folder = write_shot_videos(tmp_path / "videos", num_videos=2)
-    made = build_index(folder, encoder, f"file://{tmp_path}/far", say=lambda line: None)
+    made = build_index(folder, encoder, f"file://{tmp_path}/far")
     assert (tmp_path / "far" / "segments.lance").is_dir()
     assert made.local_dir == default_index_dir(folder)
-    assert rows(VideoIndex.open(f"file://{tmp_path}/far")) == rows(build_index(folder, encoder, say=lambda line: None))
+    assert rows(VideoIndex.open(f"file://{tmp_path}/far")) == rows(build_index(folder, encoder))
 
 
 def test_names_that_are_not_utf8_are_indexed_and_found_again(tmp_path: Path, encoder: Encoder) -> None:
     folder = tmp_path / "videos"
     odd = Path(os.fsdecode(os.fsencode(folder) + b"/\xff'\xe9.mp4"))
     write_shots(folder / "a.mp4", (0, 2)).rename(odd)
-    index = build_index(folder, encoder, say=lambda line: None)
+    index = build_index(folder, encoder)
     (moment,) = index.segments()
     assert moment.path == "\\xff'\\xe9.mp4"
     assert index.video_path(moment.id) == odd
-    assert len(build_index(folder, encoder, say=lambda line: None)) == 1
+    assert len(build_index(folder, encoder)) == 1
 
 
-def test_how_long_it_takes_is_said_once_from_the_first_videos() -> None:
-    said: list[str] = []
-    clock = progress.RemainingTime([10, 10, 40, 60], said.append)
-    clock.update(10)
-    clock._start -= 60
-    clock.update(10)
-    clock.update(40)
-    assert said == ["about 10 min for 2 more videos"]
+def test_another_encoder_has_an_index_of_its_own(tmp_path: Path, encoder: Encoder) -> None:
+    folder = write_shot_videos(tmp_path / "videos", num_videos=1)
+    first = build_index(folder, encoder)
+    second = build_index(folder, load("flow@frames=4,size=48"))
+    assert second.local_dir == default_index_dir(folder, "flow@frames=4,size=48") != first.local_dir
+    assert VideoIndex.open(folder).uri == first.uri
+    assert build_index(folder, encoder).uri == first.uri
+
+
+def test_remaining_time_is_logged_once_after_the_first_videos(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "stillmotion")
+    remaining = RemainingTime([10, 10, 40, 60])
+    remaining.update(10)
+    remaining._start -= 60
+    remaining.update(10)
+    remaining.update(40)
+    assert caplog.messages == ["about 10 min for 2 more videos"]
 
 
 def test_drawn_videos_become_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "stillmotion.index.locations._SYNTHETIC_CONFIG",
-        resolve_videos_dir.__globals__["SyntheticConfig"](num_videos=3, num_frames=8),
+        SyntheticConfig(num_videos=3, num_frames=8),
     )
     folder = resolve_videos_dir("synthetic")
     files = sorted(folder.glob("*.mp4"))

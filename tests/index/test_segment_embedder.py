@@ -53,15 +53,15 @@ def test_overlapping_moments_are_shown_as_if_each_were_read_by_itself(tmp_path: 
 
 def test_frames_lie_over_all_of_a_moment_unless_the_text_says_a_stride(tmp_path: Path) -> None:
     video = open_video(write_shots(tmp_path / "a.mp4", (0, 4)))
-    intake = replace(segment_input_config(load("debug-simclr")), num_frames=4)
+    intake = replace(segment_input_config(load("debug:k400-simclr")), num_frames=4)
     assert segment_frame_indices(video, FrameRange(8, 40), intake) == [12, 20, 28, 36]
-    strict = segment_input_config(load("debug-simclr@stride=3,frames=4"))
+    strict = segment_input_config(load("debug:k400-simclr@stride=3,frames=4"))
     assert segment_frame_indices(video, FrameRange(8, 40), strict) == [19, 22, 25, 28]
     assert segment_frame_indices(video, FrameRange(8, 40), replace(strict, fps=5.0)) == [14, 20, 26, 32]
 
 
 def test_vectors_do_not_depend_on_what_else_is_in_a_batch() -> None:
-    for text in ("debug-simclr", "flow@frames=12,size=48"):
+    for text in ("debug:k400-simclr", "flow@frames=12,size=48"):
         encoder = load(text)
         embedder, intake = SegmentEmbedder(encoder), segment_input_config(encoder)
         assert (
@@ -77,7 +77,7 @@ def test_vectors_do_not_depend_on_what_else_is_in_a_batch() -> None:
 
 
 def test_a_network_that_diverged_is_one_line() -> None:
-    encoder = load("debug-simclr")
+    encoder = load("debug:k400-simclr")
     with torch.no_grad():
         next(encoder.parameters()).fill_(torch.nan)
     with pytest.raises(StillmotionError, match=r"NaN or infinity.* diverged"):

@@ -13,7 +13,7 @@ from stillmotion.index.lance_tables import IndexTables
 
 pytestmark = pytest.mark.slow
 
-RECIPE = "debug-bod-simclr"
+RECIPE = "debug:k400-bod-simclr"
 DRAWN = "--data.synthetic.num-train 3 --data.synthetic.num-test 2 --data.synthetic.frames-per-action 4 6 --data.feature-stride 4 --num-workers 0"
 HEAD = "--head.hidden-dim 4 --head.num-layers 2 --head.num-stages 2 --optim.batch-size 2 --optim.epochs 2 --train.num-threads 1"
 
@@ -44,7 +44,7 @@ SHARED = {
         f"static-dynamic evaluate --encoder {RECIPE} --data DATA --dynamic-data DATA --num-clips 1 --n-resamples 50 --out OUT",
         results,
     ),
-    "segment": (f"segment --recipe debug --out OUT {DRAWN} {HEAD}", results),
+    "segment": (f"segment --debug --out OUT {DRAWN} {HEAD}", results),
     "index": ("index DATA --encoder flow@frames=6,size=48 --out OUT", rows),
 }
 

@@ -31,13 +31,13 @@ pytestmark = pytest.mark.slow
 
 CHAIN = (2, 1, 2, 3)  # processes, each for one step
 PRETRAINED = {
-    "simclr with both levels": ("debug-bod-simclr", {}),
-    "moco": ("debug-moco", {"method.model.backbone": "small_vit", "method.model.stage_channels": ()}),
-    "moco with batch norms": ("debug-bod-moco", {}),
-    "byol": ("debug-bod-byol", {}),
-    "swav": ("debug-bod-swav", {}),
-    "vicreg": ("debug-bod-vicreg", {}),
-    "vididi": ("debug-vididi-simclr", {"train.grad_accum_steps": 2}),
+    "simclr with both levels": ("debug:k400-bod-simclr", {}),
+    "moco": ("debug:k400-moco", {"method.model.backbone": "small_vit", "method.model.stage_channels": ()}),
+    "moco with batch norms": ("debug:k400-bod-moco", {}),
+    "byol": ("debug:k400-bod-byol", {}),
+    "swav": ("debug:k400-bod-swav", {}),
+    "vicreg": ("debug:k400-bod-vicreg", {}),
+    "vididi": ("debug:ucf101-vididi-simclr-r3d_18", {"train.grad_accum_steps": 2}),
 }
 CLOSE = {"transfer": 1e-4, "finetune": 1e-3, "detect": 1e-3}  # in float32, by the largest change of a weight
 CASES = (*PRETRAINED, *CLOSE)
@@ -58,7 +58,7 @@ def started(case: str, folder: Path) -> Trainer:
         return pretraining.PretrainTrainer(small_pretrain.small_config(name, SIZE | changes), folder, device)
     often = {"checkpoint_every_steps": 100}
     if case == "transfer":
-        config = TRANSFER_RECIPES.get("debug-dinov2")
+        config = TRANSFER_RECIPES.get("dinov2-b16", debug=True)
         data = replace(
             config.data,
             image_size=24,

@@ -33,7 +33,7 @@ from stillmotion.utils.files import ensure_dir
 pytestmark = pytest.mark.slow
 
 VIEWS = ClipViews(num_clips=2, average_views=True)
-RECIPE = "debug-bod-simclr"
+RECIPE = "debug:k400-bod-simclr"
 CUTTING = VideoSegmentConfig(max_seconds=2, overlap_seconds=0.5)
 
 

@@ -62,7 +62,7 @@ def test_the_wheel_runs_in_an_empty_environment_from_another_folder(wheel: Path,
     (place / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     where = shell(python, "-c", "import stillmotion; print(stillmotion.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(place)
-    run = ("-m", "stillmotion", "pretrain", "--recipe", "debug-simclr", "--optim.epochs", "1")
+    run = ("-m", "stillmotion", "pretrain", "--recipe", "k400-simclr", "--debug", "--optim.epochs", "1")
     shell(python, *run, "--data.synthetic.num-videos", "16", "--out", "run", cwd=tmp_path)
     assert "report.html" in shell(python, "-m", "stillmotion", "report", "run", cwd=tmp_path)
 

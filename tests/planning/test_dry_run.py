@@ -14,11 +14,11 @@ from stillmotion.cli.verbs import VERBS
 from stillmotion.data.synthetic.factors import SyntheticConfig
 
 LINES = {
-    "pretrain": "pretrain --recipe debug-simclr --out NEW",
-    "transfer": "transfer --recipe debug-dinov2 --out NEW",
-    "finetune": "finetune --recipe debug --out NEW",
-    "detect": "detect --recipe debug --out NEW",
-    "segment": "segment --recipe debug --out NEW",
+    "pretrain": "pretrain --recipe k400-simclr --debug --out NEW",
+    "transfer": "transfer --recipe dinov2-b16 --debug --out NEW",
+    "finetune": "finetune --debug --out NEW",
+    "detect": "detect --debug --out NEW",
+    "segment": "segment --debug --out NEW",
     "probe": "probe RUN --data VIDEOS --num-clips 2",
     "retrieve": "retrieve --encoder RUN --data VIDEOS --num-clips 2",
     "cluster": "cluster --encoder RUN --data VIDEOS --num-clips 2",
@@ -30,7 +30,7 @@ LINES = {
     "prepare": "prepare --data VIDEOS --out NEW",
 }
 MORE = {
-    "tokens": "pretrain --recipe debug-tokens-routed --out NEW",
+    "tokens": "pretrain --recipe tokens-routed --debug --out NEW",
     "the papers' probe": "probe RUN --data VIDEOS --preset k400-3",
     "drawn moments": "index synthetic --encoder RUN",
     "shards": "prepare --data VIDEOS --out NEW --format shards",
@@ -43,7 +43,7 @@ MISTAKES = {
     "a batch": "pretrain --data VIDEOS --out NEW --optim.batch-size 64",
     "a place that is a file": "pretrain --data VIDEOS --out FILE/run --optim.batch-size 4",
     "a place that is read": "static-dynamic make --data VIDEOS --variant static --out VIDEOS/copy",
-    "another run": "finetune --recipe debug --out RUN",
+    "another run": "finetune --debug --out RUN",
 }
 
 

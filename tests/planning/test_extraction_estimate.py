@@ -12,7 +12,7 @@ from stillmotion.planning.flop_counter import FlopMemoryCounter
 
 
 def shown(**views):
-    encoder = load("debug-simclr")
+    encoder = load("debug:k400-simclr")
     videos = SyntheticDataset(SyntheticConfig(num_videos=5, num_frames=12, image_size=32))
     return estimate_extraction(
         ExtractionJob(name="", encoder=encoder, videos=videos, views=ClipViews(**views))

@@ -14,7 +14,7 @@ from stillmotion.models.freeze import unfreeze
 from stillmotion.models.heads import VideoClassifier, count_time_steps
 from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.planning.flop_counter import FlopMemoryCounter, build_on_fake_tensors, fake_tensor_mode
-from stillmotion.training.tasks import RECIPES, get_recipe
+from stillmotion.training.tasks import get_recipe, list_recipes
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +36,9 @@ def step(method, weights, optim, loss) -> int:
     return tally.flops
 
 
-@pytest.mark.parametrize("name", RECIPES["finetune"].names())
+@pytest.mark.parametrize("name", list_recipes("finetune"))
 def test_a_step_of_fine_tuning_runs_without_numbers(name):
-    config = RECIPES["finetune"].get(name)
+    config = get_recipe(name, verb="finetune")
     frames, size = config.data.num_frames or FRAMES, config.data.image_size or SIZE
 
     def built() -> VideoClassifier:
@@ -54,9 +54,9 @@ def test_a_step_of_fine_tuning_runs_without_numbers(name):
         assert step(method, weights, config.optim, lambda m: soft_cross_entropy(m(clips), targets)) > 1e9
 
 
-@pytest.mark.parametrize("name", RECIPES["detect"].names())
+@pytest.mark.parametrize("name", list_recipes("detect"))
 def test_a_step_of_detection_runs_without_numbers(name):
-    config = RECIPES["detect"].get(name)
+    config = get_recipe(name, verb="detect")
     head = replace(config.head, sampling_ratio=2)  # as many as a bin has cells is asked of the boxes: the one wait of a step
     frames, size = config.data.num_frames or FRAMES, config.data.image_size or SIZE
     with fake_tensor_mode():
@@ -71,9 +71,9 @@ def test_a_step_of_detection_runs_without_numbers(name):
         assert scored > 1e9
 
 
-@pytest.mark.parametrize("name", RECIPES["transfer"].names())
+@pytest.mark.parametrize("name", list_recipes("transfer"))
 def test_a_step_of_transfer_runs_without_numbers(name):
-    config = RECIPES["transfer"].get(name)
+    config = get_recipe(name, verb="transfer")
     side, width = config.data.image_size // 16, 384
     places = config.method.positions
     with fake_tensor_mode():

@@ -53,7 +53,7 @@ def test_a_run_has_a_report_of_one_file(run):
         assert f"<h2>{title}" in html
     for part in ("static", "dynamic", "prediction", "orthogonality"):
         assert f'aria-label="loss part {part}"' in html
-    assert "debug-bod-simclr" in html
+    assert "debug:k400-bod-simclr" in html
     assert "untrained, concat" in html
     assert html.count("data:image/webp") >= 4 * 9
 

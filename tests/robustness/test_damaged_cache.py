@@ -21,7 +21,7 @@ SHAPE = (3, 2, 2, 4, 5)
 
 def test_tokens_of_replaced_videos_are_computed_anew(tmp_path: Path) -> None:
     videos = write_class_folders(tmp_path / "videos", videos_per_class=3)
-    small = TRANSFER_RECIPES.get("debug-dinov2")
+    small = TRANSFER_RECIPES.get("dinov2-b16", debug=True)
     config = replace(
         small,
         data=replace(small.data, path=str(videos), image_size=24, pairs_per_video=1),

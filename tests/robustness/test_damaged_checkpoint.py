@@ -12,11 +12,11 @@ from support.cached_run import cached_run
 
 from stillmotion.errors import StillmotionError
 from stillmotion.training import checkpoint
-from stillmotion.training.config_overrides import apply_overrides
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides
 
-NAME = "debug-bod-simclr"
+NAME = "debug:k400-bod-simclr"
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_sigterm_ends_a_verb_with_143_and_one_line(tmp_path: Path) -> None:
 
 
 def test_a_device_that_is_not_there_is_one_line() -> None:
-    said = Command("probe", "debug-simclr", "--device", "cuda").expect_error()
+    said = Command("probe", "debug:k400-simclr", "--device", "cuda").expect_error()
     assert "device 'cuda' cannot be used" in said
 
 
@@ -62,9 +62,9 @@ def test_a_device_that_is_not_there_is_one_line() -> None:
     [
         ("pretrain --data a --data.path b --out NEW", "--data.path and --data are the same option; give it once"),
         ("pretrain --data synthetic --num-workers -5 --out NEW", "data.num_workers is -5; it must be at least -1"),
-        ("embed debug-simclr --data synthetic --num-workers -5 --out NEW", "workers -5"),
-        ("pretrain --recipe debug-simclr --data.num-frames 0 --out NEW", "data.num_frames is 0; it must be at least 1"),
-        ("pretrain --recipe debug-simclr --data.augment wek --out NEW", "no augmentation 'wek'; did you mean weak"),
+        ("embed debug:k400-simclr --data synthetic --num-workers -5 --out NEW", "workers -5"),
+        ("pretrain --recipe k400-simclr --debug --data.num-frames 0 --out NEW", "data.num_frames is 0; it must be at least 1"),
+        ("pretrain --recipe k400-simclr --debug --data.augment wek --out NEW", "no augmentation 'wek'; did you mean weak"),
     ],
 )
 def test_bad_values_do_not_pass_in_silence(line: str, words: str, tmp_path: Path) -> None:

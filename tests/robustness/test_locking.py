@@ -9,7 +9,7 @@ from support.process import Command, wait_for_steps
 
 pytestmark = pytest.mark.slow
 
-LONG = ("pretrain", "--recipe", "debug-simclr", "--optim.epochs", "5000", "--train.num-threads", "1")
+LONG = ("pretrain", "--recipe", "k400-simclr", "--debug", "--optim.epochs", "5000", "--train.num-threads", "1")
 
 
 def test_the_second_command_on_a_run_names_the_first_and_changes_nothing(tmp_path: Path) -> None:

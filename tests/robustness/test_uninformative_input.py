@@ -9,16 +9,16 @@ from support.class_videos import alter_bytes_keep_mtime, write_class_folders
 
 from stillmotion.data.video.writer import write_mp4
 from stillmotion.errors import Interrupted, StillmotionError
-from stillmotion.training.config_overrides import apply_overrides
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides
 
 
 def on(videos: Path, **changes: object) -> PretrainConfig:
     settings = {"data.path": str(videos), "data.augment": "none", "optim.batch_size": 4, "optim.epochs": 2}
     return apply_overrides(
-        get_recipe("debug-simclr"), settings | {k.replace("_", ".", 1): v for k, v in changes.items()}
+        get_recipe("k400-simclr", debug=True), settings | {k.replace("_", ".", 1): v for k, v in changes.items()}
     )
 
 
@@ -42,7 +42,7 @@ def test_one_video_eight_times_ends_a_run_with_the_reason(tmp_path: Path) -> Non
 
 def test_a_batch_of_one_has_nothing_to_contrast(tmp_path: Path) -> None:
     with pytest.raises(StillmotionError, match=r"a batch of 1 has no second video.*raise --optim.batch-size"):
-        pretrain(apply_overrides(get_recipe("debug-simclr"), {"optim.batch_size": 1}), tmp_path / "run")
+        pretrain(apply_overrides(get_recipe("k400-simclr", debug=True), {"optim.batch_size": 1}), tmp_path / "run")
 
 
 def test_videos_that_changed_between_stop_and_resume_are_told(

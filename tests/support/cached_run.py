@@ -15,8 +15,8 @@ def cached_run(recipe_name: str) -> Path:
     """A run folder of this recipe, kept until the process ends."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    folder = Path(_temp_dir().name) / recipe_name
-    pretrain(get_recipe(recipe_name), folder)
+    folder = Path(_temp_dir().name) / recipe_name.removeprefix("debug:")
+    pretrain(get_recipe(recipe_name, debug=True), folder)
     torch.set_num_threads(threads)
     return folder
 

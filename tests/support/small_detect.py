@@ -10,7 +10,7 @@ from stillmotion.training.detect.task import detect
 
 
 def small_config(*, head=None, data=None, train=None, **optim):
-    config = DETECT_RECIPES.get("debug")
+    config = DETECT_RECIPES.get("slowfast", debug=True)
     acting = SyntheticAVAConfig(num_train=4, num_test=3, seconds=4, image_size=24)
     shown = {
         "num_frames": 4,

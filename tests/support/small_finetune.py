@@ -3,16 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
-from support.small_pretrain import single_thread
-
 from stillmotion.training.finetune.config import FinetuneConfig
 from stillmotion.training.finetune.recipes import FINETUNE_RECIPES
 from stillmotion.training.finetune.task import finetune
+from support.small_pretrain import single_thread
 
 
 def small_config(*, head=None, train=None, data=None, **optim) -> FinetuneConfig:
     """The debug recipe at its smallest: 12 steps; arguments change what they name."""
-    config = FINETUNE_RECIPES.get("debug")
+    config = FINETUNE_RECIPES.get("laptop", debug=True)
     synthetic = replace(config.data.synthetic, num_videos=16, image_size=16, num_frames=8)
     shown = {
         "synthetic": synthetic,
@@ -24,7 +23,7 @@ def small_config(*, head=None, train=None, data=None, **optim) -> FinetuneConfig
     }
     return replace(
         config,
-        encoder="debug-simclr",
+        encoder="debug:k400-simclr",
         data=replace(config.data, **shown | (data or {})),
         head=replace(config.head, **head or {}),
         optim=replace(config.optim, **{"batch_size": 4, "epochs": 3, "warmup_epochs": 0.0} | optim),

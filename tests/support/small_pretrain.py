@@ -33,9 +33,9 @@ _SMALL = {
 }
 
 
-def small_config(recipe_name: str = "debug-simclr", overrides: dict[str, Any] | None = None) -> PretrainConfig:
+def small_config(recipe_name: str = "k400-simclr", overrides: dict[str, Any] | None = None) -> PretrainConfig:
     """A recipe at its smallest, two steps long; changes: by place, such as "optim.lr"."""
-    config = get_recipe(recipe_name)
+    config: PretrainConfig = get_recipe(recipe_name, debug=True)
     for place, value in (_SMALL | (overrides or {})).items():
         config = _replace_field(config, place.split("."), value)
     return config

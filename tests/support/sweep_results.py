@@ -31,7 +31,7 @@ def make_results(**overrides):
         "feature": "whole",
         "seeds": 2,
         "chance": {"light": 0.5, "motion": 0.25},
-        "base_config": {"recipe": "debug-simclr"},
+        "base_config": {"recipe": "debug:k400-simclr"},
         "points": points,
         "claims": [],
         "command": "stillmotion study sweep --field optim.lr",

@@ -68,7 +68,7 @@ def test_two_processes_with_compiled_backbones_and_joint_norms_give_the_gradient
 @pytest.mark.slow
 def test_a_compiled_run_has_the_names_and_the_curves_of_an_eager_one(uncompiled_code, tmp_path):
     eager, compiled = (
-        train(small_config("debug-simclr", {"train.compile": compiled}), tmp_path / str(compiled))
+        train(small_config("k400-simclr", {"train.compile": compiled}), tmp_path / str(compiled))
         for compiled in (False, True)
     )
     names = [list(torch.load(run / "training_state.pt", weights_only=True)["model"]) for run in (eager, compiled)]
@@ -135,7 +135,7 @@ def test_auto_is_bf16_where_cuda_has_it_and_fp32_elsewhere(monkeypatch):
 
 
 def test_a_run_keeps_the_precision_that_auto_was_when_it_began_and_says_so(tmp_path: Path, monkeypatch, capsys):
-    config = small_config("debug-simclr")
+    config = small_config("k400-simclr")
     assert config.train.precision == "auto"
     with monkeypatch.context() as elsewhere, stop_at_step(1, 2):
         elsewhere.setattr(folders, "resolve_precision", lambda device, precision: "bf16")

@@ -12,9 +12,9 @@ from stillmotion.methods.moco import MoCoConfig
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.training.config import TrainConfig
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.run_dir import load_pretrain_config, pretrain_config_from_dict
+from stillmotion.training.run_dir import load_config
 from stillmotion.training.tasks import get_recipe
-from stillmotion.utils.typed_config import diff_configs, to_dict
+from stillmotion.utils.typed_config import diff_configs, from_dict, to_dict
 
 
 def written(**changes: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def test_json_is_plain_and_tells_objectives_by_name() -> None:
     assert tree["method"]["objective"] == {"name": "simclr", "temperature": 0.1, "negatives": "all"}
     assert tree["optim"]["name"] == "lars"
     assert tree["data"]["synthetic"]["values_per_factor"] == list(PretrainConfig().data.synthetic.values_per_factor)
-    back = pretrain_config_from_dict(tree)
+    back = from_dict(PretrainConfig, tree)
     assert back == PretrainConfig()
     assert isinstance(back.data.synthetic.values_per_factor, tuple)
 
@@ -35,7 +35,7 @@ def test_a_network_that_was_written_before_it_could_be_chosen_has_zeros_around_t
     tree = written()
     assert tree["method"]["model"].pop("temporal_padding") == "replicate"
     assert tree["method"]["model"].pop("per_frame_features") is True
-    model = pretrain_config_from_dict(tree).method.model
+    model = from_dict(PretrainConfig, tree).method.model
     assert (model.temporal_padding, model.per_frame_features) == ("zeros", True)
 
 
@@ -72,11 +72,11 @@ def test_differences_are_named_by_their_place() -> None:
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], words: str) -> None:
     with pytest.raises(StillmotionError, match=words):
-        pretrain_config_from_dict(written(**change))
+        from_dict(PretrainConfig, written(**change))
     missing = written()
     del missing["solver"]
     with pytest.raises(StillmotionError, match=r"lacks \['solver'\]"):
-        pretrain_config_from_dict(missing)
+        from_dict(PretrainConfig, missing)
 
 
 @pytest.mark.parametrize(
@@ -95,23 +95,23 @@ def test_numbers_that_cannot_train_are_refused(kind: type, options: dict[str, An
 
 
 def test_a_run_folder_gives_its_configuration(tmp_path: Path) -> None:
-    config = get_recipe("debug-bod-byol")
+    config = get_recipe("k400-bod-byol", debug=True)
     (tmp_path / "config.json").write_text(json.dumps(to_dict(config)))
-    assert load_pretrain_config(tmp_path) == config
+    assert load_config(tmp_path, PretrainConfig) == config
 
 
 def test_what_is_no_run_folder_is_said(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StillmotionError, match=r"is not a run folder: it has no config\.json"):
-            load_pretrain_config(place)
+            load_config(place, PretrainConfig)
     (tmp_path / "list.csv").touch()
     with pytest.raises(StillmotionError, match="is not a run folder"):
-        load_pretrain_config(tmp_path / "list.csv")
+        load_config(tmp_path / "list.csv", PretrainConfig)
     file = tmp_path / "config.json"
     for torn in (b'{"recipe": "la', b"", b"\xff\xfe"):
         file.write_bytes(torn)
         with pytest.raises(StillmotionError, match=r"config\.json is torn or damaged"):
-            load_pretrain_config(tmp_path)
+            load_config(tmp_path, PretrainConfig)
     file.write_text("[]")
     with pytest.raises(StillmotionError, match="expected named fields"):
-        load_pretrain_config(tmp_path)
+        load_config(tmp_path, PretrainConfig)

@@ -25,7 +25,7 @@ RELOADS = '<meta http-equiv="refresh" content="30">'
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of four steps that was evaluated after each epoch."""
     changes = {"optim.epochs": 2, "train.eval_every_epochs": 1, "train.eval_num_videos": 8}
-    return train(small_config("debug-bod-simclr", changes), tmp_path_factory.mktemp("follow") / "run")
+    return train(small_config("k400-bod-simclr", changes), tmp_path_factory.mktemp("follow") / "run")
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
 @pytest.mark.slow
 def test_ctrl_c_leaves_the_following_and_not_the_run(tmp_path: Path) -> None:
     place = tmp_path / "run"
-    words = "--recipe debug-simclr --optim.epochs 2000 --train.log-every-steps 1 --train.num-threads 1"
+    words = "--recipe k400-simclr --debug --optim.epochs 2000 --train.log-every-steps 1 --train.num-threads 1"
     training = Command("pretrain", *words.split(), "--out", str(place))
     wait_for_steps(training, place, 2)
     following = Command("report", str(place), "--follow", "30")

@@ -53,14 +53,14 @@ def asked(name: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        "debug-bod-simclr",
-        "debug-bod-moco",
-        "debug-bod-byol",
-        "debug-bod-swav",
-        "debug-bod-vicreg",
-        "debug-bod-simclr-single-level",
-        "debug-vididi-simclr",
-        "debug-bod-simclr-per-frame",
+        "debug:k400-bod-simclr",
+        "debug:k400-bod-moco",
+        "debug:k400-bod-byol",
+        "debug:k400-bod-swav",
+        "debug:k400-bod-vicreg",
+        "debug:k400-bod-simclr-single-level",
+        "debug:ucf101-vididi-simclr-r3d_18",
+        "debug:k400-bod-simclr-per-frame",
     ],
 )
 def test_a_step_between_two_lines_of_the_log_asks_for_no_number(name: str, tmp_path: Path) -> None:
@@ -76,4 +76,4 @@ def test_a_number_that_is_asked_for_in_a_step_is_counted(tmp_path: Path, monkeyp
         return found
 
     monkeypatch.setattr(SimCLR, "forward", asking)
-    assert asked("debug-bod-simclr", tmp_path)
+    assert asked("debug:k400-bod-simclr", tmp_path)

@@ -27,7 +27,6 @@ from stillmotion.training.finetune.task import finetune
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import load_config
 from stillmotion.training.run_log import load_metrics
-from stillmotion.training.tasks import RECIPES
 from stillmotion.training.transfer.task import transfer
 
 LONG = {"optim.epochs": 3, "train.checkpoint_every_steps": 3}
@@ -48,11 +47,11 @@ def rows(run):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Of six steps in three epochs, which is evaluated; MoCo draws from torch's generator and has norms and queues."""
-    return train(small_config("debug-bod-moco", ASKED), tmp_path_factory.mktemp("between") / "run")
+    return train(small_config("k400-bod-moco", ASKED), tmp_path_factory.mktemp("between") / "run")
 
 
 def test_evaluation_changes_no_bit_of_the_training(run, tmp_path):
-    assert same(run, train(small_config("debug-bod-moco", LONG), tmp_path / "plain"))
+    assert same(run, train(small_config("k400-bod-moco", LONG), tmp_path / "plain"))
 
 
 def test_it_comes_before_the_first_step_every_so_many_epochs_and_at_the_end(run):
@@ -96,12 +95,12 @@ def test_a_run_that_ends_within_an_evaluation_goes_on_to_the_same(run, tmp_path,
     scores = online_evaluation._knn_and_probe_accuracy
     monkeypatch.setattr(online_evaluation, "_knn_and_probe_accuracy", dying)
     with pytest.raises(type(end)) as ended:
-        train(small_config("debug-bod-moco", ASKED), folder)
+        train(small_config("k400-bod-moco", ASKED), folder)
     if isinstance(end, Interrupted):
         assert f"at step {[0, 4, 6][turn - 1]} of 6, in an evaluation" in str(ended.value)
         assert ended.value.exit_code == 143
         assert load_training_state(folder)["step"] == [0, 4, 6][turn - 1]
-    train(small_config("debug-bod-moco", ASKED), folder)
+    train(small_config("k400-bod-moco", ASKED), folder)
     assert same(run, folder)
     assert rows(run) == rows(folder)
 
@@ -109,7 +108,7 @@ def test_a_run_that_ends_within_an_evaluation_goes_on_to_the_same(run, tmp_path,
 def test_a_finished_run_is_not_evaluated_again(run, monkeypatch):
     monkeypatch.setattr(online_evaluation, "_knn_and_probe_accuracy", lambda *_: pytest.fail("asked again"))
     before = rows(run)
-    train(small_config("debug-bod-moco", ASKED), run)
+    train(small_config("k400-bod-moco", ASKED), run)
     assert rows(run) == before
 
 
@@ -172,7 +171,7 @@ def test_of_many_classes_some_are_drawn_by_seed_ten_videos_of_each():
 
 @pytest.mark.slow
 def test_two_processes_find_what_one_finds(tmp_path):
-    words = ["pretrain", "--recipe", "debug-simclr", "--train.num-threads", "1", "--train.eval-every-epochs", "1"]
+    words = ["pretrain", "--recipe", "k400-simclr", "--debug", "--train.num-threads", "1", "--train.eval-every-epochs", "1"]
     words += ["--train.eval-num-videos", "16", "--data.synthetic.num-videos", "16", "--optim.epochs", "1", "--out"]
     for command in two_ranks(*words, str(tmp_path / "two")):
         command.expect_success()
@@ -182,7 +181,7 @@ def test_two_processes_find_what_one_finds(tmp_path):
 
 
 def test_a_transfer_run_is_evaluated_too(tmp_path):
-    config = RECIPES["transfer"].get("debug-dinov2")
+    config = get_recipe("dinov2-b16", verb="transfer", debug=True)
     plain = replace(config, optim=replace(config.optim, epochs=1))
     asked = replace(plain, train=replace(plain.train, evaluate_every=1, evaluate_videos=12))
     with single_thread():

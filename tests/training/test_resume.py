@@ -36,7 +36,7 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert load_metrics(a) == load_metrics(b)
 
 
-@pytest.mark.parametrize("recipe", ["debug-bod-moco"])
+@pytest.mark.parametrize("recipe", ["debug:k400-bod-moco"])
 def test_kill_at_a_random_step_and_resume_give_the_same_weights(recipe, tmp_path):
     Command(*arguments(recipe, tmp_path / "whole", *OFTEN)).expect_success()
     for step in sorted(random.Random(os.getpid()).sample(range(1, 12), 2)):
@@ -50,14 +50,14 @@ def test_kill_at_a_random_step_and_resume_give_the_same_weights(recipe, tmp_path
 
 def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(tmp_path):
     more = (*RARELY, "--optim.epochs", "8")
-    Command(*arguments("debug-simclr", tmp_path / "whole", *more)).expect_success()
-    command = Command(*arguments("debug-simclr", tmp_path / "stopped", *more))
+    Command(*arguments("debug:k400-simclr", tmp_path / "whole", *more)).expect_success()
+    command = Command(*arguments("debug:k400-simclr", tmp_path / "stopped", *more))
     wait_for_steps(command, tmp_path / "stopped", 3)
     command.send(signal.SIGINT)
     assert command.wait() == 130
     assert "the same command resumes it" in command.stderr.splitlines()[-1]
     assert "Traceback" not in command.stderr
-    again = Command(*arguments("debug-simclr", tmp_path / "stopped", *more)).expect_success()
+    again = Command(*arguments("debug:k400-simclr", tmp_path / "stopped", *more)).expect_success()
     assert "resuming" in again
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
@@ -79,25 +79,25 @@ def test_a_run_goes_on_with_more_epochs_from_its_step_and_not_with_fewer(tmp_pat
 
 
 def test_two_ranks_resume_bit_for_bit(tmp_path):
-    for rank in two_ranks(*arguments("debug-bod-moco", tmp_path / "whole", *OFTEN)):
+    for rank in two_ranks(*arguments("debug:k400-bod-moco", tmp_path / "whole", *OFTEN)):
         rank.expect_success()
-    ranks = two_ranks(*arguments("debug-bod-moco", tmp_path / "killed", *OFTEN))
+    ranks = two_ranks(*arguments("debug:k400-bod-moco", tmp_path / "killed", *OFTEN))
     wait_for_steps(ranks[0], tmp_path / "killed", 5)
     for rank in ranks:
         rank.send(signal.SIGKILL)
     assert ranks[0].wait() == -signal.SIGKILL
     assert ranks[1].wait() != 0  # killed, or ended by the loss of the other
-    for rank in two_ranks(*arguments("debug-bod-moco", tmp_path / "killed", *OFTEN)):
+    for rank in two_ranks(*arguments("debug:k400-bod-moco", tmp_path / "killed", *OFTEN)):
         rank.expect_success()
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_a_finished_run_is_left_as_it_is_and_another_one_is_refused(tmp_path):
     short = (*RARELY, "--optim.epochs", "1")
-    Command(*arguments("debug-simclr", tmp_path, *short)).expect_success()
+    Command(*arguments("debug:k400-simclr", tmp_path, *short)).expect_success()
     before = (tmp_path / "training_state.pt").read_bytes()
-    Command(*arguments("debug-simclr", tmp_path, *short)).expect_success()
+    Command(*arguments("debug:k400-simclr", tmp_path, *short)).expect_success()
     assert (tmp_path / "training_state.pt").read_bytes() == before
-    assert json.loads((tmp_path / "config.json").read_text())["recipe"] == "debug-simclr"
-    other = Command(*arguments("debug-simclr", tmp_path, *short, "--optim.lr", "0.5"))
+    assert json.loads((tmp_path / "config.json").read_text())["recipe"] == "debug:k400-simclr"
+    other = Command(*arguments("debug:k400-simclr", tmp_path, *short, "--optim.lr", "0.5"))
     assert "optim.lr: 1.2 ≠ 0.5" in other.expect_error()

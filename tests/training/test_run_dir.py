@@ -10,10 +10,10 @@ import torch
 from stillmotion.errors import StillmotionError
 from stillmotion.training.checkpoint import STATE_FILE
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.run_dir import load_pretrain_config, open_run_dir
+from stillmotion.training.run_dir import load_config, open_run_dir
 from stillmotion.training.tasks import get_recipe
 
-CONFIG = get_recipe("debug-bod-simclr")
+CONFIG = get_recipe("k400-bod-simclr", debug=True)
 
 
 def with_state(folder: Path, config: PretrainConfig = CONFIG) -> Path:
@@ -25,7 +25,7 @@ def with_state(folder: Path, config: PretrainConfig = CONFIG) -> Path:
 
 def test_a_new_folder_gets_the_configuration(tmp_path: Path) -> None:
     open_run_dir(tmp_path / "a" / "b", CONFIG)
-    assert load_pretrain_config(tmp_path / "a" / "b") == CONFIG
+    assert load_config(tmp_path / "a" / "b", PretrainConfig) == CONFIG
     assert [file.name for file in (tmp_path / "a" / "b").iterdir()] == ["config.json"]
 
 
@@ -34,7 +34,7 @@ def test_the_same_run_goes_on_with_other_workers_threads_and_intervals(tmp_path:
     train = replace(CONFIG.train, log_every_steps=7, checkpoint_every_steps=9, num_threads=3)
     other = replace(CONFIG, recipe="", data=replace(CONFIG.data, num_workers=5), train=train)
     open_run_dir(folder, other)
-    assert load_pretrain_config(folder) == other
+    assert load_config(folder, PretrainConfig) == other
 
 
 def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(
     other = replace(CONFIG, optim=replace(CONFIG.optim, lr=5.0), train=replace(CONFIG.train, seed=3))
     with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 5.0; train.seed: 0 ≠ 3\).*--out"):
         open_run_dir(folder, other)
-    assert load_pretrain_config(folder) == CONFIG
+    assert load_config(folder, PretrainConfig) == CONFIG
 
 
 def test_a_run_may_grow_longer_which_is_said_but_not_shorter(
@@ -53,20 +53,20 @@ def test_a_run_may_grow_longer_which_is_said_but_not_shorter(
     open_run_dir(folder, longer)
     words = f"{folder} goes on to {longer.optim.epochs} epochs in place of {CONFIG.optim.epochs}; its learning rate"
     assert capsys.readouterr().out.startswith(words)
-    assert load_pretrain_config(folder) == longer
+    assert load_config(folder, PretrainConfig) == longer
     with pytest.raises(StillmotionError, match=rf"another run \(optim.epochs: {longer.optim.epochs} ≠ "):
         open_run_dir(folder, CONFIG)
     other = replace(longer, optim=replace(longer.optim, epochs=99, lr=5.0))
     with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 5.0\)"):
         open_run_dir(folder, other)
-    assert load_pretrain_config(folder) == longer
+    assert load_config(folder, PretrainConfig) == longer
     assert capsys.readouterr().out == ""
 
 
 def test_a_run_that_never_reached_a_checkpoint_can_be_replaced(tmp_path: Path) -> None:
     open_run_dir(tmp_path, replace(CONFIG, optim=replace(CONFIG.optim, lr=0.5)))
     open_run_dir(tmp_path, CONFIG)
-    assert load_pretrain_config(tmp_path) == CONFIG
+    assert load_config(tmp_path, PretrainConfig) == CONFIG
 
 
 def test_a_folder_of_another_version_is_named(tmp_path: Path) -> None:

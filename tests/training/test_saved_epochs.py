@@ -61,7 +61,7 @@ def test_epochs_that_are_not_there_are_named(run):
     ):
         load(f"{run}@epoch=2")
     with pytest.raises(StillmotionError, match="has no option 'epoch'"):
-        load("debug-simclr@epoch=1")
+        load("debug:k400-simclr@epoch=1")
     with pytest.raises(StillmotionError, match="is no option of an encoder"):
         load(f"{run}@epoch=0")
 

@@ -49,7 +49,7 @@ def main() -> None:
 
 def _run_attacks(work_dir: Path, counts: argparse.Namespace) -> dict[str, tuple[int, list[str], float]]:
     videos, run = _write_videos(work_dir / "videos"), work_dir / "run"
-    first = ("pretrain", "--recipe", "debug-bod-simclr", "--optim.epochs", "1", "--out", str(run))
+    first = ("pretrain", "--recipe", "k400-bod-simclr", "--debug", "--optim.epochs", "1", "--out", str(run))
     assert RunningCommand(Job("", first, lambda out: "").command(work_dir), work_dir / "run.log").wait() == 0
     every = make_jobs(videos, run)
     alone = [job for job in every if not job.num_ranks]

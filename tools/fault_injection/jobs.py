@@ -133,7 +133,7 @@ def make_jobs(videos: Path, run_dir: Path) -> list[Job]:
             words = (
                 "pretrain",
                 "--recipe",
-                f"debug-bod-{objective}",
+                f"debug:k400-bod-{objective}",
                 "--optim.epochs",
                 "3",
                 *_CHECKPOINT_OFTEN,
@@ -143,7 +143,7 @@ def make_jobs(videos: Path, run_dir: Path) -> list[Job]:
         words = (
             "transfer",
             "--recipe",
-            "debug-dinov2",
+            "debug:dinov2-b16",
             "--optim.epochs",
             "6",
             *_CHECKPOINT_OFTEN,
@@ -154,8 +154,7 @@ def make_jobs(videos: Path, run_dir: Path) -> list[Job]:
         found.append(Job("transfer", words, digest_weights, ranks))
         words = (
             "finetune",
-            "--recipe",
-            "debug",
+            "--debug",
             "--optim.epochs",
             "3",
             *_CHECKPOINT_OFTEN,
@@ -168,14 +167,14 @@ def make_jobs(videos: Path, run_dir: Path) -> list[Job]:
         found.append(
             Job(
                 "detect",
-                ("detect", "--recipe", "debug", *small, *_CHECKPOINT_OFTEN, *_SINGLE_THREAD, "--out", "OUT"),
+                ("detect", "--debug", *small, *_CHECKPOINT_OFTEN, *_SINGLE_THREAD, "--out", "OUT"),
                 digest_weights,
                 ranks,
             )
         )
     small = ("--data.synthetic.num-train", "12", "--data.synthetic.num-test", "4", "--optim.epochs", "6")
     found.append(
-        Job("segment", ("segment", "--recipe", "debug", *small, *_CHECKPOINT_OFTEN, "--out", "OUT"), digest_weights)
+        Job("segment", ("segment", "--debug", *small, *_CHECKPOINT_OFTEN, "--out", "OUT"), digest_weights)
     )
     prepare = ("prepare", "--data", str(videos), "--short-side", "24", "--num-processes", "2", "--out", "OUT")
     found.append(Job("prepare", prepare, digest_transcoded))

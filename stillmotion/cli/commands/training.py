@@ -19,7 +19,7 @@ from stillmotion.training.finetune.config import FinetuneConfig
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import load_config
 from stillmotion.training.segment.config import SegmentConfig
-from stillmotion.training.tasks import RECIPES, RUN_CONFIGS
+from stillmotion.training.tasks import config_class, recipe_table
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.utils.progress import progress_bar
 
@@ -33,7 +33,7 @@ def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) 
     """Call a training verb with its recipe's configuration, changed by what else was typed."""
     verb_of = "pretrain" if verb == "estimate" else verb
     if "--list-recipes" in args:
-        print("\n".join(RECIPES[verb_of].format_list()))
+        print("\n".join(recipe_table(verb_of).format_list()))
         return
     args = ["--help" if arg == _HELP_ALL else arg for arg in args]
     file, rest = pop_option(args, "--config")
@@ -41,8 +41,13 @@ def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) 
     if file is not None and name is not None:
         raise StillmotionError("--config and --recipe both set all options; give one of them")
     fact = "-fact" if verb == "segment" and head == "fact" else ""
-    recipes = RECIPES[verb_of]
-    config = load_config(file, RUN_CONFIGS[verb_of]) if file else recipes.get((name or recipes.names()[0]) + fact)
+    debug = "--debug" in rest
+    rest = [arg for arg in rest if arg != "--debug"]
+    if file is not None and debug:
+        raise StillmotionError("--debug shrinks a recipe; give --recipe in place of --config")
+    recipes = recipe_table(verb_of)
+    config: Any = load_config(file, config_class(verb_of)) if file else None
+    config = config or recipes.get((name or recipes.names()[0]) + fact, debug=debug)
     run_verb(function, rest, verb, extra_help=_TRAINING_HELP, config=config)
 
 
@@ -95,7 +100,7 @@ def with_image_model(config: TransferConfig, encoder: str | None) -> TransferCon
     """The configuration of a transfer of this image model, where one is given."""
     if encoder is not None:
         return replace(config, image_model=replace(config.image_model, path="" if encoder == "random" else encoder))
-    if not config.image_model.path and not config.recipe.startswith("debug-"):
+    if not config.image_model.path and config.image_model.arch != "tiny":
         raise StillmotionError("--encoder is missing; give an image model, or --encoder random to try without weights")
     return config
 

@@ -26,7 +26,8 @@ from stillmotion.report.plot_style import GRAY, TEXT_COLOR, save_figure, style_a
 from stillmotion.studies.statistics import format_mean_range
 from stillmotion.training.pretrain.report import describe_method
 from stillmotion.training.report import loss_curve_blocks
-from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.run_dir import load_config
 from stillmotion.utils.formatting import format_count, join_words
 from stillmotion.utils.typed_config import diff_configs
 
@@ -50,7 +51,7 @@ def write_demo_page(output_dir: str | Path, results: Mapping[str, Any], runs: Ma
         or only "mean".
     runs: a run folder for each method that was trained; they share their data.
     """
-    config = load_pretrain_config(next(iter(runs.values())))
+    config = load_config(next(iter(runs.values())))
     drawn = replace(config.data.synthetic, num_videos=_NUM_VIDEOS, confound=())
     videos = SyntheticDataset(drawn, seed=DISPLAY_SEED)
     accuracies = {_METHOD_TITLES.get(name, name): _by_seed(found) for name, found in results["methods"].items()}
@@ -160,7 +161,7 @@ def _accuracy_table(
 
 def _training_blocks(runs: Mapping[str, Path]) -> list[Block]:
     """Each run in a sentence, and in which settings it differs from the first."""
-    configs = {name: load_pretrain_config(run) for name, run in runs.items()}
+    configs = {name: load_config(run, PretrainConfig) for name, run in runs.items()}
     blocks: list[Block] = [Text(f"{name}. {describe_method(config)}") for name, config in configs.items()]
     first, *others = configs
     rows = [

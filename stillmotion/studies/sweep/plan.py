@@ -10,7 +10,7 @@ from typing import Any
 from stillmotion.errors import StillmotionError
 from stillmotion.studies.sweep.table import Claim
 from stillmotion.training.config import RunConfig
-from stillmotion.training.config_overrides import parse_assignments
+from stillmotion.utils.typed_config import parse_assignments
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from stillmotion.errors import StillmotionError
 from stillmotion.studies.sweep.plan import SweepPlan
 from stillmotion.studies.sweep.table import STEP_MEMORY, STEP_SECONDS, Claim
-from stillmotion.training.config_overrides import apply_overrides
+from stillmotion.utils.typed_config import apply_overrides
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.tasks import get_recipe
 from stillmotion.training.transfer.config import TransferConfig
@@ -72,7 +72,7 @@ _SIMCLR, _BOD = "V-SimCLR", "BOD-VCL"
 
 def base_config(name: str = SMALL_RECIPE) -> PretrainConfig | TransferConfig:
     """A recipe's configuration; "demo-bod-simclr-small" is `demo-bod-simclr` made smaller: seconds a run."""
-    if name in TRANSFER_RECIPES.names():
+    if name in TRANSFER_RECIPES:
         return TRANSFER_RECIPES.get(name)
     if name != SMALL_RECIPE:
         return get_recipe(name)

@@ -284,7 +284,7 @@ def run_sweep(
     given = {"data.path": sweep_config.data} if sweep_config.data else {}
     config = apply_overrides(base_config(sweep_config.recipe), given | parse_assignments(sweep_config.set))
     transfers = isinstance(config, TransferConfig)
-    if isinstance(config, TransferConfig) and not (config.image_model.path or sweep_config.recipe.startswith("debug-")):
+    if isinstance(config, TransferConfig) and not (config.image_model.path or config.image_model.arch == "tiny"):
         raise StillmotionError("no image model given; add --set image_model.path=FOLDER")
     if sweep_config.preset is not None:
         every = TRANSFER_PRESETS if transfers else PRETRAIN_PRESETS

@@ -8,7 +8,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.models.detector import RoIHeadConfig
 from stillmotion.training.config import ClipConfig, EncoderRunConfig
 from stillmotion.utils.option_types import AnnotationsPath, DataPath
-from stillmotion.utils.typed_config import check_min
+from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class DetectDataConfig(ClipConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_min(self, "data", 0, "test_short_side")
+        check_ranges(self, "data", test_short_side=(0, None))
         for name in ("flip_prob", "min_box_score", "min_box_iou"):
             if not 0 <= getattr(self, name) <= 1:
                 raise StillmotionError(f"data.{name} is {getattr(self, name)}; it lies between 0 and 1")

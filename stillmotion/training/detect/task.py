@@ -20,54 +20,43 @@ from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.synthetic.ava import SyntheticAVADataset
 from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
 from stillmotion.distributed import collectives, process_group
-from stillmotion.encoders import ProgressCallback
 from stillmotion.encoders.run_encoders import write_encoder_file
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.metrics.detection_map import detection_metrics
 from stillmotion.models.detector import ActionDetector
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.training.detect.config import DetectConfig, DetectDataConfig
-from stillmotion.training.downstream import (
-    Watch,
-    encoder_path,
-    load_initial_encoder,
-    resolve_encoder,
-    train_and_test,
-    unwatched,
-)
+from stillmotion.training.downstream import check_run, load_initial_encoder, run_downstream, seeded_dropout_mask
 from stillmotion.training.model_setup import prepare_model
-from stillmotion.training.run_dir import (
-    check_inputs_not_overwritten,
-    lock_run_dir,
-    open_run_dir,
-    resolve_run_precision,
-)
+from stillmotion.training.run_dir import open_run_dir
 from stillmotion.training.run_log import RunLog
-from stillmotion.training.runtime import training_session
 from stillmotion.training.trainer import Trainer, build_train_loader, num_decode_workers
 from stillmotion.utils import files
 from stillmotion.utils.device import autocast
-from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import LabelValue
+from stillmotion.utils.progress import report_progress
 
 DETECTIONS_FILE = "detections.csv"
 _RNG_DROPOUT = 31  # what a generator is for, beside seed, epoch and key frame
 
 
-def detect(config: DetectConfig, run_dir: str | Path, *, watch: Watch = unwatched) -> Path:
-    """Train and test as `config` says and return the run folder; a folder with an unfinished run is resumed.
+def detect(config: DetectConfig, run_dir: str | Path) -> Path:
+    """Train and test an action detector; a folder with an unfinished run is resumed.
 
-    watch: given a word for what goes on, shows its progress; for the test, which may be long.
-    Under `torchrun` every process calls this; the first one writes.
+    Under torchrun every process calls this; the first writes.
+
+    Args:
+        config: Config of the run.
+        run_dir: Run folder.
+
+    Returns:
+        The run folder.
     """
-    config = resolve_encoder(config)
-    if not config.data.path:
-        raise StillmotionError("no videos given; add --data FOLDER of AVA (or --data synthetic to try)")
-    check_inputs_not_overwritten(run_dir, config.data.path, config.data.annotations, encoder_path(config.encoder))
-    with training_session(config.train) as device, lock_run_dir(run_dir):
-        return train_and_test(
-            DetectTrainer(resolve_run_precision(config, run_dir, device), Path(run_dir), device), watch
-        )
+    return run_downstream(DetectTrainer, _check_run(config, run_dir), run_dir)
+
+
+def _check_run(config: DetectConfig, run_dir: str | Path) -> DetectConfig:
+    return check_run(config, run_dir, config.data.path, config.data.annotations)
 
 
 def open_action_dataset(config: DetectDataConfig, *, seed: int, train: bool) -> ActionDetectionDataset:
@@ -122,14 +111,14 @@ class DetectTrainer(Trainer):
             total += loss.detach()
         return self.optimizer_step({"loss/binary_cross_entropy": total})
 
-    def test(self, progress: ProgressCallback | None = None) -> dict[str, Any]:
+    def test(self) -> dict[str, Any]:
         """Average precision on the test key frames; all scores of all their boxes are written beside it."""
-        found, broken = self._predict(progress)
+        found, broken = self._predict()
         file = self.run_dir / DETECTIONS_FILE
         process_group.run_on_main(lambda: files.write_atomic(file, lambda partial: write_box_csv(partial, found)))
         return self._build_results(found, broken)
 
-    def _predict(self, progress: ProgressCallback | None) -> tuple[BoxTable, dict[str, str]]:
+    def _predict(self) -> tuple[BoxTable, dict[str, str]]:
         """All scores of all boxes of the test key frames, and why videos could not be read."""
         collectives.broadcast_(self.model.buffers())  # the running statistics that the checkpoint holds
         intake, world = self.input_config, process_group.get_world_size()
@@ -158,8 +147,7 @@ class DetectTrainer(Trainer):
                 with torch.inference_mode(), autocast(self.device, self.train_config.precision):
                     scores = self.model(*clips_and_boxes_to(batch, self.device)).float().sigmoid()
                 found[int(batch["index"])] = scores.cpu().numpy()
-            if progress is not None:
-                progress(min(step * world, len(dataset)), len(dataset))
+            report_progress(min(step * world, len(dataset)), len(dataset))
         self.model.train()
         for others, reasons in process_group.all_gather_object((found, broken)):
             found |= others
@@ -194,16 +182,11 @@ class DetectTrainer(Trainer):
             scores = self.model(clips, boxes, kept).float()
         return F.binary_cross_entropy_with_logits(scores, actions, reduction="sum") / actions.shape[1]
 
-    def _dropout_mask(self, frames: list[int], boxes: list[int], epoch: int) -> Tensor:
-        """Dropout's factors (N, D)."""
-        rate, width = self.config.head.dropout, self.model.classifier.in_features
-        draws = [
-            np.random.default_rng((self.train_config.seed, epoch, frame, _RNG_DROPOUT)).random(
-                (count, width), np.float32
-            )
-            for frame, count in zip(frames, boxes, strict=True)
-        ]
-        return torch.from_numpy((np.concatenate(draws) >= rate) / np.float32(1 - rate)).to(self.device)
+    def _dropout_mask(self, keyframes: list[int], num_boxes: list[int], epoch: int) -> Tensor:
+        """Return dropout factors (N, D) of the boxes' features."""
+        seeds = [(self.train_config.seed, epoch, keyframe, _RNG_DROPOUT) for keyframe in keyframes]
+        dim, rate = self.model.classifier.in_features, self.config.head.dropout
+        return seeded_dropout_mask(seeds, num_boxes, dim, rate).to(self.device)
 
     def _build_loader(self) -> ClipLoader:
         config, data, intake = self.config, self.config.data, self.input_config
@@ -245,14 +228,16 @@ def _to_box_rows(dataset: ActionDetectionDataset, found: dict[int, np.ndarray]) 
     )
 
 
-def plan_detect(config: DetectConfig, run_dir: str, *, num_processes: int) -> list[LabelValue]:
-    """Of `detect`."""
-    config = resolve_encoder(config)
-    if not config.data.path:
-        raise StillmotionError("no videos given; add --data FOLDER of AVA (or --data synthetic to try)")
-    check_inputs_not_overwritten(run_dir, config.data.path, config.data.annotations, encoder_path(config.encoder))
-    check_writable(run_dir)
-    found, run = measure_training(DetectTrainer, config, run_dir, num_processes=num_processes)
-    return format_run_cost(
-        found, batch_size=config.optim.batch_size, num_processes=num_processes, num_test_clips=len(run.test_set)
-    )
+def plan_detect(config: DetectConfig, run_dir: str | Path) -> list[LabelValue]:
+    """Estimate `detect`.
+
+    Args:
+        config: Config of the run.
+        run_dir: Run folder.
+
+    Returns:
+        Rows of label and value.
+    """
+    config = _check_run(config, run_dir)
+    cost, trainer = measure_training(DetectTrainer, config, run_dir)
+    return format_run_cost(cost, batch_size=config.optim.batch_size, num_test_clips=len(trainer.test_set))

@@ -13,7 +13,7 @@ from stillmotion.models.heads import TemporalPool
 from stillmotion.models.input_config import Normalization
 from stillmotion.training.config import ClipConfig, EncoderRunConfig
 from stillmotion.utils.option_types import FoldNumber
-from stillmotion.utils.typed_config import check_min
+from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class FinetuneDataConfig(ClipConfig, VideoSource):
     def __post_init__(self) -> None:
         ClipConfig.__post_init__(self)
         VideoSource.__post_init__(self)
-        check_min(self, "data", 1, "clips_per_video", "num_test_clips")
-        check_min(self, "data", 0, "videos_per_class", "seed")
+        check_ranges(self, "data", clips_per_video=(1, None), num_test_clips=(1, None))
+        check_ranges(self, "data", videos_per_class=(0, None), seed=(0, None))
 
     def train_test_config(self) -> TrainTestConfig:
         """The videos to train on and to test on."""

@@ -5,8 +5,7 @@ those of MoCo, whose batch norm is each device's own, and those of SimCLR, BYOL 
 `vididi` is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4). Also on
 Something-Something, `ssv2-image-model` is for image models and what was transferred from them (Table 5 of that paper), and
 `ssv2-slowfast` is SlowFast's schedule.
-`laptop` is for a small set of your own; `debug` learns the trajectory of synthetic videos. docs/finetune.md says what
-each paper leaves open.
+`laptop` is for a small data set of your own. docs/finetune.md lists what each paper leaves open.
 """
 
 from dataclasses import replace
@@ -158,9 +157,10 @@ def laptop_config() -> FinetuneConfig:
     )
 
 
-def debug_config() -> FinetuneConfig:
-    """The trajectory of synthetic videos from few labels, from a run of the demo or from its network untrained."""
-    return FinetuneConfig(
+def shrink_for_debug(config: FinetuneConfig) -> FinetuneConfig:
+    """Return a run that learns the trajectory of synthetic videos from few labels, with the demo's network."""
+    return replace(
+        config,
         encoder="demo-simclr",
         data=FinetuneDataConfig(
             path="synthetic",
@@ -171,7 +171,7 @@ def debug_config() -> FinetuneConfig:
             num_workers=0,
             synthetic=SyntheticConfig(num_videos=256),
         ),
-        head=ClassifierConfig(dropout=0.1),
+        head=replace(config.head, dropout=0.1),
         optim=replace(ADAMW_SMALL_MODEL, lr=1e-2, epochs=10, layer_decay=0.5),
         train=TrainConfig(checkpoint_every_steps=20, log_every_steps=4),
     )
@@ -206,6 +206,6 @@ FINETUNE_RECIPES: RecipeTable[FinetuneConfig] = RecipeTable(
             "Something-Something v2 for image models: 25 epochs of AdamW",
             cite_tables("image-to-video transfer", 5),
         ),
-        "debug": Recipe(debug_config, "the trajectory of synthetic videos from few labels, on a CPU"),
     },
+    shrink_for_debug,
 )

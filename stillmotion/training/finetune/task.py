@@ -18,7 +18,7 @@ from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.distributed import collectives, process_group
-from stillmotion.encoders import Encoder, ProgressCallback
+from stillmotion.encoders import Encoder
 from stillmotion.encoders.run_encoders import write_encoder_file
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.classification import mixup_pairs, smooth_one_hot, soft_cross_entropy, topk_accuracy
@@ -26,19 +26,17 @@ from stillmotion.models.freeze import unfreeze
 from stillmotion.models.heads import VideoClassifier, count_time_steps
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.training.downstream import (
-    Watch,
-    encoder_path,
+    check_run,
     load_initial_encoder,
-    resolve_encoder,
+    run_downstream,
+    seeded_dropout_mask,
     train_and_test,
-    unwatched,
 )
 from stillmotion.training.finetune.config import ClassifierConfig, FinetuneConfig, FinetuneDataConfig
 from stillmotion.training.finetune.evaluate import classification_metrics, predict_videos
 from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.run_dir import (
     RESULTS_FILE,
-    check_inputs_not_overwritten,
     load_results,
     lock_run_dir,
     open_run_dir,
@@ -49,24 +47,28 @@ from stillmotion.training.runtime import training_session
 from stillmotion.training.trainer import Trainer, build_train_loader, num_decode_workers
 from stillmotion.utils import files
 from stillmotion.utils.device import autocast
-from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import LabelValue
 
 _RNG_DROPOUT, _RNG_MIXUP = 21, 22  # what a generator is for, beside seed, epoch and video
 
 
-def finetune(config: FinetuneConfig, run_dir: str | Path, *, watch: Watch = unwatched) -> Path:
-    """Train and test as `config` says and return the run folder; a folder with an unfinished run is resumed.
+def finetune(config: FinetuneConfig, run_dir: str | Path) -> Path:
+    """Fine-tune and test an encoder; a folder with an unfinished run is resumed.
 
-    watch: given a word for what goes on, shows its progress; for the test, which may be long.
-    Under `torchrun` every process calls this; the first one writes.
+    Under torchrun every process calls this; the first writes.
+
+    Args:
+        config: Config of the run.
+        run_dir: Run folder.
+
+    Returns:
+        The run folder.
     """
-    config = resolve_encoder(config)
-    check_inputs_not_overwritten(run_dir, config.data.path, config.data.annotations, encoder_path(config.encoder))
-    with training_session(config.train) as device, lock_run_dir(run_dir):
-        return train_and_test(
-            FinetuneTrainer(resolve_run_precision(config, run_dir, device), Path(run_dir), device), watch
-        )
+    return run_downstream(FinetuneTrainer, _check_run(config, run_dir), run_dir)
+
+
+def _check_run(config: FinetuneConfig, run_dir: str | Path) -> FinetuneConfig:
+    return check_run(config, run_dir, config.data.path, config.data.annotations)
 
 
 def _open_dataset(data: FinetuneDataConfig) -> ClassificationSplit:
@@ -84,34 +86,52 @@ def _build_classifier(encoder: Encoder, num_classes: int, head: ClassifierConfig
     return VideoClassifier(encoder.backbone, num_classes, pool=head.pool, num_steps=steps)
 
 
-def finetune_folds(
-    config: FinetuneConfig, output_dir: str | Path, folds: Sequence[int], *, watch: Watch = unwatched
-) -> Path:
-    """`finetune` on each of a set's folds, in the folders fold1, fold2, …; the means are written beside them."""
-    config, folder = resolve_encoder(config), Path(output_dir)
-    check_inputs_not_overwritten(output_dir, config.data.path, config.data.annotations, encoder_path(config.encoder))
+def finetune_folds(config: FinetuneConfig, output_dir: str | Path, folds: Sequence[int]) -> Path:
+    """Run `finetune` on each fold of a data set, and write the means over folds.
+
+    Args:
+        config: Config of each run, without the fold.
+        output_dir: Folder for the run folders fold1, fold2, … and results.json.
+        folds: Folds.
+
+    Returns:
+        The folder.
+
+    Raises:
+        StillmotionError: Two folds are the same.
+    """
+    config, folder = _check_run(config, output_dir), Path(output_dir)
     check_folds_differ(config, folds)
     with training_session(config.train) as device, lock_run_dir(folder):
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for fold in folds:
-            one = replace(config, data=replace(config.data, fold=fold))
-            with lock_run_dir(folder / f"fold{fold}"):
-                own = folder / f"fold{fold}"
-                run = FinetuneTrainer(resolve_run_precision(one, own, device), own, device)
-                found[str(fold)] = load_results(train_and_test(run, watch))
+            fold_config, run_dir = _with_fold(config, fold), folder / f"fold{fold}"
+            with lock_run_dir(run_dir):
+                trainer = FinetuneTrainer(resolve_run_precision(fold_config, run_dir, device), run_dir, device)
+                results[str(fold)] = load_results(train_and_test(trainer))
         means = {
-            name: float(np.mean([r[name] for r in found.values()])) for name in ("top1", "top5", "mean_class_accuracy")
+            name: float(np.mean([result[name] for result in results.values()]))
+            for name in ("top1", "top5", "mean_class_accuracy")
         }
-        process_group.run_on_main(lambda: files.write_json(folder / RESULTS_FILE, means | {"folds": found}))
+        process_group.run_on_main(lambda: files.write_json(folder / RESULTS_FILE, means | {"folds": results}))
     return folder
 
 
+def _with_fold(config: FinetuneConfig, fold: int) -> FinetuneConfig:
+    return replace(config, data=replace(config.data, fold=fold))
+
+
 def check_folds_differ(config: FinetuneConfig, folds: Sequence[int]) -> None:
-    """Raises where two folds of a set are the same."""
-    asked: dict[frozenset[str], int] = {}
+    """Raise an error if two folds have the same test videos.
+
+    Args:
+        config: Config of the run.
+        folds: Folds.
+    """
+    fold_of: dict[frozenset[str], int] = {}
     for fold in folds:
-        test = _open_dataset(replace(config.data, fold=fold)).test
-        same = asked.setdefault(frozenset(test.name(i) for i in range(len(test))), fold)
+        test = _open_dataset(_with_fold(config, fold).data).test
+        same = fold_of.setdefault(frozenset(test.name(i) for i in range(len(test))), fold)
         if same != fold:
             raise StillmotionError(f"folds {same} and {fold} of {config.data.path} are the same; leave --folds out")
 
@@ -158,7 +178,7 @@ class FinetuneTrainer(Trainer):
             found += torch.stack([loss.detach(), accuracy]) / parts
         return self.optimizer_step({"loss/cross_entropy": found[0], "train_accuracy": found[1]})
 
-    def test(self, progress: ProgressCallback | None = None) -> dict[str, Any]:
+    def test(self) -> dict[str, Any]:
         """Accuracy on the test half, by its K clips."""
         collectives.broadcast_(self.model.buffers())  # the running statistics that the checkpoint holds
         videos, data = self.videos, self.config.data
@@ -170,7 +190,6 @@ class FinetuneTrainer(Trainer):
             num_crops=data.num_test_crops,
             full_frame_crops=data.test_full_frame,
             num_workers=num_decode_workers(data.num_workers),
-            progress=progress,
         )
         labels = videos.test_labels[index]
         commonest = np.bincount(videos.train_labels).argmax()
@@ -212,10 +231,10 @@ class FinetuneTrainer(Trainer):
         return soft_cross_entropy(scores, targets), torch.tensor(right, device=self.device)
 
     def _dropout_mask(self, videos: list[int], epoch: int) -> Tensor:
-        """Dropout's factors of the pooled features."""
-        rate, width = self.config.head.dropout, self.model.head.in_features
-        draws = np.stack([self._rng(video, epoch, _RNG_DROPOUT).random(width, np.float32) for video in videos])
-        return torch.from_numpy((draws >= rate) / np.float32(1 - rate)).to(self.device)
+        """Return dropout factors of the pooled features."""
+        seeds = [(self.train_config.seed, epoch, video, _RNG_DROPOUT) for video in videos]
+        dim, rate = self.model.head.in_features, self.config.head.dropout
+        return seeded_dropout_mask(seeds, [1] * len(videos), dim, rate).to(self.device)
 
     def _rng(self, video: int, epoch: int, purpose: int) -> np.random.Generator:
         return np.random.default_rng((self.train_config.seed, epoch, video, purpose))
@@ -246,23 +265,24 @@ class FinetuneTrainer(Trainer):
             log.info(f"{still} of {every} weights stay as they are in {self.config.encoder} (--head.unfreeze)")
 
 
-def plan_finetune(
-    config: FinetuneConfig, output_dir: str, folds: tuple[int, ...], *, num_processes: int
-) -> list[LabelValue]:
-    """Of `finetune`; folds are as long as the first of them."""
-    config = resolve_encoder(config)
-    check_inputs_not_overwritten(output_dir, config.data.path, config.data.annotations, encoder_path(config.encoder))
-    check_writable(output_dir)
-    check_folds_differ(config, folds)
-    place = output_dir
+def plan_finetune(config: FinetuneConfig, output_dir: str | Path, folds: Sequence[int] = ()) -> list[LabelValue]:
+    """Estimate `finetune`, or `finetune_folds`, whose folds take as long as the first.
+
+    Args:
+        config: Config of the run.
+        output_dir: Run folder, or folder of the folds.
+        folds: Folds.
+
+    Returns:
+        Rows of label and value.
+    """
+    config = _check_run(config, output_dir)
+    run_dir = Path(output_dir)
     if folds:
-        config, place = replace(config, data=replace(config.data, fold=folds[0])), f"{output_dir}/fold{folds[0]}"
-    found, run = measure_training(FinetuneTrainer, config, place, num_processes=num_processes)
-    tests = len(run.videos.test) * config.data.num_test_clips * config.data.num_test_crops
+        check_folds_differ(config, folds)
+        config, run_dir = _with_fold(config, folds[0]), run_dir / f"fold{folds[0]}"
+    cost, trainer = measure_training(FinetuneTrainer, config, run_dir)
+    num_clips = len(trainer.videos.test) * config.data.num_test_clips * config.data.num_test_crops
     return format_run_cost(
-        found,
-        batch_size=config.optim.batch_size,
-        num_processes=num_processes,
-        num_test_clips=tests,
-        num_runs=len(folds) or 1,
+        cost, batch_size=config.optim.batch_size, num_test_clips=num_clips, num_runs=len(folds) or 1
     )

@@ -13,7 +13,7 @@ from stillmotion.optim.bilevel import SECOND_ORDER_SOLVERS, SolverConfig, Solver
 from stillmotion.training.config import RunConfig
 from stillmotion.utils.option_types import DataPath, NumWorkers
 from stillmotion.utils.registry import did_you_mean
-from stillmotion.utils.typed_config import check_min
+from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class PretrainDataConfig(VideoDataConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_min(self, "data", 1, "clips_per_video", "num_frames", "image_size")
-        check_min(self, "data", 0, "frame_stride", "cached_frames", "shuffle_buffer")
+        check_ranges(self, "data", clips_per_video=(1, None), num_frames=(1, None), image_size=(1, None))
+        check_ranges(self, "data", frame_stride=(0, None), cached_frames=(0, None), shuffle_buffer=(0, None))
         check_fps(self.fps, "data.fps")
-        check_min(self, "data", -1, "num_workers")
+        check_ranges(self, "data", num_workers=(-1, None))
         if not 0 < self.token_crop <= 1:
             raise StillmotionError(f"data.token_crop is {self.token_crop}; it lies above 0 and at most at 1")
         if self.augment not in AUGMENTATIONS:

@@ -1,4 +1,4 @@
-"""Configurations for a CPU: debug twins of the tables' rows, and pre-training on your own videos."""
+"""Pretraining recipes: laptop, demo and tokens; debug shrinking; the table of all pretraining recipes."""
 
 from dataclasses import replace
 from functools import partial
@@ -24,15 +24,21 @@ from stillmotion.training.recipe_table import ADAMW_SMALL_MODEL, Recipe, RecipeT
 
 
 def shrink_for_debug(config: PretrainConfig) -> PretrainConfig:
-    """The same composition on synthetic videos with a small network: seconds on a CPU."""
+    """Return the same composition on synthetic videos with a small network: seconds on a CPU."""
+    if config.method.model.uses_tokens:
+        return _shrink_tokens_for_debug(config)
     model = config.method.model
-    vit = model.backbone.startswith("vit")
-    small = replace(
+    is_vit = model.backbone.startswith("vit")
+    is_vididi = config.data.augment == "vididi"
+    small_model = replace(
         model,
-        backbone="small_vit" if vit else "small_resnet3d",
-        stage_channels=() if vit else (8, 16, 32),
+        backbone="small_vit" if is_vit else "small_resnet3d",
+        stage_channels=() if is_vit else (8, 16, 32),
+        embedding_dim=min(model.embedding_dim, 128) if is_vididi else model.embedding_dim,
         projector_hidden_dim=64,
     )
+    # ViDiDi's schedule has four epochs.
+    epochs, warmup_epochs = (4, min(config.optim.warmup_epochs, 1)) if is_vididi else (2, 1.0)
     return replace(
         config,
         data=replace(
@@ -48,15 +54,40 @@ def shrink_for_debug(config: PretrainConfig) -> PretrainConfig:
             num_workers=0,
             synthetic=SyntheticConfig(num_videos=64),
         ),
-        method=replace(config.method, model=small, objective=config.method.objective.debug_size()),
-        # At the row's rate as it is: scaled to its small batch, the twin would learn nothing in seconds.
-        optim=replace(config.optim, batch_size=16, lr_batch_size=0, epochs=2, warmup_epochs=1.0),
+        method=replace(config.method, model=small_model, objective=config.method.objective.debug_size()),
+        # The recipe's learning rate without scaling: scaled to the small batch, nothing would be learned in seconds.
+        optim=replace(config.optim, batch_size=16, lr_batch_size=0, epochs=epochs, warmup_epochs=warmup_epochs),
+        train=TrainConfig(checkpoint_every_steps=4, log_every_steps=1),
+    )
+
+
+def _shrink_tokens_for_debug(config: PretrainConfig) -> PretrainConfig:
+    """`shrink_for_debug` of a run on image-model tokens, with a tiny transformer of random weights."""
+    image_model = ImageModelConfig(family="dinov2", arch="tiny", layer=1)
+    model = replace(
+        config.method.model, stage_channels=(8, 16), grid_size=2, projector_hidden_dim=32, image_model=image_model
+    )
+    decomposition = replace(config.method.static_dynamic, num_delays=min(config.method.static_dynamic.num_delays, 2))
+    synthetic = SyntheticConfig(num_videos=64)
+    return replace(
+        config,
+        data=replace(
+            config.data,
+            path="synthetic",
+            image_size=32,
+            num_frames=8,
+            cached_frames=12,
+            num_workers=0,
+            synthetic=synthetic,
+        ),
+        method=replace(config.method, model=model, static_dynamic=decomposition),
+        optim=replace(config.optim, batch_size=16, epochs=2, warmup_epochs=1.0),
         train=TrainConfig(checkpoint_every_steps=4, log_every_steps=1),
     )
 
 
 def laptop_config() -> PretrainConfig:
-    """V-SimCLR + BOD-VCL with this library's own defaults, for a folder of videos and two cores."""
+    """V-SimCLR + BOD-VCL with this library's defaults, for a directory of videos and two CPU cores."""
     return PretrainConfig(
         data=PretrainDataConfig(path="", num_frames=8, frame_stride=4, image_size=64, augment="weak"),
         method=MethodConfig(
@@ -81,12 +112,16 @@ _DEMO_OBJECTIVES: dict[str, ObjectiveConfig] = {
     "swav": SwAVConfig(num_prototypes=32),
     "vicreg": VICRegConfig(),
 }
-# Said of every recipe of the demo, behind its method.
-DEMO_DATA_DESCRIPTION = " on synthetic videos whose colour tells their motion"
+DEMO_DATA_DESCRIPTION = " on synthetic videos whose color is correlated with their motion"
 
 
 def demo_config(name: str, *, decompose: bool) -> PretrainConfig:
-    """A small network on synthetic videos whose colour tells their trajectory 19 times in 20."""
+    """A small network on synthetic videos whose color agrees with their trajectory in 19 of 20.
+
+    Args:
+        name: Objective: simclr, moco, byol, swav or vicreg.
+        decompose: Train with BOD-VCL: static and dynamic parts, and an inner level.
+    """
     return PretrainConfig(
         data=PretrainDataConfig(
             path="synthetic",
@@ -125,7 +160,7 @@ def demo_config(name: str, *, decompose: bool) -> PretrainConfig:
 
 
 def demo_routed_config() -> PretrainConfig:
-    """The demo's V-SimCLR with halves, each of which is asked only where it is shown; no inner level, nothing eased."""
+    """The demo's V-SimCLR with loss routing: the static loss on RGB clips only; no inner level, no balancing."""
     config = demo_config("simclr", decompose=True)
     views = ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color="random-hue")
     method = replace(config.method, views=views, gradient_balance=0.0)
@@ -135,9 +170,12 @@ def demo_routed_config() -> PretrainConfig:
 def token_config(
     *, static_dynamic: StaticDynamicConfig | None = None, views: ViewsConfig | None = None, bilevel: bool = False
 ) -> PretrainConfig:
-    """SimCLR by a small 3D CNN on the tokens of a frozen DINOv2-S, whose path the run is to be given.
+    """SimCLR by a small 3D CNN on the tokens of a frozen DINOv2-S; the model's path is given on the command line.
 
-    bilevel: with the inner level of BOD-VCL, and its halves' gradients eased.
+    Args:
+        static_dynamic: Decomposition of the embedding; none if left out.
+        views: Temporal-derivative views; none if left out.
+        bilevel: Train with the inner level of BOD-VCL and balanced gradients.
     """
     return PretrainConfig(
         data=PretrainDataConfig(
@@ -164,27 +202,8 @@ def token_config(
     )
 
 
-def shrink_tokens_for_debug(config: PretrainConfig) -> PretrainConfig:
-    """The same composition on drawn videos and a tiny made-up transformer."""
-    images = ImageModelConfig(family="dinov2", arch="tiny", layer=1)
-    model = replace(
-        config.method.model, stage_channels=(8, 16), grid_size=2, projector_hidden_dim=32, image_model=images
-    )
-    split = replace(config.method.static_dynamic, num_delays=min(config.method.static_dynamic.num_delays, 2))
-    drawn = SyntheticConfig(num_videos=64)
-    return replace(
-        config,
-        data=replace(
-            config.data, path="synthetic", image_size=32, num_frames=8, cached_frames=12, num_workers=0, synthetic=drawn
-        ),
-        method=replace(config.method, model=model, static_dynamic=split),
-        optim=replace(config.optim, batch_size=16, epochs=2, warmup_epochs=1.0),
-        train=TrainConfig(checkpoint_every_steps=4, log_every_steps=1),
-    )
-
-
 TOKEN_RECIPES: dict[str, Recipe[PretrainConfig]] = {
-    "tokens-simclr": Recipe(partial(token_config), "V-SimCLR on frozen tokens, for a folder of your own videos"),
+    "tokens-simclr": Recipe(partial(token_config), "V-SimCLR on frozen image-model tokens, for a directory of your own videos"),
     "tokens-bod": Recipe(
         partial(token_config, static_dynamic=StaticDynamicConfig(), bilevel=True), "V-SimCLR + BOD-VCL on frozen tokens"
     ),
@@ -195,36 +214,17 @@ TOKEN_RECIPES: dict[str, Recipe[PretrainConfig]] = {
             static_dynamic=StaticDynamicConfig(num_delays=8),
             views=ViewsConfig("alternate", loss_routing="static-on-rgb"),
         ),
-        "V-SimCLR on halves asked where views show them, on frozen tokens",
+        "V-SimCLR with loss routing on frozen tokens",
     ),
 }
 
 
-def shrink_vididi_for_debug(row: PretrainConfig) -> PretrainConfig:
-    """The same composition in seconds on a CPU, through all four steps of the schedule."""
-    config = shrink_for_debug(row)
-    model = replace(config.method.model, embedding_dim=min(config.method.model.embedding_dim, 128))
-    return replace(
-        config,
-        method=replace(config.method, model=model),
-        optim=replace(config.optim, epochs=4, warmup_epochs=min(row.optim.warmup_epochs, 1)),
-    )
-
-
 def demo_vididi_config(name: str) -> PretrainConfig:
-    """The demo's baseline of this variant with derivative views; nothing else differs."""
+    """The demo's baseline of a ViDiDi variant, with derivative views and nothing else changed."""
     config = demo_config(VIDIDI_VARIANTS[name].baseline, decompose=False)
     return replace(config, method=replace(config.method, views=ViewsConfig("full")))
 
 
-# The twins of the sets are one: in synthetic videos they do not differ.
-VIDIDI_DEBUG_RECIPES = {
-    f"debug-{short}": VIDIDI_RECIPES[name].debug_variant(name, shrink_vididi_for_debug)
-    for short, name in (
-        *((f"vididi-{name}", f"ucf101-vididi-{name}-r3d_18") for name in VIDIDI_VARIANTS),
-        *((name.removeprefix("ucf101-"), name) for name in VIDIDI_RECIPES if name.startswith("ucf101-")),
-    )
-}
 VIDIDI_DEMO_RECIPES = {
     f"demo-vididi-{name}": Recipe(partial(demo_vididi_config, name), f"{variant.title}{DEMO_DATA_DESCRIPTION}")
     for name, variant in VIDIDI_VARIANTS.items()
@@ -232,7 +232,7 @@ VIDIDI_DEMO_RECIPES = {
 PRETRAIN_RECIPES: RecipeTable[PretrainConfig] = RecipeTable(
     "pretrain",
     {
-        "laptop": Recipe(laptop_config, "V-SimCLR + BOD-VCL for a folder of your own videos, two cores"),
+        "laptop": Recipe(laptop_config, "V-SimCLR + BOD-VCL for a directory of your own videos, two CPU cores"),
         **{
             f"demo-{prefix}{name}": Recipe(
                 partial(demo_config, name, decompose=bool(prefix)), f"{b.title}{added}{DEMO_DATA_DESCRIPTION}"
@@ -241,15 +241,10 @@ PRETRAIN_RECIPES: RecipeTable[PretrainConfig] = RecipeTable(
             for name, b in BASELINES.items()
         },
         **VIDIDI_DEMO_RECIPES,
-        "demo-routed": Recipe(demo_routed_config, f"Routed halves{DEMO_DATA_DESCRIPTION}"),
+        "demo-routed": Recipe(demo_routed_config, f"V-SimCLR with loss routing{DEMO_DATA_DESCRIPTION}"),
         **TOKEN_RECIPES,
-        **{f"debug-{name}": row.debug_variant(name, shrink_tokens_for_debug) for name, row in TOKEN_RECIPES.items()},
         **BOD_VCL_RECIPES,
-        **{
-            name.replace("k400-", "debug-"): row.debug_variant(name, shrink_for_debug)
-            for name, row in BOD_VCL_RECIPES.items()
-        },
         **VIDIDI_RECIPES,
-        **VIDIDI_DEBUG_RECIPES,
     },
+    shrink_for_debug,
 )

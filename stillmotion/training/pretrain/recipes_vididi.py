@@ -1,20 +1,20 @@
-"""The rows of ViDiDi's tables at the paper's scale, and their baselines: 8 frames at stride 3, 112 px, 400 epochs.
+"""Pretraining recipes of the ViDiDi paper's tables: 8 frames at stride 3, 112 pixels, 400 epochs.
 
-`ucf101-vididi-vic-r3d_18` is ViDiDi-VIC and `ucf101-vicreg-r3d_18` is VICReg without derivatives; sets are UCF101,
-K400 and K200-40k (`data/k200.py`). `ucf101-vididi-<schedule>` are the rows of Table 6. What the paper leaves open, and
-what these recipes take: LARS with trust 1e-3 and Nesterov momentum 0.9, and a rate of 1.2 at every batch size."""
+`ucf101-vididi-vic-r3d_18` is ViDiDi-VIC and `ucf101-vicreg-r3d_18` is VICReg without derivatives; the data sets are
+UCF101, K400 and K200-40k. `ucf101-vididi-<schedule>` are the rows of Table 6. The paper does not state some settings;
+these recipes use LARS with trust coefficient 1e-3 and Nesterov momentum 0.9, and a learning rate of 1.2 at every batch
+size.
+"""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, get_args
 
 from stillmotion.methods.byol import BYOLConfig
-from stillmotion.methods.method import MethodConfig, PredictionLossConfig
+from stillmotion.methods.method import MethodConfig
 from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.methods.vicreg import VICRegConfig
 from stillmotion.methods.views import DerivativeSchedule, ViewsConfig
 from stillmotion.optim.bilevel import SolverConfig
@@ -23,14 +23,12 @@ from stillmotion.training.pretrain.config import PretrainConfig, PretrainDataCon
 from stillmotion.training.pretrain.recipes_bod_vcl import NO_DECOMPOSITION
 from stillmotion.training.recipe_table import Recipe, cite_tables
 
-TABLE_6_SCHEDULES: tuple[DerivativeSchedule, ...] = tuple(
-    s for s in get_args(DerivativeSchedule) if s != "alternate"
-)  # of Table 6
+TABLE_6_SCHEDULES: tuple[DerivativeSchedule, ...] = tuple(s for s in get_args(DerivativeSchedule) if s != "alternate")
 NETWORKS = {"r3d_18": "R3D-18", "r2plus1d_18": "R(2+1)D-18", "mc3_18": "MC3-18", "s3d": "S3D"}
 
 
 class VididiVariant(NamedTuple):
-    """What ViDiDi is built upon: a baseline, its objective and its projection head."""
+    """A ViDiDi variant: its baseline, objective and projection head."""
 
     title: str
     baseline: str
@@ -65,7 +63,7 @@ VIDIDI_VARIANTS = {
 
 
 class PretrainSet(NamedTuple):
-    """The videos that a row is pre-trained on, and its batch."""
+    """A pretraining data set and the batch size on it."""
 
     title: str
     path: str
@@ -78,22 +76,29 @@ PRETRAIN_SETS = {
     "k400": PretrainSet("K400", "kinetics400", "auto", 256),
     "k200": PretrainSet("K200-40k", "kinetics400", "k200", 64),
 }
-_VIC = ("vicreg", "vididi-vic")
-# Other combinations of set, method and network are in no table.
-_PAPER_TABLES = {
-    **{f"ucf101-{row}-r3d_18": (1,) for row in ("simclr", "vididi-simclr", "byol", "vididi-byol", *_VIC)},
-    **dict.fromkeys(("k400-vicreg-r3d_18", "k400-vididi-vic-r3d_18", "k200-vididi-vic-r3d_18"), (1,)),
-    **{f"ucf101-{row}-{net}": (2,) for row in _VIC for net in ("r2plus1d_18", "mc3_18", "s3d")},
-    **{f"ucf101-vididi-{schedule}": (6,) for schedule in TABLE_6_SCHEDULES},
-}
+# Rows of Tables 1 and 2: data set, variant, whether with derivatives, network and table.
+_ROWS: tuple[tuple[str, str, bool, str, int], ...] = (
+    *(("ucf101", name, views, "r3d_18", 1) for name in VIDIDI_VARIANTS for views in (False, True)),
+    ("k400", "vic", False, "r3d_18", 1),
+    ("k400", "vic", True, "r3d_18", 1),
+    ("k200", "vic", True, "r3d_18", 1),
+    *(("ucf101", "vic", views, net, 2) for net in ("r2plus1d_18", "mc3_18", "s3d") for views in (False, True)),
+)
 
 
 def vididi_config(
     name: str, schedule: DerivativeSchedule = "full", *, data: str = "ucf101", backbone: str = "r3d_18"
 ) -> PretrainConfig:
-    """ViDiDi-SimCLR, -BYOL or -VIC (Tables 1, 2 and 6); the schedule "base" is its baseline."""
+    """ViDiDi-SimCLR, -BYOL or -VIC (Tables 1, 2 and 6).
+
+    Args:
+        name: Variant: simclr, byol or vic.
+        schedule: Derivative schedule; "base" is the baseline without derivatives.
+        data: Data set: ucf101, k400 or k200.
+        backbone: Name of the backbone.
+    """
     variant, videos = VIDIDI_VARIANTS[name], PRETRAIN_SETS[data]
-    # Networks have their original strides in time: nothing is split, and all of a clip is one feature.
+    # Networks keep their original temporal strides: there is no decomposition, and a clip has one feature.
     model = replace(variant.model, backbone=backbone, temporal_padding="zeros", per_frame_features=False)
     return PretrainConfig(
         data=PretrainDataConfig(
@@ -115,45 +120,23 @@ def vididi_config(
     )
 
 
-def vididi_bod_vcl_config(name: str) -> PretrainConfig:
-    """Derivative views and a Koopman split with its inner level, which no paper has: this library's own settings.
-
-    The networks keep time, without which there is nothing to split.
-    """
-    config = vididi_config(name)
-    method = replace(
-        config.method,
-        model=replace(config.method.model, embedding_dim=128, per_frame_features=True),
-        static_dynamic=StaticDynamicConfig(normalize=name != "vic"),
-        prediction=PredictionLossConfig(clips_per_video=1),
-    )
-    return replace(config, method=method, solver=SolverConfig(name="first-order", inner_lr=0.003))
-
-
 def _build_recipes() -> dict[str, Recipe[PretrainConfig]]:
-    rows: dict[str, Recipe[PretrainConfig]] = {}
-
-    def add(name: str, build: Callable[[], PretrainConfig], about: str) -> None:
-        rows[name] = Recipe(build, about, cite_tables("ViDiDi", *_PAPER_TABLES.get(name, ())))
-
-    for data, videos in PRETRAIN_SETS.items():
-        for net, network in NETWORKS.items():
-            for name, variant in VIDIDI_VARIANTS.items():
-                build = partial(vididi_config, name, data=data, backbone=net)
-                where = f"{network} on {videos.title}"
-                add(f"{data}-vididi-{name}-{net}", build, f"{variant.title}, {where}")
-                base = partial(build, schedule="base")
-                add(f"{data}-{variant.baseline}-{net}", base, f"{variant.baseline_title}, {where}")
-    for schedule in TABLE_6_SCHEDULES:
-        add(
-            f"ucf101-vididi-{schedule}",
-            partial(vididi_config, "vic", schedule),
-            f"VICReg, views by schedule {schedule}",
+    recipes: dict[str, Recipe[PretrainConfig]] = {}
+    for data, name, views, net, table in _ROWS:
+        variant = VIDIDI_VARIANTS[name]
+        method, title = (f"vididi-{name}", variant.title) if views else (variant.baseline, variant.baseline_title)
+        recipes[f"{data}-{method}-{net}"] = Recipe(
+            partial(vididi_config, name, "full" if views else "base", data=data, backbone=net),
+            f"{title}, {NETWORKS[net]} on {PRETRAIN_SETS[data].title}",
+            cite_tables("ViDiDi", table),
         )
-    for name, variant in VIDIDI_VARIANTS.items():
-        about = f"{variant.title} + BOD-VCL at this library's own settings"
-        add(f"ucf101-vididi-bod-{name}", partial(vididi_bod_vcl_config, name), about)
-    return rows
+    for schedule in TABLE_6_SCHEDULES:
+        recipes[f"ucf101-vididi-{schedule}"] = Recipe(
+            partial(vididi_config, "vic", schedule),
+            f"VICReg with derivative views by schedule {schedule}",
+            cite_tables("ViDiDi", 6),
+        )
+    return recipes
 
 
 VIDIDI_RECIPES = _build_recipes()

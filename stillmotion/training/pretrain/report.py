@@ -30,7 +30,7 @@ from stillmotion.training.report import (
     loss_curve_blocks,
     progress_sections,
 )
-from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.run_dir import load_config
 from stillmotion.utils.files import read_json
 
 _NUM_VIDEOS = 64
@@ -54,7 +54,7 @@ def write_pretrain_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path
     reload_seconds: as for `write_page`; of a page that is soon written again, the encoder is not asked.
     """
     folder = Path(run_dir)
-    config = load_pretrain_config(folder)
+    config = load_config(folder, PretrainConfig)
     sections = [
         *progress_sections(folder),
         Section("What was trained", settings_blocks(config)),

@@ -9,7 +9,7 @@ from stillmotion.models.fact import FACTConfig
 from stillmotion.models.mstcn import MSTCNConfig
 from stillmotion.training.config import EncoderRunConfig, default_to_fp32
 from stillmotion.utils.option_types import FOLD_ARG, DataPath, NumWorkers
-from stillmotion.utils.typed_config import check_min
+from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class SegmentDataConfig:
     synthetic: SyntheticUntrimmedConfig = field(default_factory=SyntheticUntrimmedConfig)
 
     def __post_init__(self) -> None:
-        check_min(self, "data", 1, "feature_stride", "fold")
-        check_min(self, "data", 0, "seed")
-        check_min(self, "data", -1, "num_workers")
+        check_ranges(self, "data", feature_stride=(1, None), fold=(1, None))
+        check_ranges(self, "data", seed=(0, None))
+        check_ranges(self, "data", num_workers=(-1, None))
 
 
 @dataclass(frozen=True)

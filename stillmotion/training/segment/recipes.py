@@ -1,8 +1,7 @@
-"""Action localisation by name: each head at its published settings, and its debug twin.
+"""Temporal action segmentation recipes (Breakfast), each head at its published settings.
 
 `breakfast-fact` is the frame-level half of Table 5 of the image-to-video paper: trained on splits 2–4 and tested on
 split 1, which are the published bundles train.split1 and test.split1; `breakfast` is the same with the lighter MS-TCN.
-`debug` and `debug-fact` are these on drawn videos and a tiny network.
 """
 
 from dataclasses import replace
@@ -31,22 +30,23 @@ def breakfast_config(head: HeadName) -> SegmentConfig:
     return SegmentConfig(head=wide, optim=optim, train=train)
 
 
-def debug_config(head: HeadName) -> SegmentConfig:
-    """A minute on two cores: drawn videos of four motions, and the demo's network with random weights."""
-    config = breakfast_config(head)
-    data = SegmentDataConfig(
-        path="synthetic", feature_stride=2, num_workers=0, synthetic=SyntheticUntrimmedConfig(num_train=96, num_test=24)
-    )
-    small: MSTCNConfig | FACTConfig
-    if head == "mstcn":
-        small = MSTCNConfig(num_stages=3, num_layers=6, hidden_dim=32, dropout=0.3)
+def shrink_for_debug(config: SegmentConfig) -> SegmentConfig:
+    """Return a run on synthetic videos of four motions and the demo's untrained network: a minute on two cores."""
+    head: MSTCNConfig | FACTConfig
+    if isinstance(config.head, MSTCNConfig):
+        head = MSTCNConfig(num_stages=3, num_layers=6, hidden_dim=32, dropout=0.3)
     else:
-        small = FACTConfig(num_blocks=3, num_layers=5, hidden_dim=32, num_tokens=12)
+        head = FACTConfig(num_blocks=3, num_layers=5, hidden_dim=32, num_tokens=12)
     return replace(
         config,
         encoder="demo-bod-simclr",
-        data=data,
-        head=small,
+        data=SegmentDataConfig(
+            path="synthetic",
+            feature_stride=2,
+            num_workers=0,
+            synthetic=SyntheticUntrimmedConfig(num_train=96, num_test=24),
+        ),
+        head=head,
         optim=replace(config.optim, lr=2e-3, batch_size=4, epochs=10, milestones=(), max_grad_norm=1.0),
         train=TrainConfig(checkpoint_every_steps=50, log_every_steps=10, num_threads=1),
     )
@@ -63,7 +63,6 @@ SEGMENT_RECIPES: RecipeTable[SegmentConfig] = RecipeTable(
             "FACT on frozen frame features of Breakfast, split 1",
             cite_tables("image-to-video transfer", 5),
         ),
-        "debug": Recipe(partial(debug_config, "mstcn"), "debug twin of breakfast"),
-        "debug-fact": Recipe(partial(debug_config, "fact"), "debug twin of breakfast-fact"),
     },
+    shrink_for_debug,
 )

@@ -10,7 +10,7 @@ from stillmotion.methods.image_to_video import TransferMethodConfig
 from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig
 from stillmotion.training.config import RunConfig, default_to_fp32
 from stillmotion.utils.option_types import NumWorkers
-from stillmotion.utils.typed_config import check_min
+from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class TransferDataConfig(VideoDataConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_min(self, "data", 1, "image_size")
-        check_min(self, "data", 0, "pairs_per_video", "seed")
-        check_min(self, "data", -1, "num_workers")
+        check_ranges(self, "data", image_size=(1, None))
+        check_ranges(self, "data", pairs_per_video=(0, None), seed=(0, None))
+        check_ranges(self, "data", num_workers=(-1, None))
         if not 0 <= self.flip_prob <= 1:
             raise StillmotionError(f"data.flip_prob is {self.flip_prob}; a probability lies from 0 to 1")
         if not 0 < self.frame_gap <= 1:

@@ -1,9 +1,8 @@
-"""The image models of the image-to-video paper at its settings, each with a debug twin.
+"""Transfer recipes of the image-to-video paper, and `laptop-transfer` for your own videos and image model.
 
-`mae-b16` … `dinov2-b16` are the rows of Tables 5 to 7, `dino-s8`, `dinov2-s14` and `dinov3-s16` those of Table 9b;
-`debug-mae` … `debug-dinov3` are the same losses on synthetic videos and a tiny model with random weights.
-`laptop-transfer` is for a folder of your own videos and a model of your own. Kinetics is read at its own rate: a gap
-that is a share of the video's length is the same at the paper's 2 frames a second.
+`mae-b16` … `dinov2-b16` are the rows of Tables 5 to 7, `dino-s8`, `dinov2-s14` and `dinov3-s16` those of Table 9b.
+Kinetics is read at its original frame rate: a frame gap that is a fraction of the video's length is the same at the
+paper's 2 frames per second.
 """
 
 from dataclasses import replace
@@ -28,7 +27,7 @@ _TITLES: dict[FamilyName, str] = {
     "dinov2": "DINOv2",
     "dinov3": "DINOv3",
 }
-# The tables that each ViT-B/16 stands in.
+# Tables that contain each ViT-B/16.
 _VIT_B_TABLES: dict[FamilyName, tuple[int, ...]] = {
     "mae": (7,),
     "ijepa": (7,),
@@ -40,14 +39,15 @@ _VIT_B_TABLES: dict[FamilyName, tuple[int, ...]] = {
     "dinov2": (5, 6, 7),
 }
 _VIT_S_MODELS: tuple[tuple[FamilyName, ArchName], ...] = (("dino", "s8"), ("dinov2", "s14"), ("dinov3", "s16"))
-_DEBUG_MODELS: tuple[tuple[FamilyName, ArchName], ...] = (
-    *((family, "b16") for family in _VIT_B_TABLES),
-    ("dinov3", "s16"),
-)
 
 
 def paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
-    """A row of the paper: Kinetics-400, 5 epochs."""
+    """A row of the paper: Kinetics-400, 5 epochs.
+
+    Args:
+        family: Family of the image model.
+        arch: Its architecture.
+    """
     return TransferConfig(
         image_model=ImageModelConfig(family=family, arch=arch),
         data=TransferDataConfig(path="kinetics400", split="train", image_size=224),
@@ -65,11 +65,11 @@ def paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
     )
 
 
-def debug_config(family: FamilyName) -> TransferConfig:
-    """The same losses in seconds on a CPU, from random weights."""
-    config = paper_config(family, "tiny")
+def shrink_for_debug(config: TransferConfig) -> TransferConfig:
+    """Return the same losses on synthetic videos and a tiny image model of random weights: seconds on a CPU."""
     return replace(
         config,
+        image_model=replace(config.image_model, arch="tiny"),
         data=TransferDataConfig(
             path="synthetic", image_size=48, num_workers=0, synthetic=SyntheticConfig(num_videos=32, image_size=48)
         ),
@@ -79,7 +79,7 @@ def debug_config(family: FamilyName) -> TransferConfig:
 
 
 def laptop_config() -> TransferConfig:
-    """This library's own settings for two cores: g starts as the identity and tokens are computed once."""
+    """This library's settings for two CPU cores: the projection starts as the identity, tokens are cached."""
     return TransferConfig(
         image_model=ImageModelConfig(),
         data=TransferDataConfig(image_size=224, pairs_per_video=4),
@@ -98,7 +98,7 @@ def laptop_config() -> TransferConfig:
 
 
 def _build_recipes() -> dict[str, Recipe[TransferConfig]]:
-    rows = {"laptop-transfer": Recipe(laptop_config, "an image model and a folder of videos of your own, two cores")}
+    rows = {"laptop-transfer": Recipe(laptop_config, "your own image model and directory of videos, two CPU cores")}
     for family, tables in _VIT_B_TABLES.items():
         rows[f"{family}-b16"] = Recipe(
             partial(paper_config, family), f"{_TITLES[family]} ViT-B/16 on K400, 5 epochs", cite_tables(_PAPER, *tables)
@@ -109,9 +109,7 @@ def _build_recipes() -> dict[str, Recipe[TransferConfig]]:
             f"{_TITLES[family]} ViT-S/{arch[1:]} on K400, 5 epochs",
             f"{_PAPER}, Table 9b",
         )
-    for family, arch in _DEBUG_MODELS:
-        rows[f"debug-{family}"] = Recipe(partial(debug_config, family), f"debug twin of {family}-{arch}")
     return rows
 
 
-TRANSFER_RECIPES: RecipeTable[TransferConfig] = RecipeTable("transfer", _build_recipes())
+TRANSFER_RECIPES: RecipeTable[TransferConfig] = RecipeTable("transfer", _build_recipes(), shrink_for_debug)

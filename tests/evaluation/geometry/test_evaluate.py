@@ -22,7 +22,7 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("geometry")
     write_class_folders(root / "videos", videos_per_class=3, num_frames=9, image_size=48)
     model = save_model("dinov2", root / "model")
-    config = TRANSFER_RECIPES.get("debug-dinov2")
+    config = TRANSFER_RECIPES.get("dinov2-b16", debug=True)
     for name, seed in (("a", 0), ("b", 1)):
         data = replace(
             config.data,

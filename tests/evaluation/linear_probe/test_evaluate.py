@@ -72,7 +72,7 @@ def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run,
     assert found["train_videos"] + found["test_videos"] == 20
     assert sorted(name.rsplit("/", 1)[1] for name in found["failed"]) == ["empty.mp4", "torn.mp4"]
     assert found["accuracy"]["trained"]["whole"]["class"]["top1"] == 1.0
-    assert "2 unreadable videos were skipped:" in format_probe_results(found)
+    assert "2 unreadable videos skipped:" in format_probe_results(found)
     assert (
         evaluate_linear_probe(
             load(run), TrainTestConfig(folder, split_seed=1), LinearProbeConfig(num_clips=1), feature_kinds=("concat",)
@@ -114,7 +114,7 @@ def test_cached_features_are_shown_again_and_given_for_the_asking(run, tmp_path)
 def test_a_recipe_is_probed_untrained_and_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = evaluate_linear_probe(
-        load("debug-bod-simclr"),
+        load("debug:k400-bod-simclr"),
         TrainTestConfig("synthetic", num_synthetic=20),
         LinearProbeConfig(num_clips=1),
         feature_kinds=("concat",),

@@ -30,8 +30,8 @@ from stillmotion.evaluation.propagation.tracker import (
     heatmaps_to_keypoints,
     keypoints_to_heatmaps,
     network_input_size,
-    propagate_sequence,
     propagate_masks,
+    propagate_sequence,
 )
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 
@@ -198,7 +198,7 @@ def test_perfect_tracks_score_one_and_frames_without_a_mask_do_not_count(tmp_pat
 
 def test_any_encoder_of_the_library_can_be_asked(run, tmp_path):
     sequences = SequenceDataConfig(write_davis(tmp_path / "davis", ("one",)), resolution="48p", max_frames=4)
-    for text in (str(run), f"{run}@layer=2", "debug-bod-simclr@layer=1"):
+    for text in (str(run), f"{run}@layer=2", "debug:k400-bod-simclr@layer=1"):
         results = evaluate_propagation(load(text), sequences, tmp_path / "out")
         assert results["encoder"] == text
         assert 0 <= results["mean"]["J&F"] <= 1

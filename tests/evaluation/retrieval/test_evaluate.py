@@ -83,7 +83,7 @@ def test_leave_one_out_asks_each_video_among_the_others(run, folder):
 
 def test_results_are_written_into_the_run_and_read_well(run, folder):
     found = evaluate_retrieval(
-        [load(run), load("debug-bod-simclr")], TrainTestConfig(folder), RetrievalConfig(num_clips=1)
+        [load(run), load("debug:k400-bod-simclr")], TrainTestConfig(folder), RetrievalConfig(num_clips=1)
     )
     written = json.loads((run / "retrieval.json").read_text())
     assert written == {k: v for k, v in found["run"].items() if k != "reused"}
@@ -91,9 +91,9 @@ def test_results_are_written_into_the_run_and_read_well(run, folder):
     lines = format_retrieval_results(found)
     assert lines[0].startswith("6 queries among 12 references (split: the set's own train and test split)")
     assert lines[1].split() == ["R@1", "R@5", "R@10", "mAP"]
-    assert [line.split()[:2] for line in lines[2:12:5]] == [["run", "whole"], ["debug-bod-simclr", "whole"]]
+    assert [line.split()[:2] for line in lines[2:12:5]] == [["run", "whole"], ["debug:k400-bod-simclr", "whole"]]
     assert lines[12].startswith("random order")
-    assert lines[13] == "1 unreadable videos were skipped:"
+    assert lines[13] == "1 unreadable video skipped:"
 
 
 def test_the_second_time_features_are_reused(run, folder):

@@ -62,7 +62,7 @@ def quiet(text):
 
 
 OPTIONS = StaticDynamicEvalConfig(num_clips=1, n_resamples=200)
-TEXT = "debug-bod-simclr@frames=8,stride=1"
+TEXT = "debug:k400-bod-simclr@frames=8,stride=1"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def untrained():
 
 def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(sets, tmp_path):
     said = []
-    named = parse_named_specs([f"untrained={TEXT}", f"trained={cached_run('debug-bod-simclr')}@stride=1"])
+    named = parse_named_specs([f"untrained={TEXT}", f"trained={cached_run('k400-bod-simclr')}@stride=1"])
     encoders = {name: load(text) for name, text in named.items()}
     found = evaluate_static_dynamic(encoders, sets, tmp_path / "out", OPTIONS, say=said.append)
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == found
@@ -112,7 +112,7 @@ def test_the_same_command_again_embeds_nothing(sets, untrained, tmp_path, monkey
 
 def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, untrained, tmp_path):
     seen = []
-    encoders = untrained | {"other": load("debug-simclr@frames=8,stride=1")}
+    encoders = untrained | {"other": load("debug:k400-simclr@frames=8,stride=1")}
     versions = {name: sets[name] for name in ("dynamic", "static")}
     evaluate_static_dynamic(encoders, versions, tmp_path, OPTIONS, say=quiet, progress=lambda *at: seen.append(at))
     assert seen[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter

@@ -193,7 +193,7 @@ def test_pairs_by_ids_are_found_in_a_folder_and_parted(tmp_path: Path) -> None:
 
 def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "p.json", {"a": "brightening", "b": "darkening"}, {"a": "red", "b": "[green]"})
-    encoder = load("debug-simclr").with_input(num_frames=4)
+    encoder = load("debug:k400-simclr").with_input(num_frames=4)
     found = evaluate_temporal_order(
         [encoder],
         TrainTestConfig("synthetic", num_synthetic=24),
@@ -202,9 +202,9 @@ def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
         compare_untrained=True,
     )
     assert list(found["tasks"]) == ["brightening / darkening", "red / green"]
-    assert list(found["accuracy"]) == ["debug-simclr", "debug-simclr, untrained"]
+    assert list(found["accuracy"]) == ["debug:k400-simclr", "debug:k400-simclr, untrained"]
     for part in ORDER_FEATURES:
-        row = found["accuracy"]["debug-simclr"][part]
+        row = found["accuracy"]["debug:k400-simclr"][part]
         assert row["mean"][0] == pytest.approx(np.mean([value[0] for value in row["tasks"].values()]))
     assert json.loads((tmp_path / "out" / "results.json").read_text())["task"] == "pairs"
     lines = (tmp_path / "out" / "results.txt").read_text().splitlines()
@@ -221,7 +221,7 @@ def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
 def test_unreadable_videos_are_named_and_too_few_said(tmp_path: Path) -> None:
     folder = write_class_folders(tmp_path / "set", videos_per_class=5, num_frames=4, image_size=16)
     (folder / "dark" / "torn.mp4").write_bytes(b"torn")
-    encoder = load("debug-simclr").with_input(num_frames=4)
+    encoder = load("debug:k400-simclr").with_input(num_frames=4)
     found = evaluate_temporal_order([encoder], TrainTestConfig(str(folder)))
     assert len(found["failed"]) == 2
     assert any("torn.mp4: cannot be decoded" in line for line in format_order_results(found))

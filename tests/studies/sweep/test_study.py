@@ -198,7 +198,7 @@ def test_every_ready_made_sweep_changes_the_recipe_and_claims_something_about_it
 
 
 def test_the_recipe_for_sweeps_is_the_demo_made_smaller():
-    assert base_config("debug-simclr") == get_recipe("debug-simclr")
+    assert base_config("debug:k400-simclr") == get_recipe("k400-simclr", debug=True)
     demo = get_recipe("demo-bod-simclr")
     assert (base_config().solver, base_config().method.static_dynamic, base_config().method.prediction) == (
         demo.solver,

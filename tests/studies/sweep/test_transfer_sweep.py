@@ -28,7 +28,7 @@ SMALL = {
 
 
 def small():
-    return apply_overrides(TRANSFER_RECIPES.get("debug-dinov2"), SMALL)
+    return apply_overrides(TRANSFER_RECIPES.get("dinov2-b16", debug=True), SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_ready_made_sweeps_change_fields_that_there_are():
 def test_what_does_not_go_together_is_refused(tmp_path):
     for asked, how, message in (
         (SweepConfig(preset="frame-gap"), None, "frame-gap is a sweep of transfer recipes"),
-        (SweepConfig(recipe="debug-dinov2", preset="radius"), None, "radius is a sweep of pre-training"),
+        (SweepConfig(recipe="debug:dinov2-b16", preset="radius"), None, "radius is a sweep of pre-training"),
         (SweepConfig(recipe="dino-b16", preset="frame-gap"), None, "no image model given"),
         (
             SweepConfig(field="optim.lr", values=("1",)),

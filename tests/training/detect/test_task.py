@@ -19,9 +19,11 @@ from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.evaluation.metrics.detection_map import frame_average_precision, mean_average_precision
 from stillmotion.training.detect.recipes import DETECT_RECIPES
 from stillmotion.training.detect.task import open_action_dataset
-from stillmotion.training.run_dir import load_results, pretrain_config_from_dict, run_verb
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.run_dir import load_results, run_verb
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import from_dict
 
 
 def weights(folder):
@@ -57,9 +59,9 @@ def test_a_run_notes_its_network_and_the_clips_it_takes(run):
     assert run_verb(run) == "detect"
     noted = json.loads((run / "encoder.json").read_text())
     assert set(noted) == {"kind", "spec", "pretrain_config", "input_config"}
-    assert (noted["kind"], noted["spec"]) == ("recipe", "debug-simclr")
-    assert pretrain_config_from_dict(noted["pretrain_config"]) == get_recipe("debug-simclr")
-    preset = AUGMENTATIONS[get_recipe("debug-simclr").data.augment]
+    assert (noted["kind"], noted["spec"]) == ("recipe", "debug:k400-simclr")
+    assert from_dict(PretrainConfig, noted["pretrain_config"]) == get_recipe("k400-simclr", debug=True)
+    preset = AUGMENTATIONS[get_recipe("k400-simclr", debug=True).data.augment]
     colours = {"mean": list(preset.mean), "std": list(preset.std)}
     assert noted["input_config"] == {"num_frames": 4, "stride": 1, "image_size": 16, "fps": 0} | colours
 

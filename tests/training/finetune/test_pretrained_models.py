@@ -23,7 +23,7 @@ def dinov2(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def transferred(tmp_path_factory):
-    config = TRANSFER_RECIPES.get("debug-dinov2")
+    config = TRANSFER_RECIPES.get("dinov2-b16", debug=True)
     synthetic = replace(config.data.synthetic, num_videos=2, image_size=16, num_frames=8)
     config = replace(
         config,

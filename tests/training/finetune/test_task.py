@@ -22,12 +22,14 @@ from stillmotion.models.heads import VideoClassifier
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_lr
 from stillmotion.training.downstream import train_and_test, unwatched
 from stillmotion.training.finetune.task import FinetuneTrainer, finetune, finetune_folds
-from stillmotion.training.run_dir import load_results, pretrain_config_from_dict, run_verb
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.run_dir import load_results, run_verb
 from stillmotion.training.run_log import RunLog, load_metrics
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import from_dict
 
 # It has no batch norms, whose statistics are each part's own.
-TRANSFORMER = "debug-byol-rho4-vit_b"
+TRANSFORMER = "debug:k400-byol-rho4-vit_b"
 
 
 def weights(folder):
@@ -122,7 +124,7 @@ def test_two_processes_share_the_test(ranks):
 
 
 def test_an_encoder_is_started_from_and_the_untrained_baseline_is_not(tmp_path):
-    encoder = cached_run("debug-simclr")
+    encoder = cached_run("k400-simclr")
     config = replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(encoder))
     from_run = weights(finetune_once(config, tmp_path / "run"))
     fresh = weights(finetune_once(replace(config, untrained=True), tmp_path / "fresh"))
@@ -136,7 +138,7 @@ def test_an_encoder_is_started_from_and_the_untrained_baseline_is_not(tmp_path):
 
 
 def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
-    run = finetune_once(replace(small_config(epochs=1), encoder="debug-bod-simclr"), tmp_path / "run")
+    run = finetune_once(replace(small_config(epochs=1), encoder="debug:k400-bod-simclr"), tmp_path / "run")
     encoder = load(run)
     assert encoder.origin.kind == "finetune"
     saved = weights(run)
@@ -157,13 +159,13 @@ def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
 
 
 def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
-    run = finetune_once(replace(small_config(epochs=1), encoder="debug-bod-simclr"), tmp_path / "run")
+    run = finetune_once(replace(small_config(epochs=1), encoder="debug:k400-bod-simclr"), tmp_path / "run")
     assert run_verb(run) == "finetune"
     noted = json.loads((run / "encoder.json").read_text())
     assert set(noted) == {"kind", "spec", "pretrain_config", "input_config"}
-    assert (noted["kind"], noted["spec"]) == ("recipe", "debug-bod-simclr")
-    assert pretrain_config_from_dict(noted["pretrain_config"]) == get_recipe("debug-bod-simclr")
-    preset = AUGMENTATIONS[get_recipe("debug-bod-simclr").data.augment]
+    assert (noted["kind"], noted["spec"]) == ("recipe", "debug:k400-bod-simclr")
+    assert from_dict(PretrainConfig, noted["pretrain_config"]) == get_recipe("k400-bod-simclr", debug=True)
+    preset = AUGMENTATIONS[get_recipe("k400-bod-simclr", debug=True).data.augment]
     colours = {"mean": list(preset.mean), "std": list(preset.std)}
     assert noted["input_config"] == {"num_frames": 4, "stride": 1, "image_size": 16, "fps": 0} | colours
 

@@ -28,7 +28,7 @@ def course(name: str) -> PretrainConfig:
     )
 
 
-@pytest.mark.parametrize("name", [f"debug-{split}{objective}" for objective in BASELINES for split in ("", "bod-")])
+@pytest.mark.parametrize("name", [f"debug:k400-{split}{objective}" for objective in BASELINES for split in ("", "bod-")])
 def test_a_debug_twin_learns(name: str, tmp_path: Path) -> None:
     components = final_losses(train(course(name), tmp_path))
     print(final_loss_table({name: components}))
@@ -39,5 +39,5 @@ def test_a_debug_twin_learns(name: str, tmp_path: Path) -> None:
 
 
 def test_the_table_names_losses_and_their_chance() -> None:
-    table = final_loss_table({"debug-bod-simclr": {"static": FinalLoss(1.5, 3.434, 0.9)}})
-    assert table.splitlines()[-1] == "| debug-bod-simclr | static | 1.50 | 3.43 | 0.90 |"
+    table = final_loss_table({"debug:k400-bod-simclr": {"static": FinalLoss(1.5, 3.434, 0.9)}})
+    assert table.splitlines()[-1] == "| debug:k400-bod-simclr | static | 1.50 | 3.43 | 0.90 |"

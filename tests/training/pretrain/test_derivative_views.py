@@ -11,14 +11,28 @@ from support.small_pretrain import small_config, train
 from torch import Tensor
 
 from stillmotion.encoders import load
+from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.methods.views import DerivativeOrders, ViewsConfig
+from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.training.pretrain import task as module
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.recipes_vididi import TABLE_6_SCHEDULES
-from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.run_dir import load_config
 from stillmotion.training.run_log import load_metrics
 
 EIGHT = {"optim.epochs": 8}
+SIMCLR = "ucf101-vididi-simclr-r3d_18"
+# Derivative views and a Koopman decomposition with its inner level, which no paper has.
+BOD_VCL = {
+    "method.model.per_frame_features": True,
+    "method.static_dynamic": StaticDynamicConfig(),
+    "method.prediction.clips_per_video": 1,
+    "solver": SolverConfig(name="first-order", inner_lr=0.003),
+}
+BOD_VCL_OPTIONS = (
+    "--method.model.per-frame-features --method.static-dynamic.method slow --method.prediction.clips-per-video 1 "
+    "--solver.name first-order --solver.inner-lr 0.003"
+)
 ROUTED = {"method.views": ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color="random-hue")}
 
 
@@ -47,7 +61,7 @@ def scheduled(config: PretrainConfig, *, steps: int = 2) -> list[DerivativeOrder
 def test_a_run_shows_its_schedule_in_clips_of_the_asked_length(
     schedule: str, tmp_path: Path, seen: list[tuple[DerivativeOrders, int, int]]
 ) -> None:
-    config = small_config(f"debug-vididi-{schedule}", EIGHT)
+    config = small_config(f"ucf101-vididi-{schedule}", EIGHT)
     run = train(config, tmp_path)
     assert [orders for orders, *_ in seen] == scheduled(config)
     extra = 0 if schedule == "base" else 2
@@ -58,14 +72,14 @@ def test_a_run_shows_its_schedule_in_clips_of_the_asked_length(
 def test_the_parts_of_an_accumulated_batch_show_the_same(
     tmp_path: Path, seen: list[tuple[DerivativeOrders, int, int]]
 ) -> None:
-    config = small_config("debug-vididi-simclr", EIGHT | {"train.grad_accum_steps": 2})
+    config = small_config("ucf101-vididi-simclr-r3d_18", EIGHT | {"train.grad_accum_steps": 2})
     train(config, tmp_path)
     assert [orders for orders, *_ in seen] == [orders for orders in scheduled(config) for _ in range(2)]
 
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [("debug-vididi-byol", {}), ("debug-vididi-bod-simclr", {}), ("debug-vididi-bod-simclr", ROUTED)],
+    [("ucf101-vididi-byol-r3d_18", {}), (SIMCLR, BOD_VCL), (SIMCLR, BOD_VCL | ROUTED)],
 )
 def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
     name: str,
@@ -99,7 +113,7 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
 
 
 def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Path) -> None:
-    config = small_config("debug-vididi-bod-simclr", ROUTED | {"solver.name": "plain"} | EIGHT)
+    config = small_config(SIMCLR, BOD_VCL | ROUTED | {"solver.name": "plain"} | EIGHT)
     curves = load_metrics(train(config, tmp_path))
     frames = [step for step, orders in enumerate(scheduled(config), 1) if orders == (0, 0)]
     assert [step for step, _ in curves["loss/static"]] == frames
@@ -108,27 +122,24 @@ def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("recipe", "routed"),
+    "routed",
     [
-        ("debug-vididi-simclr", ""),
-        (
-            "debug-vididi-bod-simclr",
-            "--method.views.schedule alternate --method.views.loss-routing static-on-rgb --method.views.derivative-color random-hue --optim.lr 0.002",
-        ),
+        "",
+        f"{BOD_VCL_OPTIONS} --method.views.schedule alternate --method.views.loss-routing static-on-rgb --method.views.derivative-color random-hue --optim.lr 0.002",
     ],
     ids=["whole", "routed"],
 )
 def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(
-    recipe: str, routed: str, tmp_path: Path
+    routed: str, tmp_path: Path
 ) -> None:
     """With a transformer and no batch norm, in which differences of rounding grow little."""
-    network = "--method.model.backbone small_vit --method.model.projector-hidden-dim 16 --method.model.no-norm"
+    network = "--method.model.backbone small_vit --method.model.projector-hidden-dim 16 --method.model.no-projector-batch-norm"
     size = "--method.model.stage-channels --data.image-size 16 --data.num-frames 8 --data.synthetic.num-videos 16"
     rates = "--optim.name sgd --optim.lr 0.5 --optim.batch-size 8 --optim.epochs 4"
     options = f"{size} {network} {rates} {routed} --train.num-threads 1 --out {tmp_path / 'two'}".split()
-    for rank in two_ranks("pretrain", "--recipe", recipe, *options):
+    for rank in two_ranks("pretrain", "--recipe", SIMCLR, "--debug", *options):
         rank.expect_success()
-    train(load_pretrain_config(tmp_path / "two"), tmp_path / "one")
+    train(load_config(tmp_path / "two", PretrainConfig), tmp_path / "one")
     one, two = (load_file(tmp_path / run / "checkpoint.safetensors") for run in ("one", "two"))
     torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
     half = "loss/dynamic" if routed else "loss/whole"
@@ -137,7 +148,7 @@ def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(
 
 
 def test_the_encoder_of_such_a_run_takes_frames_as_they_are(tmp_path: Path) -> None:
-    config = small_config("debug-vididi-simclr")
+    config = small_config("ucf101-vididi-simclr-r3d_18")
     encoder = load(train(config, tmp_path))
     assert encoder.input_config.num_frames == 4
     assert encoder(torch.randn(2, 3, 4, 16, 16)).frames.shape == (2, 2, 8)  # its network has its strides in time
@@ -147,7 +158,7 @@ def test_the_encoder_of_such_a_run_takes_frames_as_they_are(tmp_path: Path) -> N
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_derivative_views_and_a_koopman_split_run_as_typed(ranks: int, tmp_path: Path) -> None:
     size = "--data.image-size 16 --data.num-frames 4 --data.synthetic.num-videos 16 --optim.batch-size 8 --train.num-threads 1"
-    line = f"pretrain --recipe debug-vididi-bod-simclr --data.clips-per-video 4 {size} --out {tmp_path}".split()
+    line = f"pretrain --recipe {SIMCLR} --debug {BOD_VCL_OPTIONS} --data.clips-per-video 4 {size} --out {tmp_path}".split()
     for command in two_ranks(*line) if ranks == 2 else (Command(*line),):
         command.expect_success()
     curves = load_metrics(tmp_path)
@@ -157,7 +168,7 @@ def test_derivative_views_and_a_koopman_split_run_as_typed(ranks: int, tmp_path:
 
 def test_an_unknown_schedule_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     command = Command(
-        "pretrain", "--recipe", "debug-vididi-vic", "--out", str(tmp_path / "run"), "--method.views.schedule", "often"
+        "pretrain", "--recipe", "ucf101-vididi-vic-r3d_18", "--debug", "--out", str(tmp_path / "run"), "--method.views.schedule", "often"
     )
     said = command.expect_error()
     assert "'often'" in said

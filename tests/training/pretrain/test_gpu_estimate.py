@@ -15,13 +15,13 @@ from stillmotion.training.pretrain.gpu_estimate import (
     estimate_run,
     find_fitting_config,
 )
-from stillmotion.training.tasks import RECIPES, get_recipe
+from stillmotion.training.tasks import get_recipe, list_recipes
 from stillmotion.utils.typed_config import diff_configs
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["debug-simclr", "debug-bod-moco", "debug-bod-byol", "debug-vididi-vic-r3d_18"])
+@pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-moco", "debug:k400-bod-byol", "debug:ucf101-vididi-vic-r3d_18"])
 def test_the_memory_of_a_step_is_what_torch_allocates(name):
     config = get_recipe(name)
     cost = count_step_cost(config)
@@ -43,7 +43,7 @@ def test_memory_grows_with_a_device_s_share_and_checkpointing_spares_it():
 
 def test_a_run_that_does_not_fit_is_given_settings_that_do():
     config = replace(
-        get_recipe("debug-bod-simclr"), train=replace(get_recipe("debug-bod-simclr").train, precision="fp32")
+        get_recipe("k400-bod-simclr", debug=True), train=replace(get_recipe("k400-bod-simclr", debug=True).train, precision="fp32")
     )
     whole = count_step_cost(config).peak_bytes
     asked = {"num_videos": 64, "num_devices": 1, "throughput": DeviceThroughput(1e12)}
@@ -60,7 +60,7 @@ def test_a_run_that_does_not_fit_is_given_settings_that_do():
 def test_a_batch_that_devices_cannot_share_is_named():
     with pytest.raises(StillmotionError, match="a batch of 16 cannot be shared by 3 devices"):
         count_step_cost(
-            replace(get_recipe("debug-simclr"), optim=replace(get_recipe("debug-simclr").optim, batch_size=16)),
+            replace(get_recipe("k400-simclr", debug=True), optim=replace(get_recipe("k400-simclr", debug=True).optim, batch_size=16)),
             num_devices=3,
         )
 
@@ -85,10 +85,10 @@ INDIFFERENT = (
 def structures() -> dict[str, list[str]]:
     """Recipes by their structure. Debug twins and runs on tokens are small: other tests take their steps for real."""
     found: dict[str, list[str]] = {}
-    for name in RECIPES["pretrain"].names():
+    for name in list_recipes("pretrain"):
         config = get_recipe(name)
         method, model = config.method, config.method.model
-        if name.startswith("debug-") or model.uses_tokens:
+        if model.uses_tokens:
             continue
         key = (
             model.backbone,
@@ -118,7 +118,7 @@ def test_every_recipe_is_of_a_structure_whose_step_was_gone_through():
 
 def test_nothing_in_a_step_is_left_on_another_device():
     """On the meta device everything must have been made where the weights are."""
-    config = get_recipe("debug-bod-simclr")
+    config = get_recipe("k400-bod-simclr", debug=True)
     with torch.device("meta"):
         method = _build_method(config)
         clips = torch.empty(2, 2, 3, config.data.num_frames, 32, 32)

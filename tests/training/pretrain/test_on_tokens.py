@@ -17,13 +17,14 @@ from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.retrieval.config import RetrievalConfig
 from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
+from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
-from stillmotion.training.run_dir import load_pretrain_config
+from stillmotion.training.run_dir import load_config
 
 TOKENS = {"data.frame_stride": 0, "data.cached_frames": 7, "data.image_size": 16}
 
 
-def small_tokens(name="debug-tokens-routed", changes=None):
+def small_tokens(name="debug:tokens-routed", changes=None):
     return small_config(name, TOKENS | (changes or {}))
 
 
@@ -32,7 +33,7 @@ def run(tmp_path_factory):
     return train(small_tokens(), tmp_path_factory.mktemp("run") / "whole")
 
 
-@pytest.mark.parametrize("name", ["debug-tokens-simclr", "debug-tokens-bod", "debug-tokens-vididi"])
+@pytest.mark.parametrize("name", ["debug:tokens-simclr", "debug:tokens-bod", "debug:tokens-vididi"])
 def test_the_other_recipes_train(name, tmp_path):
     weights = load_file(train(small_tokens(name), tmp_path) / "checkpoint.safetensors")
     assert all(torch.isfinite(value).all() for value in weights.values() if value.is_floating_point())
@@ -68,10 +69,10 @@ def test_runs_share_kept_tokens(run, tmp_path):
 @pytest.mark.slow
 def test_two_processes_keep_the_tokens_of_one(tmp_path):
     options = "--data.synthetic.num-videos 16 --data.image-size 16 --data.num-frames 4 --data.cached-frames 7 --optim.batch-size 8 --optim.epochs 1"
-    words = ["pretrain", "--recipe", "debug-tokens-simclr", *options.split(), "--out"]
+    words = ["pretrain", "--recipe", "tokens-simclr", "--debug", *options.split(), "--out"]
     for command in two_ranks(*words, str(tmp_path / "two")):
         command.expect_success()
-    config = replace(load_pretrain_config(tmp_path / "two"), recipe="debug-tokens-simclr")
+    config = replace(load_config(tmp_path / "two", PretrainConfig), recipe="debug:tokens-simclr")
     one, two = (sorted((folder / "tokens").iterdir()) for folder in (train(config, tmp_path / "one"), tmp_path / "two"))
     assert [file.name for file in one] == [file.name for file in two]
     assert all(left.read_bytes() == right.read_bytes() for left, right in zip(one, two, strict=True))
@@ -120,4 +121,4 @@ def test_what_a_run_on_tokens_lacks_is_named(tmp_path):
     with pytest.raises(StillmotionError, match="tokens have no colours"):
         small_tokens(changes={"method.views.derivative_color": "random-hue"})
     with pytest.raises(StillmotionError, match=r"data.cached_frames is 7, but small_resnet3d is shown no tokens"):
-        small_config("debug-simclr", {"data.cached_frames": 7})
+        small_config("k400-simclr", {"data.cached_frames": 7})

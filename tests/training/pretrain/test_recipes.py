@@ -1,6 +1,5 @@
 """Recipes by name, and the constants of the papers' tables that they hold."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -19,9 +18,8 @@ from stillmotion.optim.lars import LARS
 from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.recipes_bod_vcl import BOD_VCL_RECIPES
-from stillmotion.training.run_dir import pretrain_config_from_dict
 from stillmotion.training.tasks import get_recipe, list_recipes
-from stillmotion.utils.typed_config import diff_configs, to_dict
+from stillmotion.utils.typed_config import diff_configs
 
 METHODS = ("simclr", "byol", "moco", "swav")
 NETWORKS = ("s3d_g", "r3d_18", "r2plus1d_18", "vit_b")
@@ -49,7 +47,6 @@ TABLES = {
     12: [f"k400-bod-simclr-dim{width}" for width in (16, 32, 64, 128, 256, 512)],
 }
 K400 = list(BOD_VCL_RECIPES)
-DEBUG = [name.replace("k400-", "debug-") for name in K400]
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -57,13 +54,6 @@ def test_the_rows_of_a_table_and_no_others_cite_it(table: int) -> None:
     assert set(TABLES[table]) <= set(list_recipes())
     numbers = {name: re.findall(r"\d+", row.citation) for name, row in BOD_VCL_RECIPES.items()}
     assert {name for name, found in numbers.items() if str(table) in found} == set(TABLES[table])
-
-
-def test_every_name_gives_a_configuration_that_survives_json() -> None:
-    for name in list_recipes():
-        config = get_recipe(name)
-        assert config.recipe == name
-        assert pretrain_config_from_dict(json.loads(json.dumps(to_dict(config)))) == config
 
 
 def test_every_network_can_be_built() -> None:
@@ -74,9 +64,9 @@ def test_every_network_can_be_built() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DEBUG)
+@pytest.mark.parametrize("name", K400)
 def test_a_debug_twin_computes_its_rows_losses(name: str) -> None:
-    config = get_recipe(name)
+    config = get_recipe(name, debug=True)
     torch.manual_seed(0)
     method = Method(config.method)
     clips = torch.randn(3, config.data.clips_per_video, 3, 6, 16, 16)
@@ -89,7 +79,7 @@ def test_a_debug_twin_computes_its_rows_losses(name: str) -> None:
 
 @pytest.mark.parametrize("name", K400)
 def test_a_debug_twin_is_the_same_point_of_the_grid(name: str) -> None:
-    row, twin = get_recipe(name), get_recipe(name.replace("k400-", "debug-"))
+    row, twin = get_recipe(name), get_recipe(name, debug=True)
     assert twin.method.static_dynamic == row.method.static_dynamic
     assert twin.method.prediction == row.method.prediction
     assert twin.solver == row.solver
@@ -202,7 +192,7 @@ def test_bod_vcl_has_the_papers_constants() -> None:
 def test_recipes_of_the_papers_have_zeros_around_time_and_our_own_do_not() -> None:
     borders = {name: get_recipe(name).method.model.temporal_padding for name in list_recipes()}
     ours = {name for name, border in borders.items() if border == "replicate"}
-    assert ours == {name for name in borders if name.startswith(("laptop", "demo-", "tokens-", "debug-tokens-"))}
+    assert ours == {name for name in borders if name.startswith(("laptop", "demo-", "tokens-"))}
     # ViDiDi's networks stride as they were published, but where halves are split.
     strided = {name for name in borders if not get_recipe(name).method.model.per_frame_features}
     assert strided

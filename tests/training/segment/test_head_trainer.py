@@ -24,11 +24,11 @@ SMALL = {
     "mstcn": MSTCNConfig(num_stages=2, num_layers=2, hidden_dim=4),
     "fact": FACTConfig(num_blocks=2, num_layers=2, hidden_dim=4, num_heads=2, num_tokens=4, dropout=0.2),
 }
-DEBUG = {"mstcn": "debug", "fact": "debug-fact"}
+RECIPE = {"mstcn": "breakfast", "fact": "breakfast-fact"}
 
 
 def small(head="mstcn", *, epochs=3, **optim):
-    config = SEGMENT_RECIPES.get(DEBUG[head])
+    config = SEGMENT_RECIPES.get(RECIPE[head], debug=True)
     return replace(
         config,
         head=SMALL[head],

@@ -45,7 +45,7 @@ def root(tmp_path):
 
 
 def small(path, *, encoder="precomputed", epochs=12, **data):
-    config = SEGMENT_RECIPES.get("debug")
+    config = SEGMENT_RECIPES.get("breakfast", debug=True)
     return replace(
         config,
         encoder=str(encoder),

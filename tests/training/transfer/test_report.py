@@ -12,13 +12,13 @@ from stillmotion.training.transfer.task import transfer
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return transfer(TRANSFER_RECIPES.get("debug-dinov2"), tmp_path_factory.mktemp("transfer") / "run")
+    return transfer(TRANSFER_RECIPES.get("dinov2-b16", debug=True), tmp_path_factory.mktemp("transfer") / "run")
 
 
 def test_the_page_holds_settings_curves_and_matches(trained: Path) -> None:
     html = write_transfer_page(trained).read_text()
     assert_self_contained(html)
-    for words in ("debug-dinov2", "random weights", "random, ratio 10", "a sign that position is followed"):
+    for words in ("debug:dinov2-b16", "random weights", "random, ratio 10", "a sign that position is followed"):
         assert words in html
     for label in ("loss part cycle", "loss part separability", "cycle accuracy over the steps"):
         assert f'aria-label="{label}"' in html

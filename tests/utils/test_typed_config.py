@@ -2,10 +2,10 @@ import pytest
 
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.moco import MoCoConfig
-from stillmotion.training.config_overrides import apply_overrides, parse_assignments
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 
-CONFIG = get_recipe("debug-bod-simclr")
+CONFIG = get_recipe("k400-bod-simclr", debug=True)
 
 
 @pytest.mark.parametrize(
