@@ -63,7 +63,7 @@ def measure_build(data: str, encoder_spec: str, num_videos: int) -> None:
             (folder / f"{number}{file.suffix}").symlink_to(file.resolve())
         encoder.forward = forward  # type: ignore[method-assign]
         started = time.perf_counter()
-        index = build_index(folder, encoder, Path(place) / "index", say=lambda line: None)
+        index = build_index(folder, encoder, Path(place) / "index")
         ours = time.perf_counter() - started
         encoder.forward = real  # type: ignore[method-assign]
         started = time.perf_counter()

@@ -1,7 +1,10 @@
-"""What the page asks for: moments and their likenesses, maps and groups, thumbnails and videos, by id alone."""
+"""Starlette application of the page: segments, neighbors, maps, groups, thumbnails and videos, by segment id only."""
 
 import io
+import logging
 from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -14,73 +17,76 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from stillmotion.browse.embedding_map import VECTOR_NAMES, EmbeddingMaps, VectorName
+from stillmotion.browse.embedding_map import EmbeddingMaps
 from stillmotion.browse.group_labels import GroupLabels
 from stillmotion.browse.playback import VideoMissingError, VideoPlayback
 from stillmotion.browse.token_auth import TokenAuthMiddleware
 from stillmotion.browse.uploads import MAX_UPLOAD_BYTES, EmbedUpload, UploadedQueries
-from stillmotion.data.loading.collate import print_message
 from stillmotion.errors import StillmotionError
+from stillmotion.index.video_segments import VECTOR_NAMES, VectorName, VideoSegment
 from stillmotion.utils.formatting import printable_name
 
 if TYPE_CHECKING:
-    from stillmotion.index import VideoIndex, VideoSegment
+    from stillmotion.index import VideoIndex
+
+logger = logging.getLogger(__name__)
 
 _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_MAX_SEGMENTS = 1000  # moments in one answer
-_SAMPLES_PER_GROUP = 4  # of a group, for a glance at it
-_MAX_LABEL_BYTES = 4096  # bytes of a name and what is about it
-_CACHE_HEADERS = {"cache-control": "private, max-age=86400"}  # an id tells the content, too
+_MAX_SEGMENTS = 1000  # segments in one response
+_SAMPLES_PER_GROUP = 4
+_MAX_LABEL_BYTES = 4096
+_MAX_BASELINE_SEGMENTS = 100_000  # more vectors are not read to compute baselines
+_CACHE_HEADERS = {"cache-control": "private, max-age=86400"}  # an id changes with the content
 
 
 def create_app(
     index: "VideoIndex", token: str, *, embed_upload: EmbedUpload, max_upload_bytes: int = MAX_UPLOAD_BYTES
 ) -> TokenAuthMiddleware:
-    """The page over an index and everything that it asks for, behind a token.
+    """Create the web application of an index.
 
-    embed_upload: embeds videos that are dropped on the page. limit: bytes of such a video.
+    Args:
+        index: The index.
+        token: First part of every URL path.
+        embed_upload: Function that embeds a video that is dropped on the page.
+        max_upload_bytes: Maximum size of such a video.
     """
-    desk = _Handlers(index, UploadedQueries(embed_upload, max_upload_bytes=max_upload_bytes))
+    handlers = _Handlers(index, UploadedQueries(embed_upload, max_upload_bytes=max_upload_bytes))
     routes = [
-        Route("/", desk.index_page),
-        Route("/static/{name}", desk.static_file),
-        Route("/about", desk.about),
-        Route("/segments", desk.segments),
-        Route("/segments/{id}", desk.segment),
-        Route("/neighbors", desk.neighbors),
-        Route("/map/{aspect}", desk.map),
-        Route("/groups/{aspect}", desk.groups),
-        Route("/groups/{aspect}/{number:int}", desk.set_group_label, methods=["PUT"]),
-        Route("/thumbnails/{id}", desk.thumbnail),
-        Route("/posters/{id}", desk.poster),
-        Route("/videos/{id}", desk.video),
-        Route("/previews/{id}", desk.preview),
-        Route("/uploads", desk.upload, methods=["POST"]),
+        Route("/", handlers.index_page),
+        Route("/static/{name}", handlers.static_file),
+        Route("/about", handlers.about),
+        Route("/baselines", handlers.baselines),
+        Route("/segments", handlers.segments),
+        Route("/segments/{id}", handlers.segment),
+        Route("/neighbors", handlers.neighbors),
+        Route("/map/{vector}", handlers.map),
+        Route("/groups/{vector}", handlers.groups),
+        Route("/groups/{vector}/{number:int}", handlers.set_group_label, methods=["PUT"]),
+        Route("/thumbnails/{id}", handlers.thumbnail),
+        Route("/posters/{id}", handlers.poster),
+        Route("/videos/{id}", handlers.video),
+        Route("/previews/{id}", handlers.preview),
+        Route("/uploads", handlers.upload, methods=["POST"]),
     ]
-    handlers: Any = {
+    error_handlers: Any = {
         HTTPException: _http_error,
         VideoMissingError: _video_missing,
         StillmotionError: _user_error,
         Exception: _internal_error,
     }
-    return TokenAuthMiddleware(Starlette(routes=routes, exception_handlers=handlers), token=token)
+    return TokenAuthMiddleware(Starlette(routes=routes, exception_handlers=error_handlers), token=token)
 
 
 class _Handlers:
-    """One index and what has been worked out about it, asked over HTTP."""
+    """HTTP handlers over one index."""
 
     def __init__(self, index: "VideoIndex", uploads: UploadedQueries) -> None:
         self._index, self._uploads = index, uploads
-        self._maps, self._playback, self._labels = (
-            EmbeddingMaps(index),
-            VideoPlayback(index),
-            GroupLabels(index.local_dir),
-        )
+        self._maps, self._playback = EmbeddingMaps(index), VideoPlayback(index)
+        self._labels = GroupLabels(index.local_dir)
         self._segments = index.segments()
-        self._has_several_videos = (
-            len({moment.path for moment in self._segments}) > 1
-        )  # one video is searched within itself
-        # The page is a few files of the package; they are read once, so that no request names a path.
+        self._num_videos = len({segment.path for segment in self._segments})
+        # The files of the page are read once, so that no request names a path.
         folder = resources.files("stillmotion.browse") / "static"
         self._static_files = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
@@ -91,172 +97,175 @@ class _Handlers:
         return self._static_response(request.path_params["name"])
 
     def _static_response(self, name: str) -> Response:
-        kind = _MEDIA_TYPES.get(f".{name.rpartition('.')[2]}")
-        if name not in self._static_files or kind is None:
-            raise HTTPException(404, "there is nothing of this name")
-        return Response(self._static_files[name], media_type=kind, headers={"cache-control": "no-cache"})
+        media_type = _MEDIA_TYPES.get(f".{name.rpartition('.')[2]}")
+        if name not in self._static_files or media_type is None:
+            raise HTTPException(404, "The page has no such file.")
+        return Response(self._static_files[name], media_type=media_type, headers={"cache-control": "no-cache"})
 
     def about(self, request: Request) -> Response:
+        failed = self._index.failed_videos()
         return JSONResponse(
             {
                 "folder": printable_name(str(self._index.videos_dir)),
                 "encoder": printable_name(self._index.encoder_spec),
                 "segments": len(self._segments),
-                "videos": len({moment.path for moment in self._segments}),
-                "skipped": {
-                    printable_name(name): printable_name(why) for name, why in self._index.failed_videos().items()
-                },
-                "limit": self._uploads.max_upload_bytes,
+                "videos": self._num_videos,
+                "failed": {printable_name(name): printable_name(reason) for name, reason in failed.items()},
+                "max_upload_bytes": self._uploads.max_upload_bytes,
             }
         )
 
+    def baselines(self, request: Request) -> Response:
+        """Mean cosine between two segments by each vector: what a similarity is to be compared with."""
+        return JSONResponse(self._baselines)
+
+    @cached_property
+    def _baselines(self) -> dict[str, float]:
+        if not 0 < len(self._segments) <= _MAX_BASELINE_SEGMENTS:
+            return dict.fromkeys(VECTOR_NAMES, 0.0)
+        # The mean of all cosines of unit vectors is the squared length of their mean.
+        means = {name: self._index.vectors(name).mean(0) for name in VECTOR_NAMES}
+        return {name: _json_float(float(mean @ mean)) for name, mean in means.items()}
+
     def segments(self, request: Request) -> Response:
-        """A part of the moments by path and time; of those whose path has these words, and of one group."""
+        """A page of the segments, ordered by path and time; optionally those of a group or with words in the path."""
         first = int(_number_param(request, "first", 0, 0, len(self._segments)))
         count = int(_number_param(request, "count", 200, 1, _MAX_SEGMENTS))
-        found = self._segments
-        if group := request.query_params.get("group"):
-            aspect, _, number = group.partition(":")
-            groups = self._maps.map_for(_vector_name(aspect)).groups
-            found = [moment for moment, own in zip(found, groups.tolist(), strict=True) if str(own) == number]
+        segments = self._segments
+        if group_key := request.query_params.get("group"):
+            vector, _, number = group_key.partition(":")
+            groups = self._maps.map_for(_vector_name(vector)).groups.tolist()
+            segments = [segment for segment, group in zip(segments, groups, strict=True) if str(group) == number]
         words = request.query_params.get("name", "").casefold().split()
         if words:
-            found = [moment for moment in found if all(word in moment.path.casefold() for word in words)]
-        return JSONResponse({"total": len(found), "segments": [_segment_json(m) for m in found[first : first + count]]})
+            segments = [segment for segment in segments if all(word in segment.path.casefold() for word in words)]
+        page = [_segment_json(segment) for segment in segments[first : first + count]]
+        return JSONResponse({"total": len(segments), "segments": page})
 
     def segment(self, request: Request) -> Response:
         id = self._known_id(request.path_params["id"])
-        moment = self._index.segment(id)
-        same = [_segment_json(other) for other in self._segments if other.path == moment.path]
-        return JSONResponse(
-            _segment_json(moment) | {"playback": self._playback.playback_mode(id), "segments_of_video": same}
-        )
+        segment = self._index.segment(id)
+        siblings = [_segment_json(other) for other in self._segments if other.path == segment.path]
+        playback = {"playback": self._playback.playback_mode(id), "segments_of_video": siblings}
+        return JSONResponse(_segment_json(segment) | playback)
 
     def neighbors(self, request: Request) -> Response:
-        """The moments most like one of them, or like a dropped video; mix: 0 by look alone, 1 by motion alone."""
-        mix = _number_param(request, "motion_weight", 0.5, 0, 1)
-        top = int(_number_param(request, "top_k", 12, 1, _MAX_SEGMENTS))
-        asked: Any
+        """The segments most similar to a segment (id) or to a dropped video (query)."""
+        motion_weight = _number_param(request, "motion_weight", 0.5, 0, 1)
+        top_k = int(_number_param(request, "top_k", 12, 1, _MAX_SEGMENTS))
+        query: Any
         if key := request.query_params.get("query"):
             try:
-                asked = self._uploads[key]
+                query = self._uploads[key]
             except KeyError:
-                raise HTTPException(404, "this video is not remembered any more; drop it again") from None
+                raise HTTPException(404, "This upload is no longer stored; drop the video again.") from None
         else:
-            asked = self._known_id(request.query_params.get("id", ""))
-        found = self._index.neighbors(asked, motion_weight=mix, top_k=top, exclude_same_video=self._has_several_videos)
-        return JSONResponse(
-            [
-                _segment_json(f.segment)
-                | {
-                    "similarity": _json_float(f.similarity),
-                    "appearance": _json_float(f.appearance),
-                    "motion": _json_float(f.motion),
-                }
-                for f in found
-            ]
+            query = self._known_id(request.query_params.get("id", ""))
+        # A single video is searched within itself.
+        results = self._index.neighbors(
+            query, motion_weight=motion_weight, top_k=top_k, exclude_same_video=self._num_videos > 1
         )
+        return JSONResponse([{key: _json_value(value) for key, value in r.to_dict().items()} for r in results])
 
     def map(self, request: Request) -> Response:
-        plane = self._maps.map_for(_vector_name(request.path_params["aspect"]))
+        embedding_map = self._maps.map_for(_vector_name(request.path_params["vector"]))
         return JSONResponse(
             {
-                "ids": [moment.id for moment in self._segments],
-                "coordinates": plane.coordinates.round(4).tolist(),
-                "groups": plane.groups.tolist(),
+                "ids": [segment.id for segment in self._segments],
+                "coordinates": embedding_map.coordinates.round(4).tolist(),
+                "groups": embedding_map.groups.tolist(),
             }
         )
 
     def groups(self, request: Request) -> Response:
-        """The groups, each with a name if it has been given one, and some of its moments, evenly spaced."""
-        aspect = _vector_name(request.path_params["aspect"])
-        groups = self._ids_by_group(aspect)
+        """The groups with their names and a few evenly spaced segments of each."""
+        vector = _vector_name(request.path_params["vector"])
+        groups = self._ids_by_group(vector)
         return JSONResponse(
             [
                 {"number": number, "name": name, "count": len(ids), "sample_ids": _sample_ids(ids)}
-                for number, (ids, name) in enumerate(zip(groups, self._labels.labels_for(aspect, groups), strict=True))
+                for number, (ids, name) in enumerate(zip(groups, self._labels.labels_for(vector, groups), strict=True))
             ]
         )
 
     async def set_group_label(self, request: Request) -> Response:
-        aspect, number = _vector_name(request.path_params["aspect"]), request.path_params["number"]
+        vector, number = _vector_name(request.path_params["vector"]), request.path_params["number"]
         body = b""
-        async for piece in request.stream():
-            body += piece
+        async for chunk in request.stream():
+            body += chunk
             if len(body) > _MAX_LABEL_BYTES:
-                raise HTTPException(413, f"a name in more than {_MAX_LABEL_BYTES} bytes")
+                raise HTTPException(413, f"The name is longer than {_MAX_LABEL_BYTES} bytes.")
         try:
-            name = body.decode()
+            label = body.decode()
         except UnicodeDecodeError:
-            raise HTTPException(422, "a name is text in UTF-8") from None
-        groups = await run_in_threadpool(self._ids_by_group, aspect)
+            raise HTTPException(422, "The name is not UTF-8.") from None
+        groups = await run_in_threadpool(self._ids_by_group, vector)
         if number >= len(groups):
-            raise HTTPException(404, f"there is no group {number} by {aspect}")
-        await run_in_threadpool(self._labels.set_label, aspect, groups, number, name)
+            raise HTTPException(404, f"There is no group {number} by {vector}.")
+        await run_in_threadpool(self._labels.set_label, vector, groups, number, label)
         return Response(status_code=204)
 
-    def _ids_by_group(self, aspect: VectorName) -> list[list[str]]:
-        groups = self._maps.map_for(aspect).groups
-        found: list[list[str]] = [[] for _ in range(int(groups.max(initial=-1)) + 1)]
-        for moment, number in zip(self._segments, groups.tolist(), strict=True):
-            found[number].append(moment.id)
-        return found
+    def _ids_by_group(self, vector: VectorName) -> list[list[str]]:
+        numbers = self._maps.map_for(vector).groups
+        groups: list[list[str]] = [[] for _ in range(int(numbers.max(initial=-1)) + 1)]
+        for segment, number in zip(self._segments, numbers.tolist(), strict=True):
+            groups[number].append(segment.id)
+        return groups
 
     def thumbnail(self, request: Request) -> Response:
         id = self._known_id(request.path_params["id"])
         return Response(self._index.thumbnail(id), media_type="image/webp", headers=_CACHE_HEADERS)
 
     def poster(self, request: Request) -> Response:
-        """A thumbnail's middle frame, for those who do not want things to move."""
+        """The middle frame of a thumbnail, for users who prefer reduced motion."""
         content = self._index.thumbnail(self._known_id(request.path_params["id"]))
         file = io.BytesIO()
-        with Image.open(io.BytesIO(content)) as picture:
-            picture.seek(getattr(picture, "n_frames", 1) // 2)
-            picture.save(file, "WEBP", quality=60)
+        with Image.open(io.BytesIO(content)) as image:
+            image.seek(getattr(image, "n_frames", 1) // 2)
+            image.save(file, "WEBP", quality=60)
         return Response(file.getvalue(), media_type="image/webp", headers=_CACHE_HEADERS)
 
     def video(self, request: Request) -> Response:
-        place, kind = self._playback.playable_file(self._known_id(request.path_params["id"]))
-        return FileResponse(place, media_type=kind, headers={"cache-control": "private, no-cache"})
+        path, media_type = self._playback.playable_file(self._known_id(request.path_params["id"]))
+        return FileResponse(path, media_type=media_type, headers={"cache-control": "private, no-cache"})
 
     def preview(self, request: Request) -> Response:
         content = self._playback.preview(self._known_id(request.path_params["id"]))
         return Response(content, media_type="video/mp4", headers={"cache-control": "private, no-cache"})
 
     async def upload(self, request: Request) -> Response:
-        said = request.headers.get("content-length", "")
-        key = await self._uploads.add(request.stream(), size=int(said) if said.isdigit() else None)
+        length = request.headers.get("content-length", "")
+        name = request.query_params.get("name", "") or "the dropped file"
+        key = await self._uploads.add(request.stream(), size=int(length) if length.isdigit() else None, name=name)
         return JSONResponse({"query": key})
 
     def _known_id(self, id: str) -> str:
         try:
             return self._index.segment(id).id
         except KeyError:
-            raise HTTPException(404, "there is no such segment in the index") from None
+            raise HTTPException(404, "The index has no such segment.") from None
 
 
-def _segment_json(moment: "VideoSegment") -> dict[str, Any]:
-    return {
-        "id": moment.id,
-        "path": printable_name(moment.path),
-        "start": moment.start,
-        "end": moment.end,
-        "duration": moment.duration,
-    }
+def _segment_json(segment: VideoSegment) -> dict[str, Any]:
+    return asdict(segment) | {"path": printable_name(segment.path)}
 
 
 def _sample_ids(ids: list[str]) -> list[str]:
-    places = np.unique(np.linspace(0, len(ids) - 1, min(_SAMPLES_PER_GROUP, len(ids))).round().astype(int))
-    return [ids[place] for place in places]
+    positions = np.unique(np.linspace(0, len(ids) - 1, min(_SAMPLES_PER_GROUP, len(ids))).round().astype(int))
+    return [ids[position] for position in positions]
+
+
+def _json_value(value: Any) -> Any:
+    return _json_float(value) if isinstance(value, float) else value
 
 
 def _json_float(value: float) -> float:
-    return round(float(value), 4) if np.isfinite(value) else 0.0  # a vector of zeros has no cosine
+    return round(value, 4) if np.isfinite(value) else 0.0  # a vector of zeros has no cosine
 
 
 def _vector_name(text: str) -> VectorName:
     if text not in VECTOR_NAMES:
-        raise HTTPException(404, f"there is no map by {text!r}; choose one of {', '.join(VECTOR_NAMES)}")
+        raise HTTPException(404, f"There is no map by {text!r}; choose one of {', '.join(VECTOR_NAMES)}.")
     return text
 
 
@@ -269,7 +278,7 @@ def _number_param(request: Request, name: str, default: float, low: float, high:
     except ValueError:
         value = float("nan")
     if not low <= value <= high:
-        raise HTTPException(422, f"{name} is {text!r}; it is a number from {low:g} to {high:g}")
+        raise HTTPException(422, f"{name} must be a number from {low:g} to {high:g}, got {text!r}.")
     return value
 
 
@@ -286,10 +295,11 @@ def _user_error(request: Request, error: StillmotionError) -> Response:
 
 
 def _internal_error(request: Request, error: Exception) -> Response:
-    words = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}. This is a fault of stillmotion's"
-    print_message(words)
-    return _error_response(500, words)
+    first_line = str(error).strip().partition(chr(10))[0]
+    message = f"{type(error).__name__}: {first_line}. This is a bug in stillmotion, please report it"
+    logger.error(message)
+    return _error_response(500, message)
 
 
-def _error_response(code: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse({"error": printable_name(words)}, code, headers)
+def _error_response(code: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": printable_name(message)}, code, headers)

@@ -1,7 +1,7 @@
-"""The names that people give to groups, kept beside the index and never among the videos.
+"""Names that users give to groups, stored in the index folder.
 
-A name is kept with the moments that it was given to: groups are found anew when videos come and go, and a group takes
-the name of the one that it shares most with.
+A name is stored with the segments of its group. Groups are computed again when videos come and go; a group then takes the
+name of the stored group that it overlaps most.
 """
 
 import threading
@@ -13,46 +13,62 @@ from stillmotion.errors import StillmotionError
 from stillmotion.utils.files import read_json, write_json
 
 LABELS_FILE = "group_labels.json"
-MAX_LABEL_LENGTH = 80  # letters
-_MIN_OVERLAP = 0.5  # of all moments in either, those that are in both
+MAX_LABEL_LENGTH = 80  # characters
+_MIN_OVERLAP = 0.5  # intersection over union
 
 
 class GroupLabels:
-    """The names of groups of the index in a folder."""
+    """Names of the groups of an index.
+
+    Args:
+        folder: Folder of the index.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / LABELS_FILE
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
 
     def labels_for(self, vector_name: str, groups: Sequence[Sequence[str]]) -> list[str]:
-        """The name of each group, given by the ids of its moments; empty where it has none. A name is given once."""
-        named = self._read().get(vector_name, [])
-        shared = [
-            (_overlap(set(group), set(kept["segment_ids"])), g, k)
+        """Return the name of each group, empty if it has none; each stored name is used once.
+
+        Args:
+            vector_name: Vectors that the groups were computed from.
+            groups: Ids of the segments of each group.
+        """
+        stored = self._read().get(vector_name, [])
+        overlaps = [
+            (_overlap(set(group), set(entry["segment_ids"])), g, s)
             for g, group in enumerate(groups)
-            for k, kept in enumerate(named)
+            for s, entry in enumerate(stored)
         ]
-        found, taken = [""] * len(groups), set()
-        for overlap, g, k in sorted(shared, reverse=True):
-            if overlap >= _MIN_OVERLAP and not found[g] and k not in taken:
-                found[g] = named[k]["name"]
-                taken.add(k)
-        return found
+        labels, used = [""] * len(groups), set()
+        for overlap, g, s in sorted(overlaps, reverse=True):
+            if overlap >= _MIN_OVERLAP and not labels[g] and s not in used:
+                labels[g] = stored[s]["name"]
+                used.add(s)
+        return labels
 
     def set_label(self, vector_name: str, groups: Sequence[Sequence[str]], number: int, label: str) -> None:
-        """Name the group with this number; an empty name takes the old one away."""
+        """Name a group.
+
+        Args:
+            vector_name: Vectors that the groups were computed from.
+            groups: Ids of the segments of each group.
+            number: Number of the group.
+            label: Its name; an empty one removes it.
+        """
         label = " ".join(label.split())
         if len(label) > MAX_LABEL_LENGTH:
-            raise StillmotionError(f"a name of {len(label)} letters; give one of at most {MAX_LABEL_LENGTH}")
-        with self._one:
-            names = self.labels_for(vector_name, groups)
-            names[number] = label
-            kept = [{"name": n, "segment_ids": list(g)} for n, g in zip(names, groups, strict=True) if n]
-            write_json(self._file, self._read() | {vector_name: kept})
+            raise StillmotionError(f"the name has {len(label)} characters; at most {MAX_LABEL_LENGTH} are allowed")
+        with self._lock:
+            labels = self.labels_for(vector_name, groups)
+            labels[number] = label
+            entries = [{"name": n, "segment_ids": list(g)} for n, g in zip(labels, groups, strict=True) if n]
+            write_json(self._file, self._read() | {vector_name: entries})
 
     def _read(self) -> dict[str, Any]:
         try:
-            return read_json(self._file, hint="remove it, and name the groups again")
+            return read_json(self._file, hint="delete it, and name the groups again")
         except FileNotFoundError:
             return {}
 

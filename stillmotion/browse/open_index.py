@@ -1,78 +1,94 @@
-"""What `stillmotion browse` is asked to show: a folder of videos, an index, or drawn videos."""
+"""Resolve what `stillmotion browse` is given: a folder of videos, an index, or "synthetic"."""
 
 import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from stillmotion.browse.uploads import EmbedUpload
-from stillmotion.data.loading.collate import print_message as to_stderr
-from stillmotion.encoders import Encoder, ProgressCallback, default_encoder_spec, load
 from stillmotion.errors import StillmotionError
-from stillmotion.index import Query, VideoIndex, VideoSegmentConfig, build_index, default_index_dir, embed_query
-from stillmotion.index.locations import is_remote_uri, resolve_videos_dir
+from stillmotion.index.locations import default_index_dir, is_remote_uri, resolve_videos_dir
+from stillmotion.index.video_index import VideoIndex
+from stillmotion.index.video_segments import VideoSegmentConfig
+
+if TYPE_CHECKING:
+    from stillmotion.browse.uploads import EmbedUpload
+    from stillmotion.encoders import Encoder
+    from stillmotion.index.query import Query
 
 
 @dataclass(frozen=True)
 class BrowseTarget:
-    """An index, and how videos are embedded that are to be found in it."""
+    """What is browsed.
+
+    Attributes:
+        index: The index.
+        embed_upload: Function that embeds a dropped video as a query.
+    """
 
     index: VideoIndex
-    embed_upload: EmbedUpload
+    embed_upload: "EmbedUpload"
 
 
 def open_or_build_index(
-    folder: str | Path,
-    *,
-    encoder: str | None = None,
-    output_dir: str | Path | None = None,
-    device: str = "auto",
-    say: Callable[[str], object] = to_stderr,
-    progress: ProgressCallback | None = None,
+    folder: str | Path, *, encoder: str | None = None, output_dir: str | Path | None = None, device: str = "auto"
 ) -> BrowseTarget:
-    """The index of a folder of videos, made or brought up to date; of an index, itself as it is.
+    """Open an index as it is, or build or update the index of a folder of videos.
 
-    folder: of videos, or of an index, or "synthetic", for which videos are drawn into the user's cache.
-    encoder: by default that of the index, and the best at hand where there is none yet. out: where the index is put.
-    say, progress: as for `build`.
+    Args:
+        folder: Folder of videos, an existing index, or "synthetic" for videos written to the user's cache.
+        encoder: Encoder spec; default is that of the index, or the best encoder available.
+        output_dir: Folder for the index; default is as for `build_index`.
+        device: Device of the encoder.
+
+    Raises:
+        StillmotionError: If there is no such folder, no video can be read, or an option does not apply to an index.
     """
     if is_index(folder):
-        for option, given in (("--encoder", encoder), ("--out", output_dir)):
-            if given is not None:
-                raise StillmotionError(f"{folder} is an index already; leave out {option}, or give the videos' folder")
+        for option, value in (("--encoder", encoder), ("--out", output_dir)):
+            if value is not None:
+                raise StillmotionError(f"{folder} is an index; omit {option}, or give the folder of its videos")
         index = VideoIndex.open(folder)
-        return BrowseTarget(
-            index, _upload_embedder(index, functools.cache(lambda: load(index.encoder_spec, device=device)))
-        )
-    videos = resolve_videos_dir(folder)
-    loaded = load(
-        encoder or _stored_encoder_spec(output_dir or default_index_dir(videos)) or default_encoder_spec(),
-        device=device,
-    )
-    index = build_index(videos, loaded, output_dir, say=say, progress=progress)
+        return BrowseTarget(index, _upload_embedder(index, lambda: _load(index.encoder_spec, device)))
+    videos = resolve_videos_dir(folder)  # an error is raised before torch and LanceDB are imported
+    from stillmotion.encoders import default_encoder_spec
+    from stillmotion.index.builder import build_index
+
+    stored_spec = _stored_encoder_spec(output_dir or default_index_dir(videos))
+    loaded = _load(encoder or stored_spec or default_encoder_spec(), device)
+    index = build_index(videos, loaded, output_dir)
     if not len(index):
-        raise StillmotionError(f"no video in {videos} can be read; give a folder with others")
+        raise StillmotionError(f"no video in {videos} can be read; give another folder")
     return BrowseTarget(index, _upload_embedder(index, lambda: loaded))
 
 
 def is_index(folder: str | Path) -> bool:
-    """Whether a folder, or what is at an address, is an index itself, and no folder of videos that may have one."""
+    """Return whether a folder or URI is itself an index, as opposed to a folder of videos that may have one."""
     if is_remote_uri(folder):
         return True
-    real = Path(os.path.realpath(os.path.expanduser(folder)))
-    return (real / "videos.lance").is_dir() and VideoIndex.open(real).local_dir == real
+    path = Path(os.path.realpath(os.path.expanduser(folder)))
+    return (path / "videos.lance").is_dir() and VideoIndex.open(path).local_dir == path
 
 
-def _stored_encoder_spec(place: str | Path) -> str | None:
-    return VideoIndex.open(place).encoder_spec if is_index(place) else None
+def _stored_encoder_spec(location: str | Path) -> str | None:
+    return VideoIndex.open(location).encoder_spec if is_index(location) else None
 
 
-def _upload_embedder(index: VideoIndex, encoder: Callable[[], Encoder]) -> EmbedUpload:
-    """Embeds as the index was made; its encoder is loaded when it is first needed."""
-    cutting = VideoSegmentConfig(**index.metadata.settings["segmentation"])
+def _load(spec: str, device: str) -> "Encoder":
+    from stillmotion.encoders import load
 
-    def encode(video: Path) -> Query:
-        return embed_query(encoder(), video, segmentation=cutting)
+    return load(spec, device=device)
 
-    return encode
+
+def _upload_embedder(index: VideoIndex, load_encoder: "Callable[[], Encoder]") -> "EmbedUpload":
+    """Return a function that embeds videos as the index was built; the encoder is loaded when it is first needed."""
+    segmentation = VideoSegmentConfig(**index.metadata.settings["segmentation"])
+    get_encoder = functools.cache(load_encoder)
+
+    def embed_upload(video: Path) -> "Query":
+        from stillmotion.index.query import embed_query
+
+        return embed_query(get_encoder(), video, segmentation=segmentation)
+
+    return embed_upload

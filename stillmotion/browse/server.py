@@ -1,9 +1,8 @@
-"""The page on this machine: a free port of 127.0.0.1, an address with a token, and an end by Ctrl-C."""
+"""Serve the page on 127.0.0.1 and open it in the browser."""
 
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -12,6 +11,7 @@ from stillmotion.browse.app import create_app
 from stillmotion.browse.token_auth import new_token
 from stillmotion.browse.uploads import EmbedUpload
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.formatting import format_count, printable_name
 
 if TYPE_CHECKING:
     from stillmotion.index import VideoIndex
@@ -25,28 +25,34 @@ def serve(
     embed_upload: EmbedUpload,
     port: int = 0,
     open_browser: bool = True,
-    say: Callable[[str], object] = print,
 ) -> None:
-    """Show an index until Ctrl-C, which is raised as KeyboardInterrupt when the server has ended.
+    """Serve the page of an index until Ctrl-C, which is raised as KeyboardInterrupt when the server has stopped.
 
-    embed_upload: embeds videos that are dropped on the page. port: 0 takes a free one.
-    open_browser: open the page in the browser. say: told the address.
+    Args:
+        index: The index.
+        embed_upload: Function that embeds a video that is dropped on the page.
+        port: Port to listen on; 0 picks a free one.
+        open_browser: Open the page in the default browser.
+
+    Raises:
+        StillmotionError: If the port cannot be used.
     """
     token = new_token()
-    with _listen(port) as listening:
-        address = f"http://{_HOST}:{listening.getsockname()[1]}/{token}/"
+    with _listen(port) as listener:
+        address = f"http://{_HOST}:{listener.getsockname()[1]}/{token}/"
         settings = uvicorn.Config(
             create_app(index, token, embed_upload=embed_upload),
             lifespan="off",
-            log_level="critical",  # what goes wrong is said by the application, in a line
+            log_level="critical",  # errors are logged by the application
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=1,  # a film that is being watched would keep its connection open
+            timeout_graceful_shutdown=1,  # a video that is playing keeps its connection open
         )
-        say(f"{len(index)} moments of {index.videos_dir}: {address} (Ctrl-C ends)")
-        if open_browser:  # some browsers return only when they are closed
+        folder = printable_name(str(index.videos_dir))
+        print(f"{format_count(len(index), 'segment')} of {folder}: {address} (Ctrl-C stops)", flush=True)
+        if open_browser:  # in a thread, because some browsers return only when they are closed
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        uvicorn.Server(settings).run(sockets=[listening])
+        uvicorn.Server(settings).run(sockets=[listener])
 
 
 def _listen(port: int) -> socket.socket:
@@ -57,6 +63,6 @@ def _listen(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         opened.close()
         reason = getattr(error, "strerror", None) or str(error)
-        raise StillmotionError(f"port {port} cannot be had ({reason}); leave --port out for a free one") from None
+        raise StillmotionError(f"cannot listen on port {port} ({reason}); omit --port to pick a free one") from None
     opened.listen(128)
     return opened

@@ -1,6 +1,6 @@
-"""Who may ask: a random token begins every address, the host is this machine, and nothing is loaded from elsewhere.
+"""Token in the URL path, host check and security headers.
 
-The token is a part of the path, so that every address of the page, being relative, carries it and no cookie is needed.
+The token is part of the path: relative URLs of the page carry it, and no cookie is needed.
 """
 
 import hmac
@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# A name of another host that leads here (DNS rebinding) is refused; a port may be forwarded, and is not looked at.
+# Other host names that resolve to this machine (DNS rebinding) are refused; the port may be forwarded and is ignored.
 ALLOWED_HOSTS = frozenset({"127.0.0.1", "localhost"})
 SECURITY_HEADERS = MappingProxyType(
     {
@@ -28,12 +28,17 @@ SECURITY_HEADERS = MappingProxyType(
 
 
 def new_token() -> str:
-    """A token that cannot be guessed."""
+    """Return a random token."""
     return secrets.token_urlsafe(24)
 
 
 class TokenAuthMiddleware:
-    """An application behind a token: `/<token>/moments` is its `/moments`, and everything else is refused."""
+    """Serve an application below a token: `/<token>/segments` is its `/segments`; everything else is refused.
+
+    Args:
+        app: The application.
+        token: The token.
+    """
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
         self.app, self._token = app, token.encode()
@@ -44,7 +49,7 @@ class TokenAuthMiddleware:
         if scope["type"] != "http":
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY_HEADERS)
@@ -54,15 +59,15 @@ class TokenAuthMiddleware:
         given, slash, rest = scope["path"].removeprefix("/").partition("/")
         answer = self._refusal(Headers(scope=scope).get("host", ""), given)
         if answer is None and not slash:
-            answer = RedirectResponse(f"/{given}/")  # the page's addresses are relative to its folder
+            answer = RedirectResponse(f"/{given}/")  # URLs of the page are relative to its folder
         if answer is not None:
-            await answer(scope, receive, guarded)
+            await answer(scope, receive, send_secured)
             return
-        await self.app({**scope, "path": f"/{rest}", "root_path": ""}, receive, guarded)
+        await self.app({**scope, "path": f"/{rest}", "root_path": ""}, receive, send_secured)
 
     def _refusal(self, host: str, given: str) -> Response | None:
         if host.rpartition(":")[0] not in ALLOWED_HOSTS and host not in ALLOWED_HOSTS:
-            return PlainTextResponse("this page is shown under 127.0.0.1 and localhost only", 403)
+            return PlainTextResponse("This page is served under 127.0.0.1 and localhost only.", 403)
         if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token):
-            return PlainTextResponse("the address lacks its token: open the one that `stillmotion browse` printed", 403)
+            return PlainTextResponse("The token is missing: open the address that `stillmotion browse` printed.", 403)
         return None

@@ -1,4 +1,4 @@
-"""Videos that are dropped on the page: looked at one at a time, from a file that is removed at once."""
+"""Videos that are dropped on the page: their limits, embedding, and vectors."""
 
 import asyncio
 import secrets
@@ -11,56 +11,74 @@ from typing import TYPE_CHECKING
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from stillmotion.errors import VideoError
 from stillmotion.utils.files import report_disk_errors
 
 if TYPE_CHECKING:
     from stillmotion.index import Query
 
-MAX_UPLOAD_BYTES = 2 * 2**30  # bytes of a dropped video
-_MAX_KEPT_UPLOADS = 32  # queries that can still be asked for; a query is two vectors
+MAX_UPLOAD_BYTES = 2 * 2**30
+_MAX_STORED_QUERIES = 32  # the oldest are dropped
 
 EmbedUpload = Callable[[Path], "Query"]
 
 
 class UploadedQueries:
-    """What dropped videos were embedded to, by the keys that the page asks with.
+    """Query vectors of dropped videos by key. A video is stored in a temporary file while it is embedded.
 
-    embed_upload: a video's vectors. limit: bytes of a video.
+    Args:
+        embed_upload: Function that embeds a video.
+        max_upload_bytes: Maximum size of a video.
     """
 
     def __init__(self, embed_upload: EmbedUpload, *, max_upload_bytes: int = MAX_UPLOAD_BYTES) -> None:
         self.max_upload_bytes = max_upload_bytes
         self._embed_upload = embed_upload
-        self._one = asyncio.Lock()
-        self._kept: OrderedDict[str, Query] = OrderedDict()
+        self._lock = asyncio.Lock()
+        self._queries: OrderedDict[str, Query] = OrderedDict()
 
     def __getitem__(self, key: str) -> "Query":
-        return self._kept[key]
+        return self._queries[key]
 
-    async def add(self, body: AsyncIterator[bytes], *, size: int | None) -> str:
-        """Embed the video that arrives in pieces, and give the key of its vectors. size: what is said of its bytes."""
-        if self._one.locked():
-            raise HTTPException(429, "another video is being looked at; drop this one again in a moment")
+    async def add(self, body: AsyncIterator[bytes], *, size: int | None, name: str) -> str:
+        """Embed a video.
+
+        Args:
+            body: Its content in chunks.
+            size: Its size in bytes, if known beforehand.
+            name: Its file name, for errors.
+
+        Returns:
+            The key of its query vectors.
+
+        Raises:
+            HTTPException: If another upload is being processed, or the video is too large or cannot be read.
+        """
+        if self._lock.locked():
+            raise HTTPException(429, "Another upload is being processed; try again in a moment.")
         if size is not None and size > self.max_upload_bytes:
             raise self._too_large()
-        async with self._one:
+        async with self._lock:
             with tempfile.NamedTemporaryFile(prefix="stillmotion-query-") as file:
-                taken = 0
-                async for piece in body:
-                    taken += len(piece)
-                    if taken > self.max_upload_bytes:
+                num_bytes = 0
+                async for chunk in body:
+                    num_bytes += len(chunk)
+                    if num_bytes > self.max_upload_bytes:
                         raise self._too_large()
                     with report_disk_errors(file.name, option_name="TMPDIR"):
-                        file.write(piece)
+                        file.write(chunk)
                         file.flush()
-                query = await run_in_threadpool(self._embed_upload, Path(file.name))
+                try:
+                    query = await run_in_threadpool(self._embed_upload, Path(file.name))
+                except VideoError as error:
+                    raise HTTPException(422, str(error).replace(file.name, name)) from None
         key = secrets.token_urlsafe(12)
-        self._kept[key] = query
-        while len(self._kept) > _MAX_KEPT_UPLOADS:
-            self._kept.popitem(last=False)
+        self._queries[key] = query
+        while len(self._queries) > _MAX_STORED_QUERIES:
+            self._queries.popitem(last=False)
         return key
 
     def _too_large(self) -> HTTPException:
         return HTTPException(
-            413, f"the video is larger than {self.max_upload_bytes / 2**20:,.0f} MiB; drop a shorter piece of it"
+            413, f"The video is larger than {self.max_upload_bytes / 2**20:,.0f} MiB; drop a shorter part of it."
         )

@@ -1,5 +1,10 @@
-"""`stillmotion index`: every moment of a folder's videos into a table, once, whatever happens meanwhile."""
+"""Build or update the search index of a folder of videos.
 
+A build that was killed continues where it was; the result is the same, bit for bit, as that of one pass.
+"""
+
+import hashlib
+import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,15 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stillmotion.data.datasets.folder import find_videos
-from stillmotion.data.loading.collate import print_message as to_stderr
 from stillmotion.data.video import open_video
 from stillmotion.distributed import process_group
-from stillmotion.encoders import Encoder, ProgressCallback
+from stillmotion.encoders import Encoder
 from stillmotion.encoders.feature_cache import hash_encoder
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.index import search_backends
 from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables, SegmentRow
-from stillmotion.index.locations import default_index_dir, is_remote_uri, resolve_uri
+from stillmotion.index.locations import check_videos_dir, default_index_dir, is_remote_uri, resolve_uri
 from stillmotion.index.pending_segments import PendingSegments, commit_leftovers
 from stillmotion.index.segment_embedder import (
     THUMBNAIL_MAX_BYTES,
@@ -31,14 +35,16 @@ from stillmotion.index.video_index import VideoIndex
 from stillmotion.index.video_segments import VideoSegmentConfig, make_segment, segment_video
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import check_no_overlap, ensure_dir
-from stillmotion.utils.formatting import format_failed_videos, printable_name
-from stillmotion.utils.hashing import file_fingerprint, hash_bytes
+from stillmotion.utils.formatting import format_count, format_failed_videos, printable_name
+from stillmotion.utils.hashing import file_fingerprint
 from stillmotion.utils.prefetch import prefetch
-from stillmotion.utils.progress import RemainingTime
+from stillmotion.utils.progress import RemainingTime, report_progress
+
+logger = logging.getLogger(__name__)
 
 
 class VideoFile(NamedTuple):
-    """A video to be looked at: its place, its path in the index, and the fingerprint and size of its content."""
+    """A video of the folder: its path, its path in the index, and the fingerprint and size of its content."""
 
     path: Path
     index_path: str
@@ -52,39 +58,55 @@ def build_index(
     output_dir: str | Path | None = None,
     *,
     segmentation: VideoSegmentConfig | None = None,
-    say: Callable[[str], object] = to_stderr,
-    progress: ProgressCallback | None = None,
 ) -> VideoIndex:
-    """Make the index of a folder of videos, or bring it up to date: what is new, has changed or is gone.
+    """Build the index of a folder of videos, or update it with new, changed and removed videos.
 
-    output_dir: a folder or an address of LanceDB's, such as s3://bucket/index; by default `default_place(videos)`.
-    segmentation: into moments. say: told what is to be done, how long that takes, and which videos cannot be read.
-    progress: called with the number of videos done and of all.
-    A build that was killed goes on where it was; the table is then the same, bit for bit, as one made in one go.
-    Ranks share the videos; the first stores what all embed, and says what there is to say.
+    Ranks share the videos; the first one commits what all of them embed. Progress is reported in videos.
+
+    Args:
+        videos: Folder of videos.
+        encoder: The encoder.
+        output_dir: Folder or LanceDB URI such as s3://bucket/index. By default a folder in the user's cache; if the
+            index there was built with another encoder, a second folder for this encoder.
+        segmentation: How videos are split into segments.
+
+    Returns:
+        The index.
+
+    Raises:
+        StillmotionError: If the folder has no videos, or the index was built from another folder or with other
+            settings.
     """
-    folder = Path(videos).expanduser().resolve()
-    if not folder.is_dir():
-        raise StillmotionError(f"{videos}: no such folder; give one with videos in it")
+    folder = check_videos_dir(videos)
     if output_dir is not None and not is_remote_uri(output_dir):
         check_no_overlap(Path(output_dir).expanduser(), [folder])
-    place = resolve_uri(output_dir if output_dir is not None else default_index_dir(folder))
-    cut = segmentation or VideoSegmentConfig()
-    stored_as = {
+    segmentation = segmentation or VideoSegmentConfig()
+    settings = {
         "input_config": asdict(segment_input_config(encoder)),
-        "segmentation": asdict(cut),
+        "segmentation": asdict(segmentation),
         "thumbnail": [THUMBNAIL_SIDE, THUMBNAIL_MAX_BYTES, THUMBNAIL_MAX_FRAMES],
     }
-    digest = hash_encoder(encoder, stored_as).hexdigest()[:32]
-    about = IndexMetadata(encoder.origin.spec, digest, printable_name(str(folder)), stored_as)
-    own = default_index_dir(folder) if is_remote_uri(place) else Path(place)
-    with process_group.enter_on_main(lambda: _lock_dir(own)):
-        process_group.run_on_main(lambda: _open_or_create(place, about))
-        tables = _require_tables(place)
-        told = f"{place} {digest}" if is_remote_uri(place) else digest  # a folder may be moved
-        parts = own / f"{hash_bytes(told.encode(), digest_size=8)}.parts"
-        _update(tables, parts, folder, encoder, cut, say, progress)
-    return VideoIndex(place, _require_tables(place) if process_group.get_rank() else tables)
+    digest = hash_encoder(encoder, settings).hexdigest()[:32]
+    metadata = IndexMetadata(encoder.origin.spec, digest, printable_name(str(folder)), settings)
+    uri = process_group.run_on_main(lambda: _resolve_index_uri(folder, encoder.origin.spec, output_dir))
+    local_dir = default_index_dir(folder) if is_remote_uri(uri) else Path(uri)
+    with process_group.enter_on_main(lambda: _lock_dir(local_dir)):
+        process_group.run_on_main(lambda: _open_or_create(uri, metadata))
+        tables = _require_tables(uri)
+        key = f"{uri} {digest}" if is_remote_uri(uri) else digest  # a local folder may be moved
+        pending_dir = local_dir / f"{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}.parts"
+        _update(tables, pending_dir, folder, encoder, segmentation)
+    return VideoIndex(uri, _require_tables(uri) if process_group.get_rank() else tables)
+
+
+def _resolve_index_uri(folder: Path, encoder_spec: str, output_dir: str | Path | None) -> str:
+    """Return where the index lies; a folder has a further default index for each encoder but the first."""
+    if output_dir is not None:
+        return resolve_uri(output_dir)
+    first = default_index_dir(folder)
+    tables = IndexTables.open(str(first))
+    is_free = tables is None or tables.metadata.encoder == encoder_spec
+    return resolve_uri(first if is_free else default_index_dir(folder, encoder_spec))
 
 
 @contextmanager
@@ -94,63 +116,62 @@ def _lock_dir(folder: Path) -> Iterator[None]:
         yield
 
 
-def _open_or_create(place: str, about: IndexMetadata) -> None:
-    tables = IndexTables.open(place)
+def _open_or_create(uri: str, metadata: IndexMetadata) -> None:
+    tables = IndexTables.open(uri)
     if tables is None:
-        tables = IndexTables.create(place, about)
-    _check_compatible(place, tables.metadata, about)
+        tables = IndexTables.create(uri, metadata)
+    _check_compatible(uri, tables.metadata, metadata)
 
 
-def _require_tables(place: str) -> IndexTables:
-    tables = IndexTables.open(place)
+def _require_tables(uri: str) -> IndexTables:
+    tables = IndexTables.open(uri)
     if tables is None:
-        raise StillmotionError(f"{place} is not to be seen here; ranks need a disk that all of them see (--out)")
+        raise StillmotionError(
+            f"{uri} is not visible to this process; with several machines, choose a folder on a shared file system "
+            "(--out)"
+        )
     return tables
 
 
-def _check_compatible(place: str, there: IndexMetadata, asked: IndexMetadata) -> None:
-    if there.videos != asked.videos:
-        raise StillmotionError(f"{place} is the index of {there.videos}; choose another --out")
-    if there.encoder != asked.encoder or there.digest != asked.digest:
-        other = there.encoder if there.encoder != asked.encoder else "other weights, settings or version of it"
+def _check_compatible(uri: str, stored: IndexMetadata, requested: IndexMetadata) -> None:
+    if stored.videos != requested.videos:
+        raise StillmotionError(f"{uri} is the index of {stored.videos}; choose another --out")
+    if stored.encoder != requested.encoder or stored.digest != requested.digest:
+        other = stored.encoder if stored.encoder != requested.encoder else "other weights or settings of it"
         raise StillmotionError(
-            f"{place} was made with {other}, and not with {asked.encoder}: vectors of two encoders do not mix; give "
-            "that --encoder, choose another --out, or delete it"
+            f"{uri} was built with {other}, not with {requested.encoder}; vectors of two encoders cannot be mixed. "
+            "Pass that --encoder, choose another --out, or delete the index"
         )
 
 
 def _update(
-    tables: IndexTables,
-    parts: Path,
-    folder: Path,
-    encoder: Encoder,
-    cutting: VideoSegmentConfig,
-    say: Callable[[str], object],
-    progress: ProgressCallback | None,
+    tables: IndexTables, pending_dir: Path, folder: Path, encoder: Encoder, segmentation: VideoSegmentConfig
 ) -> None:
-    rank, ranks = process_group.get_rank(), process_group.get_world_size()
+    rank, num_ranks = process_group.get_rank(), process_group.get_world_size()
     files = _list_videos(folder)
-    plan = process_group.run_on_main(lambda: _plan_update(tables, parts, files, folder, say))
-    todo = [files[path] for path in plan.pending_paths]
-    share, broken = todo[rank::ranks], {}
-    keep, rest = _make_writer(tables, parts, plan.run_id)
-    tell = say if rank == 0 else lambda line: None
-    keeper, clock = SegmentWriter(keep, encoder), RemainingTime([file.num_bytes for file in share], tell, ranks=ranks)
-    for file, found in prefetch(_iter_segments(share, plan.stored_ids, encoder, cutting)):
-        if isinstance(found, DecodedSegment):
-            keeper.add(found, file.fingerprint)
+    plan = process_group.run_on_main(lambda: _plan_update(tables, pending_dir, files, folder))
+    num_pending = len(plan.pending_paths)
+    local_files = [files[path] for path in plan.pending_paths][rank::num_ranks]
+    commit, commit_rest = _make_commit(tables, pending_dir, plan.run_id)
+    writer = SegmentWriter(commit, encoder)
+    remaining = RemainingTime([file.num_bytes for file in local_files], num_ranks=num_ranks)
+    failed = {}
+    report_progress(0, num_pending)
+    for file, item in prefetch(_iter_segments(local_files, plan.stored_ids, encoder, segmentation)):
+        if isinstance(item, DecodedSegment):
+            writer.add(item, file.fingerprint)
             continue
-        keeper.finish_video(found)
-        if found.failure:
-            broken[file.index_path] = found.failure
-        clock.update(file.num_bytes)
-        if progress is not None:
-            progress(min(clock.num_videos_done * ranks, len(todo)), len(todo))
-    keeper.close()
-    rest()
-    every = {path: reason for some in process_group.all_gather_object(broken) for path, reason in some.items()}
-    for line in format_failed_videos({path: every[path] for path in plan.pending_paths if path in every}):
-        tell(line)
+        writer.finish_video(item)
+        if item.failure:
+            failed[file.index_path] = item.failure
+        remaining.update(file.num_bytes)
+        report_progress(min(remaining.num_videos_done * num_ranks, num_pending), num_pending)
+    writer.close()
+    commit_rest()
+    all_failed = {path: reason for part in process_group.all_gather_object(failed) for path, reason in part.items()}
+    if rank == 0:
+        for line in format_failed_videos({path: all_failed[path] for path in plan.pending_paths if path in all_failed}):
+            logger.warning(line)
     if plan.has_changes:
         process_group.run_on_main(lambda: tables.compact(build_ivf=len(tables) >= search_backends.IVF_MIN_SEGMENTS))
 
@@ -158,8 +179,11 @@ def _update(
 class _UpdatePlan(NamedTuple):
     """What is to be done.
 
-    pending_paths: paths of videos. stored: ids of moments of these that are stored. changed: whether the tables are to change.
-    run_id: a word of this command's own.
+    Attributes:
+        pending_paths: Paths of the videos to index.
+        stored_ids: Ids of segments of these videos that are stored already.
+        has_changes: Whether the tables change.
+        run_id: Random name of this command.
     """
 
     pending_paths: list[str]
@@ -168,88 +192,90 @@ class _UpdatePlan(NamedTuple):
     run_id: str
 
 
-def _plan_update(
-    tables: IndexTables, parts: Path, files: Mapping[str, VideoFile], folder: Path, say: Callable[[str], object]
-) -> _UpdatePlan:
-    """Take in what an earlier command has left, take out what is gone or has changed, and say what there is to do."""
-    commit_leftovers(parts, tables, say=say)
-    done, stored = tables.completed_videos(), tables.stored_fingerprints()
-    known = {path for path, video in done.items() if path in files and files[path].fingerprint == video.fingerprint}
-    todo = [path for path in files if path not in known]
-    changed = [path for path in todo if path in done]
-    gone = [path for path in done if path not in files]
+def _plan_update(tables: IndexTables, pending_dir: Path, files: Mapping[str, VideoFile], folder: Path) -> _UpdatePlan:
+    """Commit what an earlier command has left, delete what was removed or has changed, and list what is to be done."""
+    commit_leftovers(pending_dir, tables)
+    completed, stored = tables.completed_videos(), tables.stored_fingerprints()
+    known = {path for path, done in completed.items() if path in files and files[path].fingerprint == done.fingerprint}
+    pending = [path for path in files if path not in known]
+    changed = [path for path in pending if path in completed]
+    removed = [path for path in completed if path not in files]
     stale = [
         id
         for path, ids in stored.items()
-        for id, content in ids.items()
-        if path not in files or files[path].fingerprint != content
+        for id, fingerprint in ids.items()
+        if path not in files or files[path].fingerprint != fingerprint
     ]
-    what = f"{len(todo) - len(changed)} new, {len(changed)} changed, {len(gone)} gone"
-    say(f"{len(files)} videos in {printable_name(str(folder))}: {what if todo or gone else 'the index is up to date'}")
-    tables.unmark_completed([*gone, *changed])
+    counts = f"{len(pending) - len(changed)} new, {len(changed)} changed, {len(removed)} removed"
+    state = counts if pending or removed else "the index is up to date"
+    logger.info("%s in %s: %s", format_count(len(files), "video"), printable_name(str(folder)), state)
+    tables.unmark_completed([*removed, *changed])
     tables.delete_segments("id", stale)
-    there = {path: list(stored[path]) for path in todo if path in stored}
-    return _UpdatePlan(todo, there, bool(todo or gone or stale), uuid.uuid4().hex)
+    stored_ids = {path: list(stored[path]) for path in pending if path in stored}
+    return _UpdatePlan(pending, stored_ids, bool(pending or removed or stale), uuid.uuid4().hex)
 
 
-def _make_writer(tables: IndexTables, folder: Path, command: str) -> tuple[CommitFunction, Callable[[], None]]:
-    """How this rank stores what it has embedded, and what all ranks do when they have embedded everything."""
+def _make_commit(tables: IndexTables, folder: Path, run_id: str) -> tuple[CommitFunction, Callable[[], None]]:
+    """Return how this rank commits segments, and what all ranks call when everything is embedded."""
     if process_group.get_world_size() == 1:
         return tables.commit, lambda: None
     process_group.run_on_main(lambda: ensure_dir(folder))
     if not all(process_group.all_gather_object(folder.is_dir())):
         raise StillmotionError(
-            f"{folder} is not to be seen by all ranks; on several machines they need a disk that all of them see: "
-            "choose another --out or, where that is an address, another $XDG_CACHE_HOME"
+            f"{folder} is not visible to all ranks; with several machines, choose a folder on a shared file system "
+            "(--out or, for a remote index, $XDG_CACHE_HOME)"
         )
-    parts = PendingSegments(folder, rank=process_group.get_rank(), run_id=command)
+    pending = PendingSegments(folder, rank=process_group.get_rank(), run_id=run_id)
 
-    def store(rows: Sequence[SegmentRow], videos: Sequence[CompletedVideo]) -> None:
+    def commit(rows: Sequence[SegmentRow], videos: Sequence[CompletedVideo]) -> None:
         tables.commit(rows, videos)
-        parts.commit_available(tables)
+        pending.commit_available(tables)
 
-    def rest() -> None:
-        names = [name for some in process_group.all_gather_object(parts.written) for name in some]
-        process_group.run_on_main(lambda: parts.commit_rest(tables, names))
+    def commit_rest() -> None:
+        names = [name for written in process_group.all_gather_object(pending.written) for name in written]
+        process_group.run_on_main(lambda: pending.commit_rest(tables, names))
 
-    return parts.write if process_group.get_rank() else store, rest
+    return pending.write if process_group.get_rank() else commit, commit_rest
 
 
 def _list_videos(folder: Path) -> dict[str, VideoFile]:
-    """The videos of a folder by their paths; ranks share the looking at their content."""
-    places = process_group.run_on_main(lambda: list(find_videos(folder)))
-    if not places:
+    """Return the videos of a folder by their paths in the index; ranks share the fingerprints."""
+    paths = process_group.run_on_main(lambda: list(find_videos(folder)))
+    if not paths:
         raise StillmotionError(f"{folder}: no video found; give a folder with videos in it")
-    own = [
-        _describe_video(folder, place) for place in places[process_group.get_rank() :: process_group.get_world_size()]
-    ]
-    every = {file.index_path: file for some in process_group.all_gather_object(own) for file in some}
-    return {path: every[path] for path in (printable_name(place.relative_to(folder).as_posix()) for place in places)}
+    rank, num_ranks = process_group.get_rank(), process_group.get_world_size()
+    local = [_describe_video(folder, path) for path in paths[rank::num_ranks]]
+    files = {file.index_path: file for part in process_group.all_gather_object(local) for file in part}
+    return {path: files[path] for path in (printable_name(path.relative_to(folder).as_posix()) for path in paths)}
 
 
-def _describe_video(folder: Path, place: Path) -> VideoFile:
+def _describe_video(folder: Path, path: Path) -> VideoFile:
     try:
-        size = sum(f.stat().st_size for f in place.iterdir()) if place.is_dir() else place.stat().st_size
+        size = sum(f.stat().st_size for f in path.iterdir()) if path.is_dir() else path.stat().st_size
     except OSError:
         size = 0
-    return VideoFile(place, printable_name(place.relative_to(folder).as_posix()), file_fingerprint(place), size)
+    return VideoFile(path, printable_name(path.relative_to(folder).as_posix()), file_fingerprint(path), size)
 
 
 def _iter_segments(
-    todo: Sequence[VideoFile], stored: Mapping[str, Collection[str]], encoder: Encoder, cutting: VideoSegmentConfig
+    files: Sequence[VideoFile],
+    stored_ids: Mapping[str, Collection[str]],
+    encoder: Encoder,
+    segmentation: VideoSegmentConfig,
 ) -> Iterator[tuple[VideoFile, DecodedSegment | CompletedVideo]]:
-    """The moments of videos that are not stored yet, and behind the last of each video that it is done."""
-    for file in todo:
+    """Yield the segments of videos that are not stored yet and, after the last one of each video, its completion."""
+    for file in files:
         duration = 0.0
         try:
             video = open_video(file.path)
             duration = len(video) / video.fps
-            parts = [
-                (span, make_segment(file.index_path, file.fingerprint, video, span))
-                for span in segment_video(video, cutting)
+            segments = [
+                (frames, make_segment(file.index_path, file.fingerprint, video, frames))
+                for frames in segment_video(video, segmentation)
             ]
-            missing = [(span, one) for span, one in parts if one.id not in stored.get(file.index_path, ())]
-            yield from ((file, piece) for piece in decode_segments(video, missing, segment_input_config(encoder)))
+            stored = stored_ids.get(file.index_path, ())
+            missing = [(frames, segment) for frames, segment in segments if segment.id not in stored]
+            yield from ((file, segment) for segment in decode_segments(video, missing, segment_input_config(encoder)))
         except VideoError as error:
             yield file, CompletedVideo(file.index_path, file.fingerprint, duration, printable_name(str(error)))
         else:

@@ -1,6 +1,6 @@
-"""`stillmotion search` without an index: the videos of a folder that are most alike to one video."""
+"""Search without an index: the videos of a folder that are most similar to a query video."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,51 +9,39 @@ import torch
 
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.loading.collate import print_message as to_stderr
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.data.video.reader import FrameSubset, VideoReader, to_frame_indices
-from stillmotion.encoders import Encoder, Features, ProgressCallback, extract_features, resolve_num_clips
+from stillmotion.encoders import Encoder, Features, extract_features, resolve_num_clips
 from stillmotion.encoders.feature_cache import DEFAULT_NUM_CLIPS, check_cache_dir, load_or_extract_features
 from stillmotion.encoders.input_paths import collect_input_paths
-from stillmotion.errors import StillmotionError
-from stillmotion.functional.knn import knn_search
+from stillmotion.functional.knn import knn_search, l2_normalize
 from stillmotion.index.search_config import SearchConfig
+from stillmotion.index.video_segments import time_range_to_frames
 from stillmotion.utils.formatting import format_failed_videos
+
+logger = logging.getLogger(__name__)
 
 
 class VideoMatch(NamedTuple):
-    """A video and the similarity of its embedding to the query's."""
+    """A video and the similarity of its embedding to that of the query."""
 
     path: str
     similarity: float
 
 
 class _TrimmedVideo(PathDataset):
-    """One video, from some second on up to another."""
+    """A data set of one video, cut to a time range."""
 
     def __init__(self, path: Path, start: float | None, end: float | None) -> None:
         super().__init__([path])
-        self._limits = start, end
+        self._time_range = start, end
 
     def open_video(self, i: int) -> VideoReader:
         video = super().open_video(i)
-        if self._limits == (None, None):
+        if self._time_range == (None, None):
             return video
-        first, last = time_range_to_frames(video, *self._limits, name=self.name(i))
+        first, last = time_range_to_frames(video, *self._time_range, name=self.name(i))
         return FrameSubset(video, to_frame_indices(video, np.arange(first, last)))
-
-
-def time_range_to_frames(video: VideoReader, start: float | None, end: float | None, *, name: str) -> tuple[int, int]:
-    """The first step of a video's mean rate from one second on, and that behind the last up to another.
-
-    start, end: None is the video's own. name: what an error calls it.
-    """
-    lasts = len(video) / video.fps
-    first, last = start or 0.0, lasts if end is None else end
-    if not 0 <= first < min(last, lasts):
-        raise StillmotionError(f"{name} lasts {lasts:.2f} s; {first:g} to {last:g} is no moment of it")
-    begin = min(int(first * video.fps), len(video) - 1)
-    return begin, max(begin + 1, min(round(last * video.fps), len(video)))
 
 
 def search_folder(
@@ -63,48 +51,49 @@ def search_folder(
     config: SearchConfig | None = None,
     *,
     loader: LoaderConfig | None = None,
-    say: Callable[[str], object] = to_stderr,
-    progress: ProgressCallback | None = None,
 ) -> list[VideoMatch]:
-    """The videos most alike to the query, best first; the query itself, where it is among them, is left out.
+    """Search a folder of videos without an index.
 
-    query: a video file or a folder of frames.
-    say: told which videos could not be read, and of a damaged cache.
+    Args:
+        encoder: The encoder.
+        query: Query video: a file or a folder of frames.
+        videos: Videos to search.
+        config: What to rank by, the query segment and the number of results.
+        loader: How videos are decoded.
+
+    Returns:
+        The most similar videos, best first; the query itself is left out.
     """
-    how = config or SearchConfig()
-    asked = _TrimmedVideo(Path(query), how.start, how.end)
-    asked.open_video(0)  # what is wrong with it is said before the library is embedded
-    clips = resolve_num_clips(encoder, how.num_clips, default=DEFAULT_NUM_CLIPS)
-    searched = videos.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
+    config = config or SearchConfig()
+    query_set = _TrimmedVideo(Path(query), config.start, config.end)
+    query_set.open_video(0)  # an unreadable query is reported before the folder is embedded
+    num_clips = resolve_num_clips(encoder, config.num_clips, default=DEFAULT_NUM_CLIPS)
+    dataset = videos.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
     check_cache_dir(
-        how.cache_dir, collect_input_paths(videos, dataset=searched, encoders=[encoder], extra_paths=[query])
+        config.cache_dir, collect_input_paths(videos, dataset=dataset, encoders=[encoder], extra_paths=[query])
     )
-    vector = _query_vectors(extract_features(encoder, asked, num_clips=clips, average_views=True), how)
-    library = load_or_extract_features(
-        encoder, searched, num_clips=clips, cache_dir=how.cache_dir, loader=loader
+    query_vector = _vectors(extract_features(encoder, query_set, num_clips=num_clips, average_views=True), config)
+    table = load_or_extract_features(encoder, dataset, num_clips=num_clips, cache_dir=config.cache_dir, loader=loader)
+    for line in format_failed_videos(dict(table.features.failed)):
+        logger.warning(line)
+    vectors = _vectors(table.features, config)
+    same_video = [i for i, name in enumerate(table.video_names) if Path(name).resolve() == Path(query).resolve()]
+    k = min(config.top_k + len(same_video), len(vectors))
+    similarities, indices = (
+        x[0].numpy() for x in knn_search(torch.from_numpy(query_vector), torch.from_numpy(vectors), k=k)
     )
-    for line in format_failed_videos(dict(library.features.failed)):
-        say(line)
-    vectors = _query_vectors(library.features, how)
-    itself = [i for i, name in enumerate(library.video_names) if Path(name).resolve() == Path(query).resolve()]
-    k = min(how.top_k + len(itself), len(vectors))
-    similarities, numbers = (x.numpy() for x in knn_search(torch.from_numpy(vector), torch.from_numpy(vectors), k=k))
-    others = ~np.isin(numbers[0], itself)
-    pairs = zip(numbers[0][others], similarities[0][others], strict=True)
-    return [VideoMatch(library.video_names[int(number)], float(similarity)) for number, similarity in pairs][
-        : how.top_k
+    matches = [
+        VideoMatch(table.video_names[int(i)], float(similarity))
+        for i, similarity in zip(indices, similarities, strict=True)
+        if i not in same_video
     ]
+    return matches[: config.top_k]
 
 
-def _query_vectors(features: Features, config: SearchConfig) -> np.ndarray:
-    """What is compared of videos; the cosine of mixed vectors is the mixture of their cosines."""
-    if config.motion_weight is None:
+def _vectors(features: Features, config: SearchConfig) -> np.ndarray:
+    """Return the vectors to compare; the cosine of joined vectors is the weighted sum of their cosines."""
+    weight = config.motion_weight
+    if weight is None:
         return features.vectors("static" if config.by == "appearance" else config.by or "whole")
-    looks, motions = (_l2_normalize(features.vectors(kind)) for kind in ("static", "motion"))
-    return np.concatenate([(1 - config.motion_weight) ** 0.5 * looks, config.motion_weight**0.5 * motions], 1).astype(
-        np.float32
-    )
-
-
-def _l2_normalize(x: np.ndarray) -> np.ndarray:
-    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    appearance, motion = (l2_normalize(features.vectors(kind)) for kind in ("static", "motion"))
+    return np.concatenate([(1 - weight) ** 0.5 * appearance, weight**0.5 * motion], 1).astype(np.float32)

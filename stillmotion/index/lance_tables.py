@@ -1,8 +1,8 @@
-"""The two LanceDB tables of an index: its moments, and the videos that are done with.
+"""The two LanceDB tables of an index: segments, and completed videos.
 
-`videos` says of every video what content was looked at, and why it was passed over where it was. Its schema says what
-the index was made with. A video is done when it stands there; its moments are stored before.
-Every change is one commit of LanceDB's, which is whole or has not happened.
+Table `videos` has one row for every video that is complete: the fingerprint of its content, and the reason if it failed.
+Its schema holds the index's metadata. A video's segments are stored before its row in `videos`.
+Every change is one commit of LanceDB, which happens as a whole or not at all.
 """
 
 import json
@@ -11,40 +11,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-os.environ.setdefault("LANCEDB_LOG", "error")  # read when it is imported: it warns of cells that it splits
-
-import lancedb
 import numpy as np
 import pyarrow as pa
-from lancedb.index import BTree, IvfSq
 
 from stillmotion.errors import StillmotionError
-from stillmotion.index.video_segments import VideoSegment
+from stillmotion.index.locations import is_remote_uri
+from stillmotion.index.video_segments import VECTOR_NAMES, VectorName, VideoSegment
 from stillmotion.utils.files import report_disk_errors
 
 FORMAT_VERSION = 2
-VectorName = Literal["appearance", "motion"]
-VECTOR_NAMES: tuple[VectorName, ...] = ("appearance", "motion")
 METADATA_COLUMNS = ("id", "path", "start", "end", "duration")
 _METADATA_KEY = "stillmotion"
-_MAX_SQL_VALUES = 1000  # values named in one condition
-_IVF_SAMPLE_RATE, _IVF_MAX_ITERATIONS = (
-    32,
-    20,
-)  # vectors a cell that cells are learned from, which are held in memory, and rounds of that
-_KEEP_VERSIONS_FOR = timedelta(days=1)  # earlier versions, which those may still read who have the index open
-# What LanceDB raises of a table that it cannot read or write; OSError is a disk's.
+_MAX_SQL_VALUES = 1000  # values in one SQL condition
+_IVF_SAMPLE_RATE = 32  # vectors per partition that k-means is trained on; they are held in memory
+_IVF_MAX_ITERATIONS = 20
+_KEEP_VERSIONS_FOR = timedelta(days=1)  # processes that have the index open may still read earlier versions
+# What LanceDB raises for a table that it cannot read or write; OSError comes from the disk.
 _LANCE_ERRORS = (RuntimeError, ValueError, OSError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
 class IndexMetadata:
-    """What an index was made with.
+    """What an index was built with.
 
-    encoder: its full text. digest: of its weights and of how it is shown moments. videos: the folder, in full.
-    settings: of the cutting and of what is stored.
+    Attributes:
+        encoder: Encoder spec.
+        digest: Hash of the encoder's weights and of the settings.
+        videos: Absolute path of the indexed folder.
+        settings: Input of the encoder, segmentation and thumbnail size.
+        format: Version of the tables' format.
     """
 
     encoder: str
@@ -55,7 +53,7 @@ class IndexMetadata:
 
 
 class SegmentRow(NamedTuple):
-    """A moment with what is stored of it: unit vectors, and a moving thumbnail as WebP."""
+    """A segment as it is stored: fingerprint of its video, unit vectors (D,) and (M,), and its thumbnail as WebP."""
 
     segment: VideoSegment
     fingerprint: str
@@ -65,7 +63,7 @@ class SegmentRow(NamedTuple):
 
 
 class CompletedVideo(NamedTuple):
-    """A video that was looked at. reason: why it was passed over; empty of one that was read."""
+    """A video that is complete. `failure` is the reason why it could not be read; empty for one that was read."""
 
     path: str
     fingerprint: str
@@ -74,7 +72,15 @@ class CompletedVideo(NamedTuple):
 
 
 class IndexTables:
-    """The tables at an address; `open` and `create` make one. moments: LanceDB's own; None while there are none."""
+    """The tables of an index; `open` and `create` make an instance.
+
+    Args:
+        database: LanceDB connection.
+        metadata: What the index was built with.
+
+    Attributes:
+        segments: LanceDB table of the segments; None while there are none.
+    """
 
     def __init__(self, database: Any, metadata: IndexMetadata) -> None:
         self._database, self.metadata = database, metadata
@@ -83,22 +89,39 @@ class IndexTables:
 
     @classmethod
     def open(cls, uri: str) -> "IndexTables | None":
-        """Those that lie there; None where there are none. What cannot be read is a StillmotionError."""
+        """Open existing tables.
+
+        Args:
+            uri: Folder or LanceDB URI.
+
+        Returns:
+            The tables; None if there are none.
+
+        Raises:
+            StillmotionError: If they cannot be read or have another format.
+        """
+        if not is_remote_uri(uri) and not Path(uri, "videos.lance").is_dir():
+            return None  # without importing LanceDB
         with wrap_read_errors(uri):
-            database = lancedb.connect(uri)
+            database = _connect(uri)
             videos = _open_table(database, "videos")
             if videos is None:
                 return None
-            said = json.loads((videos.schema.metadata or {}).get(_METADATA_KEY.encode(), b"{}"))
-            if not isinstance(said, dict) or said.get("format") != FORMAT_VERSION:
-                raise StillmotionError(f"{uri} is no index of this version's format; delete it and index again")
-            return cls(database, IndexMetadata(**said))
+            data = json.loads((videos.schema.metadata or {}).get(_METADATA_KEY.encode(), b"{}"))
+            if not isinstance(data, dict) or data.get("format") != FORMAT_VERSION:
+                raise StillmotionError(f"{uri} is not an index of this version's format; delete it and index again")
+            return cls(database, IndexMetadata(**data))
 
     @classmethod
     def create(cls, uri: str, metadata: IndexMetadata) -> "IndexTables":
-        """Empty ones."""
+        """Create empty tables.
+
+        Args:
+            uri: Folder or LanceDB URI.
+            metadata: What the index is built with.
+        """
         with wrap_write_errors(uri):
-            database = lancedb.connect(uri)
+            database = _connect(uri)
             fields = [(name, pa.string()) for name in ("path", "fingerprint", "failure")]
             schema = pa.schema([*fields, ("duration", pa.float64())], {_METADATA_KEY: json.dumps(asdict(metadata))})
             _create_table(database, "videos", schema=schema)
@@ -110,25 +133,25 @@ class IndexTables:
         return 0 if self.segments is None else self.segments.count_rows()
 
     def vector_dim(self, vector_name: VectorName) -> int:
-        """Channels of the vectors of a part; 0 where there are none."""
+        """Return the number of channels of a vector; 0 if there are no such vectors."""
         if self.segments is None or vector_name not in self.segments.schema.names:
             return 0
         return self.segments.schema.field(vector_name).type.list_size
 
     def completed_videos(self) -> dict[str, CompletedVideo]:
-        """The videos that were looked at, by path."""
+        """Return the completed videos by path."""
         return {row["path"]: CompletedVideo(**row) for row in self._videos.to_arrow().to_pylist()}
 
     def stored_fingerprints(self) -> dict[str, dict[str, str]]:
-        """The fingerprints of the stored moments by id, by path; also of videos that are not done."""
-        found: dict[str, dict[str, str]] = {}
+        """Return the fingerprint of each stored segment by path and id, also of incomplete videos."""
+        fingerprints: dict[str, dict[str, str]] = {}
         for batch in self.iter_batches(["id", "path", "fingerprint"]):
             for id, path, fingerprint in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                found.setdefault(path, {})[id] = fingerprint
-        return found
+                fingerprints.setdefault(path, {})[id] = fingerprint
+        return fingerprints
 
     def segment_metadata(self) -> pa.Table:
-        """Everything of the moments but vectors and thumbnails, by path and then by time."""
+        """Return ids, paths and times of all segments, ordered by path and start."""
         if self.segments is None:
             return pa.table({name: [] for name in METADATA_COLUMNS})
         return pa.Table.from_batches(self.iter_batches(METADATA_COLUMNS)).sort_by(
@@ -136,34 +159,52 @@ class IndexTables:
         )
 
     def iter_batches(self, columns: Sequence[str], where: str | None = None) -> Iterator[pa.RecordBatch]:
-        """These columns of the moments, some rows at a time."""
+        """Read columns of the segments in batches.
+
+        Args:
+            columns: Names of the columns.
+            where: SQL condition.
+        """
         if self.segments is None:
             return
-        asked = self.segments.search().select(list(columns))
-        yield from (asked.where(where) if where is not None else asked).to_batches()
+        rows = self.segments.search().select(list(columns))
+        yield from (rows.where(where) if where is not None else rows).to_batches()
 
     def rows_by_id(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
-        """These columns of some moments, in the order of the ids; those that are not there are left out."""
-        wanted = list(dict.fromkeys(["id", *columns]))
-        parts = [batch for some in _sql_value_lists(ids) for batch in self.iter_batches(wanted, f"id IN ({some})")]
-        if not parts:
-            return pa.table({name: [] for name in wanted})
-        found = pa.Table.from_batches(parts)
-        place = {id: number for number, id in enumerate(found["id"].to_pylist())}
-        return found.take([place[id] for id in ids if id in place])
+        """Read columns of some segments.
+
+        Args:
+            ids: Ids of the segments; unknown ones are skipped.
+            columns: Names of the columns.
+
+        Returns:
+            The rows in the order of the ids.
+        """
+        names = list(dict.fromkeys(["id", *columns]))
+        batches = [batch for some in _sql_value_lists(ids) for batch in self.iter_batches(names, f"id IN ({some})")]
+        if not batches:
+            return pa.table({name: [] for name in names})
+        rows = pa.Table.from_batches(batches)
+        position = {id: number for number, id in enumerate(rows["id"].to_pylist())}
+        return rows.take([position[id] for id in ids if id in position])
 
     def commit(self, rows: Sequence[SegmentRow], videos: Sequence[CompletedVideo]) -> None:
-        """Store moments, and then that videos are done."""
+        """Store segments, then mark videos as completed.
+
+        Args:
+            rows: Segments.
+            videos: Videos all of whose segments are stored with these rows or were before.
+        """
         self.add_segments(rows)
         self.mark_completed(videos)
 
     def add_segments(self, rows: Sequence[SegmentRow]) -> None:
-        """Store moments, all or none."""
+        """Store segments, all or none."""
         if rows:
             self.add_arrow(to_arrow(rows))
 
     def add_arrow(self, content: pa.Table) -> None:
-        """Store moments that are a table of `arrow`, all or none."""
+        """Store segments given as a table of `to_arrow`, all or none."""
         if not len(content):
             return
         with wrap_write_errors(self._database.uri):
@@ -173,7 +214,7 @@ class IndexTables:
                 self.segments.add(content)
 
     def mark_completed(self, videos: Sequence[CompletedVideo]) -> None:
-        """Write down that videos are done, in place of what was said before; those passed over have no moments."""
+        """Mark videos as completed, replacing earlier rows; segments of failed videos are deleted."""
         if not videos:
             return
         self.delete_segments("path", [video.path for video in videos if video.failure])
@@ -183,43 +224,52 @@ class IndexTables:
             merge.execute(content)
 
     def unmark_completed(self, paths: Iterable[str]) -> None:
-        """Take out that videos are done."""
+        """Mark videos as incomplete."""
         with wrap_write_errors(self._database.uri):
             for some in _sql_value_lists(paths):
                 self._videos.delete(f"path IN ({some})")
 
     def delete_segments(self, column: Literal["id", "path"], values: Iterable[str]) -> None:
-        """Take out moments by their ids or by their paths."""
+        """Delete segments.
+
+        Args:
+            column: Column to select by.
+            values: Its values.
+        """
         if self.segments is not None:
             with wrap_write_errors(self._database.uri):
                 for some in _sql_value_lists(values):
                     self.segments.delete(f"{column} IN ({some})")
 
     def compact(self, *, build_ivf: bool) -> None:
-        """Join the small files that commits leave. cells: keep an index of the vectors by cells, for many moments."""
+        """Merge the small files that commits leave.
+
+        Args:
+            build_ivf: Build LanceDB's IVF index of the vectors, for many segments.
+        """
         with wrap_write_errors(self._database.uri):
             for table in (self._videos, self.segments):
                 if table is not None:
-                    table.optimize(
-                        cleanup_older_than=_KEEP_VERSIONS_FOR
-                    )  # which takes new moments into their cells, too
+                    table.optimize(cleanup_older_than=_KEEP_VERSIONS_FOR)  # also adds new segments to the IVF index
             if build_ivf and self.segments is not None:
                 self._create_vector_indexes(self.segments)
 
     def _create_vector_indexes(self, segments: Any) -> None:
+        from lancedb.index import BTree, IvfSq
+
         indexed = {name for index in segments.list_indices() for name in index.columns}
-        wanted: dict[str, Any] = {"id": BTree()}
-        for part in (part for part in VECTOR_NAMES if self.vector_dim(part)):
-            wanted[part] = IvfSq(
+        configs: dict[str, Any] = {"id": BTree()}
+        for vector_name in (name for name in VECTOR_NAMES if self.vector_dim(name)):
+            configs[vector_name] = IvfSq(
                 distance_type="cosine", sample_rate=_IVF_SAMPLE_RATE, max_iterations=_IVF_MAX_ITERATIONS
             )
-        for name in wanted.keys() - indexed:
-            segments.create_index(name, config=wanted[name])
+        for name in configs.keys() - indexed:
+            segments.create_index(name, config=configs[name])
 
 
 @contextmanager
 def wrap_read_errors(uri: str) -> Iterator[None]:
-    """What LanceDB cannot read meanwhile is one line."""
+    """Turn LanceDB's read errors into one line that names the index."""
     try:
         yield
     except _LANCE_ERRORS as error:
@@ -230,7 +280,7 @@ def wrap_read_errors(uri: str) -> Iterator[None]:
 
 @contextmanager
 def wrap_write_errors(uri: str) -> Iterator[None]:
-    """What LanceDB cannot write meanwhile is one line."""
+    """Turn LanceDB's write errors into one line that names the index."""
     try:
         with report_disk_errors(uri):
             yield
@@ -239,10 +289,15 @@ def wrap_write_errors(uri: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    words = (
-        str(error).strip().partition("\n")[0].partition(", /")[0]
-    )  # behind which a line of LanceDB's source is named
-    return words[:300] or type(error).__name__
+    message = str(error).strip().partition("\n")[0].partition(", /")[0]  # a line of LanceDB's source follows
+    return message[:300] or type(error).__name__
+
+
+def _connect(uri: str) -> Any:
+    os.environ.setdefault("LANCEDB_LOG", "error")  # read on import; it warns of partitions that it splits
+    import lancedb  # seconds to import
+
+    return lancedb.connect(uri)
 
 
 def _table_names(database: Any) -> list[str]:
@@ -250,7 +305,7 @@ def _table_names(database: Any) -> list[str]:
 
 
 def _open_table(database: Any, name: str) -> Any:
-    """A table; None where there is none, or where it was killed before its first commit."""
+    """Open a table; None if there is none, or if it was killed before its first commit."""
     if name not in _table_names(database):
         return None
     try:
@@ -262,29 +317,29 @@ def _open_table(database: Any, name: str) -> Any:
 
 
 def _create_table(database: Any, name: str, **content: Any) -> Any:
-    """A new table, in the place of one that was never finished."""
+    """Create a table, replacing one that was never finished."""
     return database.create_table(name, mode="overwrite" if name in _table_names(database) else "create", **content)
 
 
 def sql_quote(value: str | None) -> str:
-    """A text as SQL has it."""
+    """Quote a string for SQL."""
     return "'" + (value or "").replace("'", "''") + "'"
 
 
 def _sql_value_lists(values: Iterable[str]) -> Iterator[str]:
-    """Values as SQL has them, so many at a time."""
-    listed = [sql_quote(value) for value in values]
-    for start in range(0, len(listed), _MAX_SQL_VALUES):
-        yield ", ".join(listed[start : start + _MAX_SQL_VALUES])
+    """Yield comma-separated SQL values, a limited number at a time."""
+    quoted = [sql_quote(value) for value in values]
+    for start in range(0, len(quoted), _MAX_SQL_VALUES):
+        yield ", ".join(quoted[start : start + _MAX_SQL_VALUES])
 
 
 def to_arrow(rows: Sequence[SegmentRow]) -> pa.Table:
-    """Moments as the table has them."""
+    """Convert segments to the Arrow table that is stored."""
     columns: dict[str, Any] = {name: [getattr(row.segment, name) for row in rows] for name in METADATA_COLUMNS}
     columns["fingerprint"] = [row.fingerprint for row in rows]
-    for part in VECTOR_NAMES:
-        vectors = np.stack([getattr(row, part) for row in rows]).astype(np.float32)
+    for name in VECTOR_NAMES:
+        vectors = np.stack([getattr(row, name) for row in rows]).astype(np.float32)
         if vectors.shape[1]:
-            columns[part] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+            columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
     columns["thumbnail"] = pa.array([row.thumbnail for row in rows], pa.binary())
     return pa.table(columns)

@@ -1,11 +1,12 @@
-"""Moments that ranks have embedded, in files that outlive them, until the first rank stores them.
+"""Files in which ranks leave embedded segments until rank 0 commits them: the tables have one writer.
 
-Tables have one writer. A part holds moments as the table has them, and the videos that are done with them.
+A file holds segments in the format of the table, and the videos that are complete with them.
 """
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,16 +17,24 @@ from stillmotion.index.lance_tables import CompletedVideo, IndexTables, SegmentR
 from stillmotion.utils.file_lock import remove_stale_temp_files
 from stillmotion.utils.files import write_atomic
 
+logger = logging.getLogger(__name__)
+
 _SUFFIX = ".arrow"
 _VIDEOS_KEY = b"videos"
-_PARTS_PER_COMMIT = 32  # parts that are stored by one commit
+_FILES_PER_COMMIT = 32
 
 
 class PendingSegments:
-    """The parts of an index, in a folder on a disk that all ranks see.
+    """Embedded segments of all ranks, in a folder on a shared file system.
 
-    rank: whose parts are kept here. command: tells the parts of these ranks from those of an earlier command, whose
-        last processes may still be about to end.
+    Args:
+        folder: The folder.
+        rank: Rank of this process.
+        run_id: Name of this command, which distinguishes its files from those of an earlier command whose last
+            processes may still be running.
+
+    Attributes:
+        written: Names of the files that this rank has written.
     """
 
     def __init__(self, folder: Path, *, rank: int, run_id: str) -> None:
@@ -34,75 +43,91 @@ class PendingSegments:
         self._committed: set[str] = set()
 
     def write(self, rows: Sequence[SegmentRow], videos: Sequence[CompletedVideo]) -> None:
-        """Write moments, and videos that are done, as a part."""
+        """Write a file.
+
+        Args:
+            rows: Segments.
+            videos: Videos that are complete with them.
+        """
         if not rows and not videos:
             return
         name = f"{self._run_id}-{self._rank:06}-{len(self.written):08}{_SUFFIX}"
-        told = {_VIDEOS_KEY: json.dumps(videos)}
-        content = (to_arrow(rows) if rows else pa.table({})).replace_schema_metadata(told)
+        metadata = {_VIDEOS_KEY: json.dumps(videos)}
+        content = (to_arrow(rows) if rows else pa.table({})).replace_schema_metadata(metadata)
         write_atomic(self.folder / name, lambda partial: feather.write_feather(content, str(partial), "uncompressed"))
         self.written.append(name)
 
     def commit_available(self, tables: IndexTables) -> None:
-        """Store what ranks of this command have written so far."""
-        self._commit(tables, sorted(part.name for part in self.folder.glob(f"{self._run_id}-*{_SUFFIX}")))
+        """Commit what the ranks of this command have written so far."""
+        self._commit(tables, sorted(file.name for file in self.folder.glob(f"{self._run_id}-*{_SUFFIX}")))
 
     def commit_rest(self, tables: IndexTables, names: Iterable[str]) -> None:
-        """Store what is left of all that ranks have written; names: of these, since a disk may list them late."""
+        """Commit the remaining files.
+
+        Args:
+            tables: Tables of the index.
+            names: Names of all files that ranks have written; a shared disk may list them late.
+        """
         self._commit(tables, [name for name in names if name not in self._committed])
         _remove_if_empty(self.folder)
 
     def _commit(self, tables: IndexTables, names: Sequence[str]) -> None:
-        _commit_parts(tables, [self.folder / name for name in names])
+        _commit_files(tables, [self.folder / name for name in names])
         self._committed.update(names)
 
 
-def commit_leftovers(folder: Path, tables: IndexTables, *, say: Callable[[str], object]) -> None:
-    """Store what an earlier command has left in a folder, but for moments that are stored; say: told of damage."""
+def commit_leftovers(folder: Path, tables: IndexTables) -> None:
+    """Commit the files that an earlier command has left, except for segments that are stored already.
+
+    Args:
+        folder: Folder of the files.
+        tables: Tables of the index.
+    """
     if folder.is_dir():
         remove_stale_temp_files(folder)
         known = {id for ids in tables.stored_fingerprints().values() for id in ids}
-        _commit_parts(tables, sorted(folder.glob(f"[!.]*{_SUFFIX}")), known=known, say=say)
+        _commit_files(tables, sorted(folder.glob(f"[!.]*{_SUFFIX}")), known=known)
         _remove_if_empty(folder)
 
 
-def _commit_parts(
-    tables: IndexTables,
-    parts: Sequence[Path],
-    *,
-    known: set[str] | None = None,
-    say: Callable[[str], object] | None = None,
-) -> None:
-    """Store parts and remove them. known: ids that are left out. say: told of a damaged part, else an error."""
-    for start in range(0, len(parts), _PARTS_PER_COMMIT):
-        some, videos = parts[start : start + _PARTS_PER_COMMIT], []
-        for part in some:
+def _commit_files(tables: IndexTables, files: Sequence[Path], *, known: set[str] | None = None) -> None:
+    """Commit files and delete them.
+
+    Args:
+        tables: Tables of the index.
+        files: The files.
+        known: For files of an earlier command, ids of segments to leave out; a damaged file is then skipped with a
+            warning, otherwise it is an error.
+    """
+    for start in range(0, len(files), _FILES_PER_COMMIT):
+        some, videos = files[start : start + _FILES_PER_COMMIT], []
+        for file in some:
             try:
-                content = feather.read_table(str(part))
+                content = feather.read_table(str(file))
                 videos += [CompletedVideo(*video) for video in json.loads(content.schema.metadata[_VIDEOS_KEY])]
             except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
-                if say is None:
+                if known is None:
                     raise StillmotionError(
-                        f"{part} cannot be read ({error}); the same command again makes its moments anew"
+                        f"{file} cannot be read ({error}); run the same command again to embed its segments anew"
                     ) from None
-                say(f"{part} is damaged; its moments are made anew")
+                logger.warning("%s is damaged; its segments are embedded again", file)
                 continue
             tables.add_arrow(_without_known(content, known))
         tables.mark_completed(videos)
-        for part in some:
-            part.unlink(missing_ok=True)
+        for file in some:
+            file.unlink(missing_ok=True)
 
 
 def _without_known(content: pa.Table, known: set[str] | None) -> pa.Table:
-    """The moments of a part that are not known; they are from now on."""
+    """Return the segments that are not known, and add them to those that are."""
     if known is None or not len(content):
         return content
     ids = content["id"].to_pylist()
-    found = content.filter(pa.array([id not in known for id in ids], pa.bool_()))
+    new = content.filter(pa.array([id not in known for id in ids], pa.bool_()))
     known.update(ids)
-    return found
+    return new
 
 
 def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # a process of an earlier command may have left something just now
+    with contextlib.suppress(OSError):  # a process of an earlier command may just have written a file
         folder.rmdir()

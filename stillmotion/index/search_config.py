@@ -1,4 +1,4 @@
-"""What evaluations are asked, as options; light to import, so that help does not wait for torch."""
+"""Options of `stillmotion search`; light to import."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -12,19 +12,30 @@ from stillmotion.utils.option_types import FeatureKind
 SearchBy = Literal[FeatureKind, "appearance"]
 
 
+def check_motion_weight(motion_weight: float) -> None:
+    """Raise StillmotionError unless a motion weight lies between 0 and 1."""
+    if not 0 <= motion_weight <= 1:
+        raise StillmotionError(
+            f"motion weight must be between 0 (appearance only) and 1 (motion only), got {motion_weight:g}"
+        )
+
+
 @dataclass(frozen=True)
 class SearchConfig(ChoiceValidated):
-    """What is found.
+    """How to search.
 
     Attributes:
-        by: motion finds what moves alike, look what looks alike; without an index also whole (its default), static
-            (which is the look), dynamic (what changes of a frame's mean feature) and concat.
-        motion_weight: of look and motion, in place of --by: 0 is look alone, 1 motion alone; an index is asked at 0.5.
-        top_k: how many to find.
-        start: of the moment of the query that is meant, in seconds.
-        end: of that moment.
-        num_clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
-        cache_dir: a folder for the features, in place of the run's own; the query's are not kept. Without an index.
+        by: Rank by motion or appearance; without an index also by whole (default), static (the same as appearance),
+            dynamic or concat.
+        motion_weight: Weight w of motion against appearance, 0 to 1: similarity = (1 - w) * appearance + w * motion.
+            Default 0.5 with an index. Use instead of --by.
+        top_k: Number of results.
+        start: Start of the query segment, in seconds.
+        end: End of the query segment, in seconds.
+        num_clips: Number of evenly spaced clips per video, averaged; default 10, or 1 if the encoder samples frames
+            over the whole video. Only without an index.
+        cache_dir: Folder for cached features of the searched videos; default is the run folder of the encoder. Only
+            without an index.
     """
 
     by: SearchBy | None = None
@@ -38,10 +49,10 @@ class SearchConfig(ChoiceValidated):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.top_k < 1:
-            raise StillmotionError(f"top is {self.top_k}; ask for at least 1")
+            raise StillmotionError(f"--top-k must be at least 1, got {self.top_k}")
         if self.by is not None and self.motion_weight is not None:
             raise StillmotionError(
-                f"--by {self.by} and --motion-weight {self.motion_weight:g} are both given; choose one"
+                f"--by {self.by} and --motion-weight {self.motion_weight:g} cannot be combined; give one"
             )
-        if self.motion_weight is not None and not 0 <= self.motion_weight <= 1:
-            raise StillmotionError(f"mix is {self.motion_weight:g}; it lies between 0, by look, and 1, by motion")
+        if self.motion_weight is not None:
+            check_motion_weight(self.motion_weight)

@@ -1,38 +1,49 @@
-"""What `stillmotion search` found, as text, as JSON, and as a page on which it moves."""
+"""Search results as text, as JSON, and as a page with videos that play."""
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stillmotion.data.video import open_video
+from stillmotion.errors import StillmotionError
 from stillmotion.index.folder_search import VideoMatch
-from stillmotion.index.index_search import resolve_motion_weight
-from stillmotion.index.query import Query
+from stillmotion.index.previews import encode_preview
+from stillmotion.index.query import resolve_motion_weight
 from stillmotion.index.search_backends import SearchResult
 from stillmotion.index.search_config import SearchConfig
 from stillmotion.index.video_index import VideoIndex
 from stillmotion.report.blocks import Block, Section, Text, Thumbnail, Thumbnails
-from stillmotion.report.images import thumbnail_uri, webp_data_uri
+from stillmotion.report.images import data_uri
 from stillmotion.report.page import write_page
 from stillmotion.utils.formatting import printable_name
 
 
 @dataclass(frozen=True)
 class ResultCard:
-    """A video or a moment on a page: what gives its moving picture as a data URI, and what is said below it."""
+    """A video or a segment on a page.
 
-    load_thumbnail: Callable[[], str]
+    Attributes:
+        load_preview: Function that returns its preview as a data URI.
+        caption: Text below it.
+    """
+
+    load_preview: Callable[[], str]
     caption: str
 
 
 @dataclass(frozen=True)
 class SearchReport:
-    """What was found: lines for a terminal, rows for JSON, and what a page shows of the query and of each.
+    """The results of a search.
 
-    description: what was searched by, in words.
+    Attributes:
+        lines: Lines for a terminal.
+        rows: Values for JSON.
+        query: The query on a page.
+        results: The results on a page.
+        description: What was searched and how it was ranked.
     """
 
     lines: Sequence[str]
@@ -43,64 +54,93 @@ class SearchReport:
 
     @property
     def text(self) -> str:
-        """For a terminal."""
-        return "\n".join(self.lines) or "nothing is found: there is no other video"
+        """The results as text for a terminal."""
+        return "\n".join(self.lines) or "no results: there is no other video"
 
     @property
     def json(self) -> str:
-        """For programs."""
+        """The results as JSON."""
         return json.dumps(self.rows, indent=1)
 
     def write_page(self, page_file: str | Path) -> Path:
-        """Write one HTML file that needs no other."""
-        asked, *others = (Thumbnail(one.load_thumbnail(), one.caption) for one in (self.query, *self.results))
-        answers: Block = Thumbnails(others, self.description) if others else Text("Nothing was found.")
-        return write_page(page_file, "Search", [Section("Asked", [Thumbnails([asked])]), Section("Found", [answers])])
+        """Write the results to a self-contained HTML file."""
+        query, *results = (Thumbnail(card.load_preview(), card.caption) for card in (self.query, *self.results))
+        block: Block = (
+            Thumbnails(results, self.description) if results else Text("No results: there is no other video.")
+        )
+        return write_page(page_file, "Search", [Section("Query", [Thumbnails([query])]), Section("Results", [block])])
 
 
 def report_index_search(
-    index: VideoIndex, video: str, config: SearchConfig, query: Query, results: Sequence[SearchResult]
+    index: VideoIndex, video: str, config: SearchConfig, results: Sequence[SearchResult]
 ) -> SearchReport:
-    """The answer of an index. video: what was asked by."""
-    files = [printable_name(str(index.video_path(one.segment.id))) for one in results]
-    share = resolve_motion_weight(config)
-    numbers = [{name: getattr(one, name) for name in ("similarity", "appearance", "motion")} for one in results]
+    """Report the results of an index.
+
+    Args:
+        index: The index.
+        video: Query video.
+        config: How it was searched.
+        results: Its results.
+    """
+    paths = [index.video_path(result.segment.id) for result in results]
+    files = [printable_name(str(path)) for path in paths]
+    weight = resolve_motion_weight(config)
     return SearchReport(
         [
-            f"{one.similarity:.4f}  appearance {one.appearance:.4f}  motion {one.motion:.4f}  {file}  {_format_range(one)}"
-            for one, file in zip(results, files, strict=True)
+            f"{result.similarity:.4f}  appearance {result.appearance:.4f}  motion {result.motion:.4f}  {file}  "
+            f"{_format_range(result)}"
+            for result, file in zip(results, files, strict=True)
         ],
+        [result.to_dict() | {"file": file} for result, file in zip(results, files, strict=True)],
+        ResultCard(partial(_preview_uri, Path(video), config.start, config.end), printable_name(video)),
         [
-            asdict(one.segment) | {"file": file} | cosines
-            for one, file, cosines in zip(results, files, numbers, strict=True)
+            ResultCard(partial(_segment_uri, index, result, path), _result_caption(result))
+            for result, path in zip(results, paths, strict=True)
         ],
-        ResultCard(partial(webp_data_uri, query.thumbnail), printable_name(video)),
-        [ResultCard(partial(_segment_thumbnail, index, one.segment.id), _result_caption(one)) for one in results],
-        f"Moments of {printable_name(str(index.videos_dir))}, best first, by {1 - share:g} · look + {share:g} · motion.",
+        f"Segments of {printable_name(str(index.videos_dir))}, best first. Ranked by {_format_weight(weight)}.",
     )
 
 
 def report_folder_search(video: str, config: SearchConfig, results: Sequence[VideoMatch]) -> SearchReport:
-    """The answer of a folder without an index. video: what was asked by."""
-    by = config.by or "whole" if config.motion_weight is None else f"{config.motion_weight:g} of motion, the rest of look"
+    """Report the results of a search without an index.
+
+    Args:
+        video: Query video.
+        config: How it was searched.
+        results: Its results.
+    """
+    ranking = (config.by or "whole") if config.motion_weight is None else _format_weight(config.motion_weight)
     return SearchReport(
         [f"{match.similarity:.4f}  {match.path}" for match in results],
         [{"file": printable_name(match.path), "similarity": match.similarity} for match in results],
-        ResultCard(partial(_video_thumbnail, video), printable_name(video)),
+        ResultCard(partial(_preview_uri, Path(video), config.start, config.end), printable_name(video)),
         [
-            ResultCard(partial(_video_thumbnail, m.path), f"{m.similarity:.3f} · {printable_name(m.path)}")
-            for m in results
+            ResultCard(
+                partial(_preview_uri, Path(match.path), None, None),
+                f"{match.similarity:.3f} · {printable_name(match.path)}",
+            )
+            for match in results
         ],
-        f"Videos, best first, by {by}.",
+        f"Videos, best first. Ranked by {ranking}.",
     )
 
 
-def _segment_thumbnail(index: VideoIndex, id: str) -> str:
-    return webp_data_uri(index.thumbnail(id))
+def _format_weight(motion_weight: float) -> str:
+    if motion_weight in (0, 1):
+        return "motion" if motion_weight else "appearance"
+    return f"{1 - motion_weight:.0%} appearance, {motion_weight:.0%} motion".replace("%", " %")
 
 
-def _video_thumbnail(path: str) -> str:
-    return thumbnail_uri(open_video(path))
+def _preview_uri(path: Path, start: float | None, end: float | None) -> str:
+    return data_uri(encode_preview(open_video(path), start or 0.0, end), "video/mp4")
+
+
+def _segment_uri(index: VideoIndex, result: SearchResult, path: Path) -> str:
+    """Return a segment's preview; its thumbnail if the video was deleted since."""
+    try:
+        return _preview_uri(path, result.segment.start, result.segment.end)
+    except (StillmotionError, OSError):
+        return data_uri(index.thumbnail(result.segment.id), "image/webp")
 
 
 def _format_range(result: SearchResult) -> str:
@@ -108,4 +148,4 @@ def _format_range(result: SearchResult) -> str:
 
 
 def _result_caption(result: SearchResult) -> str:
-    return f"{result.similarity:.3f} · {result.segment.path} · {_format_range(result)}"
+    return f"{result.similarity:.3f} · {printable_name(result.segment.path)} · {_format_range(result)}"

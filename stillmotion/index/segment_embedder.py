@@ -17,6 +17,7 @@ from stillmotion.data.video.thumbnails import encode_animated_webp, shrink_to_sh
 from stillmotion.encoders import Encoder
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.errors import StillmotionError
+from stillmotion.functional.knn import l2_normalize
 from stillmotion.index.video_segments import FrameRange, VideoSegment
 from stillmotion.models.input_config import InputConfig
 
@@ -116,10 +117,7 @@ class SegmentEmbedder:
         appearance = embedding.static if embedding.static.shape[1] else embedding.whole
         vectors = [part[: len(clips)].float().cpu().numpy() for part in (appearance, embedding.motion)]
         if not all(np.isfinite(rows).all() for rows in vectors):
-            raise StillmotionError(f"{self.encoder.name} gives NaN or infinity; the network diverged in training")
-        return l2_normalize_rows(vectors[0]), l2_normalize_rows(vectors[1])
-
-
-def l2_normalize_rows(rows: np.ndarray) -> np.ndarray:
-    """Scale rows (n, D) to unit length; zeros stay zeros."""
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+            raise StillmotionError(
+                f"{self.encoder.name} returns NaN or infinite vectors; its training probably diverged"
+            )
+        return l2_normalize(vectors[0]), l2_normalize(vectors[1])

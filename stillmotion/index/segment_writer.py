@@ -1,4 +1,4 @@
-"""How moments get into the table: embedded some at a time, stored now and then, and never half a video as a whole."""
+"""Embed segments in batches and commit them periodically; a video is marked complete when all its segments are stored."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,15 +7,17 @@ from stillmotion.encoders import Encoder
 from stillmotion.index.lance_tables import CompletedVideo, SegmentRow
 from stillmotion.index.segment_embedder import DecodedSegment, SegmentEmbedder
 
-_COMMIT_ROWS, _COMMIT_SECONDS = 64, 15.0  # moments, or seconds, after which what there is is stored
-# Stores moments and, when these are stored, videos that are done.
+_COMMIT_ROWS, _COMMIT_SECONDS = 64, 15.0  # segments, or seconds, after which rows are committed
+# Stores segments and then marks videos as completed; `IndexTables.commit` is one.
 CommitFunction = Callable[[Sequence[SegmentRow], Sequence[CompletedVideo]], object]
 
 
 class SegmentWriter:
-    """Embeds moments as they come and has them stored; a video is done when all of its moments are.
+    """Embed segments and commit them.
 
-    commit: by which; `Tables.keep` is one.
+    Args:
+        commit: Function that stores segments and completed videos.
+        encoder: The encoder.
     """
 
     def __init__(self, commit: CommitFunction, encoder: Encoder) -> None:
@@ -26,30 +28,35 @@ class SegmentWriter:
         self._last_commit = time.monotonic()
 
     def add(self, segment: DecodedSegment, fingerprint: str) -> None:
-        """A moment of a video of this fingerprint."""
+        """Add a segment.
+
+        Args:
+            segment: The segment.
+            fingerprint: Fingerprint of its video.
+        """
         self._pending.append((segment, fingerprint))
         if len(self._pending) == self._embedder.batch_size:
             self._embed()
             self._flush_if_due()
 
     def finish_video(self, video: CompletedVideo) -> None:
-        """There are no more moments of this video; one that was passed over after all has none."""
+        """Mark a video whose last segment was added; segments of a failed video are dropped."""
         if video.failure:
-            self._pending = [one for one in self._pending if one[0].segment.path != video.path]
+            self._pending = [pending for pending in self._pending if pending[0].segment.path != video.path]
             self._rows = [row for row in self._rows if row.segment.path != video.path]
         self._finished.append(video)
         self._flush_if_due()
 
     def close(self) -> None:
-        """Store what is left."""
+        """Embed and commit what is left."""
         if self._pending:
             self._embed()
         self._flush()
 
     def _embed(self) -> None:
-        looks, motions = self._embedder([piece.clip for piece, _ in self._pending])
-        for (piece, fingerprint), look, motion in zip(self._pending, looks, motions, strict=True):
-            self._rows.append(SegmentRow(piece.segment, fingerprint, look, motion, piece.thumbnail))
+        appearance, motion = self._embedder([segment.clip for segment, _ in self._pending])
+        for i, (segment, fingerprint) in enumerate(self._pending):
+            self._rows.append(SegmentRow(segment.segment, fingerprint, appearance[i], motion[i], segment.thumbnail))
         self._pending.clear()
 
     def _flush_if_due(self) -> None:
@@ -57,8 +64,8 @@ class SegmentWriter:
             self._flush()
 
     def _flush(self) -> None:
-        waiting = {piece.segment.path for piece, _ in self._pending}
-        self._commit(self._rows, [video for video in self._finished if video.path not in waiting])
+        incomplete = {segment.segment.path for segment, _ in self._pending}
+        self._commit(self._rows, [video for video in self._finished if video.path not in incomplete])
         self._rows.clear()
-        self._finished = [video for video in self._finished if video.path in waiting]
+        self._finished = [video for video in self._finished if video.path in incomplete]
         self._last_commit = time.monotonic()

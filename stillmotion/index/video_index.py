@@ -1,28 +1,35 @@
-"""An index of moments: what is in it, and what is near by look and by motion."""
+"""The search index of a folder of videos: its segments, vectors, thumbnails and nearest neighbors."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stillmotion.errors import StillmotionError
-from stillmotion.index import search_backends
-from stillmotion.index.lance_tables import METADATA_COLUMNS, IndexMetadata, IndexTables, VectorName, wrap_read_errors
+from stillmotion.index.lance_tables import METADATA_COLUMNS, IndexMetadata, IndexTables, wrap_read_errors
 from stillmotion.index.locations import default_index_dir, is_remote_uri, resolve_uri
-from stillmotion.index.query import Query
-from stillmotion.index.search_backends import SearchResult, check_query
-from stillmotion.index.video_segments import VideoSegment
+from stillmotion.index.video_segments import VectorName, VideoSegment
+
+if TYPE_CHECKING:
+    from stillmotion.index.query import Query
+    from stillmotion.index.search_backends import IVF, BruteForce, SearchResult
 
 
 class VideoIndex:
-    """The moments of a folder of videos; `open` gives one.
+    """The segments of a folder of videos, with an appearance and a motion vector each. `VideoIndex.open` opens one.
 
-    local_dir: where it lies; of one at an address, where what belongs to it is kept on this machine.
-    videos_dir: the folder that was indexed. encoder: the text of what it was made with.
+    Args:
+        uri: Folder or LanceDB URI of the index.
+        tables: Its tables.
+
+    Attributes:
+        videos_dir: The folder that was indexed.
+        local_dir: Folder of the index; for a remote one, the folder on this machine for what belongs to it.
+        encoder_spec: Spec of the encoder that the index was built with.
     """
 
     def __init__(self, uri: str, tables: IndexTables) -> None:
@@ -33,34 +40,43 @@ class VideoIndex:
 
     @classmethod
     def open(cls, folder: str | Path) -> "VideoIndex":
-        """The index that lies in a folder or at an address, or that of a folder of videos at its default place."""
-        for place in (resolve_uri(folder), resolve_uri(default_index_dir(folder))):
-            if is_remote_uri(place) or Path(place).is_dir():
-                tables = IndexTables.open(place)
-                if tables is not None:
-                    return cls(place, tables)
-        raise StillmotionError(f"{folder} is no index and has none; make one: stillmotion index {folder}")
+        """Open an existing index.
+
+        Args:
+            folder: Folder or LanceDB URI of the index, or a folder of videos whose index lies in the default folder.
+
+        Raises:
+            StillmotionError: If there is no index, or it cannot be read.
+        """
+        for uri in (resolve_uri(folder), resolve_uri(default_index_dir(folder))):
+            tables = IndexTables.open(uri)
+            if tables is not None:
+                return cls(uri, tables)
+        raise StillmotionError(
+            f"{folder} is not an index and no index was built for it; run: stillmotion index {folder}"
+        )
 
     @property
     def metadata(self) -> IndexMetadata:
-        """What it was made with."""
+        """What the index was built with."""
         return self._tables.metadata
 
     def __len__(self) -> int:
+        """Return the number of segments."""
         return len(self._tables)
 
     def segments(self) -> list[VideoSegment]:
-        """All of them, by path and then by start."""
+        """Return all segments, ordered by path and start."""
         return list(self._brute_force.segments)
 
     def segment(self, id: str) -> VideoSegment:
-        """One of them; KeyError where there is none of this id."""
+        """Return a segment; KeyError if none has this id."""
         if not self._is_large:
             return self._brute_force.segments[self._brute_force.positions[id]]
         return VideoSegment(**self._row(id, METADATA_COLUMNS))
 
     def video_path(self, id: str) -> Path:
-        """The video of a moment, in full; it may be gone."""
+        """Return the path of a segment's video; the file may have been deleted since."""
         path = self.segment(id).path
         plain = self.videos_dir / path
         if "\\x" in path and not plain.exists():  # a name that is not UTF-8
@@ -68,55 +84,72 @@ class VideoIndex:
         return plain
 
     def thumbnail(self, id: str) -> bytes:
-        """A small animated WebP of a moment; KeyError where there is none of this id."""
+        """Return a segment's thumbnail as animated WebP; KeyError if no segment has this id."""
         return self._row(id, ["thumbnail"])["thumbnail"]
 
     def vectors(self, vector_name: VectorName) -> np.ndarray:
-        """The unit vectors of all moments by look or by motion, float32 (n, D), in the order of `segments`."""
+        """Return the unit vectors of all segments, float32 (n, D), in the order of `segments`."""
         with wrap_read_errors(self.uri):
             return self._brute_force.vectors(vector_name).numpy()
 
     def failed_videos(self) -> dict[str, str]:
-        """The videos that could not be read, and why."""
+        """Return the videos that could not be read, with the reasons."""
         with wrap_read_errors(self.uri):
-            return {
-                path: done.failure for path, done in sorted(self._tables.completed_videos().items()) if done.failure
-            }
+            videos = sorted(self._tables.completed_videos().items())
+        return {path: video.failure for path, video in videos if video.failure}
 
     def neighbors(
-        self, query: str | Query, *, motion_weight: float = 0.5, top_k: int = 12, exclude_same_video: bool = True
-    ) -> list[SearchResult]:
-        """The moments most alike to one of the index, by its id, or to a query; best first.
+        self, query: "str | Query", *, motion_weight: float = 0.5, top_k: int = 12, exclude_same_video: bool = True
+    ) -> "list[SearchResult]":
+        """Find the most similar segments.
 
-        motion_weight: 0 by look alone, 1 by motion alone; between them similarity is (1 - mix)·look + mix·motion, of cosines.
-        exclude_same_video: leave out all moments of the query's own video; else, of a moment of the index, itself alone.
-        Below 100,000 moments every one is compared; above, candidates by look and by motion are, of LanceDB's cells.
+        Up to 100,000 segments are compared one by one; more are searched by LanceDB's IVF index.
+
+        Args:
+            query: Id of a segment of the index, or a query.
+            motion_weight: Weight w: similarity is (1 - w) times the cosine by appearance plus w times that by motion.
+            top_k: Number of results.
+            exclude_same_video: Leave out all segments of the query's video; otherwise only the segment itself.
+
+        Returns:
+            The results, best first.
+
+        Raises:
+            KeyError: If no segment has this id.
+            StillmotionError: If the query does not fit the index.
         """
-        ways = self._ivf if self._is_large else self._brute_force
+        from stillmotion.index.search_backends import check_query
+
+        backend = self._ivf if self._is_large else self._brute_force
         with wrap_read_errors(self.uri):
-            asked = ways.query_of(query) if isinstance(query, str) else query
-            check_query(asked, self._tables, motion_weight)
-            asked = asked if exclude_same_video else replace(asked, video_path=None)
-            return ways.neighbors(
-                asked, motion_weight=motion_weight, top_k=top_k, exclude_id=query if isinstance(query, str) else None
-            )
+            vectors = backend.query_of(query) if isinstance(query, str) else query
+            check_query(vectors, self._tables, motion_weight)
+            vectors = vectors if exclude_same_video else replace(vectors, video_path=None)
+            exclude_id = query if isinstance(query, str) else None
+            return backend.neighbors(vectors, motion_weight=motion_weight, top_k=top_k, exclude_id=exclude_id)
 
     def _row(self, id: str, columns: Sequence[str]) -> dict[str, Any]:
         with wrap_read_errors(self.uri):
-            found = self._tables.rows_by_id([id], columns).select(list(columns)).to_pylist()
-        if not found:
+            rows = self._tables.rows_by_id([id], columns).select(list(columns)).to_pylist()
+        if not rows:
             raise KeyError(id)
-        return found[0]
+        return rows[0]
 
     @cached_property
     def _is_large(self) -> bool:
+        from stillmotion.index import search_backends
+
         return len(self._tables) >= search_backends.IVF_MIN_SEGMENTS
 
     @cached_property
-    def _brute_force(self) -> search_backends.BruteForce:
+    def _brute_force(self) -> "BruteForce":
+        from stillmotion.index.search_backends import BruteForce
+
         with wrap_read_errors(self.uri):
-            return search_backends.BruteForce(self._tables)
+            return BruteForce(self._tables)
 
     @cached_property
-    def _ivf(self) -> search_backends.IVF:
-        return search_backends.IVF(self._tables)
+    def _ivf(self) -> "IVF":
+        from stillmotion.index.search_backends import IVF
+
+        return IVF(self._tables)

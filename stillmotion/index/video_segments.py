@@ -90,9 +90,7 @@ def make_segment(path: str, fingerprint: str, video: VideoReader, frames: FrameR
     """
     start, end = (round(step / video.fps, 3) for step in frames)
     key = f"{path}\n{fingerprint}\n{start:.3f} {end:.3f}".encode("utf-8", "surrogateescape")
-    return VideoSegment(
-        hash_bytes(key, digest_size=12), path, start, end, round(len(video) / video.fps, 3)
-    )
+    return VideoSegment(hash_bytes(key, digest_size=12), path, start, end, round(len(video) / video.fps, 3))
 
 
 def segment_video(video: VideoReader, config: VideoSegmentConfig) -> list[FrameRange]:

@@ -20,7 +20,7 @@ def shown(*arguments, cache):
     """The command, and what its page tells about itself when it is there."""
     command = Command("browse", *arguments, "--no-open", environment={"XDG_CACHE_HOME": str(cache)})
     deadline = time.monotonic() + 120
-    while "(Ctrl-C ends)" not in command.stdout:
+    while "(Ctrl-C stops)" not in command.stdout:
         assert command.is_running, command.stderr
         assert time.monotonic() < deadline, command.stderr
         time.sleep(0.02)
@@ -42,7 +42,7 @@ def test_a_folder_is_indexed_shown_and_left_by_ctrl_c(tmp_path):
     assert (about["videos"], about["segments"], about["encoder"]) == (2, 2, "flow")
     command.send(signal.SIGINT)
     assert command.wait() == 130
-    assert command.words.splitlines()[-1] == "stillmotion: stopped"
+    assert command.stderr.splitlines()[-1] == "stillmotion: stopped"
     assert tree(videos) == before
 
     (index,) = (path for path in (tmp_path / "cache" / "stillmotion").iterdir() if is_index(path))
@@ -58,47 +58,49 @@ def test_a_folder_without_videos_and_none_at_all_are_told(tmp_path):
     (tmp_path / "empty").mkdir()
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert "no video found" in Command("browse", str(tmp_path / "empty"), "--no-open", environment=cache).expect_error()
-    assert "no such folder" in Command("browse", str(tmp_path / "none"), "--no-open", environment=cache).expect_error()
+    assert (
+        "no such file or folder"
+        in Command("browse", str(tmp_path / "none"), "--no-open", environment=cache).expect_error()
+    )
 
 
-@pytest.fixture
-def quiet(monkeypatch, tmp_path):
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return {"say": lambda line: None}
 
 
-def test_one_video_and_one_that_is_none(tmp_path, quiet):
+def test_one_video_and_one_that_is_none(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32) / "dark"
     (videos / "broken.mp4").write_bytes(b"no video")
-    found = open_or_build_index(videos, **quiet)
+    found = open_or_build_index(videos)
     assert len(found.index) == 1
     assert list(found.index.failed_videos()) == ["broken.mp4"]
     assert found.embed_upload(videos / "0.mp4").motion.shape[0] == 1
     (videos / "0.mp4").unlink()
     with pytest.raises(StillmotionError, match=r"no video in .* can be read"):
-        open_or_build_index(videos, **quiet)
+        open_or_build_index(videos)
 
 
-def test_an_index_keeps_its_encoder_and_takes_no_other(tmp_path, quiet):
+def test_an_index_keeps_its_encoder_and_takes_no_other(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32)
-    made = open_or_build_index(videos, encoder="flow@size=64", **quiet).index
-    assert open_or_build_index(videos, **quiet).index.encoder_spec == made.encoder_spec
-    found = open_or_build_index(made.local_dir, **quiet)
+    made = open_or_build_index(videos, encoder="flow@size=64").index
+    assert open_or_build_index(videos).index.encoder_spec == made.encoder_spec
+    found = open_or_build_index(made.local_dir)
     assert [moment.id for moment in found.index.segments()] == [moment.id for moment in made.segments()]
     query = found.embed_upload(videos / "dark" / "0.mp4")
     assert found.index.neighbors(query, motion_weight=1, top_k=1)[0].segment.path == "dark/0.mp4"
-    with pytest.raises(StillmotionError, match="is an index already; leave out --encoder"):
-        open_or_build_index(made.local_dir, encoder="flow", **quiet)
+    with pytest.raises(StillmotionError, match="is an index; omit --encoder"):
+        open_or_build_index(made.local_dir, encoder="flow")
     assert not is_index(videos)
 
 
-def test_a_port_that_is_taken_is_told(tmp_path, quiet):
+def test_a_port_that_is_taken_is_told(tmp_path):
     from stillmotion.browse.server import serve
 
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32)
-    found = open_or_build_index(videos, **quiet)
+    found = open_or_build_index(videos)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(StillmotionError, match=f"port {port} cannot be had .*leave --port out"):
+        with pytest.raises(StillmotionError, match=f"cannot listen on port {port} .*omit --port"):
             serve(found.index, embed_upload=found.embed_upload, port=port, open_browser=False)
     assert isinstance(found.index, VideoIndex)

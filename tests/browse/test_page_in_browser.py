@@ -5,6 +5,7 @@ import re
 import socket
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -81,9 +82,13 @@ def test_the_wall_a_moment_both_columns_and_the_slider(browser, address, index):
 
         page.locator(CARDS).first.click()
         first = index.segments()[0]
-        assert names(page, "#appearance") == [found.segment.path for found in index.neighbors(first.id, motion_weight=0)]
+        assert names(page, "#appearance") == [
+            found.segment.path for found in index.neighbors(first.id, motion_weight=0)
+        ]
         assert names(page, "#motion") == [found.segment.path for found in index.neighbors(first.id, motion_weight=1)]
-        assert names(page, "#mixed") == [found.segment.path for found in index.neighbors(first.id, motion_weight=0.5, top_k=8)]
+        assert names(page, "#mixed") == [
+            found.segment.path for found in index.neighbors(first.id, motion_weight=0.5, top_k=8)
+        ]
         wait_for(page, "document.querySelector('#stage video')?.currentTime > 0")  # it plays
         assert page.locator("#title").text_content() == first.path.split("/")[1]
 
@@ -190,9 +195,7 @@ def test_a_point_of_the_map_is_opened_by_a_click(browser, address):
         box = page.locator("#plane-motion").bounding_box()
         page.mouse.move(box["x"] + 5, box["y"] + 5)
         for step in range(1, 400):  # over the plane until a moment is pointed at
-            page.mouse.move(
-                box["x"] + box["width"] * (step * 0.618 % 1), box["y"] + box["height"] * step / 400
-            )
+            page.mouse.move(box["x"] + box["width"] * (step * 0.618 % 1), box["y"] + box["height"] * step / 400)
             if page.locator("#tooltip").is_visible():
                 break
         page.mouse.down()
@@ -275,7 +278,7 @@ def test_the_page_is_readable_on_a_phone(browser, address):
 def test_only_what_is_in_view_is_in_the_page(browser, tmp_path):
     index = FakeIndex(tmp_path, num_videos=1, image_size=16, num_frames=2)
     (only,) = index.segments()
-    index._segments = [only._replace(id=f"m{i:05}", path=f"{i:05}.mp4") for i in range(10_000)]
+    index._segments = [replace(only, id=f"m{i:05}", path=f"{i:05}.mp4") for i in range(10_000)]
     index.segment = lambda id: index._segments[int(id[1:])]
     content = index.thumbnail(only.id)
     index.thumbnail = lambda id: content

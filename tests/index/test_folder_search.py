@@ -27,7 +27,7 @@ def test_the_nearest_by_cosine_come_first_and_the_query_is_left_out(run, folder)
 
 def test_what_cannot_be_searched_is_said_before_any_work(run, folder):
     encoder = load(run)
-    with pytest.raises(StillmotionError, match="top is 0"):
+    with pytest.raises(StillmotionError, match="--top-k must be at least 1, got 0"):
         search_folder(encoder, folder / "light" / "1.mp4", VideoDataConfig(folder), SearchConfig(top_k=0))
     with pytest.raises(VideoError, match="nowhere"):
         search_folder(encoder, folder / "nowhere.mp4", VideoDataConfig(folder))

@@ -92,10 +92,10 @@ def test_an_id_tells_path_content_and_time() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"max_seconds": 0.0}, "seconds is 0.0"),
-        ({"overlap_seconds": 4.0}, "between 0 and half of 6 seconds"),
-        ({"detection_fps": 0.0}, "samples is 0.0"),
-        ({"cut_threshold": 1.5}, "change 1.5"),
+        ({"max_seconds": 0.0}, "--max-seconds must be above 0, got 0"),
+        ({"overlap_seconds": 4.0}, r"between 0 and half of --max-seconds \(3\), got 4"),
+        ({"detection_fps": 0.0}, "--detection-fps must be above 0, got 0"),
+        ({"cut_threshold": 1.5}, "--cut-threshold must be above 0 and at most 1, got 1.5"),
     ],
 )
 def test_what_cannot_be_cut_by_is_one_line(settings: dict[str, float], words: str) -> None:

@@ -1,6 +1,6 @@
-"""An index of drawn videos with the face of `stillmotion.index.VideoIndex`, whose vectors are known and need no network.
+"""An index of synthetic videos with the interface of `VideoIndex`, whose vectors are known and need no network.
 
-Look is a video's colour and motion its trajectory, each with a little noise that is its own.
+Appearance is a video's color and motion its trajectory, each with a little noise.
 """
 
 import hashlib
@@ -12,24 +12,11 @@ import numpy as np
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.video import open_video
 from stillmotion.data.video.writer import write_mp4
+from stillmotion.index.search_backends import SearchResult
+from stillmotion.index.video_segments import VideoSegment
 from stillmotion.report.images import thumbnail_uri
 
 COLORS, TRAJECTORIES = ("red", "green", "blue", "violet"), ("horizontal", "vertical", "circling", "zooming")
-
-
-class VideoSegment(NamedTuple):
-    id: str
-    path: str
-    start: float
-    end: float
-    duration: float
-
-
-class SearchResult(NamedTuple):
-    segment: VideoSegment
-    similarity: float
-    appearance: float
-    motion: float
 
 
 class Query(NamedTuple):
@@ -38,23 +25,23 @@ class Query(NamedTuple):
 
 
 class FakeIndex:
-    """So many drawn videos in a folder, one moment each."""
+    """An index of synthetic videos, one segment each."""
 
-    encoder_spec = "drawn"
+    encoder_spec = "synthetic"
 
     def __init__(self, root: Path, *, num_videos: int = 12, image_size: int = 96, num_frames: int = 24) -> None:
         self.local_dir, self.videos_dir = root / "index", root / "videos"
         self.local_dir.mkdir(parents=True)
         self.videos_dir.mkdir()
-        drawn = SyntheticDataset(
+        dataset = SyntheticDataset(
             SyntheticConfig(num_videos=max(1, num_videos), num_frames=num_frames, image_size=image_size), seed=1
         )
         rng = np.random.default_rng(0)
         rows: list[tuple[VideoSegment, np.ndarray, np.ndarray, bytes]] = []
         for i in range(num_videos):
-            colour, way = (int(drawn.labels[name][i]) for name in ("color", "trajectory"))
-            video = drawn.open_video(i)
-            path = f"{COLORS[colour]}/{TRAJECTORIES[way]}-{i:02}.mp4"
+            color, trajectory = (int(dataset.labels[name][i]) for name in ("color", "trajectory"))
+            video = dataset.open_video(i)
+            path = f"{COLORS[color]}/{TRAJECTORIES[trajectory]}-{i:02}.mp4"
             file = self.videos_dir / path
             file.parent.mkdir(exist_ok=True)
             write_mp4(
@@ -66,9 +53,10 @@ class FakeIndex:
                 crf=20,
             )
             seconds = num_frames / video.fps
-            moment = VideoSegment(hashlib.sha256(path.encode()).hexdigest()[:16], path, 0.0, seconds, seconds)
+            segment = VideoSegment(hashlib.sha256(path.encode()).hexdigest()[:16], path, 0.0, seconds, seconds)
             noise = 0.1 * rng.standard_normal((2, 8))
-            rows.append((moment, np.eye(8)[colour] + noise[0], np.eye(8)[way] + noise[1], _thumbnail_bytes(file)))
+            vectors = np.eye(8)[color] + noise[0], np.eye(8)[trajectory] + noise[1]
+            rows.append((segment, *vectors, _thumbnail_bytes(file)))
         rows.sort(key=lambda row: row[0].path)
         self._segments = [row[0] for row in rows]
         self._vectors = {
@@ -84,7 +72,7 @@ class FakeIndex:
         return list(self._segments)
 
     def segment(self, id: str) -> VideoSegment:
-        return {moment.id: moment for moment in self._segments}[id]
+        return {segment.id: segment for segment in self._segments}[id]
 
     def video_path(self, id: str) -> Path:
         return self.videos_dir / self.segment(id).path
@@ -98,17 +86,18 @@ class FakeIndex:
     def neighbors(
         self, query: Any, *, motion_weight: float = 0.5, top_k: int = 12, exclude_same_video: bool = True
     ) -> list[SearchResult]:
-        own = None
+        excluded = None
         if isinstance(query, str):
-            own = [moment.id for moment in self._segments].index(query)
-            query = Query(self._vectors["appearance"][own], self._vectors["motion"][own])
-        look, motion = (
-            _cosine_similarities(self._vectors[kind], getattr(query, kind)) for kind in ("appearance", "motion")
+            excluded = [segment.id for segment in self._segments].index(query)
+            query = Query(self._vectors["appearance"][excluded], self._vectors["motion"][excluded])
+        appearance, motion = (
+            _cosine_similarities(self._vectors[name], getattr(query, name)) for name in ("appearance", "motion")
         )
-        mixed = (1 - motion_weight) * look + motion_weight * motion
-        order = [i for i in np.argsort(-mixed).tolist() if i != own]
+        mixed = (1 - motion_weight) * appearance + motion_weight * motion
+        order = [i for i in np.argsort(-mixed).tolist() if i != excluded]
         return [
-            SearchResult(self._segments[i], float(mixed[i]), float(look[i]), float(motion[i])) for i in order[:top_k]
+            SearchResult(self._segments[i], float(mixed[i]), float(appearance[i]), float(motion[i]))
+            for i in order[:top_k]
         ]
 
     def failed_videos(self) -> dict[str, str]:
@@ -116,7 +105,7 @@ class FakeIndex:
 
 
 def encode_red_circling(video: Path) -> Query:
-    """What every dropped video is held to be: it must be readable, and the rest is settled."""
+    """Embed any readable video as red and circling."""
     open_video(video)
     return Query(np.eye(8, dtype=np.float32)[0], np.eye(8, dtype=np.float32)[2])
 

@@ -14,7 +14,7 @@ from stillmotion.cli.parser import (
     print_once,
     process_group,
 )
-from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.data.datasets.config import SYNTHETIC, VideoDataConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.distributed.torchrun import is_main_process
 from stillmotion.errors import StillmotionError
@@ -49,16 +49,17 @@ def index(
         videos: Folder of videos, or "synthetic" for generated sample videos.
         out: Index location: a folder or a LanceDB URI such as s3://bucket/index. Default: under ~/.cache/stillmotion.
     """
+    from stillmotion.index.locations import check_videos_dir, resolve_videos_dir
+
+    if videos != SYNTHETIC:
+        check_videos_dir(videos)  # before torch and LanceDB are imported
     from stillmotion.distributed.process_group import run_on_main
     from stillmotion.encoders import default_encoder_spec, load
-    from stillmotion.index import build_index
-    from stillmotion.index.locations import resolve_videos_dir
+    from stillmotion.index.builder import build_index
 
-    with process_group(device) as place, progress_bar("indexing") as progress:
+    with process_group(device) as place, progress_bar("indexing"):
         loaded = load(encoder or default_encoder_spec(), device=place)
-        built = build_index(
-            run_on_main(lambda: resolve_videos_dir(videos)), loaded, out, segmentation=segmentation, progress=progress
-        )
+        built = build_index(run_on_main(lambda: resolve_videos_dir(videos)), loaded, out, segmentation=segmentation)
     if is_main_process():
         num_videos = len({segment.path for segment in built.segments()})
         print(f"{format_count(len(built), 'segment')} of {format_count(num_videos, 'video')} in {built.uri}")
@@ -90,30 +91,30 @@ def search(
         video: Query video.
         encoder: Encoder spec for a search without an index; an index is searched with its own encoder.
         index: Index to search, or the folder of videos it was built from.
-        page: HTML file to write the results to, with animated thumbnails.
+        page: HTML file to write the results to, with a preview of each that plays.
         json: Print the results as JSON.
     """
     if (index is None) == (encoder is None):
         raise StillmotionError("give --index FOLDER, or --encoder ENCODER and --data FOLDER to search without an index")
+    from stillmotion.index.video_index import VideoIndex
+
+    opened = None if index is None else VideoIndex.open(index)  # before torch is imported
     from stillmotion.encoders import load
-    from stillmotion.index import VideoIndex
     from stillmotion.index.folder_search import search_folder
-    from stillmotion.index.index_search import search_index
+    from stillmotion.index.query import search_index
     from stillmotion.index.search_results import report_folder_search, report_index_search
 
-    if index is not None:
-        opened = VideoIndex.open(index)
-        answer = report_index_search(
-            opened, video, config, *search_index(opened, load(opened.encoder_spec, device=device), video, config)
-        )
+    if opened is not None:
+        _, segments = search_index(opened, load(opened.encoder_spec, device=device), video, config)
+        report = report_index_search(opened, video, config, segments)
     elif encoder is not None:
         loaded = load(encoder, device=device).with_input(num_frames=num_frames)
-        with progress_bar("embedding") as progress:
-            results = search_folder(loaded, video, videos, config, loader=loader, progress=progress)
-        answer = report_folder_search(video, config, results)
-    print(answer.json if json else answer.text)
+        with progress_bar("embedding"):
+            matches = search_folder(loaded, video, videos, config, loader=loader)
+        report = report_folder_search(video, config, matches)
+    print(report.json if json else report.text)
     if page is not None:
-        answer.write_page(page)
+        report.write_page(page)
 
 
 def browse(
@@ -141,12 +142,13 @@ def browse(
         port: Port to listen on; 0 picks a free one.
         open: Open the page in the default browser.
     """
-    from stillmotion.browse import serve
     from stillmotion.browse.open_index import open_or_build_index
 
-    with progress_bar("indexing") as progress:
-        shown = open_or_build_index(folder, encoder=encoder, output_dir=out, device=device, progress=progress)
-    serve(shown.index, embed_upload=shown.embed_upload, port=port, open_browser=open)
+    with progress_bar("indexing"):
+        target = open_or_build_index(folder, encoder=encoder, output_dir=out, device=device)
+    from stillmotion.browse.server import serve
+
+    serve(target.index, embed_upload=target.embed_upload, port=port, open_browser=open)
 
 
 def embed(

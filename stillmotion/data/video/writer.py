@@ -19,6 +19,7 @@ _LOSSLESS, _LOSSY = "libx264rgb", "libx264"
 # Noise moves by whole pixels: subpixel search takes a quarter of the time and saves nothing. A longer search saves 20 %
 # of the size and takes twice as long.
 _LOSSLESS_X264_OPTIONS = {"qp": "0", "preset": "veryfast", "x264-params": "me=dia:subme=0"}
+_PLAYBACK_GOP_SIZE = 30
 
 
 def write_mp4(
@@ -56,7 +57,11 @@ def write_mp4(
             stream.options = {**quality, "tune": "fastdecode", "bf": "0", "sc_threshold": "0"}
             stream.codec_context.gop_size = gop_size
             stream.codec_context.thread_count = 1
-            _encode(container, stream, frames)
+            for index, image in enumerate(frames):
+                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
+                frame.pts = index
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
     except av.FFmpegError as error:
         if isinstance(error, OSError | MemoryError):
             raise
@@ -125,25 +130,13 @@ def write_video(path: str | Path, frames: Iterable[np.ndarray], *, fps: float, o
         The path.
     """
     check_codec_available()
-    write_atomic(path, lambda partial: _encode_h264(partial, frames, fps), option_name=option_name)
+    images = iter(frames)
+    first = next(images)
+    write_atomic(
+        path,
+        lambda partial: write_mp4(
+            partial, chain([first], images), size=first.shape[:2], fps=fps, gop_size=_PLAYBACK_GOP_SIZE, crf=20
+        ),
+        option_name=option_name,
+    )
     return Path(path)
-
-
-def _encode_h264(file: Path, frames: Iterable[np.ndarray], fps: float) -> None:
-    with av.open(str(file.absolute()), "w", format="mp4", options={"movflags": "+faststart"}) as container:
-        stream: Any = container.add_stream(_LOSSY, rate=Fraction(fps).limit_denominator(65535))
-        stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": "20", "preset": "medium"}
-        stream.codec_context.thread_count = 1
-        images = iter(frames)
-        first = next(images)
-        stream.height, stream.width = first.shape[:2]
-        _encode(container, stream, chain([first], images))
-
-
-def _encode(container: Any, stream: Any, images: Iterable[np.ndarray]) -> None:
-    for index, image in enumerate(images):
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
-        frame.pts = index
-        container.mux(stream.encode(frame))
-    container.mux(stream.encode(None))
