@@ -1,6 +1,6 @@
-"""What the fork server of workers imports first, and only there: from then on it ends at once when its parent does.
+"""Import side effect: the fork server of workers is killed when its parent ends. Import it nowhere else.
 
-By itself it would end after the last worker, and take down all that it has imported, for seconds on a busy machine.
+Otherwise the server would end after the last worker, and take seconds for it on a busy machine.
 """
 
 import contextlib
@@ -11,5 +11,5 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 if sys.platform == "linux":
-    with contextlib.suppress(OSError, AttributeError):  # a C library without it: the server ends by itself, later
+    with contextlib.suppress(OSError, AttributeError):  # C library without prctl: the server ends later
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""How worker processes of the data path are started, and a pool of them that outlives a death."""
+"""Start worker processes, run jobs in them, and survive crashes."""
 
 import contextlib
 import multiprocessing
@@ -20,13 +20,17 @@ from stillmotion.errors import StillmotionError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-_QUEUED_JOBS = 2  # jobs that a worker has: the one it does, and the next
-_EXIT_TIMEOUT = 5.0  # seconds in which what was begun to be sent has come, and what was killed is gone
+_QUEUED_JOBS = 2  # jobs of a worker: the current one and the next
+_EXIT_TIMEOUT = 5.0  # seconds to wait for the rest of a message, or for a killed process
 
 
-def worker_context(preload: str = "stillmotion.data.loading.loader") -> Any:
-    """The multiprocessing context to start workers in. preload: what all of them need, where it is the first to ask."""
-    # Plain fork hangs once OpenCV or CUDA has run in the parent; a fork server is clean, and imports only once.
+def worker_context(preload: str) -> Any:
+    """Return the multiprocessing context for workers.
+
+    Args:
+        preload: Module that the fork server imports for all workers; the first call decides.
+    """
+    # Plain fork hangs once OpenCV or CUDA has run in the parent; a fork server does not, and imports modules once.
     context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
     context.set_forkserver_preload(["stillmotion.utils.forkserver_preload", preload])
     if sys.platform != "win32":
@@ -35,11 +39,11 @@ def worker_context(preload: str = "stillmotion.data.loading.loader") -> Any:
 
 
 def _start_forkserver() -> None:
-    """Start the fork server where there is none; neither it nor its children ever hear of Ctrl-C.
+    """Start the fork server if there is none, with Ctrl-C blocked in it and in its children.
 
-    A terminal sends that to all of them, and who has not come to `start_worker` yet would end in a traceback.
+    A terminal sends Ctrl-C to all processes, and one that has not called `init_worker` yet would print a traceback.
     """
-    resource_tracker.ensure_running()  # which the server would start, and unblock signals after it
+    resource_tracker.ensure_running()  # otherwise the server starts it and unblocks signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -47,22 +51,22 @@ def _start_forkserver() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def init_worker(worker: int = 0) -> None:
-    """What a worker does first: it ends with its parent, leaves signals to it, and keeps to one core.
+def init_worker() -> None:
+    """Initialize a worker: it ends with its parent, ignores Ctrl-C and SIGTERM, and uses one core.
 
-    The parent hears Ctrl-C and SIGTERM, and ends its workers when it is ready to.
+    The parent handles these signals and ends its workers.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     cv2.setNumThreads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"  # for torch, which takes seconds to import: not every worker needs it
+    os.environ["OMP_NUM_THREADS"] = "1"  # for torch, if it is imported later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
 
 def _end_with_parent() -> None:
-    # However the parent ends, the pipe behind its sentinel closes. That of the fork server does not: workers hold it.
+    # However the parent ends, its sentinel closes. That of the fork server does not, because workers have it open.
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -70,29 +74,33 @@ def _end_with_parent() -> None:
 
 
 class WorkerDied(NamedTuple):
-    """In place of a result: the process ended while it was at the job. code: its exit code."""
+    """Result of a job whose process ended.
+
+    Attributes:
+        exit_code: Exit code of the process.
+    """
 
     exit_code: int | None
 
     def __str__(self) -> str:
-        return f"the process that was at it {describe_exit_code(self.exit_code)}; too little memory may be the reason"
+        return f"Worker process {describe_exit_code(self.exit_code)}, possibly out of memory"
 
 
 def describe_exit_code(exit_code: int | None) -> str:
-    """What an exit code of a process says, in words."""
+    """Describe how a process ended, as a phrase that follows its name."""
     if exit_code is not None and exit_code < 0:
         return f"was killed by signal {-exit_code}"
     return f"ended with code {exit_code}"
 
 
 class JobFailed(NamedTuple):
-    """In place of a result: what the job raised."""
+    """Result of a job that raised an error."""
 
     error: Exception
 
 
 class ResultWithFile(NamedTuple):
-    """A result and an open file that is handed over with it; whoever takes it closes the file."""
+    """A result and an open file descriptor that is sent with it; the receiver closes it."""
 
     result: Any
     fd: int
@@ -101,25 +109,33 @@ class ResultWithFile(NamedTuple):
 def run_in_processes(
     function: Callable[[Job], Result], jobs: Iterable[Job], num_processes: int
 ) -> Generator[tuple[Job, Result | WorkerDied], None, None]:
-    """Do jobs in worker processes: each with its result, as they end.
+    """Run jobs in worker processes and yield (job, result) as they complete.
 
-    A process that dies is replaced, and its job has `Died` for a result. What a job raises is raised here.
-    However this ends, the processes end with it, in the midst of their jobs if need be.
+    A crashed worker is replaced and its job yields `WorkerDied`. The workers are killed when the generator ends.
+
+    Args:
+        function: Function of a job, importable by the workers.
+        jobs: The jobs.
+        num_processes: Number of worker processes.
+
+    Raises:
+        StillmotionError: If a job raises it.
+        RuntimeError: If a job raises anything else, with its traceback.
     """
-    left = deque(jobs)
+    pending = deque(jobs)
     workers: list[Worker[Job]] = []
     try:
-        while left or workers:
-            workers += [Worker(function) for _ in range(min(num_processes - len(workers), len(left)))]
-            for each in range(1, _QUEUED_JOBS + 1):
+        while pending or workers:
+            workers += [Worker(function) for _ in range(min(num_processes - len(workers), len(pending)))]
+            for queue_length in range(1, _QUEUED_JOBS + 1):
                 for worker in workers:
-                    # The last ones go to whoever is done first.
-                    if left and len(worker.jobs) < (each if len(left) > num_processes else 1):
-                        worker.submit(left.popleft())
+                    # The last jobs are not queued: they go to the first idle worker.
+                    if pending and len(worker.jobs) < (queue_length if len(pending) > num_processes else 1):
+                        worker.submit(pending.popleft())
             idle = [worker for worker in workers if not worker.jobs]
             workers = [worker for worker in workers if worker.jobs]
             kill_workers(idle)
-            for ready in wait([worker.connection for worker in workers]) if workers else ():  # of none, for ever
+            for ready in wait([worker.connection for worker in workers]) if workers else ():
                 worker = next(worker for worker in workers if worker.connection is ready)
                 job, result = worker.receive()
                 if isinstance(result, JobFailed):
@@ -127,14 +143,21 @@ def run_in_processes(
                 if isinstance(result, WorkerDied):
                     workers.remove(worker)
                     kill_workers([worker])
-                    left.extendleft(reversed(worker.jobs))
+                    pending.extendleft(reversed(worker.jobs))
                 yield job, result
     finally:
         kill_workers(workers)
 
 
 class Worker(Generic[Job]):
-    """A process that does jobs. jobs: that it has, the first of which it is at."""
+    """A worker process.
+
+    Args:
+        function: Function of a job, importable by the process.
+
+    Attributes:
+        jobs: Jobs of the worker; it works on the first.
+    """
 
     def __init__(self, function: Callable[[Job], Any]) -> None:
         context = worker_context(function.__module__)
@@ -145,12 +168,13 @@ class Worker(Generic[Job]):
         self.jobs: deque[Job] = deque()
 
     def submit(self, job: Job) -> None:
+        """Send a job."""
         self.jobs.append(job)
-        with contextlib.suppress(OSError):  # of a dead process, which the next result tells
+        with contextlib.suppress(OSError):  # if the process is dead, `receive` reports it
             self.connection.send(job)
 
     def receive(self) -> tuple[Job, Any]:
-        """The job that ended and what came of it: its result, `Failed` or `Died`."""
+        """Wait for the first job; returns it with its result, `JobFailed` or `WorkerDied`."""
         job = self.jobs.popleft()
         try:
             result, error, has_file = pickle.loads(self.connection.recv_bytes())
@@ -165,7 +189,7 @@ class Worker(Generic[Job]):
 
 
 def kill_workers(workers: Iterable[Worker[Any]]) -> None:
-    """End workers, whatever they are at."""
+    """Kill worker processes."""
     workers = list(workers)
     for worker in workers:
         worker.connection.close()
@@ -186,7 +210,7 @@ def _worker_loop(connection: Connection, function: Callable[[Any], Any]) -> None
             except StillmotionError as failure:
                 error = failure
             except Exception:
-                error = RuntimeError(traceback.format_exc())  # which can be sent, whatever the error is
+                error = RuntimeError(traceback.format_exc())  # the error itself may not be picklable
             _send_result(connection, result, error)
             del job, result
 
@@ -194,7 +218,7 @@ def _worker_loop(connection: Connection, function: Callable[[Any], Any]) -> None
 def _send_result(connection: Connection, result: Any, error: Exception | None) -> None:
     has_file = isinstance(result, ResultWithFile)
     content = result.result if has_file else result
-    # A plain pickle: as torch sends tensors, the receiver would have to ask this process for them, which may be stuck.
+    # A plain pickle: with torch's own, the receiver would need this process, which may be stuck, to get the tensors.
     connection.send_bytes(pickle.dumps((content, error, has_file)))
     if has_file:
         reduction.send_handle(connection, result.fd, os.getpid())

@@ -151,7 +151,7 @@ MISTAKES = {
     "empty folder": ("pretrain --data EMPTY --out NEW", "no video found"),
     "too few videos": (
         "pretrain --data VIDEOS --out NEW --optim.batch-size 64",
-        "11 videos are fewer than a batch of 64",
+        "Batch size is 64 but there are only 11 videos",
     ),
     "place that is a file": ("pretrain --data VIDEOS --out FILE/run --optim.batch-size 4", "cannot write to"),
     "missing run": ("report NOWHERE", "no such file or folder"),

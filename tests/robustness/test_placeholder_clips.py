@@ -64,11 +64,11 @@ def test_stand_ins_for_many_broken_neighbours_are_spread_and_the_same_each_time(
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, caplog: pytest.LogCaptureFixture) -> None:
     list(iter_eval_batches(EvalClipDataset(Half(), 4, 2, 2, EvalCrop(16, 18)), batch_size=8, num_workers=workers))
-    assert capsys.readouterr().err.splitlines() == [
-        "stillmotion: video-5: 8 of 16 frames can be read; truncated or damaged",
-        "stillmotion: 1 of 64 videos are much shorter than a clip, and repeat their last frame",
+    assert caplog.messages == [
+        "video-5: 8 of 16 frames can be read; truncated or damaged",
+        "1 of 64 videos are shorter than a clip; their last frame is repeated",
     ]
 
 
@@ -79,7 +79,7 @@ def test_short_and_cut_videos_are_told_once_in_training(
     train(small_config(overrides={"data.augment": "none", "optim.epochs": 2, "data.frame_stride": 2}), tmp_path)
     said = capsys.readouterr().err.splitlines()
     assert said.count("video-5: 8 of 16 frames can be read; truncated or damaged") == 1
-    assert said.count("1 of 64 videos are much shorter than a clip, and repeat their last frame") == 1
+    assert said.count("1 of 64 videos are shorter than a clip; their last frame is repeated") == 1
 
 
 def test_fewer_videos_than_the_default_batch_are_taken_together_and_said_so(

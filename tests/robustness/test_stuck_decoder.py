@@ -63,7 +63,7 @@ def shown(batches: Iterator[Batch]) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(signal.SIGSTOP, "a decoding process did not answer for"), (signal.SIGKILL, "was killed by signal 9")],
+    [(signal.SIGSTOP, "Decoding worker did not answer for"), (signal.SIGKILL, "was killed by signal 9")],
 )
 def test_a_decoder_that_stops_or_dies_is_named_and_replaced_and_the_clips_are_the_same(
     number: signal.Signals, words: str
@@ -78,7 +78,7 @@ def test_a_decoder_that_stops_or_dies_is_named_and_replaced_and_the_clips_are_th
     assert torch.equal(shown(iter(found)), shown(loader(Waylaid(), workers=0).iter_epoch(1)))
     (note,) = [note for batch in found for note in batch["warnings"]]
     assert words in note
-    assert note.endswith("and was replaced")
+    assert note.endswith("; restarted it")
     assert clips.worker_pids != [first]
 
 
@@ -98,7 +98,7 @@ def test_a_video_that_no_decoder_gets_past_counts_as_unreadable_and_the_others_a
 def test_a_strict_run_ends_at_a_video_that_no_decoder_gets_past() -> None:
     videos = Waylaid(at=0, by=signal.SIGKILL)
     data = TrainClipDataset(videos, 4, 2, 1, build_augmentation("none", size=16), strict=True)
-    with pytest.raises(StillmotionError, match=r"video-0: each process that read it ended; .*signal 9"):
+    with pytest.raises(StillmotionError, match=r"video-0: crashed every worker that read it; .*signal 9"):
         list(ClipLoader(data, batch_size=2, num_workers=1).iter_epoch(0))
 
 

@@ -139,8 +139,8 @@ class FramePairDataset(TrainClipDataset):
 class EvalClipDataset:
     """Evenly spaced clips of each video, for evaluation.
 
-    The item of an index is a dictionary with clips (K·crops, 3, T, S, S), index, failed and too_short. For an unreadable
-    video, clips is None, and `iter_eval_batches` leaves it out.
+    The item of an index is a dictionary with clips (K·crops, 3, T, S, S), index, failed and too_short. The clips of an
+    unreadable video are None, and `iter_eval_batches` leaves it out.
 
     Args:
         videos: The videos.

@@ -1,5 +1,6 @@
-"""Items of a data set as a batch, and what it tells of the videos that they came from."""
+"""Collate samples into a batch; report unreadable, truncated and short videos."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +13,15 @@ from stillmotion.data.datasets.base import FailedVideos, VideoDataset
 from stillmotion.data.video.reader import VideoReader, describe_truncation
 from stillmotion.errors import VideoError
 
+logger = logging.getLogger(__name__)
+
 Batch = dict[str, Any]
-SampleKey = int | tuple[int, int]  # of an item: an index, or an epoch and an index
+SampleKey = int | tuple[int, int]  # an index, or an epoch and an index
 _COMMON_KEYS = ("clips", "index", "failed", "too_short")
 
 
 class SampleDataset(Protocol):
-    """A data set, as a dataclass: each key's item has clips or None, index, broken, and may have short."""
+    """A dataclass whose items have clips (or None), index and failed, and may have too_short and more."""
 
     @property
     def videos(self) -> VideoDataset: ...
@@ -29,11 +32,14 @@ class SampleDataset(Protocol):
 
 
 class BatchCollator:
-    """Makes batches of a data set's items; it is sent to worker processes.
+    """Build batches from the items of a data set; sent to worker processes.
 
-    A batch is clips (B, …) of the readable items, index (B,), and what else items have, in lists; broken: name and
-    reason of what could not be read; partly: name of what can be read in part, and how much; short: names of videos
-    that are too short for a clip.
+    A batch is a dictionary with clips (B, …) and index (B,) of the readable items, lists of their other values, and:
+    failed, the name and reason of unreadable videos; truncated, the name and a description of truncated ones;
+    too_short, the names of videos that are too short for a clip.
+
+    Args:
+        dataset: The data set.
     """
 
     def __init__(self, dataset: SampleDataset) -> None:
@@ -44,8 +50,8 @@ class BatchCollator:
         self.dataset.truncated.clear()
         items = [self._dataset[key] for key in keys]
         readable = [item for item in items if item["clips"] is not None]
-        others = [key for key in (readable[0] if readable else {}) if key not in _COMMON_KEYS]
-        return {key: [item[key] for item in readable] for key in others} | {
+        extra_keys = [key for key in (readable[0] if readable else {}) if key not in _COMMON_KEYS]
+        return {key: [item[key] for item in readable] for key in extra_keys} | {
             "clips": stack([item["clips"] for item in readable]) if readable else torch.empty(0),
             "index": torch.tensor([item["index"] for item in readable], dtype=torch.long),
             "failed": [entry for item in items for entry in item["failed"]],
@@ -55,10 +61,15 @@ class BatchCollator:
 
 
 class MonitoredDataset:
-    """The videos of a set, with a word on which is being read.
+    """A data set that records which videos are opened.
 
-    on_open: called with a video's number before it is opened. spoilt: reasons not to try some, by their numbers.
-    truncated: name of each that was opened and can be read in part, and how much.
+    Args:
+        dataset: The data set.
+
+    Attributes:
+        on_open: Function that is called with the index of a video before it is opened.
+        blocked: Reasons not to open some videos, by index.
+        truncated: Name and description of the truncated videos that were opened.
     """
 
     def __init__(self, dataset: VideoDataset) -> None:
@@ -71,7 +82,7 @@ class MonitoredDataset:
         return len(self._dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_dataset":  # before it is unpickled
+        if name == "_dataset":  # while it is unpickled
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
@@ -84,18 +95,18 @@ class MonitoredDataset:
         if i in self.blocked:
             raise VideoError(self.blocked[i])
         video = self._dataset.open_video(i)
-        if words := describe_truncation(video):
-            self.truncated.append((self.name(i), words))
+        if description := describe_truncation(video):
+            self.truncated.append((self.name(i), description))
         return video
 
 
 def print_message(line: str) -> None:
-    """One line on stderr, apart from the results."""
+    """Print one line on stderr, apart from the results."""
     print(f"stillmotion: {line}", file=sys.stderr)
 
 
 class BatchWarnings:
-    """What batches tell, each thing once."""
+    """Warnings about the videos of batches, each once."""
 
     def __init__(self) -> None:
         self._truncated: set[str] = set()
@@ -103,33 +114,36 @@ class BatchWarnings:
         self._counted = False
 
     def collect(self, batch: Mapping[str, Any]) -> Iterator[str]:
-        """Lines about what is new in a batch."""
+        """Yield the messages of a batch that are new."""
         yield from batch.get("warnings", ())
-        for name, words in batch.get("truncated", ()):
+        for name, description in batch.get("truncated", ()):
             if name not in self._truncated:
                 self._truncated.add(name)
-                yield f"{name}: {words}"
+                yield f"{name}: {description}"
         self._too_short.update(batch.get("too_short", ()))
 
     def merge(self, other: "BatchWarnings") -> None:
-        """Count what the batches of another process told, too."""
+        """Include the short videos that another process has met."""
         self._too_short |= other._too_short
 
     def short_videos(self, num_videos: int) -> Iterator[str]:
-        """A line about how many of so many videos are too short for a clip, the first time that some are."""
+        """Yield one message with the number of short videos, the first time that there are some."""
         if self._too_short and not self._counted:
             self._counted = True
-            yield f"{len(self._too_short)} of {num_videos} videos are much shorter than a clip, and repeat their last frame"
+            yield f"{len(self._too_short)} of {num_videos} videos are shorter than a clip; their last frame is repeated"
 
 
-def log_warnings(
-    batches: Iterable[dict[str, Any]], *, num_videos: int, say: Callable[[str], object]
-) -> Iterator[dict[str, Any]]:
-    """The batches, and to `say` what they tell. videos: how many there are in all."""
-    notes = BatchWarnings()
+def log_warnings(batches: Iterable[Batch], *, num_videos: int) -> Iterator[Batch]:
+    """Pass batches through and log what is wrong with their videos.
+
+    Args:
+        batches: The batches.
+        num_videos: Number of videos in all.
+    """
+    warnings = BatchWarnings()
     for batch in batches:
-        for line in notes.collect(batch):
-            say(line)
+        for message in warnings.collect(batch):
+            logger.warning(message)
         yield batch
-    for line in notes.short_videos(num_videos):
-        say(line)
+    for message in warnings.short_videos(num_videos):
+        logger.warning(message)

@@ -1,6 +1,7 @@
-"""Key frames, the boxes in them, and clips round them.
+"""Train and eval clips around keyframes with their boxes.
 
-Boxes are (left, top, right, bottom); in files and sets as shares of the frame, in clips in pixels."""
+Boxes are (left, top, right, bottom): in files and data sets as fractions of the frame, in clips in pixels.
+"""
 
 from dataclasses import dataclass
 
@@ -20,26 +21,46 @@ from stillmotion.utils.images import short_side_size
 
 
 def keyframe_clip_indices(keyframe_index: int, video_length: int, *, num_frames: int, stride: int) -> np.ndarray:
-    """Numbers (1, frames) of a clip whose middle is the key frame at `keyframe_index`; beyond an end its frame is repeated."""
-    numbers = keyframe_index + max(stride, 1) * (np.arange(num_frames) - num_frames // 2)  # 0 is of whole videos
-    return np.clip(numbers, 0, video_length - 1)[None]
+    """Frame indices of a clip with the keyframe in its middle; the first and last frames of the video are repeated.
+
+    Args:
+        keyframe_index: Frame index of the keyframe.
+        video_length: Number of frames of the video.
+        num_frames: Number of frames of the clip.
+        stride: Distance between frames of the clip; 0 counts as 1.
+
+    Returns:
+        Frame indices (1, num_frames).
+    """
+    indices = keyframe_index + max(stride, 1) * (np.arange(num_frames) - num_frames // 2)
+    return np.clip(indices, 0, video_length - 1)[None]
 
 
 def random_square_params(
     rng: np.random.Generator, height: int, width: int, *, side: int, flip_p: float
 ) -> AugmentParams:
-    """A square of this side anywhere in a frame, mirrored as often as `flip_p` says, its colours as they are."""
+    """Sample a random square crop and flip, without color changes.
+
+    Args:
+        rng: Random generator.
+        height: Height of the frame.
+        width: Width of the frame.
+        side: Side of the square.
+        flip_p: Probability of a horizontal flip.
+    """
     top, left = rng.integers(0, height - side + 1), rng.integers(0, width - side + 1)
-    still = np.zeros(1)
-    return AugmentParams(np.array([[top, left, side, side]]), rng.random(1) < flip_p, np.eye(3)[None], still, still)
+    zero = np.zeros(1)
+    return AugmentParams(np.array([[top, left, side, side]]), rng.random(1) < flip_p, np.eye(3)[None], zero, zero)
 
 
 @dataclass(frozen=True)
 class KeyframeTrainDataset(TrainClipDataset):
-    """A random square of the clip round each key frame, and what of its boxes lies inside.
+    """A random square crop of the clip around each keyframe, and the boxes in it.
 
-    Items have also boxes (n, 4) in pixels of the square, and actions (n, C) as 0 and 1.
-    short_side: least and largest shorter edge that frames are resized to before the square is cut.
+    Items also have boxes (n, 4), in pixels of the crop, and actions (n, C), 0 or 1.
+
+    Args:
+        short_side: Range of the shorter side to which frames are resized before the crop.
     """
 
     videos: ActionDetectionDataset
@@ -51,25 +72,30 @@ class KeyframeTrainDataset(TrainClipDataset):
         height, width = clip.shape[1:3]
         size = self.augment.size
         side = min(height, width) * size / rng.uniform(*self.short_side)
-        draw = random_square_params(rng, height, width, side=max(1, round(side)), flip_p=self.augment.flip_p)
+        params = random_square_params(rng, height, width, side=max(1, round(side)), flip_p=self.augment.flip_p)
         boxes, actions = (torch.from_numpy(array) for array in self.videos.keyframes[index])
-        top, left, tall, wide = draw.crop_box[0].tolist()
-        boxes, seen = crop_boxes(scale_boxes(boxes, height, width), top=top, left=left, height=tall, width=wide)
-        boxes = scale_boxes(boxes[seen], size / tall, size / wide)
-        if draw.flip[0]:
+        top, left, crop_height, crop_width = params.crop_box[0].tolist()
+        boxes, visible = crop_boxes(
+            scale_boxes(boxes, height, width), top=top, left=left, height=crop_height, width=crop_width
+        )
+        boxes = scale_boxes(boxes[visible], size / crop_height, size / crop_width)
+        if params.flip[0]:
             boxes = flip_boxes(boxes, width=size)
         return {
-            "clips": self.augment.apply(clip, draw)[None],
+            "clips": self.augment.apply(clip, params)[None],
             "boxes": boxes.float(),
-            "actions": actions[seen].float(),
+            "actions": actions[visible].float(),
         }
 
 
 @dataclass(frozen=True)
 class KeyframeEvalDataset(EvalClipDataset):
-    """The clip round each key frame in whole frames, and its boxes (n, 4) in their pixels.
+    """The clip around each keyframe in whole frames, and its boxes (n, 4) in pixels.
 
-    crop: only its short side and normalisation are used. step: what height and width must be multiples of.
+    Only the short side and the normalization of `crop` are used.
+
+    Args:
+        size_divisor: Divisor of the height and width of the frames.
     """
 
     videos: ActionDetectionDataset
@@ -86,14 +112,23 @@ class KeyframeEvalDataset(EvalClipDataset):
 
 def _read_keyframe_clip(dataset: KeyframeTrainDataset | KeyframeEvalDataset, index: int) -> np.ndarray:
     video = dataset.videos.open_video(index)
-    timed = resample_fps(video, dataset.fps)
-    place = round(dataset.videos.keyframe_index(index, video) * timed.fps / video.fps)
-    return read_clips(
-        timed, keyframe_clip_indices(place, len(timed), num_frames=dataset.num_frames, stride=dataset.stride)
-    )[0]
+    resampled = resample_fps(video, dataset.fps)
+    keyframe_index = round(dataset.videos.keyframe_index(index, video) * resampled.fps / video.fps)
+    indices = keyframe_clip_indices(
+        keyframe_index, len(resampled), num_frames=dataset.num_frames, stride=dataset.stride
+    )
+    return read_clips(resampled, indices)[0]
 
 
 def clips_and_boxes_to(batch: Batch, device: torch.device) -> tuple[Tensor, list[Tensor]]:
-    """The clips (B, 3, T, H, W) and boxes of a batch, on a device."""
+    """Move the clips and boxes of a batch to a device.
+
+    Args:
+        batch: Batch of a keyframe data set.
+        device: The device.
+
+    Returns:
+        Clips (B, 3, T, H, W), and boxes (n, 4) of each clip.
+    """
     clips = batch["clips"][:, 0].to(device, non_blocking=True)
     return clips, [boxes.to(device, non_blocking=True) for boxes in batch["boxes"]]

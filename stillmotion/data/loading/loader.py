@@ -1,4 +1,4 @@
-"""Batches of clips: the same ones in the same order whatever the workers, the ranks or the step one starts at."""
+"""`ClipLoader` and evaluation loaders; batches do not depend on workers, ranks or the first step."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -7,7 +7,6 @@ import torch
 
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.collate import Batch, BatchCollator, SampleDataset, SampleKey, log_warnings
-from stillmotion.data.loading.collate import print_message as to_stderr
 from stillmotion.data.loading.sampler import EpochOrder
 from stillmotion.data.loading.worker_pool import BatchWorkerPool, pin_batch
 from stillmotion.errors import StillmotionError
@@ -18,15 +17,25 @@ def _do_nothing() -> None:
 
 
 class ClipLoader:
-    """Shuffled batches of a TrainClipDataset, for one rank of several.
+    """Shuffled batches of a `TrainClipDataset`, for one of several ranks.
 
-    batch_size: per rank. rank, world: this process and how many there are. Each global batch of batch·world videos is cut
-    into contiguous parts, so that the ranks together see what one process with the joined batch would.
-    seed: with the epoch it fixes the order.
-    num_workers: processes, started once; 0 loads in this one. A script that asks for some guards its main module.
-    drop_last: False completes the last batch with the first videos of the epoch.
-    epoch_order: by which an epoch's videos are shuffled; None shuffles all at once.
-    on_wait: may be set; called now and then while workers are waited for. What it raises ends the epoch.
+    Each global batch is split into contiguous parts, one per rank, so results do not depend on the number of processes.
+
+    Args:
+        dataset: The data set.
+        batch_size: Number of videos per batch and rank.
+        rank: Index of this process.
+        world_size: Number of processes.
+        seed: Seed; with the epoch it determines the order.
+        num_workers: Number of decoding worker processes, started once; 0 decodes in this process. A script that uses
+            workers needs `if __name__ == "__main__":`.
+        drop_last: False completes the last batch with the first videos of the epoch.
+        epoch_order: Order of the videos of an epoch; None shuffles all of them.
+
+    Attributes:
+        num_videos: Number of videos.
+        steps_per_epoch: Number of batches of an epoch.
+        on_wait: Callback while waiting for workers; an exception that it raises ends the epoch.
     """
 
     def __init__(
@@ -41,14 +50,15 @@ class ClipLoader:
         drop_last: bool = True,
         epoch_order: EpochOrder | None = None,
     ) -> None:
-        whole = batch_size * world_size
-        if len(dataset) < whole:
-            each = f"{batch_size} per process on {world_size} processes" if world_size > 1 else f"{batch_size}"
+        global_size = batch_size * world_size
+        if len(dataset) < global_size:
+            per_rank = f" ({batch_size} per process on {world_size} processes)" if world_size > 1 else ""
             raise StillmotionError(
-                f"{len(dataset)} videos are fewer than a batch of {whole} ({each}); lower --optim.batch-size or add videos"
+                f"Batch size is {global_size}{per_rank} but there are only {len(dataset)} videos. "
+                "Decrease --optim.batch-size or add videos."
             )
         self.num_videos = len(dataset)
-        self.steps_per_epoch = len(dataset) // whole if drop_last else -(-len(dataset) // whole)
+        self.steps_per_epoch = len(dataset) // global_size if drop_last else -(-len(dataset) // global_size)
         self._batch_size, self._rank, self._world_size, self._seed = batch_size, rank, world_size, seed
         self._epoch_order = epoch_order or (lambda rng: rng.permutation(self.num_videos))
         self._batch_source = _BatchSource(dataset, num_workers)
@@ -56,19 +66,22 @@ class ClipLoader:
 
     @property
     def worker_pids(self) -> list[int]:
-        """Of the workers that are running."""
+        """Process ids of the running workers."""
         return self._batch_source.pool.pids if self._batch_source.pool else []
 
     def iter_epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from `start_step` on.
+        """Yield the batches of an epoch, with clips (B, V, 3, T, S, S), as `BatchCollator` builds them.
 
-        Each is clips (B, V, 3, T, S, S), index (B,) of the videos shown, broken: name and reason of those that could
-        not be, and what else `BatchMaker` says. An epoch that is left early may be followed by any other.
+        An epoch may be left early.
+
+        Args:
+            epoch: The epoch.
+            start_step: First batch.
         """
         return self._batch_source(self._keys(epoch, start_step), self.on_wait)
 
     def _keys(self, epoch: int, start_step: int) -> Iterator[list[SampleKey]]:
-        """Of this rank's batches; the epoch travels in them, since workers hold copies."""
+        """Keys of the batches of this rank; they contain the epoch, because workers have copies of the data set."""
         order = self._epoch_order(np.random.default_rng((self._seed, epoch)))
         for step in range(start_step, self.steps_per_epoch):
             first = (step * self._world_size + self._rank) * self._batch_size
@@ -82,16 +95,22 @@ def iter_eval_batches(
     num_workers: int = 0,
     rank: int = 0,
     world_size: int = 1,
-    say: Callable[[str], object] = to_stderr,
 ) -> Iterator[Batch]:
-    """Every world-th video from `rank` on, once, in order: clips (B, K·crops, 3, T, S, S), index (B,), broken.
+    """Yield every video once, in order: clips (B, K·crops, 3, T, S, S), index (B,), failed.
 
-    B is smaller where videos were unreadable; where none of a batch could be read, clips is an empty tensor.
-    say: told which videos can be read in part, and how many are short.
+    Unreadable videos are left out; if none of a batch can be read, clips is an empty tensor. Truncated and short videos
+    are logged.
+
+    Args:
+        dataset: The data set.
+        batch_size: Number of videos per batch, B.
+        num_workers: Number of decoding worker processes; 0 decodes in this process.
+        rank: Index of this process, which reads every `world_size`-th video.
+        world_size: Number of processes.
     """
     indices = range(rank, len(dataset), world_size)
     batches = [list(indices[i : i + batch_size]) for i in range(0, len(indices), batch_size)]
-    return iter_batches(dataset, batches, num_videos=len(indices), num_workers=min(num_workers, len(batches)), say=say)
+    return iter_batches(dataset, batches, num_videos=len(indices), num_workers=min(num_workers, len(batches)))
 
 
 def iter_batches(
@@ -100,17 +119,20 @@ def iter_batches(
     *,
     num_videos: int,
     num_workers: int = 0,
-    say: Callable[[str], object] = to_stderr,
 ) -> Iterator[Batch]:
-    """Batches of a data set's items with these keys, in order, as `BatchMaker` makes them.
+    """Yield batches of the items with given keys, in order; truncated and short videos are logged.
 
-    batch_keys: keys of each batch, taken a little ahead. videos: how many they are of. say: as in `eval_loader`.
+    Args:
+        dataset: The data set.
+        batch_keys: Keys of the items of each batch; they are read a little ahead.
+        num_videos: Number of videos in all, for the log.
+        num_workers: Number of decoding worker processes; 0 decodes in this process.
     """
-    return log_warnings(_BatchSource(dataset, num_workers)(batch_keys), num_videos=num_videos, say=say)
+    return log_warnings(_BatchSource(dataset, num_workers)(batch_keys), num_videos=num_videos)
 
 
 class _BatchSource:
-    """Makes batches, in this process or in several others."""
+    """Builds batches, in this process or in workers."""
 
     def __init__(self, dataset: SampleDataset, num_workers: int) -> None:
         self._collate = BatchCollator(dataset)

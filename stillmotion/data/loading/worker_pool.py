@@ -1,4 +1,4 @@
-"""Batches made by worker processes: ahead of time, in order, and whatever becomes of the processes."""
+"""Decoding worker processes that survive crashes and hangs."""
 
 import mmap
 import os
@@ -26,20 +26,23 @@ from stillmotion.utils.processes import (
     worker_context,
 )
 
-WORKER_TIMEOUT_ENV = "STILLMOTION_WORKER_TIMEOUT"  # seconds that a process may be at one video, in the environment
+WORKER_TIMEOUT_ENV = "STILLMOTION_WORKER_TIMEOUT"  # environment variable: seconds that a worker may take for a video
 _TIMEOUT_SECONDS = 120.0
-_STARTUP_SECONDS = 120.0  # seconds that a process may take to begin with its first video, at least
-PREFETCH_FACTOR = 3  # batches for each process that are made or being made
-_POLL_SECONDS = 0.5  # seconds between two looks at processes that are waited for
-_MAX_DEATHS_PER_WORKER = 6  # ends of processes, for each there may be, after which it is not the videos that end them
+_STARTUP_SECONDS = 120.0  # minimum timeout for the first video of a worker
+PREFETCH_FACTOR = 3  # batches per worker that are built ahead
+_POLL_SECONDS = 0.5
+_MAX_DEATHS_PER_WORKER = 6  # more consecutive deaths are not the fault of single videos
 _NO_VIDEO = -1
 
 
 class BatchWorkerPool:
-    """Processes that make batches. One that dies or does not answer is replaced, and the video it was at is named.
+    """Worker processes that build batches in order.
 
-    That video is read again; if another process ends at it, too, it counts as unreadable.
-    num_workers: at most; they start with the first batches and end with this object.
+    A worker that crashes or hangs is replaced; a video that crashes two workers counts as failed.
+
+    Args:
+        collator: Builds batches.
+        num_workers: Maximum number of workers; they start with the first batches and end with this object.
     """
 
     def __init__(self, collator: BatchCollator, num_workers: int) -> None:
@@ -47,41 +50,46 @@ class BatchWorkerPool:
         self._workers: list[_BatchWorker] = []
         self._timeout = _read_timeout()
         self._call_id = 0
-        self._deaths_by_video: Counter[int] = Counter()  # of processes, by the video that they were at
+        self._deaths_by_video: Counter[int] = Counter()
         self._consecutive_deaths = 0
         self._blocked: dict[int, str] = {}
         self._messages: list[str] = []
         self._pin_thread = ThreadPoolExecutor(1) if torch.cuda.is_available() else None
-        # At exit before multiprocessing's own end, which sends a signal that workers ignore, and waits.
+        # Must run before the exit handler of multiprocessing, which sends a signal that workers ignore, and waits.
         Finalize(self, kill_workers, (self._workers,), exitpriority=10)
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes there are."""
+        """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers]
 
     def imap(self, batch_keys: Iterable[Sequence[SampleKey]], *, on_wait: Callable[[], object]) -> Iterator[Batch]:
-        """The batches of these keys, in order; those of an earlier call that were not taken are dropped.
+        """Yield the batches of these keys, in order; batches of an earlier call are dropped.
 
-        on_wait: called now and then while the next one is waited for. notes: of a batch, lines about processes.
+        A batch also has warnings: messages about workers.
+
+        Args:
+            batch_keys: Keys of the items of each batch.
+            on_wait: Callback while waiting for the next batch.
         """
         self._call_id += 1
-        left, begun = iter(batch_keys), 0
+        remaining, num_submitted = iter(batch_keys), 0
         done: dict[int, Any] = {}
-        for number in count():
-            while begun < number + PREFETCH_FACTOR * self._num_workers and (keys := next(left, None)) is not None:
-                self._submit(_Job(self._call_id, begun, keys, self._blocked))
-                begun += 1
-            if number == begun:
+        for index in count():
+            limit = index + PREFETCH_FACTOR * self._num_workers
+            while num_submitted < limit and (keys := next(remaining, None)) is not None:
+                self._submit(_Job(self._call_id, num_submitted, keys, self._blocked))
+                num_submitted += 1
+            if index == num_submitted:
                 return
             while True:
-                for job, result in self._poll_results(0 if number in done else _POLL_SECONDS):
+                for job, result in self._poll_results(0 if index in done else _POLL_SECONDS):
                     if job.call_id == self._call_id:
                         done[job.batch_index] = self._pin(result)
-                if number in done:
+                if index in done:
                     break
                 on_wait()
-            result = done.pop(number)
+            result = done.pop(index)
             if isinstance(result, JobFailed):
                 raise result.error
             batch: Batch = result.result() if isinstance(result, Future) else result
@@ -93,10 +101,10 @@ class BatchWorkerPool:
         min(self._workers, key=lambda worker: len(worker.jobs)).submit(job)
 
     def _poll_results(self, seconds: float) -> Iterator[tuple["_Job", Batch | JobFailed]]:
-        """What is there after so many seconds at most; dead and stuck processes are replaced."""
+        """Yield the results that arrive within some seconds; replace dead and stuck workers."""
         started = time.monotonic()
         ready = wait([worker.connection for worker in self._workers], seconds)
-        # Only what was waited here counts: the whole command may have been stopped, or have computed meanwhile.
+        # Only time spent waiting here counts: the process may have been suspended or busy.
         waited = min(time.monotonic() - started, seconds)
         for worker in list(self._workers):
             if worker.connection in ready:
@@ -112,7 +120,7 @@ class BatchWorkerPool:
                 self._replace(worker, f"did not answer for {int(worker.idle_seconds)} seconds")
 
     def _replace(self, worker: "_BatchWorker", description: str, job: "_Job | None" = None) -> None:
-        """End a process, and give what it had to do to a new one. job: that it was at, if it has that no more."""
+        """Kill a worker and give its jobs, and `job` if it was taken from it, to a new one."""
         jobs = [*([job] if job else []), *worker.jobs]
         video = worker.current_video if jobs else _NO_VIDEO
         self._workers.remove(worker)
@@ -121,33 +129,34 @@ class BatchWorkerPool:
         where = f" at {self._collator.dataset.name(video)}" if video != _NO_VIDEO else ""
         if worker.num_opened == 0:
             raise StillmotionError(
-                f"a decoding process {description} before it read a video; --num-workers 0 decodes in this one"
+                f"A decoding worker {description} before reading its first video. Try --num-workers 0."
             )
         if self._consecutive_deaths > _MAX_DEATHS_PER_WORKER * self._num_workers:
-            advice = "look at the disk and the memory, or take fewer (--num-workers)"
-            raise StillmotionError(f"a decoding process {description}{where}, as all those before it; {advice}")
+            raise StillmotionError(
+                f"Decoding workers keep failing (the last one {description}{where}). "
+                "Check disk and memory, or decrease --num-workers."
+            )
         self._deaths_by_video[video] += 1
         if video != _NO_VIDEO and self._deaths_by_video[video] > 1:
-            self._blocked[video] = (
-                f"{self._collator.dataset.name(video)}: each process that read it ended; the last {description}"
-            )
+            name = self._collator.dataset.name(video)
+            self._blocked[video] = f"{name}: crashed every worker that read it; the last one {description}"
         else:
-            self._messages.append(f"a decoding process {description}{where} and was replaced")
+            self._messages.append(f"Decoding worker {description}{where}; restarted it")
         if jobs:
-            fresh = _BatchWorker(self._collator)
-            self._workers.append(fresh)
-            for again in jobs:
-                fresh.submit(again._replace(blocked=self._blocked))
+            new_worker = _BatchWorker(self._collator)
+            self._workers.append(new_worker)
+            for pending in jobs:
+                new_worker.submit(pending._replace(blocked=self._blocked))
 
     def _pin(self, result: Batch | JobFailed) -> "Batch | JobFailed | Future[Batch]":
-        """The batch in memory that a GPU can fetch it from by itself; it is put there while others are computed on."""
+        """Copy a batch to pinned memory, in a thread."""
         if self._pin_thread is None or isinstance(result, JobFailed):
             return result
         return self._pin_thread.submit(pin_batch, result)
 
     def _take_messages(self) -> list[str]:
-        said, self._messages = self._messages, []
-        return said
+        messages, self._messages = self._messages, []
+        return messages
 
 
 def _read_timeout() -> float:
@@ -155,16 +164,23 @@ def _read_timeout() -> float:
     try:
         return float(text)
     except ValueError:
-        raise StillmotionError(f"{WORKER_TIMEOUT_ENV} is {text!r}; it is a number of seconds, such as 120") from None
+        raise StillmotionError(f"{WORKER_TIMEOUT_ENV} is {text!r}; must be a number of seconds, e.g. 120") from None
 
 
 def pin_batch(batch: Batch) -> Batch:
-    """The batch with its clips in pinned memory."""
+    """Copy the clips of a batch to pinned memory."""
     return batch | {"clips": batch["clips"].pin_memory()}
 
 
 class _Job(NamedTuple):
-    """round: which call of `batches` asked for it. number: its place there."""
+    """A batch to build.
+
+    Attributes:
+        call_id: Number of the call of `imap`.
+        batch_index: Index of the batch in that call.
+        keys: Keys of the items.
+        blocked: Reasons not to open some videos, by index.
+    """
 
     call_id: int
     batch_index: int
@@ -173,58 +189,69 @@ class _Job(NamedTuple):
 
 
 class _BatchWorker(Worker[_Job]):
-    """A process that makes batches. waited: seconds that this one waited for it since it was last seen to get on."""
+    """A worker that builds batches.
+
+    Attributes:
+        idle_seconds: Time that the parent waited for it since it last opened a video.
+    """
 
     jobs: deque[_Job]
 
     def __init__(self, collator: BatchCollator) -> None:
-        self._at = worker_context().RawArray("q", [0, _NO_VIDEO])
-        self._seen, self.idle_seconds = 0, 0.0
-        super().__init__(_BatchTask(collator, self._at))
+        # Number of videos opened, and the index of the current one.
+        self._status = worker_context("stillmotion.data.loading.loader").RawArray("q", [0, _NO_VIDEO])
+        self._last_num_opened, self.idle_seconds = 0, 0.0
+        super().__init__(_BatchTask(collator, self._status))
 
     @property
     def num_opened(self) -> int:
-        """How many it has begun to read."""
-        return int(self._at[0])
+        """Number of videos that it has opened."""
+        return int(self._status[0])
 
     @property
     def current_video(self) -> int:
-        """The number of the one that it is at."""
-        return int(self._at[1])
+        """Index of the video that it is reading."""
+        return int(self._status[1])
 
     def is_stuck(self, seconds: float, timeout: float) -> bool:
-        """Whether it has been at one video for too long. waited: since the last look."""
-        got_on = self.num_opened != self._seen or not self.jobs
-        self.idle_seconds, self._seen = 0.0 if got_on else self.idle_seconds + seconds, self.num_opened
+        """Add waiting time and return whether the worker is stuck.
+
+        Args:
+            seconds: Time waited since the last call.
+            timeout: Maximum time for a video.
+        """
+        progressed = self.num_opened != self._last_num_opened or not self.jobs
+        self.idle_seconds = 0.0 if progressed else self.idle_seconds + seconds
+        self._last_num_opened = self.num_opened
         return self.idle_seconds > (timeout if self.num_opened else max(timeout, _STARTUP_SECONDS))
 
     def exit_status(self) -> WorkerDied:
-        """How it ended, of which the closed connection tells."""
+        """How a worker with a closed connection ended."""
         self.process.join(_POLL_SECONDS)
         return WorkerDied(self.process.exitcode)
 
 
 class _BatchTask:
-    """What a process does. at: how many videos it has begun, and the number of the one it is at."""
+    """Builds a batch in a worker, and updates its status."""
 
-    def __init__(self, collator: BatchCollator, at: Any) -> None:
-        self.collator, self.at = collator, at
+    def __init__(self, collator: BatchCollator, status: Any) -> None:
+        self.collator, self.status = collator, status
 
     def __call__(self, job: _Job) -> Batch | ResultWithFile:
         videos = self.collator.dataset
         videos.on_open, videos.blocked = self._on_open, job.blocked
-        shelf = _SharedClipMemory()
-        batch = self.collator(job.keys, stack=shelf.stack)
-        self.at[1] = _NO_VIDEO
-        return shelf.pack(batch)
+        memory = _SharedClipMemory()
+        batch = self.collator(job.keys, stack=memory.stack)
+        self.status[1] = _NO_VIDEO
+        return memory.pack(batch)
 
     def _on_open(self, video: int) -> None:
-        self.at[1] = video
-        self.at[0] += 1
+        self.status[1] = video
+        self.status[0] += 1
 
 
 class _SharedClipMemory:
-    """Memory that clips are put into and handed over in, as a file without a name: it ends with its last user."""
+    """Shared memory for the clips of a batch, as an anonymous file."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
@@ -242,15 +269,15 @@ class _SharedClipMemory:
         if self._fd is None:
             return batch
         clips: Tensor = batch["clips"]
-        place = (clips.numel() * clips.element_size(), clips.dtype, tuple(clips.shape))
-        return ResultWithFile(batch | {"clips": place}, self._fd)
+        layout = (clips.numel() * clips.element_size(), clips.dtype, tuple(clips.shape))
+        return ResultWithFile(batch | {"clips": layout}, self._fd)
 
 
-def _unpack(parcel: ResultWithFile) -> Batch:
+def _unpack(packed: ResultWithFile) -> Batch:
     try:
-        return parcel.result | {"clips": _map_tensor(parcel.fd, *parcel.result["clips"])}
+        return packed.result | {"clips": _map_tensor(packed.fd, *packed.result["clips"])}
     finally:
-        os.close(parcel.fd)
+        os.close(packed.fd)
 
 
 def _map_tensor(file: int, size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:

@@ -143,7 +143,7 @@ def _run_jobs(
 ) -> None:
     if not jobs:
         return
-    context = worker_context()
+    context = worker_context("stillmotion.data.loading.loader")
     done, stop = context.Value("l", 0), context.Event()
     pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_init_worker, initargs=(done, stop))
     try:

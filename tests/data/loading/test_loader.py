@@ -126,7 +126,7 @@ def test_the_last_batch_is_dropped_or_completed() -> None:
 
 def test_fewer_videos_than_a_batch_is_an_error_with_the_numbers() -> None:
     with pytest.raises(
-        StillmotionError, match=r"7 videos are fewer than a batch of 8 \(4 per process on 2 processes\)"
+        StillmotionError, match=r"Batch size is 8 \(4 per process on 2 processes\) but there are only 7 videos"
     ):
         ClipLoader(dataset(7), batch_size=4, world_size=2)
 

@@ -156,7 +156,7 @@ def test_layer_decay_slows_the_early_stages(tmp_path):
         (lambda c: replace(c, encoder="nowhere"), "nowhere is neither a folder nor a recipe"),
         (lambda c: replace(c, data=replace(c.data, path="")), "no videos given; add --data"),
         (lambda c: replace(c, data=replace(c.data, path="nowhere")), "nowhere: no such folder"),
-        (lambda c: replace(c, optim=replace(c.optim, batch_size=99)), "fewer than a batch of 99"),
+        (lambda c: replace(c, optim=replace(c.optim, batch_size=99)), "Batch size is 99 but there are only"),
         (lambda c: replace(c, train=replace(c.train, grad_accum_steps=3)), "choose a multiple of 3"),
         (lambda c: replace(c, data=replace(c.data, train_short_side=(8, 9))), r"cut to 16; raise --data\.train-short-side"),
     ],

@@ -272,7 +272,7 @@ def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
         ({"data": {"target": ""}}, "several labels; choose one"),
         ({"data": {"path": ""}}, "no videos given"),
         ({"data": {"path": "nowhere"}}, "no such file or folder"),
-        ({"optim": {"batch_size": 17}}, "16 videos are fewer than a batch of 17"),
+        ({"optim": {"batch_size": 17}}, "Batch size is 17 but there are only 16 videos"),
         ({"optim": {"batch_size": 5}, "head": {"mixup_alpha": 0.2}}, "choose a multiple of 2"),
         ({"data": {"image_size": 1}}, "least"),
     ],

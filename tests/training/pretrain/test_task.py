@@ -266,7 +266,7 @@ def test_what_does_not_fit_together_is_said_with_the_numbers(tmp_path: Path) -> 
             {"optim.batch_size": 9, "train.grad_accum_steps": 2},
             "a batch of 9 cannot be shared by 1 processes × 2 .*multiple of 2",
         ),
-        ({"optim.batch_size": 32}, "16 videos are fewer than a batch of 32"),
+        ({"optim.batch_size": 32}, "Batch size is 32 but there are only 16 videos"),
         (
             {"optim.batch_size": 20, "train.grad_accum_steps": 2},
             "has 1 batches but a step takes 2; lower --train.grad-accum-steps",

@@ -125,7 +125,7 @@ def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
     ("change", "message"),
     [
         (lambda c: replace(c, data=replace(c.data, size=25)), "a multiple of 8"),
-        (lambda c: replace(c, optim=replace(c.optim, batch=7)), "6 videos are fewer than a batch of 7"),
+        (lambda c: replace(c, optim=replace(c.optim, batch=7)), "Batch size is 7 but there are only 6 videos"),
         (lambda c: replace(c, images=replace(c.images, path="nowhere")), "no config.json"),
     ],
 )
