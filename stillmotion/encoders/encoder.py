@@ -19,13 +19,10 @@ from stillmotion.encoders.embedding import Embedding, Embeddings
 from stillmotion.encoders.feature_extraction import extract_features, resolve_num_clips
 from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
 from stillmotion.functional.motion import motion_embedding
-from stillmotion.methods.network import EmbeddingNetwork
 from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.feature_maps import check_stage, feature_map_at
 from stillmotion.models.input_config import InputConfig, Normalization
-from stillmotion.models.pretrained.weight_loading import load_weights
-from stillmotion.training.pretrain.config import PretrainConfig
 
 # Frames whose patches are matched: minimum rows and pixels of height, and columns per row.
 _MIN_PATCH_ROWS, _MIN_HEIGHT, _ASPECT = 8, 112, 5 / 4
@@ -41,8 +38,9 @@ class EncoderOrigin:
         kind: Kind of encoder, a key of `ENCODER_KINDS`.
         options: Options after the @ of the spec.
         run_dir: Run folder, where results and features are stored; None if it has none.
-        pretrain_config: Configuration of the pre-training of its network; None for other networks.
+        pretrain_config: `PretrainConfig` of its network; None for other networks.
         build_fresh: Builds its network with new random weights; None if that is not possible.
+        build_initial: Builds its network with the initial weights of its run; None if they are not known.
         architecture: Description from which the network can be rebuilt; None if the spec is enough.
     """
 
@@ -50,8 +48,9 @@ class EncoderOrigin:
     kind: str = "own"
     options: Mapping[str, Any] = field(default_factory=dict)
     run_dir: Path | None = None
-    pretrain_config: PretrainConfig | None = None
+    pretrain_config: Any = None
     build_fresh: Callable[[], Backbone] | None = None
+    build_initial: Callable[[], Backbone] | None = None
     architecture: Mapping[str, Any] | None = None
 
 
@@ -186,10 +185,9 @@ class Encoder(nn.Module):
 
     def untrained(self) -> "Encoder":
         """Return the encoder with the initial weights of its run, in evaluation mode, on the same device."""
-        config = self.origin.pretrain_config
-        if config is None or self.origin.kind not in ("pretrain", "recipe"):
+        if self.origin.build_initial is None:
             raise StillmotionError(f"{self.name} has no known initial weights. Omit --compare-untrained.")
-        return self._with_backbone(build_initial_backbone(config)).to(self.device).eval()
+        return self._with_backbone(self.origin.build_initial()).to(self.device).eval()
 
     def reinitialized(self) -> "Encoder":
         """Return the encoder with new random weights from torch's default generator."""
@@ -243,13 +241,3 @@ def _default_eval_input(backbone: Backbone, input_config: InputConfig) -> InputC
     patch = backbone.size_divisor
     rows = min(max(_MIN_PATCH_ROWS, -(-_MIN_HEIGHT // patch)), max(1, input_config.image_size // patch))
     return input_config.over_whole_video(rows * patch, round(rows * _ASPECT) * patch)
-
-
-def build_initial_backbone(config: PretrainConfig) -> Backbone:
-    """Build the backbone that a run with this configuration starts from, in evaluation mode."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(config.train.seed)
-        backbone = EmbeddingNetwork(config.method.model).backbone
-    if config.method.model.init_weights:
-        load_weights(backbone, config.method.model.init_weights)
-    return backbone.eval()

@@ -1,12 +1,13 @@
 """Patch tokens of an image model, before or after transfer."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from stillmotion.encoders.feature_extraction import eval_crop
+from stillmotion.encoders.run_weights import WEIGHTS_FILE
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.image_to_video import TokenProjection
 from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE, InputConfig
@@ -17,9 +18,7 @@ from stillmotion.models.pretrained.frozen_image_model import (
     resolve_image_model,
 )
 from stillmotion.models.pretrained.weight_loading import load_weights
-from stillmotion.training.checkpoint import WEIGHTS_FILE
-from stillmotion.training.run_dir import load_config, run_verb
-from stillmotion.training.transfer.config import TransferConfig
+from stillmotion.training.tasks import TASKS, run_verb
 
 
 class PatchTokenModel(NamedTuple):
@@ -74,7 +73,7 @@ def load_patch_tokens(
         patch_size = image_model.patch_size
         image_size = patch_size * max(1, min(image_model.image_size, DEFAULT_IMAGE_SIZE) // patch_size)
         return PatchTokenModel(image_model, None, image_size, model_config)
-    config = load_config(folder, TransferConfig)
+    config = _load_transfer_config(folder)
     file = weights_file or folder / WEIGHTS_FILE
     if not file.exists():
         raise StillmotionError(
@@ -89,10 +88,17 @@ def load_patch_tokens(
 def frozen_model_config(spec: str | Path) -> ImageModelConfig:
     """Return the configuration of a spec's frozen image model without loading it; equal for all runs of one model."""
     if run_verb(spec) == "transfer":
-        model = load_config(spec, TransferConfig).image_model
+        model = _load_transfer_config(spec).image_model
         if not model.path:
             return model
     else:
         model = resolve_image_model(ImageModelConfig(path=str(spec)))
     family = model.family if Path(model.path).is_file() else "auto"
     return ImageModelConfig(path=model.path, family=family, layer=model.layer)
+
+
+def _load_transfer_config(run_dir: str | Path) -> Any:
+    """Load the `TransferConfig` of a run; imported here, because the training verbs import encoders."""
+    from stillmotion.training.run_dir import load_config
+
+    return load_config(run_dir, TASKS["transfer"].load("config"))

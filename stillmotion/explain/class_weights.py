@@ -14,7 +14,7 @@ from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.encoders import Encoder, extract_features, parse_spec
-from stillmotion.encoders.run_encoders import resolve_run_weights
+from stillmotion.encoders.run_weights import resolve_run_weights
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.linear_probe.classifiers import fit_linear_weights
 from stillmotion.training.run_dir import load_results

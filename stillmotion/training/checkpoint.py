@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from stillmotion.encoders.run_weights import WEIGHTS_FILE as WEIGHTS_FILE
+from stillmotion.encoders.run_weights import epoch_weights_path as epoch_weights_path
 from stillmotion.errors import StillmotionError
 from stillmotion.utils import files
 
-WEIGHTS_FILE = "checkpoint.safetensors"
 STATE_FILE = "training_state.pt"
-EPOCH_DIR = "checkpoints"  # the folder of kept weights
 
 
 def save_checkpoint(run_dir: Path, model: nn.Module, state: dict[str, Any]) -> None:
@@ -36,17 +36,6 @@ def save_epoch_weights(run_dir: Path, model: nn.Module, epoch: int) -> None:
     file = epoch_weights_path(run_dir, epoch)
     files.ensure_dir(file.parent)
     _save_weights(file, _cpu_state_dict(model))
-
-
-def epoch_weights_path(run_dir: Path, epoch: int) -> Path:
-    """Where the weights of an epoch are kept, if they are."""
-    return run_dir / EPOCH_DIR / f"epoch-{epoch:04d}.safetensors"
-
-
-def list_saved_epochs(run_dir: Path) -> list[int]:
-    """The epochs whose weights a run keeps."""
-    names = (file.stem.removeprefix("epoch-") for file in (run_dir / EPOCH_DIR).glob("epoch-*.safetensors"))
-    return sorted(int(name) for name in names if name.isdigit())
 
 
 def repair_weights(run_dir: Path, state: dict[str, Any]) -> str | None:

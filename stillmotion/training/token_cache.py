@@ -10,11 +10,11 @@ from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.cached_tokens import TokenCache, TokenClipDataset, TokenGridAugmentation, fill_token_cache
 from stillmotion.distributed import process_group
 from stillmotion.encoders.feature_extraction import eval_crop
-from stillmotion.encoders.run_encoders import training_input_config
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones.tokens_cnn import TokensCNN
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig, resolve_image_model
 from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.encoder import training_input_config
 from stillmotion.training.trainer import num_decode_workers
 from stillmotion.utils.hashing import file_fingerprint
 

@@ -7,7 +7,7 @@ from support.small_pretrain import small_config, stop_at_step, train
 
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
-from stillmotion.training.checkpoint import list_saved_epochs
+from stillmotion.encoders.run_weights import list_saved_epochs
 
 KEEPING = {"train.save_epochs": (1, 3), "optim.epochs": 3}
 

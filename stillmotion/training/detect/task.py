@@ -20,7 +20,7 @@ from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.synthetic.ava import SyntheticAVADataset
 from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
 from stillmotion.distributed import collectives, process_group
-from stillmotion.encoders.run_encoders import write_encoder_file
+from stillmotion.training.encoder_file import write_encoder_file
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.metrics.detection_map import detection_metrics
 from stillmotion.models.detector import ActionDetector

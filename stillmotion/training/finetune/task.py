@@ -19,7 +19,7 @@ from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.distributed import collectives, process_group
 from stillmotion.encoders import Encoder
-from stillmotion.encoders.run_encoders import write_encoder_file
+from stillmotion.training.encoder_file import write_encoder_file
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.classification import mixup_pairs, smooth_one_hot, soft_cross_entropy, topk_accuracy
 from stillmotion.models.freeze import unfreeze

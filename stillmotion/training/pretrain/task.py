@@ -1,7 +1,6 @@
 """Pre-training: what a step of a method is, with any solver, precision and number of accumulated parts."""
 
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,16 +18,16 @@ from stillmotion.data.loading.collate import Batch, print_message
 from stillmotion.data.loading.sampler import build_epoch_order
 from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.distributed import process_group
+from stillmotion.distributed.torchrun import torchrun_world_size
 from stillmotion.encoders import Encoder
-from stillmotion.encoders.run_encoders import encoder_from_state
+from stillmotion.training.pretrain.encoder import encoder_from_state
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.models.backbones.tokens_cnn import TokensCNN
 from stillmotion.models.pretrained.weight_loading import load_weights
 from stillmotion.optim.bilevel import ParamDict
 from stillmotion.planning.dry_run import format_run_cost, measure_training
-from stillmotion.planning.flop_counter import FlopMemoryCounter
-from stillmotion.training import token_cache
+from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples, format_forward_estimates
 from stillmotion.training.checkpoint import STATE_FILE, load_training_state, seed_from
 from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.online_evaluation import OnlineEvaluation
@@ -55,7 +54,6 @@ from stillmotion.training.token_cache import (
     with_resolved_image_model,
 )
 from stillmotion.training.trainer import Trainer, build_train_loader
-from stillmotion.utils import formatting
 from stillmotion.utils.device import resolve_device, total_memory
 from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import LabelValue
@@ -70,12 +68,19 @@ def pretrain(config: PretrainConfig, run_dir: str | Path, *, cache_dir: str | Pa
     cache_dir: where tokens are kept, in place of the run's own folder; runs on the same videos share them.
     Under `torchrun` every process calls this; the first one writes.
     """
-    config = with_resolved_image_model(config)
-    model = config.method.model
-    others = (config.data.annotations, model.init_weights, model.image_model.path, config.train.eval_data)
-    check_inputs_not_overwritten(run_dir, config.data.path, *others)
+    config = _check_run(config, run_dir)
     with training_session(config.train) as device, lock_run_dir(run_dir):
         return PretrainTrainer(resolve_run_precision(config, run_dir, device), Path(run_dir), device, cache_dir).train()
+
+
+def _check_run(config: PretrainConfig, run_dir: str | Path) -> PretrainConfig:
+    """Resolve the image model, and check that the run folder can be written and overlaps no input."""
+    config = with_resolved_image_model(config)
+    model = config.method.model
+    inputs = (config.data.annotations, model.init_weights, model.image_model.path, config.train.eval_data)
+    check_inputs_not_overwritten(run_dir, config.data.path, *inputs)
+    check_writable(run_dir)
+    return config
 
 
 class PretrainTrainer(Trainer):
@@ -259,64 +264,65 @@ def _mean_tensor(tensors: list[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.stack(tensors).mean(0)
 
 
-def plan_pretrain(config: PretrainConfig, run_dir: str, *, num_processes: int) -> list[LabelValue]:
-    """Of `pretrain`: what `estimate` says of the devices at hand."""
-    config = token_cache.with_resolved_image_model(config)
-    model, data = config.method.model, config.data
-    check_inputs_not_overwritten(run_dir, data.path, data.annotations, model.init_weights, model.image_model.path)
-    check_writable(run_dir)
+def plan_pretrain(config: PretrainConfig, run_dir: str | Path) -> list[LabelValue]:
+    """Estimate `pretrain` on the devices of this machine.
+
+    Args:
+        config: Config of the run.
+        run_dir: Run folder.
+
+    Returns:
+        Rows of label and value.
+    """
+    config = _check_run(config, run_dir)
     check_resumable(Path(run_dir), config)
-    if model.uses_tokens:
-        return _plan_token_run(config, run_dir, num_processes)
+    if config.method.model.uses_tokens:
+        return _plan_token_run(config, run_dir)
     device = resolve_device(config.train.device)
-    with tempfile.TemporaryDirectory() as place:
-        run = PretrainTrainer(config, Path(place), device)
-    done = int((load_training_state(Path(run_dir)) or {}).get("step", 0))
-    called = "process" if device.type == "cpu" else "GPU"
-    memory = total_memory(device) / GIB
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = PretrainTrainer(config, Path(folder), device)
     return estimate_rows(
-        run.config,
+        trainer.config,
         num_videos=0,
-        num_devices=num_processes,
-        memory_gib=memory,
+        num_devices=torchrun_world_size(),
+        memory_gib=total_memory(device) / GIB,
         tflops=0.0,
-        device_noun=called,
-        steps_done=done,
+        device_noun="process" if device.type == "cpu" else "GPU",
+        steps_done=int((load_training_state(Path(run_dir)) or {}).get("step", 0)),
     )
 
 
-def _plan_token_run(config: PretrainConfig, run_dir: str, num_processes: int) -> list[LabelValue]:
-    """A run on kept tokens: they are made once, and its steps are those of a run on drawn videos."""
-    data, batch = config.data, config.optim.batch_size
-    videos = len(data.open(synthetic=data.synthetic, seed=config.train.seed))
-    if videos < batch:
+def _plan_token_run(config: PretrainConfig, run_dir: str | Path) -> list[LabelValue]:
+    """Estimate a run on cached tokens: they are computed once, and its steps are those of a run on synthetic videos."""
+    data, batch_size = config.data, config.optim.batch_size
+    videos = data.open(synthetic=data.synthetic, seed=config.train.seed)
+    if len(videos) < batch_size:
         raise StillmotionError(
-            f"{videos} videos are fewer than a batch of {batch}; lower --optim.batch-size or add videos"
+            f"{len(videos)} videos are fewer than a batch of {batch_size}; lower --optim.batch-size or add videos"
         )
 
     def build(config: PretrainConfig, folder: Path, device: torch.device) -> PretrainTrainer:
-        drawn = replace(data.synthetic, num_videos=config.optim.batch_size)
-        little = replace(config.data, path=SYNTHETIC, layout="auto", annotations=None, split=None, synthetic=drawn)
-        return PretrainTrainer(replace(config, data=little), folder, device, folder / "tokens")
+        synthetic = replace(data.synthetic, num_videos=config.optim.batch_size)
+        sample = replace(config.data, path=SYNTHETIC, layout="auto", annotations=None, split=None, synthetic=synthetic)
+        return PretrainTrainer(replace(config, data=sample), folder, device, folder / TOKEN_DIR)
 
-    found, run = measure_training(build, config, run_dir, num_processes=num_processes, build_full_run=False)
-    found = replace(found, num_videos=videos, total_steps=videos // batch * config.optim.epochs)
-    backbone = run.model.online.backbone
+    def decode(index: int) -> np.ndarray:
+        video = videos.open_video(index)
+        return video.get_frames(np.linspace(0, len(video) - 1, data.cached_frames).astype(int).tolist())
+
+    cost, trainer = measure_training(build, config, run_dir, build_full_run=False)
+    cost = replace(cost, num_videos=len(videos), total_steps=len(videos) // batch_size * config.optim.epochs)
+    backbone = trainer.model.online.backbone
     assert isinstance(backbone, TokensCNN)
-    frames = torch.zeros(1, 3, data.cached_frames, data.image_size, data.image_size, device=run.device)
-    with torch.no_grad(), FlopMemoryCounter() as tally:
-        made = backbone.compute_tokens(frames)
-    started = time.perf_counter()
-    backbone.compute_tokens(frames).cpu()
-    seconds = (time.perf_counter() - started) * videos / num_processes
-    return [
-        ("tokens to be written", formatting.format_bytes(2 * made.numel() * videos)),
-        ("operations for them", f"{formatting.format_flops(tally.flops)} a video, of {data.cached_frames} frames"),
-        (
-            "time for them",
-            f"{formatting.format_duration(seconds)}, and what decoding takes; none where they are kept already",
-        ),
-        ("", ""),
-        ("then the steps", ""),
-        *format_run_cost(found, batch_size=batch, num_processes=num_processes),
-    ]
+    tokens = ForwardWork(
+        name="tokens",
+        amount=f"{len(videos)}, unless their tokens are cached already",
+        num_units=len(videos),
+        clips=torch.zeros(1, 3, data.cached_frames, data.image_size, data.image_size, device=trainer.device),
+        network=backbone,
+        forward=backbone.compute_tokens,
+        stored_bytes=lambda output: 2.0 * output.numel() * len(videos),
+        decode_seconds=decode_samples(len(videos), decode)[1],
+    )
+    rows = [*format_forward_estimates([tokens]), ("", ""), ("training", "")]
+    return [*rows, *format_run_cost(cost, batch_size=batch_size)]

@@ -12,6 +12,9 @@ from stillmotion.utils.option_types import FOLD_ARG, DataPath, NumWorkers
 from stillmotion.utils.typed_config import check_ranges
 
 
+PRECOMPUTED_FEATURES = "precomputed"  # in place of an encoder: features that lie with the data
+
+
 @dataclass(frozen=True)
 class SegmentDataConfig:
     """Which untrimmed videos, and which of their frames.

@@ -19,7 +19,7 @@ from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.transforms.augment import pair_augmentation
 from stillmotion.encoders import Encoder
 from stillmotion.encoders.patch_tokens import PatchTokenModel
-from stillmotion.encoders.run_encoders import encoder_from_tokens
+from stillmotion.training.transfer.encoder import encoder_from_tokens
 from stillmotion.functional.position_embeddings import crop_windows, enlarged_grid_size, sample_window_corners
 from stillmotion.methods.image_to_video import TransferLoss
 from stillmotion.models.pretrained.frozen_image_model import load_image_model, resolve_image_model
@@ -31,9 +31,8 @@ from stillmotion.training.runtime import training_session
 from stillmotion.training.token_cache import TOKEN_DIR, token_cache_key
 from stillmotion.training.trainer import Trainer, build_train_loader
 from stillmotion.training.transfer.config import TransferConfig
-from stillmotion.utils import formatting
 from stillmotion.utils.files import check_writable
-from stillmotion.utils.formatting import LabelValue
+from stillmotion.utils.formatting import LabelValue, format_bytes
 
 _ADAMW_BETAS = (0.9, 0.95)
 _RNG_WINDOWS, _RNG_WINDOW_CHOICE = 11, 12  # what a generator is for, beside seed, epoch and video
@@ -45,13 +44,19 @@ def transfer(config: TransferConfig, run_dir: str | Path, *, cache_dir: str | Pa
     cache_dir: where tokens are kept, in place of the run's own folder; runs on the same pairs share them.
     Under `torchrun` every process calls this; the first one writes.
     """
-    config.data.check_path_given()
-    config = replace(config, image_model=resolve_image_model(config.image_model))
-    check_inputs_not_overwritten(
-        run_dir, config.data.path, config.data.annotations, config.image_model.path, config.train.eval_data
-    )
+    config = _check_run(config, run_dir)
     with training_session(config.train) as device, lock_run_dir(run_dir):
         return TransferTrainer(config, Path(run_dir), device, cache_dir).train()
+
+
+def _check_run(config: TransferConfig, run_dir: str | Path) -> TransferConfig:
+    """Resolve the image model, and check that the run folder can be written and overlaps no input."""
+    config.data.check_path_given()
+    config = replace(config, image_model=resolve_image_model(config.image_model))
+    inputs = (config.data.annotations, config.image_model.path, config.train.eval_data)
+    check_inputs_not_overwritten(run_dir, config.data.path, *inputs)
+    check_writable(run_dir)
+    return config
 
 
 class TransferTrainer(Trainer):
@@ -204,26 +209,27 @@ class TransferTrainer(Trainer):
         return TokenCache(cache_dir, shape, about)
 
 
-def plan_transfer(config: TransferConfig, run_dir: str, *, num_processes: int) -> list[LabelValue]:
-    """Of `transfer`: tokens that are kept are made in the first epochs."""
-    config.data.check_path_given()
-    config = replace(config, image_model=resolve_image_model(config.image_model))
-    check_inputs_not_overwritten(run_dir, config.data.path, config.data.annotations, config.image_model.path)
-    check_writable(run_dir)
+def plan_transfer(config: TransferConfig, run_dir: str | Path) -> list[LabelValue]:
+    """Estimate `transfer`; tokens are computed and cached in the first epochs.
+
+    Args:
+        config: Config of the run.
+        run_dir: Run folder.
+
+    Returns:
+        Rows of label and value.
+    """
+    config = _check_run(config, run_dir)
 
     def build(config: TransferConfig, folder: Path, device: torch.device) -> TransferTrainer:
-        return TransferTrainer(config, folder, device, folder / "tokens")
+        return TransferTrainer(config, folder, device, folder / TOKEN_DIR)
 
-    found, run = measure_training(build, config, run_dir, num_processes=num_processes)
-    images = sum(p.numel() for p in run.image_model.parameters())
-    found = replace(found, frozen_params=found.frozen_params + images)
-    fresh = run.steps_per_epoch * config.data.pairs_per_video if run.token_cache is not None else None
-    kept = (
-        []
-        if run.token_cache is None
-        else [("tokens to be written", formatting.format_bytes(2 * float(np.prod(run.token_cache.shape))))]
-    )
-    return [
-        *kept,
-        *format_run_cost(found, batch_size=config.optim.batch_size, num_processes=num_processes, uncached_steps=fresh),
-    ]
+    cost, trainer = measure_training(build, config, run_dir)
+    num_image_params = sum(p.numel() for p in trainer.image_model.parameters())
+    cost = replace(cost, frozen_params=cost.frozen_params + num_image_params)
+    if trainer.token_cache is None:
+        return format_run_cost(cost, batch_size=config.optim.batch_size)
+    uncached_steps = trainer.steps_per_epoch * config.data.pairs_per_video
+    disk = format_bytes(2 * float(np.prod(trainer.token_cache.shape)))
+    rows = format_run_cost(cost, batch_size=config.optim.batch_size, uncached_steps=uncached_steps)
+    return [("disk space for tokens", disk), *rows]
