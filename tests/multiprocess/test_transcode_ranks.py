@@ -46,7 +46,7 @@ def test_two_processes_write_the_folder_of_one_and_answer_once(form: str, videos
     for one in (alone, *ranks):
         one.expect_success()
     assert [one.stdout for one in ranks] == [alone.stdout.replace(str(outs[0]), str(outs[1])), ""]
-    assert "1 video left out" in alone.stdout
+    assert "1 video failed" in alone.stdout
     assert contents(outs[0]) == contents(outs[1])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.class_videos import write_class_folders
 from support.process import Command
+from support.transcoded import record_transcoded
 
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.folder import FolderDataset
@@ -32,8 +33,8 @@ def videos(tmp_path: Path) -> Path:
 
 def made_again(videos: Path, out: Path) -> list[str]:
     """The copies that a further call makes; all of them are whole after it."""
-    made: list[str] = []
-    lines = prepare_dataset(FolderDataset(videos), out, SMALL, progress=lambda line, *_: made.append(line.path))
+    with record_transcoded() as made:
+        lines = prepare_dataset(FolderDataset(videos), out, SMALL)
     assert [len(open_video(out / line.path)) for line in lines] == [3] * 4
     return made
 
@@ -100,7 +101,7 @@ def test_a_line_that_is_torn_or_changed_is_not_believed(wrong: str, videos: Path
 
 
 def test_torn_settings_are_written_anew_where_every_copy_tells_them(
-    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    videos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "copies"
     prepare_dataset(FolderDataset(videos), out, SMALL)
@@ -108,14 +109,14 @@ def test_torn_settings_are_written_anew_where_every_copy_tells_them(
     (out / "prepare.json").write_bytes(before[:9])
     assert made_again(videos, out) == []
     assert (out / "prepare.json").read_bytes() == before
-    assert "prepare.json was torn" in capsys.readouterr().err
+    assert "prepare.json was damaged and has been rewritten" in caplog.text
     (out / "prepare.json").write_bytes(b"null")
-    with pytest.raises(StillmotionError, match=r"prepare\.json is torn or damaged, .*choose another folder"):
+    with pytest.raises(StillmotionError, match=r"prepare\.json is damaged, .*choose another --out"):
         prepare_dataset(FolderDataset(videos), out, PrepareConfig(short_side=20))
     make_static_dynamic_set(FolderDataset(videos), tmp_path / "static", StaticDynamicSetConfig("static"))
     (tmp_path / "static" / "static_dynamic.json").write_bytes(b"\xff")
     make_static_dynamic_set(FolderDataset(videos), tmp_path / "static", StaticDynamicSetConfig("static"))
-    assert "static_dynamic.json was torn" in capsys.readouterr().err
+    assert "static_dynamic.json was damaged and has been rewritten" in caplog.text
 
 
 def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Path, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Pat
             except StillmotionError as error:
                 refused.append(str(error))
         (out / name).write_bytes(whole)
-    assert len(refused) > 10
+    assert len(refused) > 5
     assert all(len(line.splitlines()) == 1 for line in refused)
 
 

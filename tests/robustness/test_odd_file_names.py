@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.class_videos import write_class_folders
 from support.process import Command
+from support.transcoded import record_transcoded
 
 from stillmotion.data.datasets.ava import _find_videos
 from stillmotion.data.datasets.base import PathDataset
@@ -61,17 +62,17 @@ def test_odd_names_are_copied_and_the_copy_opens(form: str, odd: Path, tmp_path:
     assert isinstance(copy, PathDataset)
     assert [len(copy.open_video(i)) for i in range(len(copy))] == [3] * (len(data) - 3)
     assert os.fsencode(LATIN)[:4] in (out / "labels.csv").read_bytes()
-    made: list[str] = []
     if form != "static":
-        prepare_dataset(data, out, PrepareConfig(format=form), progress=lambda line, *_: made.append(line.source))  # type: ignore[arg-type]
-        assert sorted(Path(source).name for source in made) == bad
+        with record_transcoded() as made:
+            prepare_dataset(data, out, PrepareConfig(format=form))  # type: ignore[arg-type]
+        assert sorted(Path(path).stem for path in made) == [Path(name).stem for name in bad]
 
 
 def test_the_command_names_what_it_left_out_though_the_name_is_no_text(odd: Path, tmp_path: Path) -> None:
     (odd / "dark" / LATIN).write_bytes(b"no video")
     command = Command("prepare", "--data", str(odd), "--num-processes", "1", "--out", str(tmp_path / "out"))
     command.expect_success()
-    assert "4 videos left out:" in command.stdout
+    assert "4 videos failed:" in command.stdout
     assert "caf\\udce9.mp4: cannot be decoded" in command.stdout
 
 

@@ -60,7 +60,7 @@ def test_a_link_in_the_output_leads_no_copy_out_of_it(videos: Path, tmp_path: Pa
     out.mkdir()
     (out / "dark").symlink_to(videos / "dark")
     before = everything(tmp_path)
-    with pytest.raises(StillmotionError, match=r"copies/dark is a link that leads out of .*choose another --out"):
+    with pytest.raises(StillmotionError, match=r"copies/dark is a symbolic link that points outside .*choose another --out"):
         prepare_dataset(FolderDataset(videos), out, SMALL)
     assert everything(tmp_path) == before
 
@@ -79,7 +79,7 @@ def test_files_of_somebody_else_are_not_replaced(videos: Path, tmp_path: Path) -
     out = tmp_path / "mine"
     (out / "dark" / "0").mkdir(parents=True)
     (out / "dark" / "0" / "diary.txt").write_text("precious")
-    with pytest.raises(StillmotionError, match="dark/0 is there already, and no copy of stillmotion's"):
+    with pytest.raises(StillmotionError, match="dark/0 already exists and was not written by stillmotion"):
         prepare_dataset(FolderDataset(videos), out, PrepareConfig(short_side=16, format="jpeg"))
     assert (out / "dark" / "0" / "diary.txt").read_text() == "precious"
 

@@ -49,16 +49,10 @@ def prepare(
 
     with optional_process_group():
         found = process_group.run_on_all(opened)
-        with progress_bar("encoding") as progress:
-            told = lambda line, *counts: progress(*counts)
-            lines = prepare_dataset(found, out, settings, num_processes=num_processes, strict=strict, progress=told)
-        print_once(
-            "\n".join(
-                format_transcode_summary(
-                    lines, f"videos prepared in {out}", missing=found.missing_videos
-                )
-            )
-        )
+        with progress_bar("encoding"):
+            lines = prepare_dataset(found, out, settings, num_processes=num_processes, strict=strict)
+        missing = found.missing_videos
+        print_once("\n".join(format_transcode_summary(lines, f"videos prepared in {out}", missing=missing)))
 
 
 def static_dynamic_make(
@@ -94,9 +88,8 @@ def static_dynamic_make(
 
     with optional_process_group(settings.device) as place:
         whole, how = process_group.run_on_all(opened), replace(settings, device=place)
-        with progress_bar(f"making the {settings.variant} set") as progress:
-            told = lambda line, *counts: progress(*counts)
-            lines = make_static_dynamic_set(whole, out, how, num_processes=num_processes, strict=strict, progress=told)
+        with progress_bar(f"making the {settings.variant} set"):
+            lines = make_static_dynamic_set(whole, out, how, num_processes=num_processes, strict=strict)
         missing = whole.missing_videos
         print_once("\n".join(format_transcode_summary(lines, f"{settings.variant} videos in {out}", missing=missing)))
 
@@ -127,8 +120,8 @@ def data_verify(
     from stillmotion.data.datasets.verify import format_verification, verify_dataset
 
     processes = num_cores() if num_workers == -1 else num_workers
-    with progress_bar("reading") as progress:
-        found = verify_dataset(dataset, folder, annotations=annotations, num_workers=processes, progress=progress)
+    with progress_bar("reading"):
+        found = verify_dataset(dataset, folder, annotations=annotations, num_workers=processes)
     print("\n".join(format_verification(found)))
     if failures_file is not None:
         found.write_names(failures_file)

@@ -1,15 +1,14 @@
-"""Videos in tar files: a folder or an address with shard-000000.tar, …, shards.json, which names them, and
-shards.arrow, which says where each video lies.
+"""Read videos out of indexed tar shards, local or remote.
 
-A video is read by its range of bytes, and these are checked by their sum. Its name is its path in the set that the
-shards were made of, with the sum behind it, so that what is kept of a video is not taken for that of another.
-The list of videos is mapped into memory from a disk, once for all processes of a machine.
+A folder or URL holds shard-000000.tar, …, shards.json, which names them, and shards.arrow, which lists where each video
+is. A video is read by its byte range and checked by its hash. Its name is its path in the original data set followed by
+the hash, so that cached features of a video are not taken for those of another. The list is memory-mapped from a local
+disk, once for all processes of a machine.
 """
 
 import io
 import json
 import os
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -25,35 +24,55 @@ from stillmotion.data.video import open_video_file
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.data.video.remote import ByteSource, is_url, join_path, read_byte_range
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.utils.hashing import hash_bytes
 
 SHARD_INDEX_FILE, SAMPLE_LIST_FILE = "shards.json", "shards.arrow"
 SHARD_FORMAT_VERSION = 3
-# Of each video in the list, in the order of the set: the number that its key is, the shard's, and where it lies there.
+# Each video of the list, in the order of the data set: its index, its shard, and where it is in it.
 SAMPLE_SCHEMA = pa.schema(
     [
         ("index", pa.int64()),
         ("shard", pa.int32()),
         ("offset", pa.int64()),
         ("size", pa.int64()),
-        ("crc32", pa.uint32()),
+        ("hash", pa.string()),
         ("path", pa.large_string()),
         ("frames", pa.int32()),
         ("fps", pa.float64()),
     ]
 )
-_LABEL_PREFIX = "label:"  # before the names of columns of labels.csv
+_LABEL_PREFIX = "label:"  # of the columns of labels.csv
 
 
 def sample_key(index: int) -> str:
-    """By which a shard calls a video of the set."""
+    """Key of a video in its shard.
+
+    Args:
+        index: Index of the video in the data set.
+    """
     return f"{index:09d}"
+
+
+def hash_sample(content: bytes) -> str:
+    """Hash of a video in a shard, by which damage is found.
+
+    Args:
+        content: Bytes of the video.
+    """
+    return hash_bytes(content, digest_size=8)
 
 
 @dataclass(frozen=True)
 class ShardSample(ByteSource):
     """A video in a shard.
 
-    key: by which the shard calls it. path: in the set that was copied. offset, size: of its bytes; crc32: their sum.
+    Attributes:
+        shard: Path or URL of the tar file.
+        key: Key of the video in the shard.
+        path: Path of the video in the original data set.
+        offset: Offset of its bytes in the shard.
+        size: Number of its bytes.
+        hash: `hash_sample` of its bytes.
     """
 
     shard: str
@@ -61,7 +80,7 @@ class ShardSample(ByteSource):
     path: str
     offset: int
     size: int
-    crc32: int
+    hash: str
 
     def __str__(self) -> str:
         return f"{self.shard}, {self.key} ({self.path})"
@@ -70,24 +89,27 @@ class ShardSample(ByteSource):
         return io.BytesIO(_fetch_bytes(self))
 
 
-@lru_cache(maxsize=2)  # a video is opened once to count its frames, and again for those that are wanted
+@lru_cache(maxsize=2)  # a video is opened once to count its frames, and again to decode some
 def _fetch_bytes(sample: ShardSample) -> bytes:
     try:
         content = read_byte_range(sample.shard, sample.offset, sample.size)
     except OSError as error:
         raise VideoError(f"{sample}: {(error.strerror or 'cannot be read').lower()}") from None
     if len(content) < sample.size:
-        raise VideoError(f"{sample}: {len(content)} of its {sample.size} bytes are there; the shard is truncated")
-    if zlib.crc32(content) != sample.crc32:
-        raise VideoError(f"{sample}: its bytes are not those that were written; the shard is damaged")
+        raise VideoError(f"{sample}: only {len(content)} of {sample.size} bytes exist; the shard is truncated.")
+    if hash_sample(content) != sample.hash:
+        raise VideoError(f"{sample}: checksum mismatch; the shard is damaged.")
     return content
 
 
 class ShardDataset(VideoDataset):
-    """Videos in shards, in the order of the set that they were made of.
+    """Videos in shards, in the order of the original data set.
 
-    root: the folder or the address. names: of its tar files. size: of the list, in bytes.
-    indices: numbers of those that are taken; None is all. Labels are numbered alike whichever are.
+    Args:
+        root: Folder or URL of the shards.
+        shard_files: Names of the tar files.
+        list_bytes: Size of the sample list.
+        indices: Indices of the videos to take; None takes all. Class ids are the same for every subset.
     """
 
     def __init__(
@@ -100,53 +122,58 @@ class ShardDataset(VideoDataset):
         return len(self._table) if self._indices is None else len(self._indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what another process on this machine maps for itself."""
-        spared = ("labels", "classes", "csv_rows", "indices_by_shard", "_all_labels") + ("_table",) * (not is_url(self._root))
-        return {name: value for name, value in vars(self).items() if name not in spared}
+        """State without what another process on this machine maps into memory by itself."""
+        omitted = ("labels", "classes", "csv_rows", "indices_by_shard", "_all_labels") + ("_table",) * (
+            not is_url(self._root)
+        )
+        return {name: value for name, value in vars(self).items() if name not in omitted}
 
     def open_video(self, i: int) -> VideoReader:
         return open_video_file(self._sample(i))
 
     def name(self, i: int) -> str:
         sample = self._sample(i)
-        return join_path(self._root, f"{sample.path}#{sample.crc32:08x}")
+        return join_path(self._root, f"{sample.path}#{sample.hash}")
 
     @cached_property
     def indices_by_shard(self) -> list[np.ndarray]:
-        """The numbers (in this set) of the videos in each shard, in the order in which they lie there."""
         shard, offset = (self._select(self._table[name].to_numpy()) for name in ("shard", "offset"))
         order = np.lexsort((offset, shard))
         return [part for part in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1) if len(part)]
 
     @cached_property
     def labels(self) -> dict[str, np.ndarray]:
-        numbers, _ = self._all_labels
-        return {} if numbers is None else {DEFAULT_TARGET: self._select(numbers)}
+        labels, _ = self._all_labels
+        return {} if labels is None else {DEFAULT_TARGET: self._select(labels)}
 
     @cached_property
     def classes(self) -> dict[str, list[str]]:
-        numbers, names = self._all_labels
-        return {} if numbers is None else {DEFAULT_TARGET: names}
+        labels, names = self._all_labels
+        return {} if labels is None else {DEFAULT_TARGET: names}
 
     @cached_property
     def csv_rows(self) -> list[dict[str, str]]:
-        """All columns of labels.csv, a dict for each video."""
         names = [name for name in self._table.column_names if name.startswith(_LABEL_PREFIX)]
         table = self._table.select(["path", *names])
-        some = table if self._indices is None else table.take(self._indices)
-        plain = some.rename_columns(["path", *(name.removeprefix(_LABEL_PREFIX) for name in names)])
-        return plain.to_pylist()
+        selected = table if self._indices is None else table.take(self._indices)
+        renamed = selected.rename_columns(["path", *(name.removeprefix(_LABEL_PREFIX) for name in names)])
+        return renamed.to_pylist()
 
     def select_split(self, split: str, fold: int | None) -> "ShardDataset":
-        """Those of a split by the columns that `open_list` knows."""
+        """Select the videos of a split, by the columns that `open_list_dataset` knows.
+
+        Args:
+            split: Name of the split.
+            fold: Fold, counted from 1; None is the first.
+        """
         index = join_path(self._root, SHARD_INDEX_FILE)
         columns = [
             name.removeprefix(_LABEL_PREFIX) for name in self._table.column_names if name.startswith(_LABEL_PREFIX)
         ]
         folds, _ = self._distinct_rows(["fold"])
         column, values = find_split_column(index, [dict.fromkeys(columns, "") | row for row in folds], split, fold)
-        rows, of = self._distinct_rows([column])
-        wanted = np.isin(of, select_rows(index, rows, column, values))
+        rows, row_of_video = self._distinct_rows([column])
+        wanted = np.isin(row_of_video, select_rows(index, rows, column, values))
         return ShardDataset(self._root, self._shard_files, self._list_bytes, np.flatnonzero(wanted))
 
     @cached_property
@@ -155,54 +182,68 @@ class ShardDataset(VideoDataset):
 
     @cached_property
     def _all_labels(self) -> tuple[np.ndarray | None, list[str]]:
-        """The number of each video's class, whichever are taken, and the classes' names; None where none is known."""
-        rows, of = self._distinct_rows(["class", "label"])
+        """Class id of each video of the whole list, and the class names; None if no label is known."""
+        rows, row_of_video = self._distinct_rows(["class", "label"])
         labels, classes = parse_labels(self.root / SHARD_INDEX_FILE, rows)
-        return (None if labels is None else np.asarray(labels, np.int64)[of]), classes
+        return (None if labels is None else np.asarray(labels, np.int64)[row_of_video]), classes
 
     def _distinct_rows(self, columns: Sequence[str]) -> tuple[list[dict[str, str]], np.ndarray]:
-        """The rows that differ in these columns, of those that are there; and which of them each video has."""
-        there = [name for name in columns if _LABEL_PREFIX + name in self._table.column_names]
-        if not there:
+        """The different rows of these columns (of those that exist), and which of them each video has."""
+        existing = [name for name in columns if _LABEL_PREFIX + name in self._table.column_names]
+        if not existing:
             return [{}], np.zeros(len(self._table), np.int64)
-        found = [self._table[_LABEL_PREFIX + name].combine_chunks() for name in there]
-        codes = np.stack([column.indices.to_numpy(zero_copy_only=False) for column in found], 1)
-        kinds, of = np.unique(codes, axis=0, return_inverse=True)
-        texts = [column.dictionary.to_pylist() for column in found]
-        rows = [{name: text[c] for name, text, c in zip(there, texts, kind, strict=True)} for kind in kinds]
-        return rows, of.reshape(-1)
+        cells = [self._table[_LABEL_PREFIX + name].combine_chunks() for name in existing]
+        codes = np.stack([column.indices.to_numpy(zero_copy_only=False) for column in cells], 1)
+        distinct, row_of_video = np.unique(codes, axis=0, return_inverse=True)
+        texts = [column.dictionary.to_pylist() for column in cells]
+        rows = [{name: text[c] for name, text, c in zip(existing, texts, row, strict=True)} for row in distinct]
+        return rows, row_of_video.reshape(-1)
 
     def _select(self, values: np.ndarray) -> np.ndarray:
         return values if self._indices is None else values[self._indices]
 
     def _sample(self, i: int) -> ShardSample:
-        place = i if self._indices is None else int(self._indices[i])
-        row = {name: self._table[name][place].as_py() for name in SAMPLE_SCHEMA.names}
-        where = (row[name] for name in ("path", "offset", "size", "crc32"))
-        return ShardSample(join_path(self._root, self._shard_files[row["shard"]]), sample_key(row["index"]), *where)
+        position = i if self._indices is None else int(self._indices[i])
+        row = {name: self._table[name][position].as_py() for name in SAMPLE_SCHEMA.names}
+        shard, key = join_path(self._root, self._shard_files[row["shard"]]), sample_key(row["index"])
+        return ShardSample(shard, key, row["path"], row["offset"], row["size"], row["hash"])
 
 
 def open_shard_dataset(root: str, *, split: str | None = None, fold: int | None = None) -> ShardDataset:
-    """The videos of a folder of shards, or of an address, or those of a split by the columns that `open_list` knows."""
+    """Open the videos of shards, or those of a split by the columns that `open_list_dataset` knows.
+
+    Args:
+        root: Folder or URL of the shards.
+        split: Name of the split; None takes all videos.
+        fold: Fold, counted from 1; None is the first.
+
+    Raises:
+        StillmotionError: There are no shards, or their index is damaged.
+    """
     index = join_path(root, SHARD_INDEX_FILE)
-    found = read_shard_index(root)
-    if found is None:
-        raise StillmotionError(f"{index}: no such file; a folder of shards is made by `prepare --format shards`")
+    content = read_shard_index(root)
+    if content is None:
+        raise StillmotionError(f"{index}: no such file. Make shards with `stillmotion prepare --format shards`.")
     try:
-        videos = ShardDataset(root, [str(shard["name"]) for shard in found["shards"]], int(found["list_bytes"]))
-        if len(videos) == 0:
-            raise StillmotionError(f"{index}: no videos in these shards; prepare them again")
+        dataset = ShardDataset(root, [str(shard["name"]) for shard in content["shards"]], int(content["list_bytes"]))
+        if len(dataset) == 0:
+            raise StillmotionError(f"{index}: no videos in these shards. Prepare them again.")
     except (KeyError, TypeError, ValueError) as error:
-        raise StillmotionError(f"{index}: no index of shards ({error!r}); prepare them again") from None
-    return videos if split is None else videos.select_split(split, fold)
+        raise StillmotionError(f"{index}: not an index of shards ({error!r}). Prepare them again.") from None
+    return dataset if split is None else dataset.select_split(split, fold)
 
 
 def write_sample_list(path: str, samples: Sequence[dict[str, Any]]) -> None:
-    """Writes the list of a set's videos, each with what `PLACE` names and its row of labels.csv, to a file."""
+    """Write the list of the videos of all shards.
+
+    Args:
+        path: File to write.
+        samples: Columns of `SAMPLE_SCHEMA` of each video, and `row`, its row of labels.csv.
+    """
     ordered = sorted(samples, key=lambda sample: sample["index"])
-    columns = {field.name: pa.array([one[field.name] for one in ordered], field.type) for field in SAMPLE_SCHEMA}
-    for name in dict.fromkeys(name for one in ordered for name in one["row"]):
-        texts = pa.array([one["row"].get(name, "") for one in ordered], pa.string())
+    columns = {field.name: pa.array([sample[field.name] for sample in ordered], field.type) for field in SAMPLE_SCHEMA}
+    for name in dict.fromkeys(name for sample in ordered for name in sample["row"]):
+        texts = pa.array([sample["row"].get(name, "") for sample in ordered], pa.string())
         columns[_LABEL_PREFIX + name] = texts.dictionary_encode()
     table = pa.table(columns)
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
@@ -210,36 +251,48 @@ def write_sample_list(path: str, samples: Sequence[dict[str, Any]]) -> None:
 
 
 def _read_sample_list(root: str, list_bytes: int) -> pa.Table:
-    """The list of a folder, mapped into memory, or of an address."""
-    place = join_path(root, SAMPLE_LIST_FILE)
-    again = "prepare the shards again"
+    """The list of a folder, mapped into memory, or of a URL."""
+    file = join_path(root, SAMPLE_LIST_FILE)
+    remedy = "Prepare the shards again."
     try:
-        source = pa.BufferReader(read_byte_range(place)) if is_url(root) else pa.memory_map(place)
+        source = pa.BufferReader(read_byte_range(file)) if is_url(root) else pa.memory_map(file)
         if source.size() != list_bytes:
             raise StillmotionError(
-                f"{place} has {source.size()} bytes, and {SHARD_INDEX_FILE} says {list_bytes}; {again}"
+                f"{file} has {source.size()} bytes, but {SHARD_INDEX_FILE} says {list_bytes}. {remedy}"
             )
         table = pa.ipc.open_file(source).read_all()
     except OSError as error:
-        raise StillmotionError(f"{place}: {os.strerror(error.errno or 0).lower()}; {again}") from None
+        raise StillmotionError(f"{file}: {os.strerror(error.errno or 0).lower()}. {remedy}") from None
     except pa.ArrowException as error:
-        raise StillmotionError(f"{place} is torn or damaged ({str(error).splitlines()[0]}); {again}") from None
+        raise StillmotionError(f"{file} is damaged ({str(error).splitlines()[0]}). {remedy}") from None
     if table.schema.names[: len(SAMPLE_SCHEMA.names)] != SAMPLE_SCHEMA.names:
-        raise StillmotionError(f"{place}: no list of videos in shards; {again}")
+        raise StillmotionError(f"{file}: not a list of videos in shards. {remedy}")
     return table
 
 
 def read_shard_index(root: str) -> dict[str, Any] | None:
-    """What shards.json says; None where there is none."""
+    """Read shards.json.
+
+    Args:
+        root: Folder or URL of the shards.
+
+    Returns:
+        Its content; None if there is no such file.
+
+    Raises:
+        StillmotionError: The file is damaged or of another version.
+    """
     index = join_path(root, SHARD_INDEX_FILE)
     try:
-        found = json.loads(read_byte_range(index))
+        content = json.loads(read_byte_range(index))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StillmotionError(f"{index}: {error.strerror or 'cannot be read'}") from None
     except ValueError as error:
-        raise StillmotionError(f"{index} is torn or damaged ({error}); prepare the shards again") from None
-    if not isinstance(found, dict) or found.get("version") != SHARD_FORMAT_VERSION:
-        raise StillmotionError(f"{index}: no index of shards of version {SHARD_FORMAT_VERSION}; prepare them again")
-    return found
+        raise StillmotionError(f"{index} is damaged ({error}). Prepare the shards again.") from None
+    if not isinstance(content, dict) or content.get("version") != SHARD_FORMAT_VERSION:
+        raise StillmotionError(
+            f"{index}: not an index of shards of version {SHARD_FORMAT_VERSION}. Prepare them again."
+        )
+    return content

@@ -1,7 +1,7 @@
 """`stillmotion data check`: whether a folder holds a published data set, whole and readable."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from stillmotion.data.video import open_video
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.utils.files import write_text
 from stillmotion.utils.processes import WorkerDied, run_in_processes
+from stillmotion.utils.progress import report_progress
 from stillmotion.utils.registry import did_you_mean
 
 _MAX_NAMES = 20
@@ -59,7 +60,6 @@ def verify_dataset(
     *,
     annotations: str | Path | None = None,
     num_workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
 ) -> VerificationReport:
     """Look for every video that a set's lists name, and read a frame of each, with what belongs to it.
 
@@ -84,10 +84,9 @@ def verify_dataset(
         if item.companion_file is not None and not item.companion_file.exists()
     ]
     faults = {}
-    for number, (item, fault) in enumerate(_read_all(there, num_workers)):
+    for done, (item, fault) in enumerate(_read_all(there, num_workers), 1):
         faults[item] = fault
-        if progress is not None:
-            progress(number + 1, len(there))
+        report_progress(done, len(there))
     unreadable = [(item.name, faults[item]) for item in there if faults[item]]
     classes = sorted(name for name in groups if name)
     return VerificationReport(
@@ -97,7 +96,9 @@ def verify_dataset(
 
 def format_verification(report: VerificationReport, *, max_names: int = _MAX_NAMES) -> list[str]:
     """What was found, as lines for a terminal; of missing and unreadable videos, so many are named."""
-    lines = [f"{report.dataset} in {report.root}: {report.num_found:,} of {report.num_listed:,} listed videos are there"]
+    lines = [
+        f"{report.dataset} in {report.root}: {report.num_found:,} of {report.num_listed:,} listed videos are there"
+    ]
     lines += report.remarks
     if report.missing_classes:
         lines.append(f"{len(report.missing_classes)} of {len(report.classes)} classes are missing:")

@@ -1,9 +1,8 @@
-"""A small copy of a data set that is cheap to decode: short key-frame intervals or JPEG frames, every frame kept.
+"""`stillmotion prepare`: small copies with a short GOP, JPEG frames or shards.
 
-The copy keeps relative paths and frame numbers, so that the same seed draws the same clips from it.
+Copies keep relative paths and every frame, so that the same seed samples the same clips from them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -28,15 +27,18 @@ OutputFormat = Literal["mp4", "jpeg", "shards"]
 
 @dataclass(frozen=True)
 class PrepareConfig:
-    """How videos are made small.
+    """Settings of small copies.
 
     Attributes:
-        short_side: shorter edge in pixels; videos are never enlarged. Sizes are made even.
-        gop_size: frames between two key frames of an mp4.
-        crf: H.264 quality; lower is better and larger.
-        jpeg_quality: of JPEG frames.
-        format: mp4 files, folders of JPEG frames, or tar files of mp4 with an index.
-        shard_megabytes: megabytes of a tar file, for the form shards; a larger video has one for itself.
+        short_side: Length of the shorter side, in pixels. Videos are never enlarged, and sizes are rounded to even
+            numbers.
+        gop_size: Number of frames between two codec key frames (GOP size). Small values make random access fast.
+        crf: H.264 constant rate factor. Lower values give better quality and larger files.
+        jpeg_quality: JPEG quality (1 to 100). Only for --format jpeg.
+        format: Output format: mp4 (files), jpeg (one folder of frames per video) or shards (indexed tar files of mp4
+            videos).
+        shard_megabytes: Maximum size of a tar file, in megabytes. A larger video gets a file of its own. Only for
+            --format shards.
     """
 
     short_side: int = 128
@@ -50,14 +52,14 @@ class PrepareConfig:
 
     def __post_init__(self) -> None:
         if self.format not in get_args(OutputFormat):
-            raise StillmotionError(f"form is {self.format!r}; choose mp4, jpeg or shards")
+            raise StillmotionError(f"format is {self.format!r}; must be mp4, jpeg or shards.")
         for name in ("short_side", "gop_size", "shard_megabytes"):
             if getattr(self, name) < 1:
-                raise StillmotionError(f"{name} is {getattr(self, name)}; it must be at least 1")
+                raise StillmotionError(f"{name} is {getattr(self, name)}; must be at least 1.")
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the copies depend on."""
+        """Settings that the copies depend on."""
         names = {
             "mp4": ("gop_size", "crf"),
             "jpeg": ("jpeg_quality",),
@@ -67,10 +69,17 @@ class PrepareConfig:
 
     @property
     def suffix(self) -> str:
+        """Suffix of the copies; empty for folders of frames."""
         return "" if self.format == "jpeg" else ".mp4"
 
     def write(self, video: VideoReader, name: str, output: Path) -> TranscodeResult:
-        """Writes the copy of one video; see `Copier`."""
+        """Write the copy of one video, as `Transcoder` says.
+
+        Args:
+            video: The video.
+            name: Path of the copy in the output folder.
+            output: Path to write to.
+        """
         first = video.get_frames([0])[0]
         # H.264 in 4:2:0 needs even sizes.
         height, width = short_side_size(*first.shape[:2], self.short_side, enlarge=False, multiple_of=2)
@@ -80,8 +89,8 @@ class PrepareConfig:
             return TranscodeResult(height, width)
         output.mkdir()
         (output / "fps.txt").write_text(f"{video.fps}\n")
-        for number, image in enumerate(images):
-            write_jpeg(output / f"{number:06d}.jpg", image, quality=self.jpeg_quality)
+        for index, image in enumerate(images):
+            write_jpeg(output / f"{index:06d}.jpg", image, quality=self.jpeg_quality)
         return TranscodeResult(height, width)
 
 
@@ -92,26 +101,26 @@ def prepare_dataset(
     *,
     num_processes: int = 1,
     strict: bool = False,
-    progress: Callable[[ManifestEntry, int, int], None] | None = None,
 ) -> list[ManifestEntry]:
-    """Writes a small copy of `dataset` into the folder `output_dir`, with labels and manifest.jsonl; returns the manifest.
+    """Write a small copy of a data set, with labels.csv and manifest.jsonl.
 
-    num_processes, strict, progress: as for `copy_set`.
-    What an earlier call finished is kept; asking for other settings in the same folder is an error.
+    The same call continues after an interruption; other settings in the same folder are an error.
+
+    Args:
+        dataset: Videos to copy.
+        output_dir: Output folder; must not overlap the videos.
+        config: Settings of the copies.
+        num_processes: Number of worker processes of each rank.
+        strict: Raise at the first unreadable video. Otherwise it is recorded in the manifest and left out.
+
+    Returns:
+        The manifest in the order of the data set; empty on all ranks but the first.
     """
     if config.format != "jpeg":
-        process_group.run_on_all(lambda: check_codec_available(remedy="choose the form jpeg"))
+        process_group.run_on_all(lambda: check_codec_available(remedy="use --format jpeg"))
     if config.format == "shards":
         limit = config.shard_megabytes * 10**6
         return write_shards(
-            dataset,
-            Path(output_dir),
-            config,
-            max_shard_bytes=limit,
-            num_processes=num_processes,
-            strict=strict,
-            progress=progress,
+            dataset, Path(output_dir), config, max_shard_bytes=limit, num_processes=num_processes, strict=strict
         )
-    return transcode_dataset(
-        dataset, Path(output_dir), config, num_processes=num_processes, strict=strict, progress=progress
-    )
+    return transcode_dataset(dataset, Path(output_dir), config, num_processes=num_processes, strict=strict)

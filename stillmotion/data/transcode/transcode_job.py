@@ -1,15 +1,15 @@
-"""Copies of a data set, video by video: in parallel, resumable, with a manifest and the original's labels.
+"""Transcode every video of a data set: in parallel, resumable, with labels.csv and a manifest.
 
-A copy keeps relative paths, so that it opens as the original does. What is written for a video is up to a `Copier`.
-Originals are never written to, a folder of copies has one writer, and only what is whole is counted.
+Copies keep relative paths, so that they open as the originals do. What is written for a video is up to a `Transcoder`.
+Originals are never written to, an output folder has one writer, and only complete copies count.
 """
 
 import csv
 import io
+import logging
 import os
-import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -32,14 +32,24 @@ from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
+from stillmotion.utils.formatting import format_count
 from stillmotion.utils.processes import WorkerDied, run_in_processes
+from stillmotion.utils.progress import report_progress
+
+logger = logging.getLogger(__name__)
 
 LABELS_FILE = "labels.csv"
 
 
 @dataclass(frozen=True)
 class TranscodeResult:
-    """What a copier says of a copy it wrote. made: what the manifest should tell beside the copier's settings."""
+    """Size of a copy, and what the manifest records of it besides the settings.
+
+    Attributes:
+        height: Height of the frames, in pixels.
+        width: Width of the frames, in pixels.
+        metadata: Plain data for the manifest.
+    """
 
     height: int
     width: int
@@ -47,10 +57,12 @@ class TranscodeResult:
 
 
 class Transcoder(Protocol):
-    """Writes the copy of one video; it is sent to worker processes.
+    """Writes the copy of one video; it is pickled to worker processes.
 
-    suffix: of the files it writes; empty for folders.
-    settings: what must agree for an earlier call's copies to be kept. record: the file that they are written to.
+    Attributes:
+        suffix: Suffix of the files that it writes; empty for folders.
+        settings: What must be equal for the copies of an earlier call to be kept.
+        settings_file: Name of the JSON file that the settings are written to.
     """
 
     @property
@@ -63,9 +75,16 @@ class Transcoder(Protocol):
     def settings_file(self) -> str: ...
 
     def write(self, video: VideoReader, name: str, output: Path) -> TranscodeResult:
-        """Writes the copy to the path `output`; an OSError is the disk's, and a VideoError the video's.
+        """Write the copy of a video.
 
-        name: the copy's path in the set, which no other video has.
+        Args:
+            video: The video.
+            name: Path of the copy in the output folder, which no other video has.
+            output: Path to write to.
+
+        Raises:
+            OSError: The disk failed.
+            VideoError: The video cannot be read or transcoded.
         """
         ...
 
@@ -77,22 +96,28 @@ def transcode_dataset(
     *,
     num_processes: int = 1,
     strict: bool = False,
-    progress: Callable[[ManifestEntry, int, int], None] | None = None,
 ) -> list[ManifestEntry]:
-    """Copies every video of `dataset` into the folder `output_dir`, with labels.csv and manifest.jsonl; returns the manifest.
+    """Transcode every video into `output_dir`; write labels.csv and manifest.jsonl.
 
-    num_processes: that copy in parallel, on each rank.
-    progress: called after each video with its line, the number done and the number there are.
-    strict: the first unreadable video raises; otherwise it is named in the manifest and left out.
-    An `output_dir` that is, lies in or holds a video of the set is an error, before anything is written.
+    The same call continues after an interruption. Ranks share the work, and their number may change between calls.
 
-    Ranks share the videos, and the same folder comes of it; those after the first return no lines. The same call again,
-    on however many ranks, goes on where this one stopped.
+    Args:
+        dataset: Videos to transcode.
+        output_dir: Output folder; must not overlap the videos.
+        transcoder: How a video is transcoded.
+        num_processes: Number of worker processes of each rank.
+        strict: Raise at the first unreadable video. Otherwise it is recorded in the manifest and left out.
+
+    Returns:
+        The manifest in the order of the data set; empty on all ranks but the first.
+
+    Raises:
+        StillmotionError: The output folder cannot be used, or `strict` is set and a video cannot be read.
     """
     if num_processes < 1:
-        raise StillmotionError(f"processes is {num_processes}; it must be at least 1")
+        raise StillmotionError(f"num_processes is {num_processes}; must be at least 1.")
     sources = [dataset.name(index) for index in range(len(dataset))]
-    own = (
+    reserved = (
         MANIFEST_FILE,
         RANK_MANIFESTS_DIR,
         LABELS_FILE,
@@ -100,67 +125,71 @@ def transcode_dataset(
         file_lock.LOCK_FILE,
         files.GENERATED_MARKER,
     )
-    paths = output_paths(dataset, transcoder.suffix, reserved=own)
-    lines: dict[str, ManifestEntry] = {}
-    with ExitStack() as held:
+    paths = output_paths(dataset, transcoder.suffix, reserved=reserved)
+    entries: dict[str, ManifestEntry] = {}
+    manifest: list[ManifestEntry] = []
+    with ExitStack() as stack:
 
-        def begin() -> list[int]:
-            """Takes the folder, and says which videos are to be copied."""
+        def start() -> list[int]:
+            """Lock the output folder; return the indices of the videos that are left to transcode."""
             files.check_no_overlap(output_dir, sources)
             check_no_links_outside(output_dir, paths)
-            held.enter_context(file_lock.lock_dir(output_dir))
-            lines.update({line.path: line for line in read_completed_entries(output_dir)})
-            check_output_dir(output_dir, transcoder, paths, list(lines.values()))
+            stack.enter_context(file_lock.lock_dir(output_dir))
+            entries.update({entry.path: entry for entry in read_completed_entries(output_dir)})
+            check_output_dir(output_dir, transcoder, paths, list(entries.values()))
             files.ensure_dir(output_dir, mark_generated=True)
-            write_entries(output_dir, lines.values())
-            todo = [i for i, path in enumerate(paths) if path not in lines or not _is_copy_of(lines[path], sources[i])]
+            write_entries(output_dir, entries.values())
+            todo = [
+                i for i, path in enumerate(paths) if path not in entries or not _is_copy_of(entries[path], sources[i])
+            ]
             for folder in {(output_dir / paths[i]).parent for i in todo}:
                 file_lock.remove_stale_temp_files(folder, include_other_hosts=True)
-            return (
-                todo
-                if num_processes * process_group.get_world_size() == 1
-                else sorted(todo, key=lambda i: -_source_num_bytes(sources[i]))
-            )
+            if num_processes * process_group.get_world_size() == 1:
+                return todo
+            # The largest first, so that nobody has to wait long for the last one.
+            return sorted(todo, key=lambda i: -path_size(sources[i]))
 
         def finish() -> None:
-            lines.update({line.path: line for line in read_entries(output_dir)})
-            if gone := [path for path in paths if path not in lines]:
+            entries.update({entry.path: entry for entry in read_entries(output_dir)})
+            if missing := [path for path in paths if path not in entries]:
                 raise StillmotionError(
-                    f"{output_dir} has no word of {len(gone)} videos, the first {gone[0]}; ranks on several machines need a "
-                    "disk that all of them see: choose another --out"
+                    f"{output_dir}: {format_count(len(missing), 'video')} missing from the manifest, the first is "
+                    f"{missing[0]}. With several machines, --out must be on a shared disk."
                 )
-            found.extend(lines.pop(path) for path in paths)
-            write_entries(output_dir, [*found, *lines.values()])
-            _write_labels_csv(dataset, output_dir, found)
+            manifest.extend(entries.pop(path) for path in paths)
+            write_entries(output_dir, [*manifest, *entries.values()])
+            _write_labels_csv(dataset, output_dir, manifest)
 
-        todo, found = process_group.run_on_main(begin), list[ManifestEntry]()
-        mine = [(i, paths[i]) for i in process_group.shard_for_rank(todo)]
-
-        def told(line: ManifestEntry, done: int) -> None:
-            if progress is not None:  # of all ranks, which are as far as this one, more or less
-                progress(line, len(paths) - len(todo) + min(done * process_group.get_world_size(), len(todo)), len(paths))
-
-        process_group.run_on_all(
-            lambda: _transcode_rank_share(
-                _Job(dataset, output_dir, transcoder), mine, num_processes, strict=strict, progress=told
-            )
-        )
+        todo = process_group.run_on_main(start)
+        share = [(i, paths[i]) for i in process_group.shard_for_rank(todo)]
+        job = _Job(dataset, output_dir, transcoder, num_done=len(paths) - len(todo))
+        process_group.run_on_all(lambda: _transcode_rank_share(job, share, num_processes, strict=strict))
         process_group.run_on_main(finish)
-    return found
+    return manifest
 
 
 def format_transcode_summary(
     entries: Sequence[ManifestEntry], description: str, *, missing: Sequence[str] = ()
 ) -> list[str]:
-    """What became of the videos, as lines for a terminal. made: what the copies are called. missing: were not there."""
-    bad = [line.error for line in entries if line.error]
-    parts = [f"{line.source}: {line.truncation}" for line in entries if line.truncation]
-    said = {"left out": bad, "copied as far as it can be read": parts, "listed and not there": missing}
-    told = [f"{len(entries) - len(bad)} {description}"]
-    for what, names in said.items():
+    """Lines for the terminal about a transcoded data set.
+
+    Args:
+        entries: The manifest.
+        description: What the copies are, behind their number, such as "videos prepared in out".
+        missing: Names of videos that are listed but do not exist.
+    """
+    failed = [entry.error for entry in entries if entry.error]
+    truncated = [f"{entry.source}: {entry.truncation}" for entry in entries if entry.truncation]
+    lines = [f"{len(entries) - len(failed)} {description}"]
+    for names, singular, plural in (
+        (failed, "failed", "failed"),
+        (truncated, "was truncated", "were truncated"),
+        (missing, "is listed but missing", "are listed but missing"),
+    ):
         if names:
-            told += [f"{len(names)} {'video' if len(names) == 1 else 'videos'} {what}:", *(f"  {n}" for n in names)]
-    return told
+            lines.append(f"{format_count(len(names), 'video')} {singular if len(names) == 1 else plural}:")
+            lines += [f"  {name}" for name in names]
+    return lines
 
 
 @dataclass(frozen=True)
@@ -168,66 +197,64 @@ class _Job:
     dataset: VideoDataset
     output_dir: Path
     transcoder: Transcoder
+    num_done: int
 
     def transcode_one(self, todo: tuple[int, str]) -> ManifestEntry:
-        """Copies one video: written beside its place under another name, then moved there whole."""
+        """Transcode one video: under a temporary name, which is renamed when the copy is complete."""
         started = time.monotonic()
         index, path = todo
         source, target = self.dataset.name(index), self.output_dir / path
-        written: list[TranscodeResult] = []
+        results: list[TranscodeResult] = []
         try:
             video = self.dataset.open_video(index)
             files.ensure_dir(target.parent)
-            files.write_atomic(target, lambda partial: written.append(self.transcoder.write(video, path, partial)))
+            files.write_atomic(target, lambda partial: results.append(self.transcoder.write(video, path, partial)))
         except VideoError as error:
             return _failed_entry(source, path, str(error))
         except MemoryError:
             return _failed_entry(source, path, "too large for this machine's memory")
-        (one,) = written
+        (result,) = results
         return ManifestEntry(
             source,
             path,
             num_frames=len(video),
             fps=float(video.fps),
-            width=one.width,
-            height=one.height,
+            width=result.width,
+            height=result.height,
             elapsed_seconds=round(time.monotonic() - started, 3),
             truncation=describe_truncation(video),
             num_bytes=path_size(target),
-            settings={**self.transcoder.settings, **one.metadata},
+            settings={**self.transcoder.settings, **result.metadata},
         )
 
 
-def _transcode_rank_share(
-    job: _Job,
-    todo: list[tuple[int, str]],
-    num_processes: int,
-    *,
-    strict: bool,
-    progress: Callable[[ManifestEntry, int], None],
-) -> None:
-    """Copies this rank's videos, and writes down each when it is done. It ends with the first rank that fails."""
-    rank, parts = process_group.get_rank(), job.output_dir / RANK_MANIFESTS_DIR
-    notes = files.ensure_dir(parts) / f"{rank}.jsonl" if rank else job.output_dir / MANIFEST_FILE
-    failed = parts / "failed"
+def _transcode_rank_share(job: _Job, todo: list[tuple[int, str]], num_processes: int, *, strict: bool) -> None:
+    """Transcode the videos of this rank and record each one; stop when another rank fails."""
+    rank, world_size = process_group.get_rank(), process_group.get_world_size()
+    rank_dir = job.output_dir / RANK_MANIFESTS_DIR
+    manifest_file = files.ensure_dir(rank_dir) / f"{rank}.jsonl" if rank else job.output_dir / MANIFEST_FILE
+    failure_marker = rank_dir / "failed"
+    total = len(job.dataset)
     try:
         with (
-            files.report_disk_errors(notes),
-            notes.open("a", buffering=1) as manifest,
-            closing(_iter_entries(job, todo, num_processes)) as made,
+            files.report_disk_errors(manifest_file),
+            manifest_file.open("a", buffering=1) as manifest,
+            closing(_iter_entries(job, todo, num_processes)) as entries,
         ):
-            for done, line in enumerate(made, 1):
-                if line.error and strict:
-                    raise VideoError(line.error)
-                manifest.write(line.to_json_line())
-                progress(line, done)
-                if failed.exists():
+            for done, entry in enumerate(entries, 1):
+                if entry.error and strict:
+                    raise VideoError(entry.error)
+                manifest.write(entry.to_json_line())
+                logger.debug("transcoded %s", entry.path)
+                # The other ranks are about as far as this one.
+                report_progress(min(job.num_done + done * world_size, total), total)
+                if failure_marker.exists():
                     return
     except StillmotionError:
-        if process_group.get_world_size() > 1:
+        if world_size > 1:
             with suppress(OSError):
-                parts.mkdir(exist_ok=True)
-                failed.touch()
+                rank_dir.mkdir(exist_ok=True)
+                failure_marker.touch()
         raise
 
 
@@ -237,78 +264,81 @@ def _iter_entries(job: _Job, todo: list[tuple[int, str]], num_processes: int) ->
         return
     try:
         with closing(run_in_processes(job.transcode_one, todo, num_processes)) as results:
-            for (index, path), line in results:
-                yield _failed_entry(job.dataset.name(index), path, str(line)) if isinstance(line, WorkerDied) else line
+            for (index, path), entry in results:
+                failed = isinstance(entry, WorkerDied)
+                yield _failed_entry(job.dataset.name(index), path, str(entry)) if failed else entry
     finally:
         for folder in {(job.output_dir / path).parent for _, path in todo}:
-            file_lock.remove_stale_temp_files(folder)  # what a worker that was ended in the midst of a copy left behind
+            file_lock.remove_stale_temp_files(folder)  # of workers that were stopped while they wrote
 
 
 def _failed_entry(source: str, path: str, reason: str) -> ManifestEntry:
     return ManifestEntry(source, path, error=reason if source in reason else f"{source}: {reason}")
 
 
-def _source_num_bytes(source: str) -> int:
-    """In bytes, of a file: the largest are copied first, so that nobody has to wait long for the last; 0 of no file."""
-    try:
-        return os.stat(source).st_size
-    except (OSError, ValueError):
-        return 0
-
-
-def _is_copy_of(line: ManifestEntry, source: str) -> bool:
-    """Whether a copy is that of a source, wherever this has moved to, and not of one that had the place before."""
-    return PurePath(line.source).name == PurePath(source).name
+def _is_copy_of(entry: ManifestEntry, source: str) -> bool:
+    """Whether a copy is that of a source, which may have moved, and not of another that had its path before."""
+    return PurePath(entry.source).name == PurePath(source).name
 
 
 def _write_labels_csv(dataset: VideoDataset, output_dir: Path, entries: Sequence[ManifestEntry]) -> None:
-    """labels.csv of what could be copied: class and label, and whatever other columns the original's list had."""
+    """Write labels.csv of all complete copies: class, label and the other columns of the original list."""
     labels, classes = dataset.labels.get(DEFAULT_TARGET), dataset.classes.get(DEFAULT_TARGET, ())
-    rows = dataset.csv_rows or [{} for _ in entries]
-    others = [name for name in rows[0] if name not in ("path", "class", "label")] if rows else []
+    rows: Sequence[Mapping[str, str]] = dataset.csv_rows or [{} for _ in entries]
+    other_columns = [name for name in rows[0] if name not in ("path", "class", "label")] if rows else []
     text = io.StringIO(newline="")
     table = csv.writer(text)
-    table.writerow(["path", *(["class", "label"] if labels is not None else []), *others])
-    for index, line in enumerate(entries):
-        if line.error:
+    table.writerow(["path", *(["class", "label"] if labels is not None else []), *other_columns])
+    for index, entry in enumerate(entries):
+        if entry.error:
             continue
         target = []
         if labels is not None:
             label = int(labels[index])
             target = ["", ""] if label == UNKNOWN_LABEL else [classes[label], str(label)]
-        table.writerow([line.path, *target, *(rows[index].get(name, "") for name in others)])
+        table.writerow([entry.path, *target, *(rows[index].get(name, "") for name in other_columns)])
     files.write_text(output_dir / LABELS_FILE, text.getvalue())
 
 
 def check_output_dir(
     output_dir: Path, transcoder: Transcoder, paths: Sequence[str], entries: Sequence[ManifestEntry]
 ) -> None:
-    """A folder holds copies of one kind, and nothing else: those already there must have been made the same way."""
+    """Check that a folder holds nothing but copies with the same settings, and write the file of its settings.
+
+    Args:
+        output_dir: Output folder.
+        transcoder: How videos are transcoded.
+        paths: Paths of the copies in it.
+        entries: Manifest of the existing copies.
+
+    Raises:
+        StillmotionError: It holds copies with other settings, or other files at these paths.
+    """
     settings, file = transcoder.settings, output_dir / transcoder.settings_file
     if file.exists():
         try:
-            before = files.read_json(file, hint="")
+            existing_settings = files.read_json(file)
         except StillmotionError:
-            before = None
-        if before == settings:
+            existing_settings = None
+        if existing_settings == settings:
             return
-        if isinstance(before, dict):
+        if isinstance(existing_settings, dict):
             raise StillmotionError(
-                f"{output_dir} holds copies made with {before}, not {settings}; choose another folder"
+                f"{output_dir} was made with the settings {existing_settings}, not {settings}. Choose another --out."
             )
-        if any(line.settings.get(name) != value for line in entries for name, value in settings.items()):
+        if any(entry.settings.get(name) != value for entry in entries for name, value in settings.items()):
             raise StillmotionError(
-                f"{file} is torn or damaged, and copies beside it were made otherwise than with {settings}; "
-                "choose another folder, or delete this one"
+                f"{file} is damaged, and existing copies were made with other settings than {settings}. "
+                "Delete the folder or choose another --out."
             )
-        print(f"stillmotion: {file} was torn; it is written anew, as each copy says how it was made", file=sys.stderr)
+        logger.warning("%s was damaged and has been rewritten from the manifest.", file)
     elif (output_dir / MANIFEST_FILE).exists():
-        raise StillmotionError(
-            f"{output_dir} holds copies of another kind (it has no {file.name}); choose another folder"
-        )
+        raise StillmotionError(f"{output_dir} was written by another command (no {file.name}). Choose another --out.")
     else:
-        places = (output_dir / path for path in paths if os.path.lexists(output_dir / path))
-        there = next(chain(places, find_videos(output_dir)), None)
-        if there is not None:
-            raise StillmotionError(f"{there} is there already, and no copy of stillmotion's; choose another folder")
+        at_paths = (output_dir / path for path in paths if os.path.lexists(output_dir / path))
+        existing = next(chain(at_paths, find_videos(output_dir)), None)
+        if existing is not None:
+            raise StillmotionError(
+                f"{existing} already exists and was not written by stillmotion. Choose another --out."
+            )
     files.write_json(file, settings)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.davis_like import write_davis, write_jhmdb, write_vip
 from support.numbered_videos import write_numbered_video
+from support.progress import report_to
 
 from stillmotion.data.datasets.verify import VerificationReport, format_verification, verify_dataset
 from stillmotion.errors import StillmotionError
@@ -80,7 +81,8 @@ def test_processes_find_what_one_finds(ucf101: Path) -> None:
     more = "".join(f"Archery/v_Archery_g09_c{i:02d}.avi 2\n" for i in range(20))
     (ucf101 / "ucfTrainTestlist" / "trainlist03.txt").write_text(more)
     seen: list[tuple[int, int]] = []
-    found = verify_dataset("ucf101", ucf101, num_workers=2, progress=lambda done, total: seen.append((done, total)))
+    with report_to(lambda done, total: seen.append((done, total))):
+        found = verify_dataset("ucf101", ucf101, num_workers=2)
     assert found == verify_dataset("ucf101", ucf101)
     assert [name for name, _ in found.unreadable] == ["Archery/v_Archery_g09_c07"]
     assert seen[-1] == (22, 22)

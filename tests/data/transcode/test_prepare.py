@@ -9,12 +9,13 @@ import av
 import numpy as np
 import pytest
 from support.numbered_videos import read_frame_numbers, write_numbered_video
+from support.progress import report_to
+from support.transcoded import record_transcoded
 
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.folder import FolderDataset
 from stillmotion.data.loading.clip_dataset import TrainClipDataset
-from stillmotion.data.transcode.manifest import ManifestEntry
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set
 from stillmotion.data.transcode.transcode_job import format_transcode_summary
@@ -73,19 +74,13 @@ def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: 
 
 
 def test_unreadable_videos_are_named_and_left_out(originals: Path, tmp_path: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
-
-    def progress(line: ManifestEntry, done: int, total: int) -> None:
-        seen.append((line.path, done, total))
-
-    manifest = prepare_dataset(
-        FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48), progress=progress
-    )
+    reported: list[tuple[int, int]] = []
+    with report_to(lambda done, total: reported.append((done, total))):
+        manifest = prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48))
     errors = [line for line in manifest if line.error]
     assert [Path(line.source).name for line in errors] == ["broken.mp4"]
     assert str(originals / "walk" / "broken.mp4") in errors[0].error
-    assert [done for _, done, _ in seen] == [1, 2, 3, 4]
-    assert {total for *_, total in seen} == {4}
+    assert reported == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert len(VideoDataConfig(tmp_path / "copy").open()) == 3
     with pytest.raises(VideoError, match=r"broken\.mp4"):
         prepare_dataset(FolderDataset(originals), tmp_path / "strict", PrepareConfig(short_side=48), strict=True)
@@ -100,8 +95,8 @@ def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Pat
     (copy / "run" / ".a.mp4.part").write_bytes(b"left by a kill")
     with (copy / "manifest.jsonl").open("a") as manifest:
         manifest.write('{"source": "cut sho')
-    made: list[str] = []
-    again = prepare_dataset(data, copy, PrepareConfig(short_side=48), progress=lambda line, *_: made.append(line.path))
+    with record_transcoded() as made:
+        again = prepare_dataset(data, copy, PrepareConfig(short_side=48))
     assert made == ["run/b.mp4", "walk/broken.mp4"]
     assert [line.num_frames for line in again] == [line.num_frames for line in first]
     assert (copy / "run" / "a.mp4").stat().st_mtime_ns == stamps["run/a.mp4"]
@@ -111,7 +106,7 @@ def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Pat
 
 def test_other_settings_in_the_same_folder_are_refused(originals: Path, tmp_path: Path) -> None:
     prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48))
-    with pytest.raises(StillmotionError, match="choose another folder"):
+    with pytest.raises(StillmotionError, match=r"was made with the settings .*Choose another --out"):
         prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=32))
 
 
@@ -155,20 +150,20 @@ def test_what_can_be_read_in_part_is_told_with_its_counts_whoever_copies_it(tmp_
         ),  # which keeps what is there
     ):
         told = format_transcode_summary(lines, "videos", missing=["gone"])
-        assert told[1] == "1 video copied as far as it can be read:"
+        assert told[1] == "1 video was truncated:"
         assert f"a.webm: {lines[0].num_frames} of 34 frames can be read" in told[2]
-        assert told[3:] == ["1 video listed and not there:", "  gone"]
+        assert told[3:] == ["1 video is listed but missing:", "  gone"]
 
 
 INTERRUPTED = """
-import sys
+import logging, sys
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.datasets.folder import FolderDataset
 
 if __name__ == "__main__":
     try:
-        told = lambda *_: print("one", flush=True)
-        prepare_dataset(FolderDataset(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48), num_processes=2, progress=told)
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
+        prepare_dataset(FolderDataset(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48), num_processes=2)
     except KeyboardInterrupt:
         print("stopped", flush=True)
 """
@@ -185,7 +180,7 @@ def test_ctrl_c_leaves_only_whole_copies_and_the_next_call_ends_the_work(tmp_pat
     command = [sys.executable, script, root, copy]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     run = subprocess.Popen(command, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
-    assert run.stdout.readline() == "one\n"
+    assert run.stdout.readline().startswith("transcoded ")
     os.killpg(run.pid, signal.SIGINT)
     out, err = run.communicate(timeout=60)
     assert (out.splitlines()[-1], err, run.returncode) == ("stopped", "", 0)

@@ -132,9 +132,9 @@ def test_a_broken_off_call_is_taken_up_and_other_settings_are_refused(tmp_path: 
     assert (out / "0.mp4").stat().st_mtime_ns == kept
     assert (out / "2.mp4").read_bytes() == whole
     assert [line.settings for line in again] == [line.settings for line in made]
-    with pytest.raises(StillmotionError, match="choose another folder"):
+    with pytest.raises(StillmotionError, match="Choose another --out"):
         make_static_dynamic_set(data, out, StaticDynamicSetConfig("dynamic", warp="first-frame"))
-    with pytest.raises(StillmotionError, match="choose another folder"):
+    with pytest.raises(StillmotionError, match="Choose another --out"):
         make_static_dynamic_set(data, out, StaticDynamicSetConfig("static"))
 
 
@@ -221,10 +221,10 @@ def test_flow_is_rafts_where_its_weights_are_given_and_dis_elsewhere(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"variant": "moving"}, "choose static or dynamic"),
-        ({"variant": "dynamic", "warp": "back"}, "choose accumulate or first-frame"),
+        ({"variant": "moving"}, "must be static or dynamic"),
+        ({"variant": "dynamic", "warp": "back"}, "must be accumulate or first-frame"),
         ({"variant": "dynamic", "flow": "raft-large"}, "needs weights"),
-        ({"variant": "static", "static_position": 2.0}, "at is 2.0; it must lie between 0"),
+        ({"variant": "static", "static_position": 2.0}, "static_position is 2.0; must be between 0"),
         ({"variant": "static", "short_side": 0}, "short_side is 0"),
     ],
 )
