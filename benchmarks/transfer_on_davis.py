@@ -133,7 +133,7 @@ def propagate_labels(
         network = FrameFeatureExtractor(
             lambda frames: project(encode(frames)), mean=mean, std=std, size_divisor=images.patch_size
         )
-        results = evaluate_propagation(network, sequences, output_dir)
+        results = evaluate_propagation(network, sequences, output_dir).to_dict()
     return {name: results["sequences"][name] for name in sequences.sequence_names}
 
 

@@ -78,7 +78,7 @@ def explain_class(
             if progress is not None:
                 progress(done + 1, len(chosen))
         raise_if_none_readable(broken, len(broken) + len(shown))
-        for line in format_failed_videos(broken, what=f"of {len(chosen)} videos are not shown"):
+        for line in format_failed_videos(broken, noun="video", what=f"of {len(chosen)} not shown"):
             say(line)
         results = {
             "class": class_name,

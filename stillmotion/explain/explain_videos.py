@@ -112,7 +112,7 @@ def _explain_all(
         if progress is not None:
             progress(done + 1, len(chosen))
     raise_if_none_readable(broken, len(broken) + len(shown))
-    for line in format_failed_videos(dict(broken), what=f"of {len(chosen)} videos are not shown"):
+    for line in format_failed_videos(dict(broken), noun="video", what=f"of {len(chosen)} not shown"):
         say(line)
     results = {
         "encoder": encoder.origin.spec,
@@ -140,7 +140,7 @@ def _reference(
         return words, directions_of_video(encoder, other.open_video(0), name=other.name(0))
     if target.reference_folder is not None:
         directions, count, broken = mean_directions(encoder, VideoDataConfig(target.reference_folder).open())
-        for line in format_failed_videos(dict(broken), what="unreadable videos are not in the mean"):
+        for line in format_failed_videos(dict(broken), what="not in the mean"):
             say(line)
         return f"the mean of the {count} videos in {Path(target.reference_folder).name}", directions
     return "the first clip of the same video", None

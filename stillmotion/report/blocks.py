@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from matplotlib.figure import Figure
-
-from stillmotion.report.plot_style import to_inline_svg
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MAX_NUMBER_LENGTH = 24  # letters, beyond which a cell is no number
+_NUMBER_STARTS = "0123456789+-−.[≤≥±"
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,16 @@ class Table:
         """The columns that hold words, which may take several lines; the others hold numbers, and may not."""
         columns = range(len(self.header))
         return frozenset({0} | {j for j in columns if any(len(row[j]) > _MAX_NUMBER_LENGTH for row in self.rows)})
+
+    def to_text(self) -> list[str]:
+        """Return the table as lines of text with aligned columns: words to the left, numbers to the right."""
+        lines = [self.header, *self.rows]
+        columns = []
+        for j, cells in enumerate(zip(*lines, strict=True)):
+            width = max(map(len, cells))
+            is_number = j > 0 and any(cell[:1] in _NUMBER_STARTS for cell in cells[1:] if cell)
+            columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in cells])
+        return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,8 @@ class Section:
     blocks: Sequence[Block]
 
 
-def figure_block(plots: Mapping[str, Figure], *, caption: str = "") -> Figures:
+def figure_block(plots: "Mapping[str, Figure]", *, caption: str = "") -> Figures:
     """A block of matplotlib figures; their keys say what they show to those who cannot see them."""
+    from stillmotion.report.plot_style import to_inline_svg  # imports matplotlib, which tables in a terminal do not need
+
     return Figures([to_inline_svg(figure, label) for label, figure in plots.items()], caption)

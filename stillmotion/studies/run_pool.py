@@ -49,7 +49,7 @@ from stillmotion.utils.typed_config import to_dict
 
 TRANSFER_METRICS_FILE = "transfer_metrics.json"
 TOKEN_FEATURE = "tokens"  # stands where a probe has its kind of feature
-_GEOMETRY_COLUMNS = ("cycle accuracy", "D_inter", "D_intra", "D")
+_GEOMETRY_COLUMNS = ("cycle_accuracy", "inter_distance", "intra_distance", "margin")
 _JF_COLUMN = "J&F"
 _NUM_RESAMPLES = 20  # of intervals, which a sweep has over seeds instead
 
@@ -63,18 +63,20 @@ def measure_transfer_run(run_dir: Path, config: TransferConfig, eval_options: Ma
     how = GeometryConfig(
         max_videos=eval_options["videos"], image_size=config.data.image_size, n_resamples=_NUM_RESAMPLES
     )
-    near = evaluate_geometry([str(run_dir)], VideoDataConfig(eval_options["data"]), how, device=config.train.device)
-    rows = {"trained": near["rows"][str(run_dir)]}
+    transferred = load(run_dir, device=config.train.device)
+    geometry = evaluate_geometry([transferred], VideoDataConfig(eval_options["data"]), how).rows
+    rows = {"trained": geometry[transferred.name]}
     if eval_options.get("compare_untrained"):
-        rows["untrained"] = near["rows"][FROZEN_ROW]
-    found: dict[str, dict[str, float]] = {name: {c: row[c][0] for c in _GEOMETRY_COLUMNS} for name, row in rows.items()}
+        rows["untrained"] = geometry[FROZEN_ROW]
+    found: dict[str, dict[str, float]] = {
+        name: {c: row.metrics[c].value for c in _GEOMETRY_COLUMNS} for name, row in rows.items()
+    }
     if eval_options.get("sequences"):
         sequences = SequenceDataConfig(eval_options["sequences"], resolution=eval_options["resolution"])
         for name in found:
-            encoder = load(run_dir, device=config.train.device) if name == "trained" else _frozen_image_encoder(config)
-            found[name][_JF_COLUMN] = evaluate_propagation(encoder, sequences, run_dir / "propagated_masks" / name)[
-                "mean"
-            ][_JF_COLUMN]
+            encoder = transferred if name == "trained" else _frozen_image_encoder(config)
+            propagated = evaluate_propagation(encoder, sequences, run_dir / "propagated_masks" / name)
+            found[name][_JF_COLUMN] = propagated.mean[_JF_COLUMN]
     write_json(run_dir / TRANSFER_METRICS_FILE, {name: {TOKEN_FEATURE: cells} for name, cells in found.items()})
 
 

@@ -21,7 +21,7 @@ from stillmotion.data.transforms.augment import pair_augmentation
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.geometry.config import GeometryConfig
-from stillmotion.evaluation.geometry.evaluate import FROZEN_ROW, evaluate_geometry
+from stillmotion.evaluation.geometry.evaluate import FROZEN_ROW, METRIC_NAMES, evaluate_geometry
 from stillmotion.evaluation.propagation.config import SequenceDataConfig
 from stillmotion.evaluation.propagation.evaluate import RESULTS_FILE, evaluate_propagation
 from stillmotion.functional.contrastive import simclr_loss
@@ -34,7 +34,7 @@ from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import transfer
 from stillmotion.utils.files import ensure_dir, read_json, write_json
 
-METRIC_COLUMNS = ("J&F", "J", "F", "copy J&F", "D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
+METRIC_COLUMNS = ("J&F", "J", "F", "copy_baseline J&F", *METRIC_NAMES)
 _VARIANTS: dict[str, Callable[[TransferMethodConfig], TransferMethodConfig]] = {
     "PEA, KL": lambda method: method,
     "PEA, MSE": lambda method: replace(method, separability_loss="mse"),
@@ -115,14 +115,13 @@ def compare_transfers(
             runs[name] = transfer(config, place / name.replace(", ", "-").replace(" ", "-"))
             count()
         measured = GeometryConfig(seed=seed, image_size=study_config.image_size)
-        near = evaluate_geometry(
-            [str(run) for run in runs.values()], VideoDataConfig("synthetic"), measured, device="auto"
-        )
+        encoders = [load(run, device="auto") for run in runs.values()]
+        geometry = evaluate_geometry(encoders, VideoDataConfig("synthetic"), measured).rows
         for name, run in {FROZEN_ROW: model, **runs}.items():
-            found = near["rows"][FROZEN_ROW if run is model else str(run)]
+            metrics = geometry[FROZEN_ROW if run is model else run.name].metrics
             scores = _propagate_masks(run, sequences, place / "masks" / run.name)
             for column in METRIC_COLUMNS:
-                value = found[column][0] if column in found else scores[column]
+                value = metrics[column].value if column in metrics else scores[column]
                 rows.setdefault(name, {}).setdefault(column, []).append(value)
         count()
     results = {"config": asdict(study_config), "seeds": num_seeds, "columns": METRIC_COLUMNS, "rows": rows}
@@ -174,7 +173,7 @@ def format_results(results: dict[str, Any]) -> list[str]:
 
 
 def _format_cell(values: list[float], column: str) -> str:
-    digits = 1 if column == "effective rank" else 3
+    digits = 1 if column == "effective_rank" else 3
     mean, std = mean_std(np.array(values))
     return f"{mean:.{digits}f} ± {std:.{digits}f}"
 
@@ -203,8 +202,9 @@ def _propagate_masks(run_dir: Path, sequences: Path, output_dir: Path) -> dict[s
         results: dict[str, Any] = read_json(output_dir / RESULTS_FILE)
     else:
         network = load(run_dir, device="auto")
-        results = evaluate_propagation(
+        report = evaluate_propagation(
             network, SequenceDataConfig(str(sequences), resolution=DAVIS_RESOLUTION), output_dir
         )
+        results = report.to_dict()
     mean: dict[str, float] = results["mean"]
     return mean

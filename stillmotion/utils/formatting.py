@@ -116,15 +116,18 @@ def printable_name(name: str) -> str:
         return name.encode("utf-8", "backslashreplace").decode()
 
 
-def format_failed_videos(failed: Mapping[str, str], *, what: str = "unreadable videos were skipped") -> list[str]:
+def format_failed_videos(
+    failed: Mapping[str, str], *, noun: str = "unreadable video", what: str = "skipped"
+) -> list[str]:
     """Lines that say how many videos failed, and why each; none if there are no failures.
 
     Args:
         failed: Reasons by video.
-        what: What happened to the videos, behind their number.
+        noun: What failed, in the singular.
+        what: What happened to them.
     """
     reasons = [f"  {printable_name(reason)}" for reason in dict.fromkeys(failed.values())]
-    return [f"{len(failed)} {what}:", *reasons] if failed else []
+    return [f"{format_count(len(failed), noun)} {what}:", *reasons] if failed else []
 
 
 def format_rows(rows: Sequence[LabelValue]) -> list[str]:

@@ -62,7 +62,7 @@ def test_a_folder_is_explained_video_by_video_and_broken_ones_are_named(run, vid
         results["similarity_by_lag"], np.mean([entry["similarity_by_lag"] for entry in results["videos"]], axis=0)
     )
     count, reason = said
-    assert count == "1 of 3 videos are not shown:"
+    assert count == "1 video of 3 not shown:"
     assert reason.startswith(f"  {videos}/light/torn.mp4: ")
     html = write_pretrain_page(run).read_text()
     assert_self_contained(html)

@@ -199,22 +199,16 @@ def propagate(
         out: Folder for masks or points, overlay videos and results.json.
         overlay: Write a video with the propagated labels for each sequence.
     """
-    from stillmotion.evaluation.propagation.evaluate import evaluate_propagation, format_propagation_results
+    from stillmotion.evaluation.propagation.evaluate import evaluate_propagation
     from stillmotion.evaluation.propagation.overlay_video import write_overlay_video
 
     (loaded,) = _load_encoders((config.encoder_spec(encoder),), device)
     watch = (lambda track: write_overlay_video(out, track)) if overlay else None
-    with progress_bar("propagating") as progress:
-        results = evaluate_propagation(
-            loaded,
-            sequences,
-            out,
-            preset=config.preset,
-            image_size=config.parsed_image_size(),
-            progress=progress,
-            on_track=watch,
+    with progress_bar("propagating"):
+        report = evaluate_propagation(
+            loaded, sequences, out, preset=config.preset, image_size=config.parsed_image_size(), on_track=watch
         )
-    print("\n".join(format_propagation_results(results)))
+    print("\n".join(report.to_lines()))
 
 
 def geometry(
@@ -237,11 +231,12 @@ def geometry(
     Args:
         out: JSON file to write the results to.
     """
-    from stillmotion.evaluation.geometry.evaluate import evaluate_geometry, format_geometry_results
+    from stillmotion.encoders import load
+    from stillmotion.evaluation.geometry.evaluate import evaluate_geometry
 
-    with progress_bar("measuring") as progress:
-        results = evaluate_geometry(encoder, videos, config, output_file=out, device=device, progress=progress)
-    print("\n".join(format_geometry_results(results)))
+    with progress_bar("measuring"):
+        report = evaluate_geometry([load(spec, device=device) for spec in encoder], videos, config, output_file=out)
+    print("\n".join(report.to_lines()))
 
 
 def static_dynamic_evaluate(

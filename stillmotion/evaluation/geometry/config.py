@@ -1,4 +1,4 @@
-"""What evaluations are asked, as options; light to import, so that help does not wait for torch."""
+"""Options of `stillmotion geometry`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,18 +11,19 @@ from stillmotion.evaluation.choices import ChoiceValidated
 
 @dataclass(frozen=True)
 class GeometryConfig(ChoiceValidated):
-    """What is measured of videos, and how.
+    """Which videos are measured, and how.
 
     Attributes:
-        distance_definition: of distances; paper takes patches of the same place, as printed (Eq. 47-53), reference-code as in
-            their script: within a video the closest half of nearest patches, and radii over patches.
-        max_videos: at most so many, drawn at random.
-        num_frames: of each video, evenly spaced; 7, an odd number, or the authors' 40, less 3 at either end.
-        image_size: pixels a side, in place of the run's.
-        gamma: γ of the margin D_inter - γ·D_intra; estimate takes it from all rows (Eq. 54).
-        temperature: of the affinities.
-        n_resamples: of the bootstrap.
-        seed: of the videos that are drawn, and of the bootstrap.
+        distance_definition: Definition of distances. paper: patches at the same position (Eq. 47-53). reference-code:
+            as in the authors' script (nearest patches, closest half, radii over patches).
+        max_videos: Maximum number of videos, sampled at random.
+        num_frames: Evenly spaced frames per video; an odd number (default 7), or for reference-code 40 of which 3 at
+            either end are dropped.
+        image_size: Input size in pixels; overrides the run's.
+        gamma: γ in the margin D = D_inter - γ·D_intra; estimate computes it from all rows (Eq. 54).
+        temperature: Softmax temperature of the patch affinities.
+        n_resamples: Number of bootstrap resamples over videos.
+        seed: Seed for sampling videos and for the bootstrap.
     """
 
     distance_definition: Annotated[Literal["paper", "reference-code"], arg(name="distance")] = "paper"
@@ -36,16 +37,15 @@ class GeometryConfig(ChoiceValidated):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        taken = self.resolved_num_frames()
-        if self.distance_definition == "reference-code" and taken < 8:
+        num_frames = self.resolved_num_frames()
+        if self.distance_definition == "reference-code" and num_frames < 8:
             raise StillmotionError(
-                f"{taken} frames of a video, less 3 at either end by the authors; raise --num-frames to 8 or more"
+                f"reference-code drops 3 frames at either end, so {num_frames} frames are too few. Use --num-frames 8 "
+                "or more."
             )
-        if self.distance_definition == "paper" and (taken < 3 or taken % 2 == 0):
-            raise StillmotionError(
-                f"{taken} frames of a video; choose an odd number from 3 on, so that one is the middle"
-            )
+        if self.distance_definition == "paper" and (num_frames < 3 or num_frames % 2 == 0):
+            raise StillmotionError(f"--num-frames must be odd and at least 3, got {num_frames}.")
 
     def resolved_num_frames(self) -> int:
-        """How many frames of each video."""
+        """Return the number of frames per video."""
         return self.num_frames if self.num_frames is not None else 7 if self.distance_definition == "paper" else 40

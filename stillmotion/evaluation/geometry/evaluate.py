@@ -1,11 +1,13 @@
-"""`stillmotion geometry`: how far videos lie apart, how far frames of one, and how patches find back (Eq. 47–55).
+"""`stillmotion geometry`: inter- and intra-video distances, cycle accuracy and effective rank (Eq. 47–55).
 
-Of each video, evenly spaced frames: neighbours make the pairs within it, the middle one stands for it among others.
-Intervals are bootstraps over videos, paired between rows. Shapes: M videos, T frames, N tokens, D channels.
+Each video gives evenly spaced frames: pairs of neighboring frames for distances within the video, and the middle frame
+for distances to other videos. Intervals are bootstraps over videos, paired between rows.
+
+Shapes: M videos, T frames, N tokens, D channels.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ from stillmotion.data.datasets.base import FailedVideos
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.synthetic.factors import SyntheticConfig
-from stillmotion.encoders import ProgressCallback, parse_spec
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.input_paths import check_file_no_overlap, collect_input_paths
 from stillmotion.encoders.patch_tokens import PatchTokenModel, frozen_model_config, load_patch_tokens
-from stillmotion.encoders.run_encoders import resolve_run_weights
+from stillmotion.encoders.spec import add_options
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.geometry.config import GeometryConfig
+from stillmotion.evaluation.metrics.bootstrap import Estimate, interval_around
 from stillmotion.functional.cycle import cycle_accuracy
 from stillmotion.functional.embedding_geometry import (
     effective_rank,
@@ -32,25 +36,104 @@ from stillmotion.functional.embedding_geometry import (
     max_token_radii,
     video_radii,
 )
-from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel
-from stillmotion.utils.device import resolve_device
+from stillmotion.models.pretrained.frozen_image_model import ProjectedTokenBackbone
+from stillmotion.report.blocks import Table
 from stillmotion.utils.files import check_writable, write_json
-from stillmotion.utils.formatting import format_failed_videos
+from stillmotion.utils.formatting import format_count, format_failed_videos
+from stillmotion.utils.progress import progress_part, report_progress
 
-METRIC_NAMES = ("D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
+METRIC_NAMES = ("inter_distance", "intra_distance", "margin", "cycle_accuracy", "effective_rank")
+_COLUMN_HEADS = ("D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
 DISTANCE_DEFINITIONS = {
-    "paper": "distances as printed (Eq. 47–53)",
-    "reference-code": "distances by the authors' script: nearest patches, the closest half, radii over patches",
+    "paper": "Distances as in the paper (Eq. 47–53)",
+    "reference-code": "Distances as in the authors' script (nearest patches, closest half, radii over patches)",
 }
 FROZEN_ROW = "frozen"
 _CONFIDENCE_LEVEL = 0.95
-_NUM_BLOCKS = 50  # of videos, whose covariances are resampled
-_RANK_RESAMPLES = 200  # an eigenvalue problem each
+_NUM_BLOCKS = 50  # blocks of videos, whose covariances are resampled
+_RANK_RESAMPLES = 200  # each needs the eigenvalues of a covariance
+
+
+@dataclass(frozen=True)
+class GeometryRow:
+    """Metrics of one encoder.
+
+    Args:
+        baseline_row: Name of the row of its frozen model; None for a frozen model.
+        gamma: γ estimated from this row alone.
+        metrics: Metrics by name, with intervals.
+        change_from_baseline: Difference to the baseline's metrics, with paired intervals; None for a frozen model.
+    """
+
+    baseline_row: str | None
+    gamma: float
+    metrics: dict[str, Estimate]
+    change_from_baseline: dict[str, Estimate] | None
+
+
+@dataclass(frozen=True)
+class GeometryReport:
+    """Results of `evaluate_geometry`.
+
+    Args:
+        distance_definition: Definition of distances.
+        data: Data set.
+        split: Split of the data set.
+        num_videos: Number of videos that were measured.
+        num_frames: Frames per video.
+        gamma: γ of the margin.
+        gamma_estimated: Whether γ was estimated (Eq. 54).
+        temperature: Softmax temperature of the patch affinities.
+        confidence_level: Confidence level of the intervals.
+        rows: Rows by name: the frozen models and the encoders.
+        failed: Reason for each video that was not measured.
+    """
+
+    distance_definition: str
+    data: str
+    split: str | None
+    num_videos: int
+    num_frames: int
+    gamma: float
+    gamma_estimated: bool
+    temperature: float
+    confidence_level: float
+    rows: dict[str, GeometryRow]
+    failed: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as JSON data."""
+        return asdict(self)
+
+    def table(self) -> Table:
+        """Return a row for each encoder, and below it the change from its frozen model."""
+        rows = []
+        for name, row in self.rows.items():
+            rows.append([name, *_cells(row.metrics)])
+            if row.change_from_baseline is not None:
+                rows.append(["  change", *_cells(row.change_from_baseline, sign="+")])
+        return Table(["encoder", *_COLUMN_HEADS], rows)
+
+    def to_lines(self) -> list[str]:
+        """Return the results as lines of text."""
+        gammas = ", ".join(f"{name} {row.gamma:.3f}" for name, row in self.rows.items())
+        source = "estimated (Eq. 54)" if self.gamma_estimated else "given"
+        return [
+            *self.table().to_text(),
+            f"{DISTANCE_DEFINITIONS[self.distance_definition]}; γ of each row by itself: {gammas}",
+            f"{format_count(self.num_videos, 'video')}, {self.num_frames} frames per video; γ {self.gamma:.3f}, "
+            f"{source}; in brackets {self.confidence_level:.0%} bootstrap intervals over videos",
+            *format_failed_videos(self.failed, noun="video"),
+        ]
+
+
+def _cells(metrics: dict[str, Estimate], *, sign: str = "") -> list[str]:
+    return [metrics[c].format(digits=1 if c == "effective_rank" else 3, sign=sign) for c in METRIC_NAMES]
 
 
 @dataclass
 class _VideoMeasurements:
-    """What is gathered of each video under one projection, by a convention."""
+    """Measurements of each video under one projection."""
 
     distance_definition: str
     middle: list[Tensor] = field(default_factory=list)
@@ -59,186 +142,164 @@ class _VideoMeasurements:
     cycle: list[float] = field(default_factory=list)
 
     def add(self, tokens: Tensor, *, temperature: float) -> None:
-        """tokens: (T, N, D) of one video."""
-        distance, ratio = (
-            intra_video_nearest_distance if self.distance_definition == "reference-code" else intra_video_distance
-        )(tokens)
+        """Add the tokens of one video, (T, N, D)."""
+        measure = intra_video_nearest_distance if self.distance_definition == "reference-code" else intra_video_distance
+        distance, ratio = measure(tokens)
         self.middle.append(tokens[len(tokens) // 2].cpu())
         self.intra.append(float(distance))
         self.ratio.append(float(ratio))
-        found = cycle_accuracy(tokens[:-1], tokens[1:], tokens[:-1], temperature=temperature)
-        self.cycle.append(float(found.mean()))
+        cycles = cycle_accuracy(tokens[:-1], tokens[1:], tokens[:-1], temperature=temperature)
+        self.cycle.append(float(cycles.mean()))
 
 
 def evaluate_geometry(
-    encoder_specs: Sequence[str],
+    encoders: Sequence[Encoder],
     videos: VideoDataConfig,
     config: GeometryConfig | None = None,
     *,
     output_file: str | Path | None = None,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
-    """The distances of transfer runs beside those of their frozen models, with intervals.
+) -> GeometryReport:
+    """Measure the patch tokens of transfer runs beside those of their frozen image models.
 
-    encoder_specs: transfer runs, or folders of image models; those of one frozen model share its tokens.
-    output_file: a file for the results as JSON.
+    Args:
+        encoders: Transfer runs, or image models; those of one frozen model share its tokens.
+        videos: Videos.
+        config: Which videos are measured, and how.
+        output_file: JSON file for the results.
+
+    Returns:
+        A row for each frozen model and each transfer run.
+
+    Raises:
+        StillmotionError: If an encoder is no image model, or fewer than 2 videos can be used.
     """
-    asked = config or GeometryConfig()
-    place = resolve_device(device)
-    chosen = _sample_videos(videos, asked)
+    config = config or GeometryConfig()
+    sampled = _sample_videos(videos, config)
     if output_file is not None:
-        check_file_no_overlap(
-            check_writable(output_file, is_file=True, create=True),
-            collect_input_paths(videos, dataset=chosen.dataset, encoders=encoder_specs),
-        )
+        file = check_writable(output_file, is_file=True, create=True)
+        check_file_no_overlap(file, collect_input_paths(videos, dataset=sampled.dataset, encoders=encoders))
+    named = dict(zip(encoder_names(encoders), encoders, strict=True))
     groups: dict[Any, list[str]] = {}
-    for run in dict.fromkeys(encoder_specs):
-        groups.setdefault(frozen_model_config(_model_path(run)), []).append(run)
-    rows: dict[str, Any] = {}
-    broken: dict[str, str] = {}
-    total, done = len(chosen) * len(groups), 0
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, total)
-
-    raw: dict[str, tuple[str | None, _VideoMeasurements]] = {}
-    for number, members in enumerate(groups.values()):
-        loaded = [_load_tokens(members[0])]
-        loaded += [_load_tokens(run, images=loaded[0].image_model) for run in members[1:]]
-        name = FROZEN_ROW if len(groups) == 1 else f"{FROZEN_ROW} {number + 1}"
-        heads: dict[str, nn.Module | None] = {name: None}
-        heads |= {run: t.projection for run, t in zip(members, loaded, strict=True) if t.projection is not None}
-        found, failed = _measure(loaded[0], heads, chosen, asked, place, count)
-        broken |= dict(failed)
-        raw |= {row: (None if row == name else name, of_row) for row, of_row in found.items()}
-    summaries = {row: _RowStatistics(m) for row, (_, m) in raw.items()}
-    if asked.gamma == "estimate":
-        scale = float(np.mean([s.intra for s in summaries.values()]) / np.mean([s.inter for s in summaries.values()]))
+    for name, encoder in named.items():
+        groups.setdefault(frozen_model_config(_token_spec(encoder)), []).append(name)
+    failed: dict[str, str] = {}
+    measured: dict[str, tuple[str | None, _VideoMeasurements]] = {}
+    for number, names in enumerate(groups.values()):
+        tokens = [_load_tokens(named[name]) for name in names]
+        frozen = FROZEN_ROW if len(groups) == 1 else f"{FROZEN_ROW} {number + 1}"
+        heads: dict[str, nn.Module | None] = {frozen: None}
+        heads |= {name: t.projection for name, t in zip(names, tokens, strict=True) if t.projection is not None}
+        encoder = named[names[0]]
+        image_size = config.image_size or encoder.origin.options.get("size") or tokens[0].image_size
+        with progress_part(number * len(sampled), len(groups) * len(sampled)):
+            by_row, failed_here = _measure(tokens[0], heads, sampled, config, image_size, encoder.device)
+        failed |= dict(failed_here)
+        measured |= {row: (None if row == frozen else frozen, values) for row, values in by_row.items()}
+    statistics = {row: _RowStatistics(values) for row, (_, values) in measured.items()}
+    if config.gamma == "estimate":
+        gamma = float(np.mean([s.intra for s in statistics.values()]) / np.mean([s.inter for s in statistics.values()]))
     else:
-        scale = asked.gamma
-    draws = {row: s.resampled(scale, n_resamples=asked.n_resamples, seed=asked.seed) for row, s in summaries.items()}
-    for row, (before, _) in raw.items():
-        values = summaries[row].values(scale)
-        rows[row] = {
-            "baseline_row": before,
-            "gamma": summaries[row].intra / max(summaries[row].inter, 1e-12),
-            **{c: _interval_around(values[c], draws[row][c]) for c in METRIC_NAMES},
-        }
-        if before is not None:
-            start = summaries[before].values(scale)
-            rows[row]["change_from_baseline"] = {
-                c: _interval_around(values[c] - start[c], draws[row][c] - draws[before][c]) for c in METRIC_NAMES
-            }
-    results = {
-        "distance_definition": asked.distance_definition,
-        "data": videos.path,
-        "split": videos.split,
-        "num_videos": len(next(iter(raw.values()))[1].ratio),
-        "num_frames": asked.resolved_num_frames(),
-        "gamma": scale,
-        "gamma_estimated": asked.gamma == "estimate",
-        "temperature": asked.temperature,
-        "confidence_level": _CONFIDENCE_LEVEL,
-        "rows": rows,
-        "failed": broken,
-    }
-    if output_file is not None:
-        write_json(output_file, results)
-    return results
-
-
-def format_geometry_results(results: dict[str, Any]) -> list[str]:
-    """The results of `geometry` as lines for a terminal."""
-    wide = max(24, *(len(name) + 2 for name in results["rows"]))
-    lines = [" " * wide + "".join(f"{c:>26}" for c in METRIC_NAMES)]
-
-    def line(name: str, row: dict[str, Any], sign: str = "") -> str:
-        cells = []
-        for c in METRIC_NAMES:
-            digits = 1 if c == "effective rank" else 3
-            value, low, high = row[c]
-            cells.append(f"{value:{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]")
-        return f"{name:<{wide}}" + "".join(f"{cell:>26}" for cell in cells)
-
-    for name, row in results["rows"].items():
-        lines.append(line(name, row))
-        if "change_from_baseline" in row:
-            lines.append(line("  change", row["change_from_baseline"], "+"))
-    own = ", ".join(f"{name} {row['gamma']:.3f}" for name, row in results["rows"].items())
-    lines.append(f"{DISTANCE_DEFINITIONS[results['distance_definition']]}; γ of each row by itself: {own}")
-    how = "estimated (Eq. 54)" if results["gamma_estimated"] else "given"
-    lines.append(
-        f"{results['num_videos']} videos, {results['num_frames']} frames of each; γ {results['gamma']:.3f}, {how}; "
-        f"in brackets {results['confidence_level']:.0%} intervals over videos"
+        gamma = config.gamma
+    report = GeometryReport(
+        distance_definition=config.distance_definition,
+        data=videos.path,
+        split=videos.split,
+        num_videos=len(next(iter(measured.values()))[1].ratio),
+        num_frames=config.resolved_num_frames(),
+        gamma=gamma,
+        gamma_estimated=config.gamma == "estimate",
+        temperature=config.temperature,
+        confidence_level=_CONFIDENCE_LEVEL,
+        rows=_build_rows({row: baseline for row, (baseline, _) in measured.items()}, statistics, gamma, config),
+        failed=failed,
     )
-    return lines + format_failed_videos(results["failed"], what="videos were left out")
+    if output_file is not None:
+        write_json(output_file, report.to_dict())
+    return report
 
 
-def _model_path(spec: str) -> str:
-    """The folder of a transfer run; the whole text of an image model, whose family and layer it may say."""
-    named = parse_spec(spec)
-    return named.path if named.kind == "transfer" else spec
+def _token_spec(encoder: Encoder) -> str:
+    """Return the spec of an encoder's patch tokens: a run folder, or an image model with its layer."""
+    spec, options = encoder.origin.spec, encoder.origin.options
+    if not options:
+        return spec
+    return add_options(spec.rpartition("@")[0], {name: value for name, value in options.items() if name == "layer"})
 
 
-def _load_tokens(spec: str, *, images: FrozenImageModel | None = None) -> PatchTokenModel:
-    named = parse_spec(spec)
-    weights = resolve_run_weights(named).weights_file if named.kind == "transfer" else None
-    return load_patch_tokens(_model_path(spec), image_model=images, weights_file=weights)
+def _load_tokens(encoder: Encoder) -> PatchTokenModel:
+    spec, backbone = _token_spec(encoder), encoder.backbone
+    if isinstance(backbone, ProjectedTokenBackbone):  # they are loaded already
+        size = encoder.input_config.image_size
+        return PatchTokenModel(backbone.images, backbone.projection, size, frozen_model_config(spec))
+    return load_patch_tokens(spec)
+
+
+def _build_rows(
+    baselines: dict[str, str | None], statistics: "dict[str, _RowStatistics]", gamma: float, config: GeometryConfig
+) -> dict[str, GeometryRow]:
+    values = {row: s.values(gamma) for row, s in statistics.items()}
+    resampled = {
+        row: s.resampled(gamma, n_resamples=config.n_resamples, seed=config.seed) for row, s in statistics.items()
+    }
+    rows = {}
+    for row, baseline in baselines.items():
+        change = None
+        if baseline is not None:
+            change = {
+                c: interval_around(values[row][c] - values[baseline][c], resampled[row][c] - resampled[baseline][c])
+                for c in METRIC_NAMES
+            }
+        metrics = {c: interval_around(values[row][c], resampled[row][c]) for c in METRIC_NAMES}
+        own_gamma = statistics[row].intra / max(statistics[row].inter, 1e-12)
+        rows[row] = GeometryRow(baseline, own_gamma, metrics, change)
+    return rows
 
 
 class _RowStatistics:
-    """The figures of one row, and their resampling over videos."""
+    """Metrics of one row, and their resampling over videos."""
 
     def __init__(self, measured: _VideoMeasurements) -> None:
         middle = torch.stack(measured.middle).float()
         self.pairs = inter_video_distances(middle).double().numpy()
-        self.radii = (
-            (max_token_radii if measured.distance_definition == "reference-code" else video_radii)(middle)
-            .double()
-            .numpy()
-        )
+        radii = max_token_radii if measured.distance_definition == "reference-code" else video_radii
+        self.radii = radii(middle).double().numpy()
         self.ratio, self.cycle = np.array(measured.ratio), np.array(measured.cycle)
         self.intra = float(np.mean(measured.intra))
         self.blocks = [_second_moments(block) for block in middle.double().chunk(_NUM_BLOCKS)]
         self.inter = self._inter_distance(np.ones(len(middle)))
 
     def values(self, gamma: float) -> dict[str, float]:
-        found = self._distances(np.ones(len(self.ratio)), gamma)
-        return found | {"effective rank": self._effective_rank(np.ones(len(self.blocks)))}
+        distances = self._distances(np.ones(len(self.ratio)), gamma)
+        return distances | {"effective_rank": self._effective_rank(np.ones(len(self.blocks)))}
 
     def resampled(self, gamma: float, *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:
-        """Each figure under so many draws of videos; the same seed draws the same ones.
+        """Compute each metric under resamples of the videos; the same seed gives the same resamples.
 
-        A draw has its own largest radius; the centre stays. Effective rank is drawn by blocks, and less often.
+        A resample has its own largest radius, but not its own center. Effective rank is resampled by blocks of videos,
+        and less often.
         """
         n, rng = len(self.ratio), np.random.default_rng(seed)
-        drawn = rng.multinomial(n, np.full(n, 1 / n), size=n_resamples)
-        drawn = drawn[(drawn > 0).sum(1) > 1]  # of a single video there is no distance to another
-        parts = [self._distances(counts, gamma) for counts in drawn.astype(np.float64)]
-        found = {c: np.array([part[c] for part in parts]) for c in METRIC_NAMES[:-1]}
+        resamples = rng.multinomial(n, np.full(n, 1 / n), size=n_resamples)
+        resamples = resamples[(resamples > 0).sum(1) > 1]  # a single video has no distance to another
+        parts = [self._distances(counts, gamma) for counts in resamples.astype(np.float64)]
+        metrics = {c: np.array([part[c] for part in parts]) for c in METRIC_NAMES[:-1]}
         m = len(self.blocks)
-        blocks = rng.multinomial(m, np.full(m, 1 / m), size=min(n_resamples, _RANK_RESAMPLES))
-        return found | {
-            "effective rank": np.array([self._effective_rank(counts) for counts in blocks.astype(np.float64)])
-        }
+        blocks = rng.multinomial(m, np.full(m, 1 / m), size=min(n_resamples, _RANK_RESAMPLES)).astype(np.float64)
+        return metrics | {"effective_rank": np.array([self._effective_rank(counts) for counts in blocks])}
 
     def _distances(self, counts: np.ndarray, gamma: float) -> dict[str, float]:
         radius = float(self.radii[counts > 0].max())
         inter = self._inter_distance(counts) / max(2 * radius, 1e-12)
         intra = float(counts @ self.ratio / counts.sum())
         return {
-            "D_inter": inter,
-            "D_intra": intra,
-            "D": inter - gamma * intra,
-            "cycle accuracy": float(counts @ self.cycle / counts.sum()),
+            "inter_distance": inter,
+            "intra_distance": intra,
+            "margin": inter - gamma * intra,
+            "cycle_accuracy": float(counts @ self.cycle / counts.sum()),
         }
 
     def _inter_distance(self, counts: np.ndarray) -> float:
-        """The mean over pairs of different videos."""
+        """Return the mean over pairs of different videos."""
         pairs = counts.sum() ** 2 - (counts**2).sum()
         return float(counts @ self.pairs @ counts / max(pairs, 1e-12))
 
@@ -256,20 +317,10 @@ def _second_moments(middle: Tensor) -> tuple[float, Tensor, Tensor]:
     return float(len(tokens)), tokens.sum(0), tokens.T @ tokens
 
 
-def _interval_around(value: float, draws: np.ndarray) -> tuple[float, float, float]:
-    """The value and its interval, which is as wide as the draws spread and lies round the value.
-
-    A largest radius and a rank are smaller in a draw, which holds fewer different videos, than in the whole: the draws'
-    own percentiles would lie beside the value.
-    """
-    low, high = np.quantile(draws - draws.mean(), [(1 - _CONFIDENCE_LEVEL) / 2, (1 + _CONFIDENCE_LEVEL) / 2])
-    return float(value), float(value + low), float(value + high)
-
-
 def _sample_videos(videos: VideoDataConfig, config: GeometryConfig) -> Subset:
-    drawn = SyntheticConfig(num_videos=min(config.max_videos, 64), image_size=48)
-    found = videos.open(synthetic=drawn, seed=config.seed + 1000)
-    return Subset(found, np.sort(np.random.default_rng(config.seed).permutation(len(found))[: config.max_videos]))
+    synthetic = SyntheticConfig(num_videos=min(config.max_videos, 64), image_size=48)
+    dataset = videos.open(synthetic=synthetic, seed=config.seed + 1000)
+    return Subset(dataset, np.sort(np.random.default_rng(config.seed).permutation(len(dataset))[: config.max_videos]))
 
 
 @torch.no_grad()
@@ -278,35 +329,34 @@ def _measure(
     heads: dict[str, nn.Module | None],
     videos: Subset,
     config: GeometryConfig,
+    image_size: int,
     device: torch.device,
-    on_video: Callable[[], None],
 ) -> tuple[dict[str, _VideoMeasurements], FailedVideos]:
-    """What each head, None for the tokens themselves, makes of the videos; and those that cannot be used."""
-    images, side = tokens.image_model.to(device), config.image_size or tokens.image_size
-    images.patch_grid(side, side)
+    """Measure the tokens of the videos under each projection (None for the tokens themselves)."""
+    image_model = tokens.image_model.to(device)
+    image_model.patch_grid(image_size, image_size)
     measured = {row: _VideoMeasurements(config.distance_definition) for row in heads}
     failed: FailedVideos = []
     for i in range(len(videos)):
+        report_progress(i, len(videos))
         try:
-            seen = tokens.preprocess(_evenly_spaced_frames(videos, i, config.resolved_num_frames()), side)
+            frames = _evenly_spaced_frames(videos, i, config.resolved_num_frames())
         except VideoError as error:
             failed.append((videos.name(i), str(error)))
-            on_video()
             continue
-        found = images.patch_tokens(seen.to(device))
+        patches = image_model.patch_tokens(tokens.preprocess(frames, image_size).to(device))
         for row, head in heads.items():
-            measured[row].add(found if head is None else head.to(device)(found), temperature=config.temperature)
-        on_video()
-    used = len(videos) - len(failed)
-    if used < 2:
-        reason = f"; the first: {failed[0][1]}" if failed else ""
-        raise StillmotionError(f"{used} videos can be used; distances need at least 2{reason}")
+            measured[row].add(patches if head is None else head.to(device)(patches), temperature=config.temperature)
+    report_progress(len(videos), len(videos))
+    num_used = len(videos) - len(failed)
+    if num_used < 2:
+        reason = f" First failure: {failed[0][1]}" if failed else ""
+        raise StillmotionError(f"Distances need at least 2 readable videos, got {num_used}.{reason}")
     return measured, failed
 
 
 def _evenly_spaced_frames(videos: Subset, i: int, num_frames: int) -> np.ndarray:
-    """So many evenly spaced frames of a video."""
     video = videos.open_video(i)
     if len(video) < num_frames:
-        raise VideoError(f"{videos.name(i)}: {len(video)} frames; {num_frames} are taken of each video (--num-frames)")
+        raise VideoError(f"{videos.name(i)} has {len(video)} frames, fewer than --num-frames {num_frames}.")
     return video.get_frames(np.linspace(0, len(video) - 1, num_frames).round().astype(int).tolist())

@@ -1,10 +1,10 @@
-"""Frame mAP of action detection, as AVA's own evaluation has it.
+"""Frame mAP of action detection, as AVA computes it.
 
 Pascal VOC's average precision: within a frame and an action, detections in descending score each take the annotated box
-that they overlap most, if by 0.5 or more and if it is still free; else they are false. Precision is made monotone and
-integrated over recall. The public evaluation (ActivityNet's, from TensorFlow's object detection) ranks later ones of
-equal scores first, which is kept here. It looks at no more than 50 detections a frame; the papers' numbers come from
-SlowFast's copy, which looks at all.
+that they overlap most, if the IoU is at least 0.5 and the box is still free; otherwise they are false positives.
+Precision is made monotone and integrated over recall. The public evaluation (ActivityNet's, from TensorFlow's object
+detection) ranks later detections of equal scores first, as is done here. It uses at most 50 detections per frame; the
+papers' numbers come from SlowFast's copy, which uses all.
 """
 
 import math
@@ -17,7 +17,7 @@ import torch
 from stillmotion.data.datasets.ava import BoxTable, KeyframeId
 from stillmotion.functional.boxes import box_iou
 
-ACTIVITYNET_MAX_DETECTIONS = 50  # detections in a frame that ActivityNet's script looks at
+ACTIVITYNET_MAX_DETECTIONS = 50  # detections per frame in ActivityNet's script
 
 
 def frame_average_precision(
@@ -29,10 +29,18 @@ def frame_average_precision(
     iou: float = 0.5,
     max_detections: int = 0,
 ) -> dict[int, float]:
-    """Average precision of each class; NaN where nothing is annotated.
+    """Compute the average precision of each class.
 
-    targets, predictions: rows of actions of these classes; others are left out. excluded: key frames that do not count.
-    max_detections: only so many of a frame's detections, the highest first; 0 is all.
+    Args:
+        targets: Annotated boxes with their actions.
+        predictions: Detected boxes with their actions and scores.
+        classes: Classes to evaluate; boxes of other classes are ignored.
+        excluded: Key frames that do not count.
+        iou: Minimum overlap of a detection with an annotated box.
+        max_detections: Use only this many detections per frame, highest scores first; 0 uses all.
+
+    Returns:
+        Average precision by class; NaN where nothing is annotated.
     """
     chosen = list(classes)
     targets, predictions = targets.drop(excluded), predictions.drop(excluded)
@@ -45,8 +53,8 @@ def frame_average_precision(
         for rows in (targets, predictions)
     ]
     if max_detections:
-        kept = _highest_scoring(frames[1], predictions.scores, max_detections)
-        predictions, frames[1] = predictions.select(kept), frames[1][kept]
+        highest = _highest_scoring(frames[1], predictions.scores, max_detections)
+        predictions, frames[1] = predictions.select(highest), frames[1][highest]
     scores = {}
     for action in chosen:
         annotated, detected = targets.actions == action, predictions.actions == action
@@ -66,13 +74,22 @@ def frame_average_precision(
 
 
 def mean_average_precision(scores: Mapping[int, float]) -> float:
-    """The mean over the classes that are annotated."""
+    """Return the mean over the annotated classes; NaN without any."""
     known = [score for score in scores.values() if not math.isnan(score)]
     return float(np.mean(known)) if known else math.nan
 
 
 def detection_average_precision(scores: np.ndarray, hits: np.ndarray, num_annotations: int) -> float:
-    """The area under the monotone precision-recall curve of detections (N,), some of which are hits."""
+    """Compute the area under the monotone precision-recall curve.
+
+    Args:
+        scores: Scores of the detections, (N,).
+        hits: Whether each detection is a true positive, (N,).
+        num_annotations: Number of annotated boxes.
+
+    Returns:
+        Average precision.
+    """
     order = np.argsort(scores, kind="stable")[::-1]
     true = np.cumsum(hits[order])
     recall = np.concatenate([[0.0], true / num_annotations])
@@ -88,22 +105,22 @@ def _true_positives(
     scores: np.ndarray,
     iou: float,
 ) -> np.ndarray:
-    """Which detections (N,) of one action are the first to take an annotated box."""
+    """Return which detections (N,) of one action are the first to take an annotated box."""
     if not len(boxes):
         return np.zeros(0, bool)
-    # Each frame's annotated boxes in a row, padded with boxes that nothing overlaps.
+    # One row of annotated boxes per frame, padded with boxes that nothing overlaps.
     by_frame = np.argsort(target_frames, kind="stable")
-    there, first, count = np.unique(target_frames[by_frame], return_index=True, return_counts=True)
+    annotated, first, count = np.unique(target_frames[by_frame], return_index=True, return_counts=True)
     column = np.arange(len(by_frame)) - np.repeat(first, count)
-    rows = np.full((len(there) + 1, count.max()), -1)
-    rows[np.repeat(np.arange(len(there)), count), column] = by_frame
+    rows = np.full((len(annotated) + 1, count.max()), -1)
+    rows[np.repeat(np.arange(len(annotated)), count), column] = by_frame
     padded = np.concatenate([target_boxes, np.zeros((1, 4))])[rows]
-    place = np.minimum(np.searchsorted(there, frames), len(there) - 1)
-    place = np.where(there[place] == frames, place, len(there))  # the last row has no box
-    shares = box_iou(torch.from_numpy(boxes[:, None]), torch.from_numpy(padded[place]))[:, 0].numpy()
-    best = shares.argmax(1)
-    near = shares[np.arange(len(boxes)), best] >= iou
-    taken = rows[place, best]
+    row = np.minimum(np.searchsorted(annotated, frames), len(annotated) - 1)
+    row = np.where(annotated[row] == frames, row, len(annotated))  # the last row has no box
+    overlaps = box_iou(torch.from_numpy(boxes[:, None]), torch.from_numpy(padded[row]))[:, 0].numpy()
+    best = overlaps.argmax(1)
+    near = overlaps[np.arange(len(boxes)), best] >= iou
+    taken = rows[row, best]
     order = np.argsort(-scores, kind="stable")
     order = order[near[order]]
     _, firsts = np.unique(taken[order], return_index=True)
@@ -113,7 +130,7 @@ def _true_positives(
 
 
 def _highest_scoring(frames: np.ndarray, scores: np.ndarray, max_detections: int) -> np.ndarray:
-    """Numbers of the rows that are among the highest of their frame, in their order."""
+    """Return the indices of the rows that are among the highest of their frame, in their order."""
     order = np.lexsort((-scores, frames))
     _, first, count = np.unique(frames[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, count)
@@ -123,9 +140,16 @@ def _highest_scoring(frames: np.ndarray, scores: np.ndarray, max_detections: int
 def detection_metrics(
     targets: BoxTable, predictions: BoxTable, classes: Mapping[int, str], failed: Collection[str]
 ) -> dict[str, Any]:
-    """mAP, AP by the action's name (None where nothing is annotated), and what they were measured on.
+    """Compute mAP and AP by action, with the number of boxes they were measured on.
 
-    failed: videos that could not be read, and do not count.
+    Args:
+        targets: Annotated boxes.
+        predictions: Detected boxes.
+        classes: Names of the classes by number.
+        failed: Videos that could not be read and do not count.
+
+    Returns:
+        Metrics by name; scores are None where nothing is annotated.
     """
     targets, predictions = targets.drop(videos=failed), predictions.drop(videos=failed)
     scores = frame_average_precision(targets, predictions, classes)

@@ -1,4 +1,4 @@
-"""What evaluations are asked, as options; light to import, so that help does not wait for torch."""
+"""Options of `stillmotion propagate`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -8,20 +8,20 @@ from tyro.conf import arg
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.option_types import DataPath, SplitName
 
-MIN_SEQUENCE_FRAMES = 3  # of a sequence: the first is given, and the last of DAVIS does not count
+MIN_SEQUENCE_FRAMES = 3  # the first is given, and the last of DAVIS does not count
 
 
 @dataclass(frozen=True)
 class SequenceDataConfig:
-    """Videos whose first frame is labelled.
+    """Videos whose first frame is labeled.
 
     Attributes:
-        path: the set's folder as it is published; for points, videos beside <name>_keypoints.npz.
-        layout: which set it is.
-        resolution: of DAVIS, the folder under JPEGImages.
-        split: the name of DAVIS's or VIP's list, the number of JHMDB's split, or a file of its frames and joints.
-        sequence_names: these sequences.
-        max_frames: only the first so many of each sequence.
+        path: Data set folder as published; for points, videos with a NAME_keypoints.npz beside each.
+        layout: Data set: davis, vip, jhmdb or points.
+        resolution: DAVIS resolution: name of the folder under JPEGImages, e.g. 480p.
+        split: Split: a list name (DAVIS, VIP), a split number (JHMDB), or a file of frames and joints.
+        sequence_names: Names of the sequences to run; default: all.
+        max_frames: Use only the first N frames of each sequence.
     """
 
     path: DataPath = ""
@@ -32,21 +32,22 @@ class SequenceDataConfig:
     max_frames: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", str(self.path))  # a pathlib.Path is welcome
+        object.__setattr__(self, "path", str(self.path))  # a pathlib.Path may be given
         if self.max_frames is not None and self.max_frames < MIN_SEQUENCE_FRAMES:
             raise StillmotionError(
-                f"{self.max_frames} frames asked for; raise --max-frames to at least {MIN_SEQUENCE_FRAMES}"
+                f"A sequence needs at least {MIN_SEQUENCE_FRAMES} frames, got {self.max_frames}. Increase --max-frames."
             )
 
 
 @dataclass(frozen=True)
 class PropagationConfig:
-    """By which protocol labels are carried on.
+    """Protocol of label propagation.
 
     Attributes:
-        preset: whose protocol: matches, context, radius, temperature and frame size.
-        layer: take features after this block of a transformer, or stage of a backbone; the last if left out.
-        image_size: height×width of frames such as 480x880, in place of the preset's, which enlarges only jhmdb and points.
+        preset: Protocol whose number of matches, context frames, radius, temperature and frame size are used.
+        layer: Use features of this transformer block or backbone stage; default: the last.
+        image_size: Frame size as HEIGHTxWIDTH, e.g. 480x880; overrides the preset (which only enlarges jhmdb and
+            points).
     """
 
     preset: Literal["image-to-video", "dino", "videowalk"] = "image-to-video"
@@ -57,14 +58,14 @@ class PropagationConfig:
         self.parsed_image_size()
 
     def encoder_spec(self, spec: str) -> str:
-        """The text of an encoder, with the layer behind it."""
+        """Return an encoder spec with the layer as its option."""
         return spec if self.layer is None else f"{spec}{',' if '@' in spec else '@'}layer={self.layer}"
 
     def parsed_image_size(self) -> tuple[int, int] | None:
-        """Height and width, where they are given."""
+        """Return height and width, or None if no size is given."""
         if self.image_size is None:
             return None
         height, _, width = self.image_size.replace("×", "x").partition("x")
-        if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
-            raise StillmotionError(f"size is {self.image_size!r}; write height and width, such as 480x880")
+        if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+            raise StillmotionError(f"--image-size must be HEIGHTxWIDTH, such as 480x880, got {self.image_size!r}.")
         return int(height), int(width)

@@ -1,8 +1,8 @@
-"""`stillmotion propagate`: the first frame's labels through every video of a set, and how well they arrive."""
+"""`stillmotion propagate`: label propagation on DAVIS, VIP and JHMDB."""
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from stillmotion.data.datasets.base import FailedVideos
 from stillmotion.data.datasets.davis import MaskSequence, open_mask_sequences, write_mask
 from stillmotion.data.datasets.jhmdb import KeypointSequence, open_keypoint_sequences
-from stillmotion.encoders import Encoder, ProgressCallback
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.evaluation.propagation.config import MIN_SEQUENCE_FRAMES, SequenceDataConfig
@@ -25,27 +25,100 @@ from stillmotion.evaluation.propagation.tracker import (
     propagate_masks,
 )
 from stillmotion.models.feature_maps import FrameFeatureExtractor, maps_per_frame
+from stillmotion.report.blocks import Table
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import ensure_dir, join_inside, report_disk_errors, write_json
-from stillmotion.utils.formatting import format_failed_videos
+from stillmotion.utils.formatting import format_count, format_failed_videos
+from stillmotion.utils.progress import report_progress
 
 RESULTS_FILE = "results.json"
 
 
+@dataclass(frozen=True)
+class PropagationReport:
+    """Results of label propagation.
+
+    Args:
+        encoder: Spec of the encoder; "custom" for another network.
+        data: Data set folder.
+        dataset: Data set: davis, vip, jhmdb or points.
+        resolution: Resolution of DAVIS; None for others.
+        preset: Name of the preset, or "custom".
+        settings: Settings of the preset.
+        columns: Names of the scores.
+        sequences: Scores by sequence.
+        mean: Scores as the data set's own tool averages them, and under `sequence_mean` as the paper does.
+        mean_descriptions: Over what each of the two means is taken.
+        frames: Number of frames.
+        seconds: Time taken.
+        failed: Reason for each sequence that was left out.
+    """
+
+    encoder: str
+    data: str
+    dataset: str
+    resolution: str | None
+    preset: str
+    settings: dict[str, Any]
+    columns: tuple[str, ...]
+    sequences: dict[str, ScoreRow]
+    mean: ScoreRow
+    mean_descriptions: dict[str, str]
+    frames: int
+    seconds: float
+    failed: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as JSON data."""
+        return asdict(self)
+
+    def table(self) -> Table:
+        """Return a row for each sequence and for each mean."""
+        rows = [self._row(name, str(row["frames"]), row) for name, row in self.sequences.items()]
+        sequence_mean = self.mean[SEQUENCE_MEAN]
+        if all(self.mean[c] == sequence_mean[c] for c in self.columns):
+            rows.append(self._row("mean", str(self.frames), self.mean))
+        else:
+            rows.append(self._row(f"mean {self.mean_descriptions['mean']}", str(self.frames), self.mean))
+            rows.append(self._row(f"mean {self.mean_descriptions[SEQUENCE_MEAN]}", "", sequence_mean))
+        return Table(["sequence", "frames", *(c.replace("_", " ") for c in self.columns)], rows)
+
+    def to_lines(self) -> list[str]:
+        """Return the results as lines of text."""
+        note = f"{format_count(self.frames, 'frame')} in {self.seconds:.0f} s; preset {self.preset}"
+        return [*self.table().to_text(), note, *format_failed_videos(self.failed, noun="sequence")]
+
+    def _row(self, name: str, frames: str, scores: ScoreRow) -> list[str]:
+        return [name, frames, *(f"{scores[c]:.3f}" for c in self.columns)]
+
+
 def open_sequences(sequences: SequenceDataConfig) -> tuple[list[MaskSequence | KeypointSequence], FailedVideos]:
-    """The sequences, and the reason for each that cannot be opened; without a split, val or JHMDB's first."""
+    """Open the sequences of a data set; without a split, those of val, or of JHMDB's split 1.
+
+    Args:
+        sequences: Data set.
+
+    Returns:
+        The sequences, and name and reason of each that cannot be opened.
+
+    Raises:
+        StillmotionError: If no data set is given, or it has none of the sequences.
+    """
     if not sequences.path:
-        raise StillmotionError("no sequences given; add --data FOLDER of a published set")
+        raise StillmotionError("No sequences given. Add --data FOLDER of a published data set.")
     if sequences.layout == "davis" or sequences.layout == "vip":
-        split, size = sequences.split or "val", sequences.resolution
-        masked, broken = open_mask_sequences(
-            sequences.layout, sequences.path, resolution=size, split=split, names=sequences.sequence_names
+        masks, failed = open_mask_sequences(
+            sequences.layout,
+            sequences.path,
+            resolution=sequences.resolution,
+            split=sequences.split or "val",
+            names=sequences.sequence_names,
         )
-        return list(masked), broken
-    pointed, broken = open_keypoint_sequences(
+        return list(masks), failed
+    keypoints, failed = open_keypoint_sequences(
         sequences.layout, sequences.path, split=sequences.split or "1", names=sequences.sequence_names
     )
-    return list(pointed), broken
+    return list(keypoints), failed
 
 
 def evaluate_propagation(
@@ -55,47 +128,56 @@ def evaluate_propagation(
     *,
     preset: str | PropagationPreset = "image-to-video",
     image_size: tuple[int, int] | None = None,
-    progress: ProgressCallback | None = None,
     on_track: Callable[[Track], object] | None = None,
-) -> dict[str, Any]:
-    """Propagates every sequence of a set; writes masks/<sequence>/*.png or points/<sequence>.npz, and results.json.
+) -> PropagationReport:
+    """Propagate the labels of the first frame through every sequence of a data set.
 
-    encoder: its feature maps are matched; or a network of one's own.
-    preset: a name of PRESETS, or one's own. size: height and width of frames, in place of the preset's.
-    progress: called with the number of frames done and of all.
-    on_track: called with each track, to draw it.
+    Writes masks/<sequence>/*.png or points/<sequence>.npz, and results.json.
+
+    Args:
+        encoder: Encoder whose feature maps are matched, or another network.
+        sequences: Data set.
+        output_dir: Folder to write to.
+        preset: Name of a preset in `PROPAGATION_PRESETS`, or another preset.
+        image_size: Height and width of frames; overrides the preset.
+        on_track: Called with the labels of each sequence, to draw them.
+
+    Returns:
+        The scores.
+
+    Raises:
+        StillmotionError: If no sequence can be used, or the output folder overlaps the inputs.
     """
     layout = sequences.layout
-    rule = get_preset(preset, layout) if isinstance(preset, str) else preset
-    opened, broken = open_sequences(sequences)
+    settings = get_preset(preset, layout) if isinstance(preset, str) else preset
+    opened, failed = open_sequences(sequences)
     network = to_dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
-    read = collect_input_paths(
+    inputs = collect_input_paths(
         extra_paths=[sequences.path, sequences.split], encoders=[encoder] if isinstance(encoder, Encoder) else []
     )
-    check_dir_no_overlap(output_dir, read)
+    check_dir_no_overlap(output_dir, inputs)
 
-    def follow(sequence: MaskSequence | KeypointSequence, frames: int, count: Callable[[], None]) -> Track:
-        if frames < MIN_SEQUENCE_FRAMES:
-            raise VideoError(f"{sequence.name}: {frames} frames; at least {MIN_SEQUENCE_FRAMES} are needed")
-        if isinstance(sequence, MaskSequence):
-            return propagate_masks(network, sequence, rule, num_frames=frames, image_size=image_size, on_frame=count)
-        return propagate_keypoints(network, sequence, rule, num_frames=frames, image_size=image_size, on_frame=count)
+    def track(sequence: MaskSequence | KeypointSequence, num_frames: int, on_frame: Callable[[], None]) -> Track:
+        if num_frames < MIN_SEQUENCE_FRAMES:
+            raise VideoError(f"{sequence.name}: {num_frames} frames; at least {MIN_SEQUENCE_FRAMES} are needed")
+        propagate: Callable[..., Track] = propagate_masks if isinstance(sequence, MaskSequence) else propagate_keypoints
+        return propagate(network, sequence, settings, num_frames=num_frames, image_size=image_size, on_frame=on_frame)
 
     with lock_dir(output_dir):
-        results = {
-            "encoder": encoder.origin.spec if isinstance(encoder, Encoder) else "custom",
-            "data": sequences.path,
-            "dataset": layout,
-            "resolution": sequences.resolution if layout == "davis" else None,
-            "preset": preset if isinstance(preset, str) else "custom",
-            "settings": asdict(rule if image_size is None else replace(rule, image_size=image_size)),
-        }
         folder = ensure_dir(output_dir, mark_generated=True)
         with report_disk_errors(folder):
-            (folder / RESULTS_FILE).unlink(missing_ok=True)  # what an interrupted run leaves must not look finished
-        results |= _propagate_all(follow, opened, broken, folder, sequences, progress, on_track)
-        write_json(folder / RESULTS_FILE, results)
-    return results
+            (folder / RESULTS_FILE).unlink(missing_ok=True)  # an interrupted run must not look finished
+        report = PropagationReport(
+            encoder=encoder.origin.spec if isinstance(encoder, Encoder) else "custom",
+            data=sequences.path,
+            dataset=layout,
+            resolution=sequences.resolution if layout == "davis" else None,
+            preset=preset if isinstance(preset, str) else "custom",
+            settings=asdict(settings if image_size is None else replace(settings, image_size=image_size)),
+            **_propagate_all(track, opened, failed, folder, sequences, on_track),
+        )
+        write_json(folder / RESULTS_FILE, report.to_dict())
+    return report
 
 
 def _propagate_all(
@@ -104,86 +186,66 @@ def _propagate_all(
     failed: FailedVideos,
     output_dir: Path,
     sequences: SequenceDataConfig,
-    progress: ProgressCallback | None,
     on_track: Callable[[Track], object] | None,
 ) -> dict[str, Any]:
-    """Carry labels through all sequences and write them; scores, time, and what was left out."""
+    """Propagate labels through all sequences, write them, and return the scores."""
     lengths = [min(len(s.video), sequences.max_frames or len(s.video)) for s in opened]
-    scores, rows = create_scorer(sequences.layout), dict[str, ScoreRow]()
-    started, done = time.perf_counter(), 0
+    scorer, rows = create_scorer(sequences.layout), dict[str, ScoreRow]()
+    start_time, done = time.perf_counter(), 0
 
-    def count() -> None:
+    def on_frame() -> None:
         nonlocal done
         done += 1
-        if progress is not None:
-            progress(done, sum(lengths))
+        report_progress(done, sum(lengths))
 
     for sequence, length in zip(opened, lengths, strict=True):
-        before = done
+        done_before = done
         try:
-            track = track_sequence(sequence, length, count)
-            rows[sequence.name] = {"frames": length} | scores.update(track)
+            track = track_sequence(sequence, length, on_frame)
+            rows[sequence.name] = {"frames": length} | scorer.update(track)
         except VideoError as error:
             failed.append((sequence.name, str(error)))
-            done = before + length
+            done = done_before + length
             continue
         _write_track(output_dir, track)
         if on_track is not None:
             on_track(track)
-    raise_if_none_readable(failed, len(failed) + len(rows), "sequences")
+    raise_if_none_readable(failed, len(rows) + len(failed), "sequences")
     return {
-        "columns": scores.columns,
+        "columns": scorer.columns,
         "sequences": rows,
-        "mean": scores.compute(),
-        "mean_descriptions": scores.mean_descriptions(),
+        "mean": scorer.compute(),
+        "mean_descriptions": scorer.mean_descriptions(),
         "frames": sum(row["frames"] for row in rows.values()),
-        "seconds": round(time.perf_counter() - started, 2),
+        "seconds": round(time.perf_counter() - start_time, 2),
         "failed": dict(failed),
     }
 
 
 def to_dense_encoder(encoder: Encoder) -> FrameFeatureExtractor:
-    """An encoder's feature maps, shown as many frames at a time as it was trained with."""
-    backbone, intake = encoder.backbone, encoder.input_config
+    """Return the feature maps of an encoder, computed on clips as long as those of its training."""
+    backbone, config = encoder.backbone, encoder.input_config
     step = backbone.frames_divisor
     return FrameFeatureExtractor(
         maps_per_frame(encoder.feature_maps),
-        mean=intake.normalization.mean,
-        std=intake.normalization.std,
-        clip_length=max(backbone.min_frames, -(-intake.num_frames // step) * step),
+        mean=config.normalization.mean,
+        std=config.normalization.std,
+        clip_length=max(backbone.min_frames, -(-config.num_frames // step) * step),
         size_divisor=backbone.size_divisor,
         min_size=backbone.min_size,
         device=encoder.device,
     )
 
 
-def format_propagation_results(results: dict[str, Any]) -> list[str]:
-    """The results of `propagate` as lines for a terminal."""
-    columns = results["columns"]
-    wide = max(14, *(len(name) + 2 for name in results["sequences"]))
-
-    def line(name: str, row: ScoreRow, frames: object = "") -> str:
-        return f"{name:<{wide}}{frames:>7}" + "".join(f"{row[c]:>{max(8, len(c) + 2)}.3f}" for c in columns)
-
-    lines = [f"{'':<{wide}}{'frames':>7}" + "".join(f"{c:>{max(8, len(c) + 2)}}" for c in columns)]
-    lines += [line(name, row, row["frames"]) for name, row in results["sequences"].items()]
-    mean, means = results["mean"], results["mean_descriptions"]
-    lines.append(line("mean", mean, results["frames"]))
-    if any(mean[c] != mean[SEQUENCE_MEAN][c] for c in columns):
-        lines[-1] += f"   {means['mean']}"
-        lines.append(line("", mean[SEQUENCE_MEAN]) + f"   {means[SEQUENCE_MEAN]}")
-    lines.append(f"{results['frames']} frames in {results['seconds']:.0f} s; preset {results['preset']}")
-    return lines + format_failed_videos(results["failed"], what="sequences were left out")
-
-
 def _write_track(output_dir: Path, track: Track) -> None:
     if isinstance(track, MaskTrack):
-        place = ensure_dir(join_inside(output_dir / "masks", track.sequence.name))
-        for file, mask in zip(track.sequence.video.files, track.masks, strict=False):
-            with report_disk_errors(place / f"{file.stem}.png"):
-                write_mask(place / f"{file.stem}.png", mask)
+        folder = ensure_dir(join_inside(output_dir / "masks", track.sequence.name))
+        for frame, mask in zip(track.sequence.video.files, track.masks, strict=False):
+            file = folder / f"{frame.stem}.png"
+            with report_disk_errors(file):
+                write_mask(file, mask)
     else:
-        place = join_inside(output_dir / "points", f"{track.sequence.name}.npz")
-        ensure_dir(place.parent)
-        with report_disk_errors(place):
-            np.savez_compressed(place, points=track.points)
+        file = join_inside(output_dir / "points", f"{track.sequence.name}.npz")
+        ensure_dir(file.parent)
+        with report_disk_errors(file):
+            np.savez_compressed(file, points=track.points)

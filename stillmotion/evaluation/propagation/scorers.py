@@ -1,4 +1,4 @@
-"""Tracks against the truth: a row for each sequence and the mean of the set, beside what copying the first frame gets.
+"""Scores of propagated labels per sequence and over a data set, beside a baseline that copies the first frame.
 
 Shapes: T frames of H×W pixels, J joints.
 """
@@ -21,40 +21,41 @@ from stillmotion.evaluation.metrics.propagation_metrics import (
     region_similarity,
 )
 from stillmotion.evaluation.propagation.tracker import MaskTrack, PointTrack
+from stillmotion.utils.formatting import format_count
 
 ScoreRow = dict[str, Any]
 
-_VIP_CLASSES = 20  # classes of VIP, with the background
+_VIP_CLASSES = 20  # with the background
 _THRESHOLDS = (0.1, 0.2)
-_COPY_BASELINE = "copy "
-SEQUENCE_MEAN = "over sequences"
+_COPY_BASELINE = "copy_baseline "
+SEQUENCE_MEAN = "sequence_mean"
 
 
 class SequenceScorer(Protocol):
-    """Collects the tracks of a set."""
+    """Collects the scores of a data set."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What a row has to show."""
+        """Names of the scores in a row."""
         ...
 
     def update(self, track: Any) -> ScoreRow:
-        """The scores of one sequence."""
+        """Add a sequence and return its scores."""
         ...
 
     def compute(self) -> ScoreRow:
-        """Of all that were added: the mean as the set's own tool takes it, and under SEQUENCES as the paper does."""
+        """Return the mean as the data set's own tool takes it, and under `SEQUENCE_MEAN` as the paper does."""
         ...
 
     def mean_descriptions(self) -> dict[str, str]:
-        """What each of the two means is over."""
+        """Describe over what each of the two means is taken."""
         ...
 
 
 class DavisScorer:
     """J and F of DAVIS: the first and the last frame do not count, and every object counts once."""
 
-    columns = ("J", "F", "J&F", "copy J&F")
+    columns = ("J", "F", "J&F", f"{_COPY_BASELINE}J&F")
 
     def __init__(self) -> None:
         self._objects: list[ScoreRow] = []
@@ -63,16 +64,16 @@ class DavisScorer:
     def update(self, track: MaskTrack) -> ScoreRow:
         given = track.masks[0]
         values: list[list[tuple[float, ...]]] = [[] for _ in range(int(given.max()))]
-        for number, truth in _iter_targets(track.sequence, range(1, len(track.masks) - 1)):
-            found = track.masks[number]
+        for number, target in _iter_targets(track.sequence, range(1, len(track.masks) - 1)):
+            prediction = track.masks[number]
             for i, measured in enumerate(values, 1):
-                pairs = [(mask == i, truth == i) for mask in (found, given)]
+                pairs = [(mask == i, target == i) for mask in (prediction, given)]
                 measured.append(
                     tuple(measure(*pair) for pair in pairs for measure in (region_similarity, boundary_f_measure))
                 )
         if not any(values):
             raise VideoError(
-                f"{track.sequence.name}: no object in its first mask, or no mask of a later frame but the last"
+                f"{track.sequence.name}: the first mask has no object, or no later frame but the last has a mask."
             )
         objects = [_object_scores(np.array(measured)) for measured in values]
         self._objects += objects
@@ -86,26 +87,26 @@ class DavisScorer:
         }
 
     def mean_descriptions(self) -> dict[str, str]:
-        return {"mean": f"over {len(self._objects)} objects", SEQUENCE_MEAN: SEQUENCE_MEAN}
+        return {"mean": f"over {format_count(len(self._objects), 'object')}", SEQUENCE_MEAN: "over sequences"}
 
 
 class VipScorer:
     """Mean IoU of VIP, without the given frame.
 
-    The common scripts count the pixels of all videos together; the paper takes each class's mean over videos.
+    The common scripts count the pixels of all videos together; the paper averages each class over videos.
     """
 
-    columns = ("mIoU", "copy mIoU")
+    columns = ("mIoU", f"{_COPY_BASELINE}mIoU")
 
     def __init__(self) -> None:
         self._tables: list[np.ndarray] = []
 
     def update(self, track: MaskTrack) -> ScoreRow:
         table, given = np.zeros((2, _VIP_CLASSES, _VIP_CLASSES), np.int64), track.masks[0]
-        for number, truth in _iter_targets(track.sequence, range(1, len(track.masks))):
-            table += [pixel_confusion_matrix(mask, truth, _VIP_CLASSES) for mask in (track.masks[number], given)]
+        for number, target in _iter_targets(track.sequence, range(1, len(track.masks))):
+            table += [pixel_confusion_matrix(mask, target, _VIP_CLASSES) for mask in (track.masks[number], given)]
         if not table.any():
-            raise VideoError(f"{track.sequence.name}: no mask of a frame after the first")
+            raise VideoError(f"{track.sequence.name}: no frame after the first has a mask.")
         self._tables.append(table)
         return self._row([table])
 
@@ -125,24 +126,25 @@ class VipScorer:
 class JhmdbScorer:
     """PCK of JHMDB, without the given frame.
 
-    The common scripts take each joint over the frames of all videos, and the mean over joints; the paper the share of
-    all joints of a video, and the mean over videos.
+    The common scripts take each joint over the frames of all videos, and average over joints; the paper takes all
+    joints of a video, and averages over videos.
     """
 
-    columns = tuple(f"{copy}PCK@{threshold}" for copy in ("", _COPY_BASELINE) for threshold in _THRESHOLDS)
+    columns = tuple(f"{prefix}PCK@{threshold}" for prefix in ("", _COPY_BASELINE) for threshold in _THRESHOLDS)
 
     def __init__(self) -> None:
         self._distances: list[list[np.ndarray]] = [[], []]
 
     def update(self, track: PointTrack) -> ScoreRow:
-        truth = track.sequence.keypoints[1 : len(track.points)]
-        copied = np.broadcast_to(track.points[0], truth.shape)
-        each = [normalized_keypoint_distances(found, truth) for found in (track.points[1 : 1 + len(truth)], copied)]
-        if np.isnan(each[0]).all():
-            raise VideoError(f"{track.sequence.name}: no joint of the first frame is known in a later one")
-        for kept, distances in zip(self._distances, each, strict=True):
-            kept.append(distances)
-        return self._row([[distances] for distances in each], pck_per_video)
+        target = track.sequence.keypoints[1 : len(track.points)]
+        copied = np.broadcast_to(track.points[0], target.shape)
+        predictions = (track.points[1 : 1 + len(target)], copied)
+        both = [normalized_keypoint_distances(prediction, target) for prediction in predictions]
+        if np.isnan(both[0]).all():
+            raise VideoError(f"{track.sequence.name}: no joint of the first frame is annotated in a later one.")
+        for collected, distances in zip(self._distances, both, strict=True):
+            collected.append(distances)
+        return self._row([[distances] for distances in both], pck_per_video)
 
     def compute(self) -> ScoreRow:
         return self._row(self._distances, pck_per_joint) | {SEQUENCE_MEAN: self._row(self._distances, pck_per_video)}
@@ -161,27 +163,27 @@ class JhmdbScorer:
 
 
 def create_scorer(layout: str) -> SequenceScorer:
-    """Empty scores of this set."""
-    made: dict[str, SequenceScorer] = {"davis": DavisScorer(), "vip": VipScorer()}
-    return made.get(layout, JhmdbScorer())
+    """Create the scorer of a data set: davis, vip, jhmdb or points."""
+    scorers: dict[str, SequenceScorer] = {"davis": DavisScorer(), "vip": VipScorer()}
+    return scorers.get(layout, JhmdbScorer())
 
 
 def _iter_targets(sequence: MaskSequence, numbers: range) -> Iterator[tuple[int, np.ndarray]]:
-    """Those of the frames that have a mask."""
+    """Yield the frames that have a mask."""
     for number in numbers:
-        truth = sequence.read_mask(number)
-        if truth is not None:
-            yield number, truth
+        target = sequence.read_mask(number)
+        if target is not None:
+            yield number, target
 
 
 def _object_scores(values: np.ndarray) -> ScoreRow:
-    """Scores of one object from J and F of each frame, found and copied (T, 4)."""
+    """Return the scores of one object from J and F of each frame, predicted and copied (T, 4)."""
     j, f = (davis_statistics(values[:, i]) for i in (0, 1))
     return {
         "J": j.mean,
         "F": f.mean,
         "J&F": (j.mean + f.mean) / 2,
-        "copy J&F": float(values[:, 2:].mean()),
+        f"{_COPY_BASELINE}J&F": float(values[:, 2:].mean()),
         "J recall": j.recall,
         "J decay": j.decay,
         "F recall": f.recall,

@@ -1,4 +1,4 @@
-"""Labels of a video's first frame carried through it: masks and joints, cell by cell, and back to pixels.
+"""Propagation of the first frame's masks or keypoints through a video, and its presets.
 
 Shapes: T frames of H×W pixels, h×w cells, D channels, L labels, J joints.
 """
@@ -21,19 +21,25 @@ from stillmotion.errors import StillmotionError
 from stillmotion.functional.label_propagation import CellMatches, find_nearest_cells, merge_matches, propagate_labels
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 
-_HEATMAP_SIGMA = 0.5  # cells: the deviation of a joint's label around its place, which ends at three times that
-_PEAK_CELLS = 3  # cells that a joint's place is read from
+_HEATMAP_SIGMA = 0.5  # cells; a joint's heatmap ends at three times that
+_PEAK_CELLS = 3  # highest cells of which a joint is the mean
 
 
 @dataclass(frozen=True)
 class PropagationPreset:
-    """A protocol.
+    """A protocol of label propagation.
 
-    num_matches: matches that a cell takes its label from. context: frames before it, besides the first.
-    radius: in cells, how far a match may lie; anywhere in the first frame if `unrestricted_first_frame`. disk: see `nearest_cells`.
-    image_size: height and width of landscape frames, or their shorter side; None is their own.
-    upscale: smaller frames are brought to that size too; else they are shown at their own.
-    min_max_normalize: each label's map is stretched to [0, 1] at the network's size, and labels are then enlarged by nearest.
+    Args:
+        num_matches: Matching cells from which a cell takes its label.
+        num_context_frames: Previous frames to match, besides the first.
+        radius: Largest distance of a match, in cells.
+        temperature: Softmax temperature of the similarities.
+        image_size: Height and width of landscape frames, or their short side; None keeps their own.
+        upscale: Enlarge smaller frames to that size.
+        circular_window: Matches lie in a disk, not in a square.
+        unrestricted_first_frame: Matches in the first frame may lie anywhere.
+        min_max_normalize: Stretch the map of each label to [0, 1] at the network's size, then enlarge labels by the
+            nearest cell.
     """
 
     num_matches: int
@@ -49,8 +55,8 @@ class PropagationPreset:
     def __post_init__(self) -> None:
         if min(self.num_matches, self.num_context_frames, self.radius) < 1 or self.temperature <= 0:
             raise StillmotionError(
-                f"k {self.num_matches}, context {self.num_context_frames}, radius {self.radius}, temperature {self.temperature}: k, context "
-                "and radius must be at least 1, and the temperature above 0"
+                "num_matches, num_context_frames and radius must be at least 1 and temperature above 0, got "
+                f"{self.num_matches}, {self.num_context_frames}, {self.radius} and {self.temperature}."
             )
 
 
@@ -71,7 +77,7 @@ PROPAGATION_PRESETS = {
         unrestricted_first_frame=True,
     ),
 }
-# What image-to-video transfer does otherwise elsewhere than on DAVIS.
+# Settings of image-to-video on other data sets than DAVIS.
 _POINT_OVERRIDES = {"image_size": (320, 320), "upscale": True}
 _DATASET_OVERRIDES: dict[str, dict[str, Any]] = {
     "vip": {"num_matches": 10},
@@ -81,12 +87,13 @@ _DATASET_OVERRIDES: dict[str, dict[str, Any]] = {
 
 
 class CompressedMasks(Sequence[np.ndarray]):
-    """Masks uint8 (H, W) of a sequence of any length, each compressed until it is asked for."""
+    """Masks uint8 (H, W) of a sequence, each compressed until it is read."""
 
     def __init__(self) -> None:
         self._compressed: list[tuple[bytes, tuple[int, ...]]] = []
 
     def append(self, mask: np.ndarray) -> None:
+        """Add a mask."""
         self._compressed.append((zlib.compress(mask.astype(np.uint8).tobytes(), 1), mask.shape))
 
     def __len__(self) -> int:
@@ -100,14 +107,14 @@ class CompressedMasks(Sequence[np.ndarray]):
 
 
 class MaskTrack(NamedTuple):
-    """A sequence and the masks (H, W) that were found for its frames; the first is the given one."""
+    """A sequence and the propagated masks (H, W) of its frames; the first is the given one."""
 
     sequence: MaskSequence
     masks: Sequence[np.ndarray] | np.ndarray
 
 
 class PointTrack(NamedTuple):
-    """A sequence and the joints (T, J, 2) that were found for it, in pixels; NaN is lost, and the first are given."""
+    """A sequence and its propagated joints (T, J, 2) in pixels; NaN is lost, and the first are given."""
 
     sequence: KeypointSequence
     points: np.ndarray
@@ -117,9 +124,20 @@ Track = MaskTrack | PointTrack
 
 
 def get_preset(name: str, layout: str) -> PropagationPreset:
-    """The preset of this name, as it is for this set."""
+    """Return a preset with its settings for a data set.
+
+    Args:
+        name: Key of `PROPAGATION_PRESETS`.
+        layout: Data set: davis, vip, jhmdb or points.
+
+    Returns:
+        The preset.
+
+    Raises:
+        StillmotionError: If there is no such preset.
+    """
     if name not in PROPAGATION_PRESETS:
-        raise StillmotionError(f"there is no preset {name!r}; choose one of {', '.join(PROPAGATION_PRESETS)}")
+        raise StillmotionError(f"Unknown preset {name!r}; choose one of {', '.join(PROPAGATION_PRESETS)}.")
     return replace(
         PROPAGATION_PRESETS[name], **(_DATASET_OVERRIDES.get(layout, {}) if name == "image-to-video" else {})
     )
@@ -128,25 +146,31 @@ def get_preset(name: str, layout: str) -> PropagationPreset:
 def propagate_sequence(
     feature_maps: Iterable[Tensor], first_labels: Callable[[int, int], Tensor], preset: PropagationPreset
 ) -> Iterator[Tensor]:
-    """The labels (h, w, L) of each frame, from its map (h, w, D) and the labels of the first frame and the last ones.
+    """Propagate the labels of the first frame through a video.
 
-    first_labels: the first frame's labels, for so many rows and columns of cells.
+    Args:
+        feature_maps: Feature map of each frame, (h, w, D).
+        first_labels: Returns the labels of the first frame, (h, w, L), for h rows and w columns of cells.
+        preset: Protocol.
+
+    Yields:
+        Labels of each frame, (h, w, L).
     """
     context = labels = torch.empty(0)
     for number, cells in enumerate(feature_maps):
         unit = F.normalize(cells, dim=-1)
         if number == 0:
-            slot, found = 0, first_labels(*unit.shape[:2]).to(unit)
-            context, labels = (x.new_empty(1 + preset.num_context_frames, *x.shape) for x in (unit, found))
+            slot, current = 0, first_labels(*unit.shape[:2]).to(unit)
+            context, labels = (x.new_empty(1 + preset.num_context_frames, *x.shape) for x in (unit, current))
         else:
             known = min(number, 1 + preset.num_context_frames)
-            found = propagate_labels(
+            current = propagate_labels(
                 labels[:known], _matches(unit, context[:known], preset), temperature=preset.temperature
             )
-            # The first frame stays; of the others the oldest gives its place to the newest.
+            # The first frame stays; of the others the newest replaces the oldest.
             slot = 1 + (number - 1) % preset.num_context_frames
-        context[slot], labels[slot] = unit, found
-        yield found
+        context[slot], labels[slot] = unit, current
+        yield current
 
 
 def propagate_masks(
@@ -158,28 +182,38 @@ def propagate_masks(
     image_size: tuple[int, int] | None = None,
     on_frame: Callable[[], None] | None = None,
 ) -> MaskTrack:
-    """The masks of a sequence's first `num_frames` frames.
+    """Propagate the masks of a sequence.
 
-    image_size: height and width that the network is shown, in place of the preset's. count: called after each frame.
+    Args:
+        encoder: Feature maps of frames.
+        sequence: Sequence whose first frame has a mask.
+        preset: Protocol.
+        num_frames: Number of frames to propagate to.
+        image_size: Height and width of the network's input; overrides the preset.
+        on_frame: Called after each frame.
+
+    Returns:
+        The masks.
     """
-    truth = sequence.read_mask(0)
-    assert truth is not None  # or the sequence could not have been opened
-    ids = np.unique(np.append(truth, 0))
-    each = torch.from_numpy((truth == ids[:, None, None]).astype(np.float32))
-    shown = (
-        network_input_size(encoder, truth.shape, preset)
+    first_mask = sequence.read_mask(0)
+    assert first_mask is not None  # a sequence without it cannot be opened
+    object_ids = np.unique(np.append(first_mask, 0))
+    one_hot = torch.from_numpy((first_mask == object_ids[:, None, None]).astype(np.float32))
+    input_size = (
+        network_input_size(encoder, first_mask.shape, preset)
         if image_size is None
         else encoder.nearest_valid_size(*image_size)
     )
     masks = CompressedMasks()
 
     def first(h: int, w: int) -> Tensor:
-        return F.interpolate(each[None], (h, w), mode="nearest-exact")[0].movedim(0, -1)
+        return F.interpolate(one_hot[None], (h, w), mode="nearest-exact")[0].movedim(0, -1)
 
     for number, labels in enumerate(
-        propagate_sequence(_feature_maps(encoder, sequence.video, num_frames, shown), first, preset)
+        propagate_sequence(_feature_maps(encoder, sequence.video, num_frames, input_size), first, preset)
     ):
-        masks.append(truth if number == 0 else ids[_labels_to_pixels(labels, truth.shape, shown, preset)])
+        pixels = _labels_to_pixels(labels, first_mask.shape, input_size, preset) if number else None
+        masks.append(first_mask if pixels is None else object_ids[pixels])
         if on_frame is not None:
             on_frame()
     return MaskTrack(sequence, masks)
@@ -194,48 +228,88 @@ def propagate_keypoints(
     image_size: tuple[int, int] | None = None,
     on_frame: Callable[[], None] | None = None,
 ) -> PointTrack:
-    """The joints of a sequence's first `num_frames` frames; arguments as in `track_masks`."""
-    given, pixels = sequence.keypoints[0], sequence.video.get_frames([0]).shape[1:3]
-    shown = (
-        network_input_size(encoder, pixels, preset) if image_size is None else encoder.nearest_valid_size(*image_size)
+    """Propagate the keypoints of a sequence.
+
+    Args:
+        encoder: Feature maps of frames.
+        sequence: Sequence with the joints of its first frame.
+        preset: Protocol.
+        num_frames: Number of frames to propagate to.
+        image_size: Height and width of the network's input; overrides the preset.
+        on_frame: Called after each frame.
+
+    Returns:
+        The joints.
+    """
+    given, frame_size = sequence.keypoints[0], sequence.video.get_frames([0]).shape[1:3]
+    input_size = (
+        network_input_size(encoder, frame_size, preset)
+        if image_size is None
+        else encoder.nearest_valid_size(*image_size)
     )
     points = np.empty((num_frames, *given.shape))
 
     def first(h: int, w: int) -> Tensor:
-        return torch.from_numpy(keypoints_to_heatmaps(given, pixels, (h, w)))
+        return torch.from_numpy(keypoints_to_heatmaps(given, frame_size, (h, w)))
 
     for number, labels in enumerate(
-        propagate_sequence(_feature_maps(encoder, sequence.video, num_frames, shown), first, preset)
+        propagate_sequence(_feature_maps(encoder, sequence.video, num_frames, input_size), first, preset)
     ):
-        points[number] = given if number == 0 else heatmaps_to_keypoints(labels, pixels)
+        points[number] = given if number == 0 else heatmaps_to_keypoints(labels, frame_size)
         if on_frame is not None:
             on_frame()
     return PointTrack(sequence, points)
 
 
 def keypoints_to_heatmaps(points: np.ndarray, image_size: tuple[int, int], grid_size: tuple[int, int]) -> np.ndarray:
-    """A bell around each joint (J, 2), (h, w, J), nothing where it is missing or outside a frame of this size."""
+    """Draw a Gaussian around each joint; nothing for a joint that is missing or outside the frame.
+
+    Args:
+        points: Joints in pixels, (J, 2).
+        image_size: Height and width of the frame.
+        grid_size: Rows and columns of cells (h, w).
+
+    Returns:
+        Heatmaps, float32 (h, w, J).
+    """
     inside = ((points >= -0.5) & (points <= np.array(image_size[::-1]) - 0.5)).all(-1)
     x, y = (np.nan_to_num((points[:, i] + 0.5) * grid_size[1 - i] / image_size[1 - i] - 0.5) for i in (0, 1))
     squared = (np.arange(grid_size[0])[:, None, None] - y) ** 2 + (np.arange(grid_size[1])[:, None] - x) ** 2
-    bell = np.exp(-squared / (2 * _HEATMAP_SIGMA**2)) * (squared <= (3 * _HEATMAP_SIGMA) ** 2)
-    return (bell * inside).astype(np.float32)
+    gaussian = np.exp(-squared / (2 * _HEATMAP_SIGMA**2)) * (squared <= (3 * _HEATMAP_SIGMA) ** 2)
+    return (gaussian * inside).astype(np.float32)
 
 
 def heatmaps_to_keypoints(heatmaps: Tensor, image_size: tuple[int, int]) -> np.ndarray:
-    """The places (J, 2) of labels (h, w, J) in a frame of this size: the mean of the best cells; NaN without any."""
+    """Read joints from heatmaps, each the weighted mean of its highest cells.
+
+    Args:
+        heatmaps: Heatmaps, (h, w, J).
+        image_size: Height and width of the frame.
+
+    Returns:
+        Joints in pixels, (J, 2); NaN for an empty heatmap.
+    """
     h, w, _ = heatmaps.shape
     value, cell = heatmaps.flatten(0, 1).topk(min(_PEAK_CELLS, h * w), 0)
     cells = torch.stack([cell % w, cell // w], -1).to(value)
-    share = value / value.sum(0)
-    place = (share[..., None] * cells).sum(0).double().cpu().numpy()
-    return (place + 0.5) * [image_size[1] / w, image_size[0] / h] - 0.5
+    weights = value / value.sum(0)
+    position = (weights[..., None] * cells).sum(0).double().cpu().numpy()
+    return (position + 0.5) * [image_size[1] / w, image_size[0] / h] - 0.5
 
 
 def network_input_size(
     encoder: FrameFeatureExtractor, frame_size: tuple[int, ...], preset: PropagationPreset
 ) -> tuple[int, int]:
-    """Height and width at which the network is shown frames of so many pixels."""
+    """Return height and width of the network's input.
+
+    Args:
+        encoder: Feature maps of frames, which need a size divisible by their patch or stride.
+        frame_size: Height and width of the frames.
+        preset: Protocol.
+
+    Returns:
+        Height and width.
+    """
     height, width = frame_size
     short = min(height, width)
     if preset.image_size is None:
@@ -251,10 +325,10 @@ def network_input_size(
 def _feature_maps(
     encoder: FrameFeatureExtractor, video: VideoReader, num_frames: int, image_size: tuple[int, int]
 ) -> Iterator[Tensor]:
-    def read(numbers: list[int]) -> np.ndarray:
-        pixels = video.get_frames(numbers)
-        how = cv2.INTER_AREA if pixels.shape[1] > image_size[0] else cv2.INTER_LINEAR
-        return np.stack([cv2.resize(picture, image_size[::-1], interpolation=how) for picture in pixels])
+    def read(indices: list[int]) -> np.ndarray:
+        pixels = video.get_frames(indices)
+        interpolation = cv2.INTER_AREA if pixels.shape[1] > image_size[0] else cv2.INTER_LINEAR
+        return np.stack([cv2.resize(frame, image_size[::-1], interpolation=interpolation) for frame in pixels])
 
     return encoder.iter_maps(num_frames, read)
 
@@ -277,7 +351,7 @@ def _matches(query: Tensor, context: Tensor, preset: PropagationPreset) -> CellM
 def _labels_to_pixels(
     labels: Tensor, shape: tuple[int, ...], image_size: tuple[int, int], preset: PropagationPreset
 ) -> np.ndarray:
-    """The best label of each pixel of a frame of this shape."""
+    """Return the best label of each pixel of a frame of this shape."""
     maps = labels.movedim(-1, 0)[None]
     smooth = F.interpolate(
         maps, image_size if preset.min_max_normalize else shape, mode="bilinear", align_corners=False

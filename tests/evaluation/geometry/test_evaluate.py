@@ -8,9 +8,10 @@ from support.class_videos import write_class_folders
 from support.tiny_transformers import save_model
 
 from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.geometry.config import GeometryConfig
-from stillmotion.evaluation.geometry.evaluate import METRIC_NAMES, evaluate_geometry, format_geometry_results
+from stillmotion.evaluation.geometry.evaluate import METRIC_NAMES, evaluate_geometry
 from stillmotion.functional.embedding_geometry import effective_rank, inter_video_distances, video_radii
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import transfer
@@ -40,89 +41,84 @@ def place(tmp_path_factory):
     return root
 
 
-def measured(place, name, **options):
+def measure(place, *names, output_file=None, **options):
+    encoders = [load(place / name) for name in names]
     return evaluate_geometry(
-        [str(place / name)], VideoDataConfig(place / "videos"), GeometryConfig(**options), device="cpu"
+        encoders, VideoDataConfig(place / "videos"), GeometryConfig(**options), output_file=output_file
     )
 
 
-def test_rows_before_and_after_with_intervals_round_them(place):
-    runs = [str(place / "a"), str(place / "b")]
-    measured = GeometryConfig(n_resamples=40)
-    results = evaluate_geometry(
-        runs, VideoDataConfig(place / "videos"), measured, output_file=place / "out.json", device="cpu"
-    )
-    assert list(results["rows"]) == ["frozen", str(place / "a"), str(place / "b")]
-    for row in results["rows"].values():
-        for column in METRIC_NAMES:
-            value, low, high = row[column]
-            assert low <= value <= high
-        d = {c: row[c][0] for c in METRIC_NAMES}
-        assert d["D"] == pytest.approx(d["D_inter"] - 0.3 * d["D_intra"])
-        assert 0 <= d["cycle accuracy"] <= 1
-        assert 1 <= d["effective rank"] <= 32
-    changed = results["rows"][str(place / "a")]["change_from_baseline"]["D"][0]
-    assert changed == pytest.approx(results["rows"][str(place / "a")]["D"][0] - results["rows"]["frozen"]["D"][0])
-    assert json.loads((place / "out.json").read_text())["num_videos"] == 6
-    lines = format_geometry_results(results)
+def test_transfer_runs_have_rows_beside_their_frozen_model(place):
+    report = measure(place, "a", "b", n_resamples=40, output_file=place / "out.json")
+    assert list(report.rows) == ["frozen", "a", "b"]
+    for row in report.rows.values():
+        assert all(row.metrics[c].low <= row.metrics[c].value <= row.metrics[c].high for c in METRIC_NAMES)
+        values = {c: row.metrics[c].value for c in METRIC_NAMES}
+        assert values["margin"] == pytest.approx(values["inter_distance"] - 0.3 * values["intra_distance"])
+        assert 0 <= values["cycle_accuracy"] <= 1
+        assert 1 <= values["effective_rank"] <= 32
+    margins = [report.rows[name].metrics["margin"].value for name in ("frozen", "a")]
+    assert report.rows["a"].change_from_baseline["margin"].value == pytest.approx(margins[1] - margins[0])
+    written = json.loads((place / "out.json").read_text())
+    assert written["num_videos"] == 6
+    assert written["rows"]["a"]["metrics"]["margin"]["value"] == margins[1]
+    lines = report.to_lines()
     assert "D_inter" in lines[0]
     assert sum("change" in line for line in lines) == 2
     assert "6 videos, 7 frames" in lines[-1]
 
 
-def test_figures_are_those_of_the_equations(place, monkeypatch):
-    kept = {}
+def test_metrics_are_those_of_the_equations(place, monkeypatch):
     from stillmotion.evaluation.geometry import evaluate as module
 
-    original = module._RowStatistics.__init__
+    statistics, original = {}, module._RowStatistics.__init__
 
-    def keep(self, measured):
+    def spy(self, measured):
         original(self, measured)
-        kept["middle"], kept["summary"] = torch.stack(measured.middle), self
+        statistics["middle"] = torch.stack(measured.middle)
 
-    monkeypatch.setattr(module._RowStatistics, "__init__", keep)
-    results = measured(place, "model", n_resamples=5, image_size=42)
-    row, middle = results["rows"]["frozen"], kept["middle"]
+    monkeypatch.setattr(module._RowStatistics, "__init__", spy)
+    metrics = measure(place, "model", n_resamples=5, image_size=42).rows["frozen"].metrics
+    middle = statistics["middle"]
     pairs, n = inter_video_distances(middle), len(middle)
-    apart = pairs.sum() / (n * (n - 1)) / (2 * video_radii(middle).max())
-    assert row["D_inter"][0] == pytest.approx(apart.item(), rel=1e-4)
-    tokens = middle.flatten(0, 1).double()
-    covariance = torch.from_numpy(np.cov(tokens.numpy().T, bias=True))
-    assert row["effective rank"][0] == pytest.approx(effective_rank(torch.linalg.eigvalsh(covariance).sqrt()).item(), rel=1e-4)
+    expected = pairs.sum() / (n * (n - 1)) / (2 * video_radii(middle).max())
+    assert metrics["inter_distance"].value == pytest.approx(expected.item(), rel=1e-4)
+    covariance = torch.from_numpy(np.cov(middle.flatten(0, 1).double().numpy().T, bias=True))
+    rank = effective_rank(torch.linalg.eigvalsh(covariance).sqrt()).item()
+    assert metrics["effective_rank"].value == pytest.approx(rank, rel=1e-4)
 
 
-def test_either_convention_is_named_with_its_gamma(place):
+def test_either_definition_of_distances_is_named_with_its_gamma(place):
     lines = {}
-    for convention, frames in (("paper", 7), ("reference-code", 9)):
-        results = measured(
-            place, "model", distance_definition=convention, num_frames=frames, image_size=42, n_resamples=5
-        )
-        row = results["rows"]["frozen"]
-        assert results["distance_definition"] == convention
-        assert all(low <= value <= high for value, low, high in (row[c] for c in ("D_intra", "D")))
-        lines[convention] = format_geometry_results(results)[-2]
-        assert f"frozen {row['gamma']:.3f}" in lines[convention]
-    assert "as printed (Eq. 47–53)" in lines["paper"]
-    assert "nearest patches, the closest half" in lines["reference-code"]
+    for definition, num_frames in (("paper", 7), ("reference-code", 9)):
+        options = {"distance_definition": definition, "num_frames": num_frames, "image_size": 42, "n_resamples": 5}
+        report = measure(place, "model", **options)
+        row = report.rows["frozen"]
+        assert report.distance_definition == definition
+        assert all(e.low <= e.value <= e.high for e in (row.metrics["intra_distance"], row.metrics["margin"]))
+        lines[definition] = report.to_lines()[-2]
+        assert f"frozen {row.gamma:.3f}" in lines[definition]
+    assert "(Eq. 47–53)" in lines["paper"]
+    assert "nearest patches, closest half" in lines["reference-code"]
     assert GeometryConfig(distance_definition="reference-code").resolved_num_frames() == 40
 
 
 def test_gamma_can_be_estimated_over_the_rows(place):
-    results = measured(place, "a", gamma="estimate", n_resamples=5)
-    rows = results["rows"].values()
-    assert min(row["gamma"] for row in rows) <= results["gamma"] <= max(row["gamma"] for row in rows)
-    assert "estimated" in format_geometry_results(results)[-1]
+    report = measure(place, "a", gamma="estimate", n_resamples=5)
+    gammas = [row.gamma for row in report.rows.values()]
+    assert min(gammas) <= report.gamma <= max(gammas)
+    assert "estimated" in report.to_lines()[-1]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_frames": 4}, "choose an odd number"),
-        ({"num_frames": 7, "distance_definition": "reference-code"}, "raise --num-frames to 8 or more"),
+        ({"num_frames": 4}, "must be odd and at least 3, got 4"),
+        ({"num_frames": 7, "distance_definition": "reference-code"}, "Use --num-frames 8 or more"),
         ({"distance_definition": "nosuch"}, "choose one of paper, reference-code"),
-        ({"num_frames": 11}, "0 videos can be used; .*9 frames; 11 are taken"),
+        ({"num_frames": 11}, "at least 2 readable videos, got 0.*has 9 frames, fewer than --num-frames 11"),
     ],
 )
 def test_errors_say_what_to_do(place, options, message):
     with pytest.raises(StillmotionError, match=message):
-        measured(place, "model", image_size=42, **options)
+        measure(place, "model", image_size=42, **options)

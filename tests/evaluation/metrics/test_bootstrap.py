@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.metrics import bootstrap
-from stillmotion.evaluation.metrics.bootstrap import bootstrap_interval, bootstrap_means
+from stillmotion.evaluation.metrics.bootstrap import bootstrap_interval, bootstrap_means, wilson_interval
 
 
 @given(hits=st.integers(1, 39), seed=st.integers(0, 5))
@@ -25,7 +25,7 @@ def test_means_are_those_of_videos_drawn_one_by_one(monkeypatch):
     rng = np.random.default_rng(5)
     wanted = [values[:, rng.integers(7, size=7)].mean(1) for _ in range(50)]
     np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(wanted))
-    monkeypatch.setattr(bootstrap, "_MAX_DRAWS_IN_MEMORY", 30)  # in pieces of four resamples
+    monkeypatch.setattr(bootstrap, "_MAX_INDICES_IN_MEMORY", 30)  # in pieces of four resamples
     np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(wanted))
 
 
@@ -42,7 +42,17 @@ def test_a_higher_level_gives_a_wider_interval():
 
 
 def test_what_cannot_be_resampled_is_said():
-    with pytest.raises(StillmotionError, match="0 videos and 2000 resamples"):
+    with pytest.raises(StillmotionError, match="at least 1 video and 1 resample, got 0 and 2000"):
         bootstrap_interval(np.array([]))
-    with pytest.raises(StillmotionError, match=r"level is 95; .*such as 0\.95"):
+    with pytest.raises(StillmotionError, match=r"such as 0\.95; got 95"):
         bootstrap_interval(np.ones(3), confidence_level=95)
+
+
+@pytest.mark.parametrize(("num_correct", "num_trials"), [(0, 6), (6, 6), (1, 6), (13, 40)])
+def test_the_interval_of_a_proportion_is_wilsons(num_correct, num_trials):
+    for level in (0.9, 0.95):
+        expected = binomtest(num_correct, num_trials).proportion_ci(level, method="wilson")
+        assert wilson_interval(num_correct, num_trials, confidence_level=level) == pytest.approx(
+            (expected.low, expected.high), abs=1e-9
+        )
+    assert wilson_interval(num_correct, num_trials).high > wilson_interval(num_correct, num_trials).low

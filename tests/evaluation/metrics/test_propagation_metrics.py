@@ -133,7 +133,7 @@ def test_mean_iou_is_over_the_classes_that_occur():
     table = pixel_confusion_matrix(found, truth, 20)
     assert table[2, 1] == 2
     assert mean_iou([table]) == pytest.approx(np.mean([4 / 5, 1 / 4, 0]))
-    with pytest.raises(StillmotionError, match="class 2 in a mask; there are 2"):
+    with pytest.raises(StillmotionError, match="Class 2 occurs in a mask, but there are only 2"):
         pixel_confusion_matrix(found, truth, 2)
     with pytest.raises(StillmotionError, match="one size"):
         pixel_confusion_matrix(found[:1], truth, 3)
@@ -155,7 +155,7 @@ def test_a_joint_is_right_within_a_share_of_the_persons_size():
 
 
 def test_masks_of_two_sizes_are_refused():
-    with pytest.raises(StillmotionError, match="give two of one size"):
+    with pytest.raises(StillmotionError, match="give two of one shape"):
         region_similarity(np.zeros((2, 3)), np.zeros((3, 2)))
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 from support.davis_like import draw_squares, write_davis, write_jhmdb, write_vip
+from support.progress import record_progress
 from torch.nn import functional as F
 
 from stillmotion.data.datasets.davis import MaskSequence, open_mask_sequences
@@ -15,11 +16,7 @@ from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.metrics.propagation_metrics import boundary_f_measure, region_similarity
 from stillmotion.evaluation.propagation.config import SequenceDataConfig
-from stillmotion.evaluation.propagation.evaluate import (
-    evaluate_propagation,
-    format_propagation_results,
-    to_dense_encoder,
-)
+from stillmotion.evaluation.propagation.evaluate import evaluate_propagation, to_dense_encoder
 from stillmotion.evaluation.propagation.scorers import DavisScorer, VipScorer
 from stillmotion.evaluation.propagation.tracker import (
     PROPAGATION_PRESETS,
@@ -117,21 +114,21 @@ def test_jhmdb_is_enlarged_to_the_protocols_320():
     assert network_input_size(encoder, (240, 320), own) == (480, 640)
 
 
-def test_both_means_of_a_set_are_named_and_printed(tmp_path):
+def test_both_means_of_a_data_set_are_named_and_printed(tmp_path):
     root = write_vip(tmp_path / "vip")
-    results = evaluate_propagation(COLOURS, SequenceDataConfig(root, "vip"), tmp_path / "a")
-    results["mean"]["over sequences"] = {"mIoU": 0.25, "copy mIoU": 0.125}
-    lines = format_propagation_results(results)
-    both = [line for line in lines if line.endswith(tuple(results["mean_descriptions"].values()))]
-    assert len(both) == 2
-    assert "common scripts" in both[0]
-    assert "0.250" in both[1]
+    report = evaluate_propagation(COLOURS, SequenceDataConfig(root, "vip"), tmp_path / "a")
+    report.mean["sequence_mean"] = {"mIoU": 0.25, "copy_baseline mIoU": 0.125}
+    means = [line for line in report.to_lines() if line.startswith("mean ")]
+    assert len(means) == 2
+    assert "common scripts" in means[0]
+    assert "Eq. 37" in means[1]
+    assert "0.250" in means[1]
     joints = evaluate_propagation(
         COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino"
     )
-    rows = joints["sequences"].values()
-    for column in joints["columns"]:
-        assert joints["mean"]["over sequences"][column] == pytest.approx(np.mean([row[column] for row in rows]))
+    rows = joints.sequences.values()
+    for column in joints.columns:
+        assert joints.mean["sequence_mean"][column] == pytest.approx(np.mean([row[column] for row in rows]))
 
 
 def test_a_joint_is_read_where_it_was_drawn():
@@ -147,7 +144,7 @@ def test_davis_is_scored_as_its_tool_does(tmp_path):
     # A second sequence with one object, so that means over objects and over sequences differ.
     for file in (root / "Annotations" / "48p" / "second").iterdir():
         Image.fromarray((np.array(Image.open(file)) == 1).astype(np.uint8)).save(file)
-    results = evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+    report = evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
     values = {}
     for name, objects in (("first", (1, 2)), ("second", (1,))):
         for number in objects:
@@ -158,25 +155,24 @@ def test_davis_is_scored_as_its_tool_does(tmp_path):
                 pair = found == number, truth == number
                 pairs.append((region_similarity(*pair), boundary_f_measure(*pair)))
             values[name, number] = np.mean(pairs, 0)
-    rows = results["sequences"]
+    rows = report.sequences
     assert [rows["first"]["J"], rows["first"]["F"]] == pytest.approx((values["first", 1] + values["first", 2]) / 2)
-    assert [results["mean"]["J"], results["mean"]["F"]] == pytest.approx(np.mean(list(values.values()), 0))
-    assert results["mean"]["over sequences"]["J&F"] == pytest.approx((rows["first"]["J&F"] + rows["second"]["J&F"]) / 2)
-    assert results["mean"]["J&F"] > results["mean"]["copy J&F"]
-    assert json.loads((tmp_path / "out" / "results.json").read_text())["mean"] == results["mean"]
-    lines = format_propagation_results(results)
+    assert [report.mean["J"], report.mean["F"]] == pytest.approx(np.mean(list(values.values()), 0))
+    assert report.mean["sequence_mean"]["J&F"] == pytest.approx((rows["first"]["J&F"] + rows["second"]["J&F"]) / 2)
+    assert report.mean["J&F"] > report.mean["copy_baseline J&F"]
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["mean"] == report.mean
+    lines = report.to_lines()
     assert "over 3 objects" in lines[3]
-    assert lines[0].split() == ["frames", "J", "F", "J&F", "copy", "J&F"]
+    assert lines[0].split() == ["sequence", "frames", "J", "F", "J&F", "copy", "baseline", "J&F"]
 
 
 def test_vip_and_jhmdb_beat_a_copy_of_the_first_frame(tmp_path):
     vip = evaluate_propagation(COLOURS, SequenceDataConfig(write_vip(tmp_path / "vip"), "vip"), tmp_path / "a")
-    assert vip["mean"]["mIoU"] > 0.8 > vip["mean"]["copy mIoU"]
-    assert "Eq. 37" in vip["mean_descriptions"]["over sequences"]
+    assert vip.mean["mIoU"] > 0.8 > vip.mean["copy_baseline mIoU"]
     joints = evaluate_propagation(
         COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino"
     )
-    assert joints["mean"]["PCK@0.2"] > joints["mean"]["copy PCK@0.2"]
+    assert joints.mean["PCK@0.2"] > joints.mean["copy_baseline PCK@0.2"]
     with np.load(tmp_path / "b" / "points" / "wave" / "me.npz") as table:
         assert table["points"].shape == (8, 2, 2)
     (sequence,), _ = open_keypoint_sequences("jhmdb", tmp_path / "jhmdb")
@@ -199,9 +195,9 @@ def test_perfect_tracks_score_one_and_frames_without_a_mask_do_not_count(tmp_pat
 def test_any_encoder_of_the_library_can_be_asked(run, tmp_path):
     sequences = SequenceDataConfig(write_davis(tmp_path / "davis", ("one",)), resolution="48p", max_frames=4)
     for text in (str(run), f"{run}@layer=2", "debug:k400-bod-simclr@layer=1"):
-        results = evaluate_propagation(load(text), sequences, tmp_path / "out")
-        assert results["encoder"] == text
-        assert 0 <= results["mean"]["J&F"] <= 1
+        report = evaluate_propagation(load(text), sequences, tmp_path / "out")
+        assert report.encoder == text
+        assert 0 <= report.mean["J&F"] <= 1
     encoder = to_dense_encoder(load(f"{run}@layer=2"))
     assert encoder(np.zeros((8, 32, 48, 3), np.uint8)).shape[:3] == (8, 8, 12)
 
@@ -229,17 +225,12 @@ def test_a_folder_of_transformers_gives_the_tokens_of_a_block(tmp_path):
 def test_broken_sequences_are_named_and_the_others_done(tmp_path):
     root = write_davis(tmp_path / "davis")
     (root / "JPEGImages" / "48p" / "first" / "00002.jpg").write_bytes(b"torn")
-    counted = []
-    results = evaluate_propagation(
-        COLOURS,
-        SequenceDataConfig(root, resolution="48p"),
-        tmp_path / "out",
-        progress=lambda done, of: counted.append((done, of)),
-    )
-    assert list(results["sequences"]) == ["second"]
-    assert "00002.jpg" in results["failed"]["first"]
-    assert counted[-1] == (16, 16)
-    assert any("1 sequences were left out" in line for line in format_propagation_results(results))
+    with record_progress() as reported:
+        report = evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+    assert list(report.sequences) == ["second"]
+    assert "00002.jpg" in report.failed["first"]
+    assert reported[-1] == (16, 16)
+    assert "1 sequence skipped:" in report.to_lines()
     (root / "JPEGImages" / "48p" / "second" / "00002.jpg").write_bytes(b"torn")
     with pytest.raises(StillmotionError, match="None of the 2 sequences could be read"):
         evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
@@ -248,20 +239,20 @@ def test_broken_sequences_are_named_and_the_others_done(tmp_path):
 
 def test_a_video_without_objects_or_too_short_is_left_out(tmp_path):
     pictures, masks, _ = draw_squares(2)
-    with pytest.raises(StillmotionError, match="raise --max-frames to at least 3"):
+    with pytest.raises(StillmotionError, match="at least 3 frames, got 2. Increase --max-frames"):
         SequenceDataConfig(tmp_path, max_frames=2)
-    with pytest.raises(StillmotionError, match="no sequences given"):
+    with pytest.raises(StillmotionError, match="No sequences given"):
         evaluate_propagation(COLOURS, SequenceDataConfig(), tmp_path / "out")
     root = write_davis(tmp_path / "davis", num_frames=2)
     with pytest.raises(StillmotionError, match="2 frames; at least 3 are needed"):
         evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
     empty = MaskSequence("empty", ArrayReader(pictures), [None, None])  # type: ignore[arg-type]
-    with pytest.raises(StillmotionError, match="no object in its first mask"):
+    with pytest.raises(StillmotionError, match="the first mask has no object"):
         DavisScorer().update(MaskTrack(empty, np.zeros_like(masks)))
 
 
 def test_settings_out_of_range_are_refused():
-    with pytest.raises(StillmotionError, match="there is no preset 'dinos'"):
+    with pytest.raises(StillmotionError, match="Unknown preset 'dinos'"):
         get_preset("dinos", "davis")
     with pytest.raises(StillmotionError, match="must be at least 1"):
         PropagationPreset(num_matches=0, num_context_frames=2, radius=5, temperature=1, image_size=None)

@@ -42,14 +42,14 @@ def swept(tmp_path_factory):
 
 def test_a_point_has_the_papers_measures_for_each_seed_and_the_frozen_model_beside_it(swept):
     _, found = swept
-    columns = {"cycle accuracy", "D_inter", "D_intra", "D", "J&F"}
+    columns = {"cycle_accuracy", "inter_distance", "intra_distance", "margin", "J&F"}
     for point in found["points"].values():
         for of in ("accuracy", "untrained"):
             assert set(point[of]["tokens"]) == columns
             assert all(len(values) == 2 for values in point[of]["tokens"].values())
     frozen = [point["untrained"] for point in found["points"].values()]
     assert frozen[0] == frozen[1]
-    trained = [point["accuracy"]["tokens"]["D"] for point in found["points"].values()]
+    trained = [point["accuracy"]["tokens"]["margin"] for point in found["points"].values()]
     assert trained[0] != trained[1]
 
 
@@ -60,7 +60,7 @@ def test_figures_are_those_of_the_runs_own_measurement(swept):
     assert written["trained"]["tokens"]["J&F"] == found["points"]["30"]["accuracy"]["tokens"]["J&F"][1]
     assert (out / "method.separability_weight" / "report.html").exists()
     header = (out / "method.separability_weight" / "results.csv").read_text().splitlines()[0]
-    assert "cycle accuracy mean" in header
+    assert "cycle_accuracy mean" in header
     assert "seconds" not in header
 
 
