@@ -43,7 +43,7 @@ def test_a_study_that_was_stopped_goes_on_and_says_what_it_found(tmp_path: Path)
 MISTAKES = {
     "no place": ("study confounding", "--out"),
     "no seed": ("study confounding --out NEW --num-seeds 0", "seeds 0"),
-    "strength": ("study confounding --out NEW --confounding-strength 3", "confounding strength is 3.0"),
+    "strength": ("study confounding --out NEW --confounding-strength 3", "confound_strength is 3.0"),
     "too many values": ("study confounding --out NEW --num-values 9 2 2 2", "color has 9 values; choose 2 to 4"),
     "place in a file": ("study confounding --out FILE/x", "cannot write to"),
     "unknown study": ("study confusing", "there is no study 'confusing'; did you mean confounding?"),

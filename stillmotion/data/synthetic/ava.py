@@ -1,16 +1,15 @@
-"""Drawn actors who each do two things at a time: a stand-in for AVA that needs no download.
+"""Synthetic stand-in for AVA: moving actors with boxes and actions.
 
-    where the actor goes     sway, bounce, circle, stand
-    what the actor does      spin, pulse, blink
+    path of the actor     sway, bounce, circle, stand
+    pose of the actor     spin, pulse, blink
 
-Every video has two or three actors of random colour and shape on a plain background; what they do can only be seen by
-how they change. A person detector is played by the true boxes, a little displaced and sometimes missed, and false ones.
+Every video has two or three actors of random color and shape on a plain background; their actions can only be seen by
+how they change. Detected boxes are the true ones with jitter, some of low score, and false ones.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import cv2
 import numpy as np
@@ -24,6 +23,7 @@ from stillmotion.data.datasets.ava import (
     KeyframeIndex,
     add_detected_boxes,
 )
+from stillmotion.data.synthetic.factors import sensor_noise
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError
 
@@ -31,24 +31,23 @@ PATH_ACTIONS = ("sway", "bounce", "circle", "stand")
 POSE_ACTIONS = ("spin", "pulse", "blink")
 SYNTHETIC_ACTIONS = dict(enumerate((*PATH_ACTIONS, *POSE_ACTIONS), 1))
 _FPS = 8
-_START_POSITIONS = np.array(
-    [[0.27, 0.27], [0.73, 0.27], [0.27, 0.73], [0.73, 0.73]]
-)  # where actors stand, of the frame
-_MISS_RATE = 0.05  # of the actors by the detector
+_START_POSITIONS = np.array([[0.27, 0.27], [0.73, 0.27], [0.27, 0.73], [0.73, 0.73]])  # fractions of the frame
+_MISS_RATE = 0.05  # fraction of the actors that are detected with a low score
 _NUM_NOISE_FRAMES = 31
-_BOX_JITTER = 0.05  # the detector's edges, of a box's sides
+_BOX_JITTER = 0.05  # standard deviation of the detected edges, as a fraction of the box
+_SUBPIXEL = 4  # fractional bits of coordinates
 
 
 @dataclass(frozen=True)
 class SyntheticAVAConfig:
-    """What a drawn set holds.
+    """Options of the synthetic stand-in for AVA.
 
     Attributes:
-        num_train: to train on.
-        num_test: videos to test on.
-        seconds: of a video; every second but the first and the last is a key frame.
-        image_size: pixels a side.
-        noise_std: standard deviation of the sensor noise, of 255.
+        num_train: Number of training videos.
+        num_test: Number of test videos.
+        seconds: Length of each video in seconds. Every second except the first and the last is a keyframe.
+        image_size: Height and width of the frames, in pixels.
+        noise_std: Standard deviation of the pixel noise, on the scale 0 to 255.
     """
 
     num_train: int = 160
@@ -58,16 +57,20 @@ class SyntheticAVAConfig:
     noise_std: float = 6.0
 
     def __post_init__(self) -> None:
-        for name, least in (("num_train", 1), ("num_test", 1), ("seconds", 3), ("image_size", 16)):
-            if getattr(self, name) < least:
-                raise StillmotionError(f"acting.{name} is {getattr(self, name)}; it must be at least {least}")
+        for name, minimum in (("num_train", 1), ("num_test", 1), ("seconds", 3), ("image_size", 16)):
+            if getattr(self, name) < minimum:
+                raise StillmotionError(f"synthetic.{name} is {getattr(self, name)}; must be at least {minimum}")
 
 
 class SyntheticAVADataset(ActionDetectionDataset):
-    """Drawn key frames, as an `ActionSet`; the same seed gives the same videos.
+    """Keyframes of synthetic videos with boxes and actions; the seed determines the videos.
 
-    train: the videos to train on, with annotated and detected boxes; else those to test on, with detected ones.
-    min_score, min_iou: as in `AvaSet`.
+    Args:
+        config: Options.
+        seed: Seed.
+        train: Training videos with annotated and detected boxes, or test videos with detected boxes.
+        min_score: Minimum score of a detected box.
+        min_iou: Minimum overlap of a detected box with an annotated one to take over its actions.
     """
 
     def __init__(
@@ -83,25 +86,25 @@ class SyntheticAVADataset(ActionDetectionDataset):
         self._seed = (seed, int(train))
         count = config.num_train if train else config.num_test
         self._names = {f"{'train' if train else 'test'}-{i}": i for i in range(count)}
-        truth: list[tuple[KeyframeId, np.ndarray, int, float]] = []
-        persons: list[tuple[KeyframeId, np.ndarray, int, float]] = []
+        annotated: list[tuple[KeyframeId, np.ndarray, int, float]] = []
+        detected: list[tuple[KeyframeId, np.ndarray, int, float]] = []
         for name, i in self._names.items():
             video, rng = self._build_video(i), np.random.default_rng((*self._seed, 2, i))
             for second in range(1, config.seconds - 1):
                 key = (name, second)
                 for actor in video.actors:
                     box = actor.box(second * _FPS, config.image_size)
-                    truth += [(key, box, action, 1.0) for action in actor.actions]
-                    moved = np.clip(box + _BOX_JITTER * np.tile(box[2:] - box[:2], 2) * rng.standard_normal(4), 0, 1)
-                    sure = rng.uniform(0.2, 0.85) if rng.random() < _MISS_RATE else rng.uniform(0.9, 1)
-                    persons.append((key, moved, NO_ACTION_ID, sure))
+                    annotated += [(key, box, action, 1.0) for action in actor.actions]
+                    jittered = np.clip(box + _BOX_JITTER * np.tile(box[2:] - box[:2], 2) * rng.standard_normal(4), 0, 1)
+                    score = rng.uniform(0.2, 0.85) if rng.random() < _MISS_RATE else rng.uniform(0.9, 1)
+                    detected.append((key, jittered, NO_ACTION_ID, score))
                 corner, sides = rng.uniform(0, 0.7, 2), rng.uniform(0.15, 0.3, 2)
-                persons.append((key, np.concatenate([corner, corner + sides]), NO_ACTION_ID, rng.uniform(0.5, 1)))
-        self.annotated_boxes, found = _build_box_table(truth), _build_box_table(persons)
-        found = found.select(found.scores >= min_score)
-        self.keyframes = KeyframeIndex(
-            add_detected_boxes(self.annotated_boxes, found, min_iou=min_iou) if train else found, SYNTHETIC_ACTIONS
-        )
+                detected.append((key, np.concatenate([corner, corner + sides]), NO_ACTION_ID, rng.uniform(0.5, 1)))
+        self.annotated_boxes, boxes = _build_box_table(annotated), _build_box_table(detected)
+        boxes = boxes.select(boxes.scores >= min_score)
+        if train:
+            boxes = add_detected_boxes(self.annotated_boxes, boxes, min_iou=min_iou)
+        self.keyframes = KeyframeIndex(boxes, SYNTHETIC_ACTIONS)
         self.box_source = f"predicted boxes with a score of {min_score:g} or more"
         self.box_source = f"{ANNOTATED_BOXES} and {self.box_source}" if train else self.box_source
 
@@ -122,7 +125,15 @@ class SyntheticAVADataset(ActionDetectionDataset):
 
 
 class SyntheticAVAVideo(VideoReader):
-    """One drawn video; `actors` are what is in it."""
+    """A synthetic video.
+
+    Args:
+        config: Options.
+        rng: Random generator.
+
+    Attributes:
+        actors: The actors of the video.
+    """
 
     fps = float(_FPS)
 
@@ -130,28 +141,34 @@ class SyntheticAVAVideo(VideoReader):
         self.config = config
         self._background = rng.uniform(40, 110, 3)
         self._noise_index = int(rng.integers(_NUM_NOISE_FRAMES))
-        places = rng.permutation(len(_START_POSITIONS))[: rng.integers(2, 4)]
-        self.actors = [SyntheticActor(_START_POSITIONS[place], rng) for place in places]
+        starts = rng.permutation(len(_START_POSITIONS))[: rng.integers(2, 4)]
+        self.actors = [SyntheticActor(_START_POSITIONS[start], rng) for start in starts]
 
     def __len__(self) -> int:
         return self.config.seconds * _FPS
 
     def get_frames(self, indices: Sequence[int]) -> np.ndarray:
-        size, subpixel = self.config.image_size, 4
-        shown = np.empty((len(indices), size, size, 3), np.uint8)
-        for target, t in zip(shown, indices, strict=True):
+        size = self.config.image_size
+        noise = sensor_noise(size, _NUM_NOISE_FRAMES)
+        frames = np.empty((len(indices), size, size, 3), np.uint8)
+        for frame, t in zip(frames, indices, strict=True):
             canvas = np.empty((size, size, 3), np.float32)
             canvas[:] = self._background
             for actor in self.actors:
-                outline = np.round(actor.outline(t) * size * 2**subpixel).astype(np.int32)
-                cv2.fillPoly(canvas, [outline], actor.color(t).tolist(), cv2.LINE_8, subpixel)
-            grain = _sensor_noise(size)[(self._noise_index + 7 * t) % _NUM_NOISE_FRAMES]
-            target[:] = np.clip(canvas + self.config.noise_std * grain, 0, 255)
-        return shown
+                outline = np.round(actor.outline(t) * size * 2**_SUBPIXEL).astype(np.int32)
+                cv2.fillPoly(canvas, [outline], actor.color(t).tolist(), cv2.LINE_8, _SUBPIXEL)
+            frame_noise = noise[(self._noise_index + 7 * t) % _NUM_NOISE_FRAMES]
+            frame[:] = np.clip(canvas + self.config.noise_std * frame_noise, 0, 255)
+        return frames
 
 
 class SyntheticActor:
-    """A coloured outline at a place (x, y), in shares of the frame; time is in frames."""
+    """A colored polygon that moves; positions are fractions of the frame, time is in frames.
+
+    Args:
+        position: Start (x, y).
+        rng: Random generator.
+    """
 
     def __init__(self, position: np.ndarray, rng: np.random.Generator) -> None:
         self._path_action, self._pose_action = rng.choice(PATH_ACTIONS), rng.choice(POSE_ACTIONS)
@@ -166,35 +183,36 @@ class SyntheticActor:
 
     @property
     def actions(self) -> tuple[int, int]:
-        """The numbers of what it does."""
+        """Ids of its path and pose actions."""
         names = list(SYNTHETIC_ACTIONS.values())
         return 1 + names.index(self._path_action), 1 + names.index(self._pose_action)
 
     def outline(self, t: int) -> np.ndarray:
-        """Its corners (n, 2) at a time."""
-        way, beat = self._path_speed * t * self._direction + self._phase, self._pose_speed * t + self._pose_phase
-        step = 0.09 * np.array([math.cos(way), math.sin(way)])
+        """Corners (n, 2) at time t."""
+        path_angle, pose_angle = (
+            self._path_speed * t * self._direction + self._phase,
+            self._pose_speed * t + self._pose_phase,
+        )
+        step = 0.09 * np.array([math.cos(path_angle), math.sin(path_angle)])
         step *= {"sway": (1, 0), "bounce": (0, 1), "circle": (1, 1), "stand": (0, 0)}[self._path_action]
-        angle = self._angle + (0.5 * self._direction * beat if self._pose_action == "spin" else 0)
-        turned = self._shape @ np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-        return self._position + step + turned * (1 + 0.4 * math.sin(beat) if self._pose_action == "pulse" else 1)
+        angle = self._angle + (0.5 * self._direction * pose_angle if self._pose_action == "spin" else 0)
+        rotated = self._shape @ np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+        return self._position + step + rotated * (1 + 0.4 * math.sin(pose_angle) if self._pose_action == "pulse" else 1)
 
     def color(self, t: int) -> np.ndarray:
-        """Its colour (3,) at a time."""
-        return self._color * (
-            0.75 + 0.25 * math.sin(self._pose_speed * t + self._pose_phase) if self._pose_action == "blink" else 1
-        )
+        """Color (3,) at time t."""
+        blinks = self._pose_action == "blink"
+        return self._color * (0.75 + 0.25 * math.sin(self._pose_speed * t + self._pose_phase) if blinks else 1)
 
     def box(self, t: int, image_size: int) -> np.ndarray:
-        """The pixels that it covers at a time in a frame of this size, as shares of it."""
-        outline = np.round(self.outline(t) * image_size)  # numbers of pixels
+        """Bounding box of its pixels, as fractions of the frame.
+
+        Args:
+            t: Time.
+            image_size: Height and width of the frame, in pixels.
+        """
+        outline = np.round(self.outline(t) * image_size)
         return np.clip(np.concatenate([outline.min(0), outline.max(0) + 1]) / image_size, 0, 1)
-
-
-@cache
-def _sensor_noise(size: int) -> np.ndarray:
-    """Sensor noise, drawn once: a frame takes one of these pictures."""
-    return np.random.default_rng(0).standard_normal((_NUM_NOISE_FRAMES, size, size, 3), np.float32)
 
 
 def _build_box_table(rows: Sequence[tuple[KeyframeId, np.ndarray, int, float]]) -> BoxTable:

@@ -1,13 +1,14 @@
-"""Synthetic videos with four known factors, two of which can be confounded (BOD-VCL, §5.5).
+"""Synthetic videos with four labeled factors, two of which can be confounded (BOD-VCL, §5.5).
 
-    color       background hue                 simple static
-    shape       outline of the foreground      complex static
-    brightness  how the background's light changes   simple dynamic
-    trajectory  how the foreground moves       complex dynamic
+    color       background hue                   simple static
+    shape       outline of the foreground        complex static
+    brightness  change of the background light   simple dynamic
+    trajectory  motion of the foreground         complex dynamic
 
-`CLASSES` holds what videos take by default, the first of each; `MORE` what can be asked for by name.
-Everything else (exact hue, size, foreground colour, start, speed, amplitude, noise) varies from video to video and is
-no label. Videos are drawn when they are asked for, and only the frames that are asked for."""
+Videos take the first values of `FACTOR_VALUES`; those of `EXTRA_FACTOR_VALUES` are available by name. Everything else
+(exact hue, size, foreground color, start, speed, amplitude, noise) varies from video to video and is no label. Frames
+are rendered when they are read.
+"""
 
 import math
 from collections.abc import Sequence
@@ -32,24 +33,27 @@ FACTOR_VALUES = {
     "trajectory": ["horizontal", "vertical", "circling", "zooming"],
 }
 FACTORS = tuple(FACTOR_VALUES)
-# The paper's other values: a pentagon; turning about a point beside it; going straight on, in any direction.
+# Further values of the paper: a pentagon; rotation about a point beside it; straight motion in any direction.
 EXTRA_FACTOR_VALUES = {"shape": ["pentagon"], "trajectory": ["rotating", "linear"]}
 
 
 @dataclass(frozen=True)
 class SyntheticConfig:
-    """What a synthetic set holds.
+    """Options of synthetic videos with labeled factors.
 
     Attributes:
-        num_videos: how many.
-        num_frames: frames of a video.
-        image_size: pixels a side.
-        values_per_factor: how many values each factor takes, 2 to 4: color, shape, brightness, trajectory.
-        value_names: the values of a factor by name, in place of its first ones, such as shape=pentagon,circle.
-        confound: pairs leader=follower; the follower takes the leader's value (modulo its own number of values).
-        confound_strength: how often it does so, 0 to 1; else it is drawn freely.
-        shape_scale: the foreground's radius as a share of the frame's side.
-        noise_std: standard deviation of the sensor noise, of 255.
+        num_videos: Number of synthetic videos.
+        num_frames: Number of frames in each video.
+        image_size: Height and width of the frames, in pixels.
+        values_per_factor: Number of values (2 to 4) of each factor, in the order color, shape, brightness, trajectory.
+        confound: Confounded factors as leader=follower, e.g. color=trajectory: the follower copies the value of the
+            leader.
+        confound_strength: Probability (0 to 1) that a confounded factor copies its leader. Otherwise its value is
+            random.
+        shape_scale: Radius of the foreground shape, as a fraction of the frame size.
+        noise_std: Standard deviation of the pixel noise, on the scale 0 to 255.
+        value_names: Values that a factor takes, by name, e.g. shape=pentagon,circle. Replaces values-per-factor for
+            that factor.
     """
 
     num_videos: int = 2048
@@ -64,33 +68,48 @@ class SyntheticConfig:
 
 
 def factor_values(config: SyntheticConfig) -> dict[str, list[str]]:
-    """The values that each factor takes."""
+    """Names of the values of each factor.
+
+    Raises:
+        StillmotionError: If the options are not valid.
+    """
     for factor, count in zip(FACTORS, config.values_per_factor, strict=True):
         if not 2 <= count <= len(FACTOR_VALUES[factor]):
-            raise StillmotionError(f"{factor} has {count} values; choose 2 to {len(FACTOR_VALUES[factor])}")
-    found = {
+            raise StillmotionError(f"{factor} has {count} values; must be 2 to {len(FACTOR_VALUES[factor])}")
+    values = {
         factor: FACTOR_VALUES[factor][:count] for factor, count in zip(FACTORS, config.values_per_factor, strict=True)
     }
     for text in config.value_names:
         factor, _, names = text.partition("=")
         if factor not in FACTORS:
-            raise StillmotionError(f"cannot name values by {text!r}; write one of {', '.join(FACTORS)}, = and names")
-        known, asked = [*FACTOR_VALUES[factor], *EXTRA_FACTOR_VALUES.get(factor, [])], names.split(",")
-        if len(set(asked)) < max(2, len(asked)) or not set(asked) <= set(known):
-            raise StillmotionError(f"{factor} cannot be {names!r}; name two or more of {', '.join(known)}")
-        found[factor] = asked
-    return found
+            raise StillmotionError(
+                f"value_names {text!r} is invalid; write factor=value,value with a factor of {', '.join(FACTORS)}"
+            )
+        known, chosen = [*FACTOR_VALUES[factor], *EXTRA_FACTOR_VALUES.get(factor, [])], names.split(",")
+        if len(set(chosen)) < max(2, len(chosen)) or not set(chosen) <= set(known):
+            raise StillmotionError(
+                f"{factor}: unknown or too few values {names!r}; choose at least two of {', '.join(known)}"
+            )
+        values[factor] = chosen
+    return values
 
 
 class SyntheticDataset(VideoDataset):
-    """A data set of drawn videos; the same seed gives the same videos, whatever is asked for first."""
+    """Synthetic videos with labeled factors; the seed determines the videos.
+
+    Args:
+        config: Options.
+        seed: Seed.
+    """
 
     def __init__(self, config: SyntheticConfig, *, seed: int = 0) -> None:
         for name in ("num_videos", "num_frames", "image_size"):
             if getattr(config, name) < 1:
-                raise StillmotionError(f"synthetic {name} is {getattr(config, name)}; it must be at least 1")
+                raise StillmotionError(f"synthetic.{name} is {getattr(config, name)}; must be at least 1")
         if not 0 <= config.confound_strength <= 1:
-            raise StillmotionError(f"confounding strength is {config.confound_strength}; it lies between 0 and 1")
+            raise StillmotionError(
+                f"synthetic.confound_strength is {config.confound_strength}; must be between 0 and 1"
+            )
         self.config = config
         self.seed = seed
         self.classes = factor_values(config)
@@ -99,10 +118,12 @@ class SyntheticDataset(VideoDataset):
         for pair in config.confound:
             leader, _, follower = pair.partition("=")
             if leader not in FACTORS or follower not in FACTORS or leader == follower:
-                raise StillmotionError(f"cannot confound {pair!r}; write two of {', '.join(FACTORS)} as a=b")
-            tied = rng.random(config.num_videos) < config.confound_strength
-            copied = self.labels[leader] % len(self.classes[follower])
-            self.labels[follower] = np.where(tied, copied, self.labels[follower])
+                raise StillmotionError(
+                    f"Cannot confound {pair!r}; write leader=follower with two of {', '.join(FACTORS)}"
+                )
+            copies = rng.random(config.num_videos) < config.confound_strength
+            leader_values = self.labels[leader] % len(self.classes[follower])
+            self.labels[follower] = np.where(copies, leader_values, self.labels[follower])
 
     def __len__(self) -> int:
         return self.config.num_videos
@@ -116,7 +137,13 @@ class SyntheticDataset(VideoDataset):
 
 
 class SyntheticVideo(VideoReader):
-    """One drawn video: its factors' values are given by name, the rest is drawn from `rng` once."""
+    """A synthetic video.
+
+    Args:
+        config: Options.
+        values: Name of the value of each factor.
+        rng: Random generator for everything else.
+    """
 
     fps = 8.0
 
@@ -141,7 +168,6 @@ class SyntheticVideo(VideoReader):
         return self._config.num_frames
 
     def get_frames(self, indices: Sequence[int]) -> np.ndarray:
-        """The frames with these numbers, uint8 RGB (n, size, size, 3)."""
         times = np.asarray(indices)
         size = self._config.image_size
         light = np.array([self._brightness(t) for t in times], np.float32)
@@ -149,33 +175,37 @@ class SyntheticVideo(VideoReader):
         canvas[:] = light[:, None, None, None] * self._background
         for frame, t in zip(canvas, times, strict=True):
             self._draw_shape(frame, t, self._foreground.tolist())
-        grain = sensor_noise(size)
-        canvas += self._config.noise_std * grain[(self._noise_index + 7 * times) % len(grain)]
+        noise = sensor_noise(size, _NUM_NOISE_FRAMES)
+        canvas += self._config.noise_std * noise[(self._noise_index + 7 * times) % len(noise)]
         return np.clip(canvas, 0, 255).astype(np.uint8)
 
     def get_masks(self, indices: Sequence[int]) -> np.ndarray:
-        """Where the foreground is in the frames with these numbers: uint8 (n, size, size), 1 is foreground."""
-        found = np.zeros((len(indices), self._config.image_size, self._config.image_size), np.uint8)
-        for mask, t in zip(found, indices, strict=True):
+        """Foreground masks of frames, uint8 (N, H, W), 1 for the foreground.
+
+        Args:
+            indices: Frame indices.
+        """
+        masks = np.zeros((len(indices), self._config.image_size, self._config.image_size), np.uint8)
+        for mask, t in zip(masks, indices, strict=True):
             self._draw_shape(mask, t, 1)
-        return found
+        return masks
 
     def _draw_shape(self, picture: np.ndarray, t: int, value: Any) -> None:
         outline = np.round(self._outline(t) * 2**_SUBPIXEL).astype(np.int32)
         cv2.fillPoly(picture, [outline], value, cv2.LINE_8, _SUBPIXEL)
 
     def _brightness(self, t: int) -> float:
-        """The background's light at time t: a trend over the whole video, or a rhythm."""
+        """Brightness of the background at time t: a trend over the whole video, or periodic."""
         kind = self._values["brightness"]
         if kind in ("brightening", "darkening"):
-            course = 2 * t / max(self._config.num_frames - 1, 1) - 1
-            return self._level + self._depth * (course if kind == "brightening" else -course)
+            trend = 2 * t / max(self._config.num_frames - 1, 1) - 1
+            return self._level + self._depth * (trend if kind == "brightening" else -trend)
         period = 12.0 if kind == "pulsing" else 4.0
         return self._level + self._depth * math.sin(2 * math.pi * t / period + self._light_phase)
 
     def _outline(self, t: int) -> np.ndarray:
         turn = 2 * math.pi * t / self._period * self._direction + self._phase
-        offset, radius, turned = np.zeros(2), self._radius, self._rotation_matrix
+        offset, radius, rotation = np.zeros(2), self._radius, self._rotation_matrix
         kind = self._values["trajectory"]
         if kind == "horizontal":
             offset[0] = math.sin(turn)
@@ -183,15 +213,15 @@ class SyntheticVideo(VideoReader):
             offset[1] = math.sin(turn)
         elif kind in ("circling", "rotating"):
             offset[:] = math.cos(turn), math.sin(turn)
-            turned = turned @ _rotation(turn) if kind == "rotating" else turned
+            rotation = rotation @ _rotation(turn) if kind == "rotating" else rotation
         elif kind == "linear":
-            # To and fro, about as fast as the others go round: speed alone does not tell them apart.
+            # Back and forth, about as fast as the others, so that speed alone does not identify it.
             offset[:] = math.cos(self._heading), math.sin(self._heading)
             offset *= 1.25 * _triangle_wave(turn / (2 * math.pi))
         else:
             radius *= 1 + 0.45 * math.sin(turn)
         points = _SHAPES[self._values["shape"]] * [self._stretch, 1 / self._stretch]
-        return radius * points @ turned + self._center + offset * self._amplitude
+        return radius * points @ rotation + self._center + offset * self._amplitude
 
 
 def _rotation(angle: float) -> np.ndarray:
@@ -200,12 +230,12 @@ def _rotation(angle: float) -> np.ndarray:
 
 
 def _triangle_wave(turns: float) -> float:
-    """From -1 to 1 and back in a turn, each way at one speed."""
+    """Triangle wave from -1 to 1 with period 1."""
     return 4 * abs(turns % 1 - 0.5) - 1
 
 
 def _polygon(corners: int, *, inner: float = 1.0) -> np.ndarray:
-    """A regular polygon of unit circumradius; every second corner at `inner` makes a star."""
+    """Regular polygon of unit circumradius; with every second corner at radius `inner`, a star."""
     angles = 2 * math.pi * np.arange(corners) / corners - math.pi / 2
     radii = np.where(np.arange(corners) % 2, inner, 1.0)
     return np.stack([np.cos(angles), np.sin(angles)], 1) * radii[:, None]
@@ -219,13 +249,21 @@ _SHAPES = {
     "pentagon": _polygon(5) * 1.1,
 }
 _NUM_NOISE_FRAMES = 97
-_SUBPIXEL = 4  # binary digits of a corner's place behind the point
+_SUBPIXEL = 4  # fractional bits of coordinates
 
 
 @cache
-def sensor_noise(size: int) -> np.ndarray:
-    """Sensor noise, drawn once: a frame takes one of these pictures."""
-    return np.random.default_rng(0).standard_normal((_NUM_NOISE_FRAMES, size, size, 3), np.float32)
+def sensor_noise(size: int, count: int) -> np.ndarray:
+    """Noise images that the frames of all videos share.
+
+    Args:
+        size: Height and width.
+        count: Number of images.
+
+    Returns:
+        Standard normal float32 (count, size, size, 3).
+    """
+    return np.random.default_rng(0).standard_normal((count, size, size, 3), np.float32)
 
 
 def _hsv_to_rgb(hue: float, saturation: float, value: float) -> np.ndarray:
@@ -237,15 +275,24 @@ DAVIS_RESOLUTION = "480p"
 
 
 def write_davis_layout(folder: str | Path, config: SyntheticConfig, *, seed: int = 0) -> Path:
-    """Write every video of a synthetic set with its masks, for `open_masks("davis", …)`; returns the folder."""
+    """Write synthetic videos with masks in the layout of DAVIS.
+
+    Args:
+        folder: Folder to write.
+        config: Options.
+        seed: Seed.
+
+    Returns:
+        The folder.
+    """
     root = Path(folder)
-    videos = SyntheticDataset(config, seed=seed)
-    for i in range(len(videos)):
-        video, numbers = videos.open_video(i), range(config.num_frames)
-        pictures, masks = (root / kind / DAVIS_RESOLUTION / f"{i:03d}" for kind in ("JPEGImages", "Annotations"))
-        pictures.mkdir(parents=True, exist_ok=True)
-        masks.mkdir(parents=True, exist_ok=True)
-        for t, frame, mask in zip(numbers, video.get_frames(numbers), video.get_masks(numbers), strict=True):
-            Image.fromarray(frame).save(pictures / f"{t:05d}.png")
-            write_mask(masks / f"{t:05d}.png", mask)
+    dataset = SyntheticDataset(config, seed=seed)
+    for i in range(len(dataset)):
+        video, indices = dataset.open_video(i), range(config.num_frames)
+        image_dir, mask_dir = (root / kind / DAVIS_RESOLUTION / f"{i:03d}" for kind in ("JPEGImages", "Annotations"))
+        image_dir.mkdir(parents=True, exist_ok=True)
+        mask_dir.mkdir(parents=True, exist_ok=True)
+        for t, frame, mask in zip(indices, video.get_frames(indices), video.get_masks(indices), strict=True):
+            Image.fromarray(frame).save(image_dir / f"{t:05d}.png")
+            write_mask(mask_dir / f"{t:05d}.png", mask)
     return root

@@ -1,7 +1,7 @@
-"""Untrimmed videos: what every set of them offers, and drawn ones that show one motion after the other."""
+"""Synthetic videos of several actions in a row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,19 +11,20 @@ from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError
 
 _ACTION_FACTOR = "trajectory"
-_LABEL_STREAM, _APPEARANCE_STREAM = 3, 4  # what a generator is for, beside seed and video
+_LABEL_STREAM, _APPEARANCE_STREAM = 3, 4  # random streams of a video
 
 
 @dataclass(frozen=True)
 class SyntheticUntrimmedConfig:
-    """What a set of drawn untrimmed videos holds.
+    """Options of synthetic untrimmed videos.
 
     Attributes:
-        num_train: how many to train on.
-        num_test: how many to test on.
-        actions_per_video: fewest and most actions of a video.
-        frames_per_action: fewest and most frames of an action.
-        appearance: size, noise and factors of the drawings; its videos and length are not used.
+        num_train: Number of training videos.
+        num_test: Number of test videos.
+        actions_per_video: Minimum and maximum number of actions in a video.
+        frames_per_action: Minimum and maximum number of frames of an action.
+        appearance: Appearance of the videos: frame size, noise and factors. Its numbers of videos and frames are
+            ignored.
     """
 
     num_train: int = 40
@@ -35,25 +36,30 @@ class SyntheticUntrimmedConfig:
     def __post_init__(self) -> None:
         for name in ("num_train", "num_test"):
             if getattr(self, name) < 1:
-                raise StillmotionError(f"untrimmed {name} is {getattr(self, name)}; it must be at least 1")
+                raise StillmotionError(f"synthetic.{name} is {getattr(self, name)}; must be at least 1")
         for name in ("actions_per_video", "frames_per_action"):
-            least, most = getattr(self, name)
-            if not 1 <= least <= most:
-                raise StillmotionError(f"untrimmed {name} is {least} to {most}; write two rising numbers from 1 on")
+            minimum, maximum = getattr(self, name)
+            if not 1 <= minimum <= maximum:
+                raise StillmotionError(
+                    f"synthetic.{name} is {minimum} to {maximum}; must be a range that starts at 1 or more"
+                )
 
 
 class SyntheticUntrimmedDataset(ActionSegmentationDataset):
-    """Drawn videos in which a shape moves in one way after another; nothing but the motion changes at a seam.
+    """Synthetic videos of a shape whose motion changes; nothing else changes between actions.
 
-    Training and test videos of a seed are different ones. The same seed draws the same videos.
+    Args:
+        config: Options.
+        train: Training or test videos, which differ.
+        seed: Seed, which determines the videos.
     """
 
     def __init__(self, config: SyntheticUntrimmedConfig, *, train: bool, seed: int = 0) -> None:
         self.config, self.seed, self.train = config, seed, train
         self._values = factor_values(config.appearance)
         self.actions = self._values[_ACTION_FACTOR]
-        half, count = ("train", config.num_train) if train else ("test", config.num_test)
-        self.video_ids = [f"untrimmed-{seed}-{half}-{i}" for i in range(count)]
+        split, count = ("train", config.num_train) if train else ("test", config.num_test)
+        self.video_ids = [f"untrimmed-{seed}-{split}-{i}" for i in range(count)]
 
     def __len__(self) -> int:
         return len(self.video_ids)
@@ -65,7 +71,7 @@ class SyntheticUntrimmedDataset(ActionSegmentationDataset):
         rng = self._rng(i, _LABEL_STREAM)
         count = int(rng.integers(self.config.actions_per_video[0], self.config.actions_per_video[1], endpoint=True))
         lengths = rng.integers(*self.config.frames_per_action, size=count, endpoint=True)
-        # An action never follows itself: each is one to n - 1 further on than the one before.
+        # An action never follows itself: each is 1 to n - 1 steps after the previous one.
         steps = rng.integers(1, len(self.actions), size=count)
         actions = (rng.integers(len(self.actions)) + np.cumsum(steps)) % len(self.actions)
         return np.repeat(actions, lengths)
@@ -76,20 +82,27 @@ class SyntheticUntrimmedDataset(ActionSegmentationDataset):
         actions = np.array(self.actions)[self.frame_labels(i)]
         return SyntheticUntrimmedVideo(self.config.appearance, values, actions, seed=int(rng.integers(2**32)))
 
-    def _rng(self, i: int, purpose: int) -> np.random.Generator:
-        return np.random.default_rng((self.seed, purpose, int(self.train), i))
+    def _rng(self, i: int, stream: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, stream, int(self.train), i))
 
 
 class SyntheticUntrimmedVideo(VideoReader):
-    """A drawn video of motions by name, of one colour, shape, place and rhythm, which `seed` and `values` fix."""
+    """A synthetic video of several motions, with one color, shape, position and rhythm.
+
+    Args:
+        appearance: Frame size, noise and factors.
+        values: Name of the value of each factor.
+        actions: Name of the motion of each frame, (T,).
+        seed: Seed of everything else.
+    """
 
     fps = SyntheticVideo.fps
 
     def __init__(self, appearance: SyntheticConfig, values: dict[str, str], actions: np.ndarray, *, seed: int) -> None:
-        long = SyntheticConfig(**{**vars(appearance), "num_frames": len(actions)})
-        self._actions = actions
+        config = replace(appearance, num_frames=len(actions))
+        self._actions, self._image_size = actions, config.image_size
         self._readers = {
-            action: SyntheticVideo(long, values | {_ACTION_FACTOR: action}, np.random.default_rng(seed))
+            action: SyntheticVideo(config, values | {_ACTION_FACTOR: action}, np.random.default_rng(seed))
             for action in np.unique(actions).tolist()
         }
 
@@ -97,12 +110,10 @@ class SyntheticUntrimmedVideo(VideoReader):
         return len(self._actions)
 
     def get_frames(self, indices: Sequence[int]) -> np.ndarray:
-        """The frames with these numbers, uint8 RGB (n, size, size, 3)."""
-        numbers = np.asarray(indices)
-        size = next(iter(self._readers.values()))._config.image_size
-        shown = np.empty((len(numbers), size, size, 3), np.uint8)
+        times = np.asarray(indices)
+        frames = np.empty((len(times), self._image_size, self._image_size, 3), np.uint8)
         for action, video in self._readers.items():
-            of_it = np.flatnonzero(self._actions[numbers] == action)
-            if len(of_it):
-                shown[of_it] = video.get_frames(numbers[of_it].tolist())
-        return shown
+            selected = np.flatnonzero(self._actions[times] == action)
+            if len(selected):
+                frames[selected] = video.get_frames(times[selected].tolist())
+        return frames

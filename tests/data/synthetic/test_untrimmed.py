@@ -81,9 +81,9 @@ def test_only_the_labelled_motion_is_seen():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_train": 0}, "untrimmed num_train is 0"),
-        ({"actions_per_video": (3, 2)}, "untrimmed actions_per_video is 3 to 2"),
-        ({"frames_per_action": (0, 2)}, "untrimmed frames_per_action is 0 to 2"),
+        ({"num_train": 0}, "synthetic.num_train is 0"),
+        ({"actions_per_video": (3, 2)}, "synthetic.actions_per_video is 3 to 2"),
+        ({"frames_per_action": (0, 2)}, "synthetic.frames_per_action is 0 to 2"),
     ],
 )
 def test_options_that_make_no_videos_are_named(options, words):
