@@ -19,8 +19,8 @@ class BYOLConfig(ObjectiveConfig):
     """V-BYOL.
 
     Attributes:
-        momentum: of the encoder at the start; it ends at 1 by a cosine.
-        predictor_hidden_dim: width of the two-layer predictor.
+        momentum: Initial momentum of the target encoder; rises to 1 with a cosine schedule.
+        predictor_hidden_dim: Hidden dimension of the two-layer predictor.
     """
 
     name: ClassVar[str] = "byol"

@@ -30,11 +30,11 @@ class ProjectionConfig:
     """The projection g; the paper's is LayerNorm(tanh(Linear)).
 
     Attributes:
-        num_layers: 1, 2 or 3 linear layers with tanh between them; a single one has tanh behind it.
-        final_tanh: False leaves the tanh behind a single layer away.
-        layer_norm: a LayerNorm at the end.
-        residual: g(z) = z + …, which starts as the identity; neither tanh behind it nor norm.
-        init: random, or identity for layers that begin as the identity.
+        num_layers: Number of linear layers (1 to 3), with tanh between them. A single layer is followed by tanh.
+        final_tanh: Apply tanh after a single layer.
+        layer_norm: Apply LayerNorm at the end.
+        residual: Add the input: g(z) = z + …, which starts as the identity. Without final tanh and LayerNorm.
+        init: Initialization of the layers: random or identity.
     """
 
     num_layers: int = 1
@@ -53,10 +53,12 @@ class PositionAugmentConfig:
     """Positional encoding augmentation: under which positions the first frame is seen when the walk comes back.
 
     Attributes:
-        window: none (no augmentation), centre, random, edge or multiple windows of the enlarged grid.
-        enlarge_ratio: α; the grid is enlarged by 1 + α.
-        num_windows: windows at a time, of multiple.
-        fixed_windows: windows are drawn from so many that are chosen once, and tokens can be cached; 0 draws new ones.
+        window: How windows of the enlarged position grid are chosen: none (no augmentation), center, random, edge or
+            multiple.
+        enlarge_ratio: The position grid is enlarged by 1 + this ratio (α in the paper).
+        num_windows: Windows per frame, with --method.positions.window multiple.
+        fixed_windows: Draw windows from this many fixed ones, so that tokens can be cached. 0 draws new windows each
+            time.
     """
 
     window: WindowMode = "random"
@@ -75,22 +77,22 @@ class TransferMethodConfig:
     """What the projection is trained for.
 
     Attributes:
-        temperature: τ of the affinities.
-        token_pool_size: cells of the token grid that are averaged, along either side, before affinities.
-        separability_loss: kl or mse between tokens before and after the projection.
-        separability_weight: λ of separability.
-        scale: unit gives tokens length 1 before they are pooled and held to the model's; own leaves them as they are,
-            and similarity is the cosine of pooled ones.
-        separability_reduction: separability is summed over tokens and the walk's three views, or a mean over both.
-        projection: g.
-        positions: of the first frame at the walk's end.
+        temperature: Temperature τ of the patch affinities.
+        token_pool_size: Side length of the average pooling of the token grid before affinities are computed.
+        separability_loss: Separability loss between tokens before and after the projection: kl or mse.
+        separability_weight: Weight λ of the separability loss.
+        normalize_tokens: L2-normalize tokens before pooling and compare them by dot product. Off: tokens keep their norm
+            and pooled tokens are compared by cosine.
+        separability_reduction: Reduction of the separability loss over tokens and the three views: sum or mean.
+        projection: The projection g.
+        positions: Position augmentation of the first frame at the end of the cycle.
     """
 
     temperature: float = 0.03
     token_pool_size: int = 2
     separability_loss: SeparabilityMetric = "kl"
     separability_weight: float = 3.0
-    scale: Literal["unit", "own"] = "unit"
+    normalize_tokens: bool = True
     separability_reduction: Literal["mean", "sum"] = "sum"
     projection: ProjectionConfig = field(default_factory=ProjectionConfig)
     positions: PositionAugmentConfig = field(default_factory=PositionAugmentConfig)
@@ -149,13 +151,13 @@ class TransferLoss(nn.Module):
         c = self.config
         seen = [first, second] if first_shifted is None else [first, second, first_shifted.flatten(0, 1)]
         projected = [self.projection(tokens) for tokens in seen]
-        if c.scale == "unit":
+        if c.normalize_tokens:
             seen, projected = ([F.normalize(tokens, dim=-1) for tokens in views] for views in (seen, projected))
         pooled = [pool_tokens(tokens, grid_size, factor=c.token_pool_size) for tokens in projected]
         k = 1 if first_shifted is None else first_shifted.shape[1]
         there, away = (tokens.repeat_interleave(k, 0) for tokens in pooled[:2])
         walk = (there, away, there if first_shifted is None else pooled[2])
-        similarity: Similarity = "dot" if c.scale == "unit" else "cosine"
+        similarity: Similarity = "dot" if c.normalize_tokens else "cosine"
         cycle = cycle_loss(*walk, temperature=c.temperature, similarity=similarity).mean()
         found = cycle_accuracy(*(x.detach() for x in walk), temperature=c.temperature, similarity=similarity)
         means = [

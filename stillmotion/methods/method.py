@@ -33,12 +33,13 @@ class PredictionLossConfig:
     """The inner loss (Eq. 19).
 
     Attributes:
-        orthogonality_weight: ν, the weight of ‖KᵀK - I‖².
-        ridge: of the operator's estimate, relative to the frames' mean square.
-        holdout: 0 scores the fit, k forecasts the last k transitions, "leave-one-out" leaves one out at a time.
-        relative_error: divide by the frames' mean square.
-        clips_per_video: how many clips of each video it sees; 0 is all, 1 makes the inner passes cheap.
-        per_frame_kernels: per-frame kernels only (Table 10).
+        orthogonality_weight: Weight ν of the orthogonality term ‖KᵀK - I‖².
+        ridge: Ridge regularization of the Koopman operator estimate, relative to the frames' mean square.
+        holdout: Transitions held out when the operator is fitted: 0 (none, scores the fit), k (forecasts the last k),
+            or leave-one-out.
+        relative_error: Divide the prediction error by the frames' mean square.
+        clips_per_video: Clips per video that the prediction loss uses. 0 uses all; 1 makes inner passes cheap.
+        per_frame_kernels: Compute the prediction loss with per-frame kernels only (BOD-VCL, Table 10).
     """
 
     orthogonality_weight: float = 1e-4
@@ -54,8 +55,9 @@ class MethodConfig:
     """A point in the grid: views, a network, a split, an inner loss and an objective.
 
     Attributes:
-        gradient_balance: how far the halves' gradients are brought to one size: that of each half is multiplied by its length,
-            as a share of the mean frame's, to this power. 0 leaves a short half the louder one; 1 makes them equal.
+        static_dynamic: Decomposition of frame embeddings into a static and a dynamic component (field.
+        gradient_balance: Exponent that balances the gradients of the static and dynamic component. 0 leaves the
+            component with the smaller norm dominant; 1 makes both equal.
     """
 
     views: ViewsConfig = field(default_factory=ViewsConfig)

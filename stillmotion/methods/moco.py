@@ -21,9 +21,9 @@ class MoCoConfig(ObjectiveConfig):
     """V-MoCo.
 
     Attributes:
-        temperature: α of Eq. 1.
-        queue_size: how many keys are kept.
-        momentum: of the encoder at the start; it ends at 1 by a cosine.
+        temperature: InfoNCE temperature (α in Eq. 1).
+        queue_size: Number of keys in the queue.
+        momentum: Initial momentum of the momentum encoder; rises to 1 with a cosine schedule.
     """
 
     name: ClassVar[str] = "moco"

@@ -20,17 +20,19 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        backbone: by its name.
-        stage_channels: of the stages of small_resnet3d and tokens_cnn; empty takes their own.
-        grid_size: parts of a frame, a side, that tokens_cnn tells apart.
-        image_model: the frozen image transformer of tokens_cnn.
-        per_frame_features: one feature per frame; False restores the backbone's original temporal strides.
-        temporal_padding: beyond the first and last frame stand these again, or zeros as in the papers' networks.
-        init_weights: a file to start the backbone from.
-        embedding_dim: M, channels of the embedding.
-        projector_layers: of the projection head.
-        projector_hidden_dim: width of the projection head's hidden layers.
-        projector_batch_norm: batch norm in the projection head.
+        backbone: Backbone network, one of: {backbone names}.
+        stage_channels: Channels per stage of small_resnet3d and tokens_cnn. Empty uses the network's default.
+        grid_size: Only for tokens_cnn: rows and columns of the spatial grid that is pooled separately.
+        image_model: Frozen image transformer of tokens_cnn.
+        per_frame_features: Remove temporal strides, so that the backbone returns one feature per frame. --no-… restores
+            the original strides.
+        temporal_padding: Padding before the first and after the last frame: replicate, or zeros as in the papers'
+            networks.
+        init_weights: Checkpoint file to initialize the backbone from.
+        embedding_dim: Dimension of the embedding (M in the papers).
+        projector_layers: Number of layers of the projection head.
+        projector_hidden_dim: Hidden dimension of the projection head.
+        projector_batch_norm: Use batch norm in the projection head.
     """
 
     backbone: Annotated[str, arg(help=f"one of {', '.join(list_backbones())}.")] = "slow_r50"

@@ -18,8 +18,8 @@ class SimCLRConfig(ObjectiveConfig):
     """V-SimCLR.
 
     Attributes:
-        temperature: α of Eq. 1.
-        negatives: all clips of other videos, or only those of the side that the positive is of (ViDiDi).
+        temperature: InfoNCE temperature (α in Eq. 1).
+        negatives: Negatives: all other videos' clips (all), or only clips of the positive's side (same-side, ViDiDi).
     """
 
     name: ClassVar[str] = "simclr"

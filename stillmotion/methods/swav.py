@@ -19,11 +19,11 @@ class SwAVConfig(ObjectiveConfig):
     """V-SwAV.
 
     Attributes:
-        temperature: of the predictions.
-        num_prototypes: how many.
-        sinkhorn_epsilon: smoothness of the Sinkhorn assignment.
-        sinkhorn_iterations: of Sinkhorn.
-        freeze_prototypes_epochs: how long the prototypes rest at first.
+        temperature: Softmax temperature of the predictions.
+        num_prototypes: Number of prototypes.
+        sinkhorn_epsilon: Entropy regularization of the Sinkhorn assignment.
+        sinkhorn_iterations: Iterations of the Sinkhorn algorithm.
+        freeze_prototypes_epochs: Epochs at the start in which the prototypes are frozen.
     """
 
     name: ClassVar[str] = "swav"

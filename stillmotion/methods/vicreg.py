@@ -15,9 +15,9 @@ class VICRegConfig(ObjectiveConfig):
     """VICReg. Under a split, frames must keep their scale (--method.static-dynamic.no-normalize).
 
     Attributes:
-        invariance_weight: weight of the distance between views.
-        variance_weight: weight of the spread of every channel.
-        covariance_weight: weight of the correlation between channels.
+        invariance_weight: Weight of the invariance term (distance between views).
+        variance_weight: Weight of the variance term (std of every channel).
+        covariance_weight: Weight of the covariance term (correlation between channels).
     """
 
     name: ClassVar[str] = "vicreg"

@@ -83,12 +83,12 @@ class ViewsConfig:
     """Which derivatives in time the encoder is shown, and which half of its embedding is asked for on which.
 
     Attributes:
-        schedule: base shows frames as they are; turns shows frames and first derivatives by turns, batch by batch; full
-            is ViDiDi, and the others are the ablations of its Table 6.
-        loss_routing: all asks for both halves on every view; shown asks for the static one on frames only; apart also for the
-            dynamic one on derivatives only.
-        derivative_color: of derivatives; turned gives each a random hue, and grey takes it away.
-        batch_norm: whether batch norms see both sides of a pair jointly, or each side apart, by statistics of its own.
+        schedule: When clips are replaced by temporal derivatives. base: never. alternate: RGB and first derivatives in
+            alternating batches. full: ViDiDi. Others: ablations of ViDiDi, Table 6.
+        loss_routing: Which component's loss is computed on which view. all: both on every view. static-on-rgb: the
+            static loss on RGB clips only. separate: also the dynamic loss on derivatives only.
+        derivative_color: Color of derivative views: keep, random-hue or gray.
+        batch_norm: Batch norm over both clips of a pair (joint) or over each side separately (separate).
     """
 
     schedule: DerivativeSchedule = "base"

@@ -62,16 +62,15 @@ class SolverConfig:
     """How the two levels are combined.
 
     Attributes:
-        name: plain and single-level have no inner level; that of exact-projector moves the projector and that of exact-last-stage
-            the backbone's last stage, too, with exact products; aid-fd is the paper's choice.
-        inner_steps: gradient steps on the inner loss before the outer loss is taken (Table 9).
-        inner_lr: γ, the size of those steps; for exact-projector and exact-last-stage, the most that γ can be.
-        curvature_limit: γ of exact-projector and exact-last-stage is at most this share of ‖p‖/‖Hp‖, p being the inner gradient and H
-            its derivative, so that an inner step turns the outer gradient a little and not round; 0 sets no such limit.
-        central_difference: aid-fd takes a central difference: one more pass, an error of second order in its step.
-        difference_step: aid-fd's step as a share of the weights' norm. Not small, because the gradient of a ReLU network
-            jumps: at 3e-4 the jumps drown H v, and above 3e-2 its curvature is passed over.
-        solver_iterations: iterations of aid-cg, or terms of aid-nmn's series.
+        name: Bi-level solver. plain and single-level have no inner level. exact-projector updates the projector in the
+            inner level, exact-last-stage also the backbone's last stage. aid-fd is the paper's choice.
+        inner_steps: Inner gradient steps before the outer loss is computed (BOD-VCL, Table 9).
+        inner_lr: Inner step size γ; the upper limit of γ for exact-projector and exact-last-stage.
+        curvature_limit: For exact-projector and exact-last-stage: γ is at most this factor times ‖p‖/‖Hp‖, where p is
+            the inner gradient and H the inner Hessian. 0 disables the limit.
+        central_difference: For aid-fd: use a central difference (one more pass, second-order error).
+        difference_step: For aid-fd: finite-difference step, relative to the norm of the weights.
+        solver_iterations: Iterations of aid-cg, or terms of aid-nmn's Neumann series.
     """
 
     name: SolverName = "exact-projector"

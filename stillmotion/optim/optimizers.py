@@ -17,20 +17,20 @@ class OptimConfig:
     """How weights are moved.
 
     Attributes:
-        name: lars, sgd (both with Nesterov momentum 0.9) or adamw.
-        lr: for a batch of `lr_batch_size` videos, scaled in proportion to the batch.
-        lr_batch_size: 0 takes `lr` as it is.
-        weight_decay: not on biases and norms.
-        batch_size: videos per step over all processes.
-        epochs: passes through the data; the cosine schedule ends with the last.
-        milestones: epochs at which the rate is multiplied by `gamma`, in place of the cosine.
-        gamma: the factor of each milestone.
-        warmup_epochs: the rate rises linearly over these.
-        cosine_start: start counts the cosine from epoch 0, so that the rise ends on it, below `lr`; warmup from where
-            the rise ends, so that it reaches `lr`.
-        warmup_start_lr: where the rise begins, scaled as `lr`.
-        max_grad_norm: largest gradient norm; 0 is no limit.
-        layer_decay: each stage of a backbone learns at this share of the next one's rate, in fine-tuning.
+        name: Optimizer: lars, sgd (both with Nesterov momentum 0.9) or adamw.
+        lr: Learning rate for a batch of --optim.lr-batch-size videos; scaled linearly with the batch size.
+        lr_batch_size: Batch size that --optim.lr refers to. 0 disables linear scaling.
+        weight_decay: Weight decay; not applied to biases and norm layers.
+        batch_size: Videos per optimizer step, over all processes.
+        epochs: Passes over the data set.
+        warmup_epochs: Epochs of linear warm-up.
+        warmup_start_lr: Learning rate at the start of warm-up; scaled like --optim.lr.
+        max_grad_norm: Maximum gradient norm. 0 disables clipping.
+        milestones: Epochs at which the learning rate is multiplied by --optim.gamma. Replaces the cosine schedule.
+        gamma: Factor of each milestone.
+        layer_decay: Learning-rate factor from each backbone stage to the one before it, in fine-tuning.
+        cosine_start: Where the cosine schedule starts: epoch-0 (warm-up ends on the cosine, below lr) or after-warmup
+            (warm-up ends at lr).
     """
 
     name: Literal["sgd", "lars", "adamw"] = "lars"

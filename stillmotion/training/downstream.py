@@ -14,6 +14,8 @@ from stillmotion.encoders import Encoder, canonical_spec, load
 from stillmotion.encoders.loading import parse_spec
 from stillmotion.errors import StillmotionError
 from stillmotion.training.config import ClipConfig, EncoderRunConfig
+from stillmotion.training.detect.config import DetectConfig
+from stillmotion.training.finetune.config import FinetuneConfig
 from stillmotion.training.run_dir import (
     RESULTS_FILE,
     _is_readable_json,
@@ -76,18 +78,18 @@ def resolve_encoder(config: ConfigT) -> ConfigT:
     return replace(config, encoder=canonical_spec(config.encoder))
 
 
-def load_initial_encoder(config: EncoderRunConfig, clip_config: ClipConfig) -> Encoder:
+def load_initial_encoder(config: FinetuneConfig | DetectConfig, clip_config: ClipConfig) -> Encoder:
     """Load the encoder that a run starts from.
 
     Args:
-        config: Config of the run; a recipe's encoder, or an untrained one, gets new weights by the seed.
+        config: Config of the run; the encoder of a recipe, or with --from-scratch, gets random weights by the seed.
         clip_config: Clips of the run; options of the encoder's spec take precedence.
 
     Returns:
         The encoder with the run's input.
     """
     encoder = load(config.encoder)
-    if config.untrained or encoder.origin.kind == "recipe":
+    if config.from_scratch or encoder.origin.kind == "recipe":
         torch.manual_seed(config.train.seed)
         encoder = encoder.reinitialized()
     in_spec = {_FIELD_OF_OPTION.get(option, option) for option in encoder.origin.options}
@@ -151,7 +153,6 @@ def seeded_dropout_mask(seeds: Sequence[tuple[int, ...]], counts: Sequence[int],
         Factors (sum of counts, dim): 0 or 1 / (1 - rate).
     """
     draws = [
-        np.random.default_rng(seed).random((count, dim), np.float32)
-        for seed, count in zip(seeds, counts, strict=True)
+        np.random.default_rng(seed).random((count, dim), np.float32) for seed, count in zip(seeds, counts, strict=True)
     ]
     return torch.from_numpy((np.concatenate(draws) >= rate) / np.float32(1 - rate))

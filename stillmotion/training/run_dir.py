@@ -222,11 +222,10 @@ def _max_norm_or_inf(optim: OptimConfig) -> float:
     return optim.max_grad_norm or float("inf")
 
 
-def resume_identity(config: Any) -> Any:
-    """A configuration without what may change between two attempts at the same run."""
-    watched = {"loggers": (), "eval_every_epochs": 0, "eval_data": "", "eval_num_videos": 4}
-    train = replace(config.train, log_every_steps=1, checkpoint_every_steps=1, num_threads=0, save_epochs=(), deterministic=False, **watched)
-    return replace(config, recipe="", data=replace(config.data, num_workers=0), train=train)
+def resume_identity(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration as JSON data, without fields that may change between two attempts at the same run."""
+    data: dict[str, Any] = to_dict(config, include=lambda field: field.metadata.get("resume") != "free")
+    return data
 
 
 def _remove_if_unused(run_dir: Path) -> None:

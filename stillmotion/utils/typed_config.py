@@ -4,7 +4,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from stillmotion.errors import StillmotionError
@@ -31,14 +31,20 @@ def check_ranges(section: object, section_name: str, **limits: tuple[float | Non
         raise StillmotionError(f"{section_name + '.' if section_name else ''}{name} is {value}; it must be {limit}")
 
 
-def to_dict(value: Any) -> Any:
-    """Return a configuration as plain JSON data, with its verb and, of one of several alternatives, its "name"."""
+def to_dict(value: Any, *, include: Callable[[dataclasses.Field[Any]], bool] = lambda field: True) -> Any:
+    """Return a configuration as plain JSON data, with its verb and, of one of several alternatives, its "name".
+
+    Args:
+        value: The configuration.
+        include: Decides which fields are included.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind: Any = type(value)
         tags = {key: getattr(kind, key) for key in ("verb", "name") if hasattr(kind, key)}
-        return tags | {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = [field for field in dataclasses.fields(value) if include(field)]
+        return tags | {field.name: to_dict(getattr(value, field.name), include=include) for field in fields}
     if isinstance(value, tuple | list):
-        return [to_dict(v) for v in value]
+        return [to_dict(v, include=include) for v in value]
     return value
 
 

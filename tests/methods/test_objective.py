@@ -14,8 +14,7 @@ from stillmotion.methods.byol import BYOLConfig
 from stillmotion.methods.method import Method, MethodConfig
 from stillmotion.methods.moco import MoCoConfig
 from stillmotion.methods.network import ModelConfig
-from stillmotion.methods.objective import Objective, ObjectiveConfig
-from stillmotion.methods.objectives import OBJECTIVES
+from stillmotion.methods.objective import OBJECTIVES, Objective, ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig

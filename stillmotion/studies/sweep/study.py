@@ -136,7 +136,7 @@ def _eval_options(base: RunConfig, options: SweepOptions) -> tuple[str, dict[str
 def run_hash(config: RunConfig, eval_options: Mapping[str, Any]) -> str:
     """The folder name of a run: equal for two that train the same and are probed on the same videos."""
     videos = {option: value for option, value in eval_options.items() if option not in ("kinds", "compare_untrained")}
-    told = json.dumps([to_dict(resume_identity(config)), videos], sort_keys=True)
+    told = json.dumps([resume_identity(config), videos], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

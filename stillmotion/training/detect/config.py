@@ -1,10 +1,9 @@
-"""A detection run's complete configuration."""
+"""Action detection configuration: key-frame data, head."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from stillmotion.data.synthetic.ava import SyntheticAVAConfig
-from stillmotion.errors import StillmotionError
 from stillmotion.models.detector import RoIHeadConfig
 from stillmotion.training.config import ClipConfig, EncoderRunConfig
 from stillmotion.utils.option_types import AnnotationsPath, DataPath
@@ -13,19 +12,20 @@ from stillmotion.utils.typed_config import check_ranges
 
 @dataclass(frozen=True)
 class DetectDataConfig(ClipConfig):
-    """Which key frames, what is taken round them, and which boxes.
+    """Key frames, the clips around them, and boxes.
 
     Attributes:
-        path: a folder with AVA's videos or frames, or "synthetic".
-        annotations: the folder of AVA's lists, if they are not below the videos' folder.
-        start_second: the second at which videos begin; None is 0 for whole films, and 900 for shorter ones.
-        train_short_side: least and largest shorter edge of the frames that training clips are cut from, in pixels; 0 is from
-            8 to 10 sevenths of the size.
-        test_short_side: shorter edge of the whole frames that are tested; 0 takes 8 sevenths of the size.
-        flip_prob: how often training clips are mirrored.
-        min_box_score: least score of a predicted person box.
-        min_box_iou: least intersection over union by which a predicted box has an annotated one's actions in training.
-        synthetic: the drawn videos that the path "synthetic" stands for.
+        path: Directory with AVA's videos or frames, or synthetic.
+        annotations: Directory of AVA's annotation files, if not inside the video directory.
+        start_second: Timestamp of the first frame of the videos, in seconds. Default: 0 for whole films, 900 for
+            excerpts.
+        train_short_side: Minimum and maximum shorter side of training frames before cropping, in pixels. 0 0 uses 8/7
+            to 10/7 of image_size.
+        test_short_side: Shorter side of test frames in pixels. 0 uses 8/7 of image_size.
+        flip_prob: Probability of a horizontal flip of training clips.
+        min_box_score: Minimum score of a predicted person box.
+        min_box_iou: Minimum IoU at which a predicted box takes the actions of an annotated box in training.
+        synthetic: Options of the synthetic AVA videos that --data synthetic generates.
     """
 
     path: DataPath = ""
@@ -40,16 +40,22 @@ class DetectDataConfig(ClipConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, "data", test_short_side=(0, None))
-        for name in ("flip_prob", "min_box_score", "min_box_iou"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise StillmotionError(f"data.{name} is {getattr(self, name)}; it lies between 0 and 1")
+        check_ranges(
+            self, "data", test_short_side=(0, None), flip_prob=(0, 1), min_box_score=(0, 1), min_box_iou=(0, 1)
+        )
 
 
 @dataclass(frozen=True)
 class DetectConfig(EncoderRunConfig):
-    """Everything that decides what a detection run computes."""
+    """Complete configuration of an action detection run.
+
+    Attributes:
+        data: Key frames, clips around them, and boxes.
+        head: Head on the boxes.
+        from_scratch: Use the encoder's architecture with random weights, drawn with --train.seed.
+    """
 
     verb: ClassVar[str] = "detect"
     data: DetectDataConfig = field(default_factory=DetectDataConfig)
     head: RoIHeadConfig = field(default_factory=RoIHeadConfig)
+    from_scratch: bool = False

@@ -82,7 +82,7 @@ def _settings(config: DetectConfig, results: Mapping[str, Any]) -> Table:
     trained = "the classifier alone, on a frozen backbone" if head.freeze_backbone else "backbone and classifier"
     rows = [
         ["recipe", config.recipe or "none"],
-        ["encoder", config.encoder + (", its network with fresh weights" if config.untrained else "")],
+        ["encoder", config.encoder + (", its network with fresh weights" if config.from_scratch else "")],
         ["trained", trained],
         [
             "key frames",

@@ -158,7 +158,7 @@ class DetectTrainer(Trainer):
         config = self.config
         return {
             "encoder": config.encoder,
-            "from_scratch": config.untrained,
+            "from_scratch": config.from_scratch,
             "frozen_backbone": config.head.freeze_backbone,
             "data": config.data.path,
             "train_key_frames": len(self.train_set),

@@ -1,4 +1,4 @@
-"""A fine-tuning run's complete configuration."""
+"""Fine-tuning configuration: data, augmentation, classifier."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -18,14 +18,14 @@ from stillmotion.utils.typed_config import check_ranges
 
 @dataclass(frozen=True)
 class FinetuneAugmentConfig:
-    """How a training clip differs each time it is seen; one draw for all its frames.
+    """Augmentation of training clips; all frames of a clip have the same random parameters.
 
     Attributes:
-        crop_scale: least and largest share of the frame that a crop covers.
-        flip_prob: how often it is mirrored; 0 where left and right are labels, as in Something-Something.
-        color_jitter: largest change of brightness, contrast, saturation and hue.
-        color_jitter_prob: how often colours change.
-        grayscale_prob: how often they are taken away.
+        crop_scale: Minimum and maximum crop area, as fractions of the frame.
+        flip_prob: Probability of a horizontal flip. Set 0 where left and right are labels, as in Something-Something.
+        color_jitter: Maximum jitter of brightness, contrast, saturation and hue.
+        color_jitter_prob: Probability of color jitter.
+        grayscale_prob: Probability of conversion to grayscale.
     """
 
     crop_scale: tuple[float, float] = (0.4, 1.0)
@@ -35,7 +35,12 @@ class FinetuneAugmentConfig:
     grayscale_prob: float = 0.0
 
     def build(self, image_size: int, normalization: Normalization) -> ClipAugmentation:
-        """The augmentation at this size."""
+        """Build the augmentation.
+
+        Args:
+            image_size: Height and width of the crops.
+            normalization: Mean and standard deviation of the encoder's input.
+        """
         mean, std = normalization
         return ClipAugmentation(
             image_size,
@@ -52,19 +57,22 @@ class FinetuneAugmentConfig:
 
 @dataclass(frozen=True)
 class FinetuneDataConfig(ClipConfig, VideoSource):
-    """Which labelled videos, what is taken of them in training, and how they are tested.
+    """Labeled videos, how training clips are sampled from them, and how they are tested.
 
     Attributes:
-        fold: which of a set's splits; None is its first. A set without a split is parted 70/30.
-        videos_per_class: training videos of each class, chosen by `seed`, to learn from few; 0 takes all.
-        target: which label, where videos have several: color, shape, brightness or trajectory of synthetic ones.
-        clips_per_video: of each training video in an epoch, each at a place of its own.
-        augment: how training clips vary.
-        num_test_clips: K, clips of each test video, evenly spaced; its scores are the mean of their softmax.
-        num_test_crops: of each test clip: 1, the centre, or 3 along the longer edge.
-        test_full_frame: test crops are as large as the resized frame, as in a test at 256 of a network at 224.
-        seed: of the parting, where the set has no split, and of `videos_per_class`.
-        synthetic: the drawn videos that the path "synthetic" stands for: so many to train on, as many to test on.
+        fold: Which of the data set's official splits to use. Default: the first. A set without splits is divided 70/30.
+        videos_per_class: Training videos per class, chosen with --data.seed, for few-shot training. 0 uses all.
+        target: Which label to train on if videos have several, e.g. color, shape, brightness or trajectory of synthetic
+            videos.
+        clips_per_video: Clips per training video and epoch, each at a random position.
+        augment: Augmentation of training clips.
+        num_test_clips: Evenly spaced clips per test video. Softmax scores are averaged over clips.
+        num_test_crops: Spatial crops per test clip: 1 (center) or 3 (along the longer edge).
+        test_full_frame: Test on the whole resized frame instead of a crop, e.g. 256 pixels for a network trained at
+            224.
+        seed: Random seed of the 70/30 division and of --data.videos-per-class.
+        synthetic: Options of the synthetic videos that --data synthetic generates; the same number is used for training
+            and testing.
     """
 
     fold: FoldNumber = None
@@ -81,11 +89,12 @@ class FinetuneDataConfig(ClipConfig, VideoSource):
     def __post_init__(self) -> None:
         ClipConfig.__post_init__(self)
         VideoSource.__post_init__(self)
-        check_ranges(self, "data", clips_per_video=(1, None), num_test_clips=(1, None))
-        check_ranges(self, "data", videos_per_class=(0, None), seed=(0, None))
+        check_ranges(
+            self, "data", clips_per_video=(1, None), num_test_clips=(1, None), videos_per_class=(0, None), seed=(0, None)
+        )
 
     def train_test_config(self) -> TrainTestConfig:
-        """The videos to train on and to test on."""
+        """Return the train and test split of these videos."""
         return TrainTestConfig(
             self.path,
             self.layout,
@@ -98,15 +107,15 @@ class FinetuneDataConfig(ClipConfig, VideoSource):
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """The classifier, what is trained below it, and its targets.
+    """Classifier, which part of the encoder is trained, and regularization.
 
     Attributes:
-        pool: mean over time, or order: time steps side by side, so that a clip is told from its reverse.
-        unfreeze: all of the encoder, none of it, or its last so many blocks and what lies behind them; 0 trains a
-            transformer's last norm and the projection of a transfer run.
-        dropout: of the pooled features.
-        label_smoothing: share of a target that goes to all classes alike.
-        mixup_alpha: α of the Beta distribution by which neighbours in a batch are mixed; 0 mixes none.
+        pool: Temporal pooling: mean, or concat (time steps side by side, so that a clip differs from its reverse).
+        unfreeze: Which part of the encoder to train: all, none, or the last N blocks. 0 trains a transformer's last
+            norm and a transfer run's projection.
+        dropout: Dropout rate of the pooled features.
+        label_smoothing: Label smoothing.
+        mixup_alpha: Alpha of the Beta distribution for mixup. 0 disables mixup.
     """
 
     pool: TemporalPool = "mean"
@@ -125,8 +134,15 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig(EncoderRunConfig):
-    """Everything that decides what a fine-tuning run computes."""
+    """Complete configuration of a fine-tuning run.
+
+    Attributes:
+        data: Labeled videos, and how they are sampled and tested.
+        head: Classifier, and which part of the encoder is trained.
+        from_scratch: Use the encoder's architecture with random weights, drawn with --train.seed.
+    """
 
     verb: ClassVar[str] = "finetune"
     data: FinetuneDataConfig = field(default_factory=FinetuneDataConfig)
     head: ClassifierConfig = field(default_factory=ClassifierConfig)
+    from_scratch: bool = False

@@ -80,7 +80,7 @@ def _settings(config: FinetuneConfig, results: Mapping[str, Any]) -> list[Block]
     course = f"× {optim.gamma:g} at epochs {steps}" if steps else "cosine"
     rows = [
         ["recipe", config.recipe or "none"],
-        ["encoder", config.encoder + (", its network with fresh weights" if config.untrained else "")],
+        ["encoder", config.encoder + (", its network with fresh weights" if config.from_scratch else "")],
         ["videos", f"{data.path}: {results['train_videos']} to train on, {results['test_videos']} to test on"],
         ["split", results["split_description"]],
         ["label", f"{results['target']}, {len(results['classes'])} classes"],

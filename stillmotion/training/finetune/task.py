@@ -195,7 +195,7 @@ class FinetuneTrainer(Trainer):
         commonest = np.bincount(videos.train_labels).argmax()
         return {
             "encoder": self.config.encoder,
-            "from_scratch": self.config.untrained,
+            "from_scratch": self.config.from_scratch,
             "data": data.path,
             "target": videos.target,
             "pool": self.config.head.pool,
@@ -283,6 +283,4 @@ def plan_finetune(config: FinetuneConfig, output_dir: str | Path, folds: Sequenc
         config, run_dir = _with_fold(config, folds[0]), run_dir / f"fold{folds[0]}"
     cost, trainer = measure_training(FinetuneTrainer, config, run_dir)
     num_clips = len(trainer.videos.test) * config.data.num_test_clips * config.data.num_test_crops
-    return format_run_cost(
-        cost, batch_size=config.optim.batch_size, num_test_clips=num_clips, num_runs=len(folds) or 1
-    )
+    return format_run_cost(cost, batch_size=config.optim.batch_size, num_test_clips=num_clips, num_runs=len(folds) or 1)

@@ -1,4 +1,4 @@
-"""A transfer run's complete configuration."""
+"""Image-to-video transfer configuration: data, method."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -8,26 +8,27 @@ from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.image_to_video import TransferMethodConfig
 from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig
-from stillmotion.training.config import RunConfig, default_to_fp32
+from stillmotion.training.config import FREE_ON_RESUME, RunConfig, require_plain_training
 from stillmotion.utils.option_types import NumWorkers
 from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
 class TransferDataConfig(VideoDataConfig):
-    """Which videos, and which pairs of their frames.
+    """Training videos and the pairs of frames that are sampled from them.
 
     Attributes:
-        frame_gap: δ, from one frame to the other, of the video's length.
-        image_size: pixels a side.
-        crop_scale: least and largest share of a frame that a crop covers.
-        flip_prob: the probability that both frames are mirrored.
-        pairs_per_video: different pairs of a video, which epochs take in turn; 0 draws new ones in each epoch.
-        cache_tokens: tokens are computed once and kept on disk, where pairs and windows of positions are fixed.
-        seed: of pairs, crops and fixed windows; --train.seed is of weights and order.
-        num_workers: decoding processes; -1 is one per core.
-        fail_on_unreadable: stop at the first unreadable video.
-        synthetic: the drawn videos that the path "synthetic" stands for.
+        frame_gap: Distance between the two frames of a pair, as a fraction of the video's length (δ in the paper).
+        image_size: Height and width of frames in pixels.
+        crop_scale: Minimum and maximum crop area, as fractions of the frame.
+        flip_prob: Probability of a horizontal flip, applied to both frames.
+        pairs_per_video: Number of fixed frame pairs per video; epochs cycle through them. 0 samples a new pair in each
+            epoch.
+        cache_tokens: Compute tokens once and cache them on disk, where pairs and position windows are fixed.
+        seed: Random seed for pairs, crops and fixed windows. --train.seed covers weights and batch order.
+        num_workers: Video decoding processes. -1 uses one per CPU core.
+        fail_on_unreadable: Stop at the first unreadable video instead of skipping it.
+        synthetic: Options of the synthetic videos that --data synthetic generates.
     """
 
     frame_gap: float = 0.15
@@ -37,24 +38,34 @@ class TransferDataConfig(VideoDataConfig):
     pairs_per_video: int = 0
     cache_tokens: bool = True
     seed: int = 0
-    num_workers: NumWorkers = -1
+    num_workers: NumWorkers = field(default=-1, metadata=FREE_ON_RESUME)
     fail_on_unreadable: bool = False
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, "data", image_size=(1, None))
-        check_ranges(self, "data", pairs_per_video=(0, None), seed=(0, None))
-        check_ranges(self, "data", num_workers=(-1, None))
-        if not 0 <= self.flip_prob <= 1:
-            raise StillmotionError(f"data.flip_prob is {self.flip_prob}; a probability lies from 0 to 1")
+        check_ranges(
+            self,
+            "data",
+            image_size=(1, None),
+            pairs_per_video=(0, None),
+            seed=(0, None),
+            num_workers=(-1, None),
+            flip_prob=(0, 1),
+        )
         if not 0 < self.frame_gap <= 1:
-            raise StillmotionError(f"data.frame_gap is {self.frame_gap}; it lies above 0 and at most at 1")
+            raise StillmotionError(f"data.frame_gap is {self.frame_gap}; it must be above 0 and at most 1")
 
 
 @dataclass(frozen=True)
 class TransferConfig(RunConfig):
-    """Everything that decides what a transfer run computes."""
+    """Complete configuration of an image-to-video transfer run.
+
+    Attributes:
+        image_model: The frozen image transformer.
+        data: Training videos and frame pairs.
+        method: Projection and losses.
+    """
 
     verb: ClassVar[str] = "transfer"
     image_model: ImageModelConfig = field(default_factory=ImageModelConfig)
@@ -62,23 +73,20 @@ class TransferConfig(RunConfig):
     method: TransferMethodConfig = field(default_factory=TransferMethodConfig)
 
     def __post_init__(self) -> None:
-        places = self.method.positions
-        if 0 < places.fixed_windows < places.num_views:
+        positions = self.method.positions
+        if 0 < positions.fixed_windows < positions.num_views:
             raise StillmotionError(
-                f"{places.num_views} windows are taken of {places.fixed_windows} fixed ones; raise --method.positions.fixed-windows"
+                f"A frame needs {positions.num_views} position windows, but only {positions.fixed_windows} are fixed. "
+                "Increase --method.positions.fixed-windows."
             )
-        object.__setattr__(self, "train", default_to_fp32(self.train))
-        if not self.train.is_plain:
-            raise StillmotionError(
-                "a transfer trains one small layer: in fp32 and in whole batches, neither checkpointed nor compiled"
-            )
+        require_plain_training(self)
 
     @property
     def can_cache_tokens(self) -> bool:
-        """Whether the tokens of an epoch come again, so that they can be kept."""
-        places = self.method.positions
+        """Whether tokens repeat from epoch to epoch, so that they can be cached."""
+        positions = self.method.positions
         return (
             self.data.cache_tokens
             and self.data.pairs_per_video > 0
-            and (places.window in ("none", "center") or places.fixed_windows > 0)
+            and (positions.window in ("none", "center") or positions.fixed_windows > 0)
         )

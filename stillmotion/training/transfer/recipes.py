@@ -85,7 +85,7 @@ def laptop_config() -> TransferConfig:
         data=TransferDataConfig(image_size=224, pairs_per_video=4),
         method=TransferMethodConfig(
             separability_weight=3.0,
-            scale="own",
+            normalize_tokens=False,
             separability_reduction="mean",
             projection=ProjectionConfig(residual=True),
             positions=PositionAugmentConfig(fixed_windows=1),

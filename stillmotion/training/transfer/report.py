@@ -107,7 +107,7 @@ def _settings(config: TransferConfig) -> Table:
         if g.residual
         else " ".join(["tanh"] * (g.final_tanh and g.num_layers == 1) + ["LayerNorm"] * g.layer_norm)
     )
-    held = f"of {'unit tokens' if method.scale == 'unit' else 'tokens as they are'}, {method.separability_reduction}"
+    held = f"of {'unit tokens' if method.normalize_tokens else 'tokens as they are'}, {method.separability_reduction}"
     layer = "its output" if config.image_model.layer is None else f"after block {config.image_model.layer}"
     rows = [
         ["recipe", config.recipe or "none"],

@@ -104,4 +104,4 @@ def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_pa
 def test_models_from_elsewhere_have_no_untrained_baseline(dinov2, transferred, tmp_path, kind):
     encoder, size = {"transformers": (dinov2, 28), "transfer": (transferred, 16)}[kind]
     with pytest.raises(StillmotionError, match="leave --compare-untrained out"):
-        finetune_once(replace(short(encoder, size), untrained=True), tmp_path / "run")
+        finetune_once(replace(short(encoder, size), from_scratch=True), tmp_path / "run")

@@ -127,13 +127,13 @@ def test_an_encoder_is_started_from_and_the_untrained_baseline_is_not(tmp_path):
     encoder = cached_run("k400-simclr")
     config = replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(encoder))
     from_run = weights(finetune_once(config, tmp_path / "run"))
-    fresh = weights(finetune_once(replace(config, untrained=True), tmp_path / "fresh"))
+    fresh = weights(finetune_once(replace(config, from_scratch=True), tmp_path / "fresh"))
     started = weights(encoder)
     name = next(key for key in from_run if key.startswith("backbone.") and from_run[key].ndim == 5)
     torch.testing.assert_close(from_run[name], started[f"online.{name}"])
     assert not torch.allclose(fresh[name], started[f"online.{name}"])
     torch.testing.assert_close(from_run["head.weight"], fresh["head.weight"], atol=1e-6, rtol=0)
-    other = replace(config, untrained=True, train=replace(config.train, seed=1))
+    other = replace(config, from_scratch=True, train=replace(config.train, seed=1))
     assert not torch.allclose(weights(finetune_once(other, tmp_path / "other"))[name], fresh[name])
 
 
