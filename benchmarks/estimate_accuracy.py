@@ -17,8 +17,8 @@ import time
 from dataclasses import replace
 
 import torch
+from profiler_memory import peak_memory
 
-from stillmotion.planning.profiler_memory import peak_memory
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.gpu_estimate import (
     GIB,

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from profiler_memory import peak_memory
 from torch import Tensor
 
 from stillmotion.functional.label_propagation import find_nearest_cells, propagate_labels
-from stillmotion.planning.profiler_memory import peak_memory
 
 MIN_SPEEDUP = 6.0
 MATMUL_SIZE = 1536  # rows and columns of the product that shows the machine's peak

@@ -35,6 +35,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from profiler_memory import peak_memory
 from torch import Tensor
 from torch.func import functional_call
 
@@ -47,7 +48,6 @@ from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.models.backbones import double_backward_mode
 from stillmotion.optim.bilevel import EARLY_FEATURES, ParamDict, SolverConfig, hypergradient
-from stillmotion.planning.profiler_memory import peak_memory
 from stillmotion.training.model_setup import prepare_model, use_channels_last
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import _build_dataset, pretrain

@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from stillmotion.cli.dry_run import DRY_RUN, DRY_RUNS, print_estimate
 from stillmotion.distributed.torchrun import is_main_process, is_torchrun_worker
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.formatting import LabelValue, format_rows
 
 Config = TypeVar("Config")
 # A verb's configuration: its fields are options by their places, such as --optim.lr.
@@ -35,10 +35,12 @@ NumFrames = Annotated[
     int | None,
     tyro.conf.arg(metavar="N", help="Frames per clip; overrides the encoder's own number (the papers use 16)."),
 ]
-
-_DRY_RUN_HELP = f"""
-
-{DRY_RUN} prints the estimated time, memory and disk space, and exits without running."""
+_DRY_RUN = "--dry-run"
+DryRun = Annotated[
+    bool,
+    tyro.conf.FlagCreatePairsOff,
+    tyro.conf.arg(help="Print the estimated time, memory and disk space, and exit without running."),
+]
 
 
 def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_help: str = "", **defaults: Any) -> Any:
@@ -57,15 +59,10 @@ def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_
     Raises:
         StillmotionError: If an argument is missing or wrong.
     """
-    dry = DRY_RUN in args
-    args = _place_encoder(function, [arg for arg in args if arg != DRY_RUN])
-    planned = verb in DRY_RUNS
-    if dry and not planned:
-        raise StillmotionError(
-            f"{verb} has no {DRY_RUN}: it is not one of the long verbs; {', '.join(DRY_RUNS)} have one"
-        )
+    if _DRY_RUN in args and "dry_run" not in inspect.signature(function).parameters:
+        raise StillmotionError(f"{verb} has no {_DRY_RUN} (stillmotion {verb} --help)")
+    args = _place_encoder(function, args)
     description = re.split(r"\n\s*Args:\n", inspect.cleandoc(function.__doc__ or ""))[0].strip() + extra_help
-    description += _DRY_RUN_HELP * planned
     message = io.StringIO()
 
     @functools.wraps(function)
@@ -93,7 +90,8 @@ def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_
             f"there is no option {mistyped[0]}; did you mean --help?" if mistyped else _one_line(message.getvalue())
         )
         raise StillmotionError(f"{reason} (stillmotion {verb} --help)") from None
-    return print_estimate(verb, work) if dry else work()
+    # Of the processes that `torchrun` starts, the first one estimates for all.
+    return None if _DRY_RUN in args and not is_main_process() else work()
 
 
 def _metavar_registry() -> tyro.constructors.ConstructorRegistry:
@@ -155,12 +153,16 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 @contextlib.contextmanager
-def process_group(device: str) -> Iterator[str]:
+def process_group(device: str, *, dry_run: bool = False) -> Iterator[str]:
     """Join the process group that `torchrun` describes, if any, and yield this process's device.
 
     Args:
         device: Device as the user gave it, such as "auto".
+        dry_run: Join no group: the first process works alone.
     """
+    if dry_run:
+        yield device
+        return
     from stillmotion.training.config import TrainConfig
     from stillmotion.training.runtime import FEATURE_EXTRACTION_TIMEOUT, training_session
 
@@ -178,6 +180,15 @@ def optional_process_group(device: str = "cpu") -> Iterator[str]:
     alone = device == "cpu" and not is_torchrun_worker()
     with contextlib.nullcontext(device) if alone else process_group(device) as place:
         yield place
+
+
+def print_estimate(rows: list[LabelValue]) -> None:
+    """Print what `--dry-run` found out.
+
+    Args:
+        rows: Rows of label and value.
+    """
+    print("\n".join(["Estimates; nothing was run or written:", *format_rows(rows)]))
 
 
 def print_once(text: str) -> None:

@@ -119,7 +119,7 @@ def prepare_embedding_export(
     file = Path(output_file)
     if file.suffix not in (".parquet", ".npz"):
         raise StillmotionError(f"Cannot write {file.name!r}; choose a name that ends in .parquet or .npz.")
-    check_writable(file.parent)
+    check_writable(file, is_file=True)
     dataset = videos.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
     check_file_no_overlap(file, collect_input_paths(videos, dataset=dataset, encoders=[encoder]))
     num_clips = resolve_num_clips(encoder, num_clips, default=4)

@@ -5,17 +5,23 @@ from pathlib import Path
 
 import numpy as np
 
+from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoSource
-from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
+from stillmotion.data.datasets.splits import MissingLabelsError, TrainTestConfig, TrainTestSplit
 from stillmotion.data.loading.loader_config import LoaderConfig
-from stillmotion.encoders import Encoder, ProgressCallback
+from stillmotion.encoders import Encoder, ProgressCallback, resolve_num_clips
 from stillmotion.encoders.feature_cache import (
+    DEFAULT_NUM_CLIPS,
+    ExtractionJob,
     FeatureTable,
+    cached_extraction_job,
     check_cache_dir,
     load_or_extract_features,
 )
-from stillmotion.encoders.input_paths import collect_input_paths
+from stillmotion.encoders.feature_extraction import ClipViews
+from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import printable_name
 
 
@@ -40,9 +46,45 @@ def load_feature_tables(
         parted = split_config.open(encoder.synthetic_config)
         check_cache_dir(cache_dir, collect_input_paths(split_config, dataset=parted.dataset, encoders=encoders))
         found = load_or_extract_features(
-            encoder, parted.dataset, num_clips=num_clips, cache_dir=cache_dir, loader=loader, say=say, progress=progress
+            encoder, parted.dataset, num_clips=num_clips, cache_dir=cache_dir, loader=loader
         )
         yield title, encoder, parted, found
+
+
+def prepare_feature_tables(
+    encoders: Sequence[Encoder],
+    split_config: TrainTestConfig,
+    *,
+    num_clips: int | None,
+    cache_dir: str | Path | None,
+    output_dir: str | Path | None = None,
+) -> Iterator[ExtractionJob]:
+    """Check paths, open the videos, and yield what `load_feature_tables` extracts, with labels or without.
+
+    Args:
+        encoders: Encoders.
+        split_config: Videos; "synthetic" ones are those of each encoder's run.
+        num_clips: Evenly spaced clips per video.
+        cache_dir: Folder of the features; None is that of each encoder's run.
+        output_dir: Folder of the report.
+
+    Raises:
+        StillmotionError: If a folder overlaps the inputs, or cannot be written to.
+    """
+    if output_dir is not None:
+        check_dir_no_overlap(output_dir, collect_input_paths(split_config, encoders=encoders))
+        check_writable(output_dir)
+    for title, encoder in zip(encoder_names(encoders), encoders, strict=True):
+        videos: VideoDataset
+        try:
+            videos = split_config.open(encoder.synthetic_config).dataset
+        except MissingLabelsError:
+            videos = split_config.with_split().open()
+        check_cache_dir(cache_dir, collect_input_paths(split_config, dataset=videos, encoders=encoders))
+        num_views = resolve_num_clips(encoder, num_clips, default=DEFAULT_NUM_CLIPS)
+        yield cached_extraction_job(
+            title, encoder, videos, ClipViews(num_clips=num_views, average_views=True), cache_dir
+        )
 
 
 def encoder_names(encoders: Sequence[Encoder]) -> list[str]:
@@ -74,9 +116,7 @@ def load_unlabeled_feature_tables(
         check_cache_dir(cache_dir, collect_input_paths(source, dataset=videos, encoders=encoders))
         yield (
             title,
-            load_or_extract_features(
-                encoder, videos, num_clips=num_clips, cache_dir=cache_dir, loader=loader, say=say, progress=progress
-            ),
+            load_or_extract_features(encoder, videos, num_clips=num_clips, cache_dir=cache_dir, loader=loader),
         )
 
 

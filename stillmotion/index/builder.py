@@ -12,6 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from stillmotion.data.datasets.folder import find_videos
 from stillmotion.data.video import open_video
 from stillmotion.distributed import process_group
@@ -27,15 +29,24 @@ from stillmotion.index.segment_embedder import (
     THUMBNAIL_MAX_FRAMES,
     THUMBNAIL_SIDE,
     DecodedSegment,
+    SegmentEmbedder,
     decode_segments,
     segment_input_config,
 )
 from stillmotion.index.segment_writer import CommitFunction, SegmentWriter
 from stillmotion.index.video_index import VideoIndex
 from stillmotion.index.video_segments import VideoSegmentConfig, make_segment, segment_video
+from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples, format_forward_estimates
 from stillmotion.utils.file_lock import lock_dir
-from stillmotion.utils.files import check_no_overlap, ensure_dir
-from stillmotion.utils.formatting import format_count, format_failed_videos, printable_name
+from stillmotion.utils.files import check_no_overlap, check_writable, ensure_dir
+from stillmotion.utils.formatting import (
+    LabelValue,
+    format_count,
+    format_failed_videos,
+    format_memory,
+    format_significant,
+    printable_name,
+)
 from stillmotion.utils.hashing import file_fingerprint
 from stillmotion.utils.prefetch import prefetch
 from stillmotion.utils.progress import RemainingTime, report_progress
@@ -77,26 +88,98 @@ def build_index(
         StillmotionError: If the folder has no videos, or the index was built from another folder or with other
             settings.
     """
+    segmentation = segmentation or VideoSegmentConfig()
+    folder, uri, metadata = _check_build(videos, encoder, output_dir, segmentation)
+    local_dir = default_index_dir(folder) if is_remote_uri(uri) else Path(uri)
+    with process_group.enter_on_main(lambda: _lock_dir(local_dir)):
+        process_group.run_on_main(lambda: _open_or_create(uri, metadata))
+        tables = _require_tables(uri)
+        key = f"{uri} {metadata.digest}" if is_remote_uri(uri) else metadata.digest  # a local folder may be moved
+        pending_dir = local_dir / f"{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}.parts"
+        _update(tables, pending_dir, folder, encoder, segmentation)
+    return VideoIndex(uri, _require_tables(uri) if process_group.get_rank() else tables)
+
+
+def estimate_index_build(
+    videos: str | Path,
+    encoder: Encoder,
+    output_dir: str | Path | None = None,
+    *,
+    segmentation: VideoSegmentConfig | None = None,
+) -> list[LabelValue]:
+    """Estimate the time and memory of `build_index` from the segments of a few videos and the size of all.
+
+    Args:
+        videos: Folder of videos.
+        encoder: The encoder.
+        output_dir: Folder or LanceDB URI of the index.
+        segmentation: How videos are split into segments.
+
+    Returns:
+        Rows of label and value.
+
+    Raises:
+        StillmotionError: As `build_index`, or if none of the sampled videos can be read.
+    """
+    segmentation = segmentation or VideoSegmentConfig()
+    folder, uri, metadata = _check_build(videos, encoder, output_dir, segmentation)
+    files, tables = _list_videos(folder), IndexTables.open(uri)
+    if tables is not None:
+        _check_compatible(uri, tables.metadata, metadata)
+    pending, changed, removed = _diff_videos(files, tables.completed_videos() if tables is not None else {})
+    counts = f"{len(pending) - len(changed)} new, {len(changed)} changed, {len(removed)} removed"
+    rows = [("videos", f"{len(files)}: {counts}")]
+    if not pending:
+        return [*rows, ("peak memory per process", format_memory(0)), ("time", "0 s: the index is up to date")]
+
+    def decode(index: int) -> tuple[int, list[DecodedSegment]]:
+        file = files[pending[index]]
+        video = open_video(file.path)
+        segments = [(f, make_segment(file.index_path, "", video, f)) for f in segment_video(video, segmentation)]
+        return file.num_bytes, list(decode_segments(video, segments, segment_input_config(encoder)))
+
+    samples, seconds = decode_samples(len(pending), decode)
+    segments = [segment for _, part in samples for segment in part]
+    num_bytes = sum(files[path].num_bytes for path in pending)
+    num_segments = len(segments) * num_bytes / max(1, sum(size for size, _ in samples))
+    thumbnail_bytes = sum(len(segment.thumbnail) for segment in segments) / len(segments)
+    embedder = SegmentEmbedder(encoder)
+    clips = [segments[i % len(segments)].clip for i in range(embedder.batch_size)]
+    work = ForwardWork(
+        name="segments",
+        amount=f"about {format_significant(num_segments)}",
+        num_units=num_segments,
+        clips=torch.stack(clips).to(encoder.device),
+        network=encoder,
+        forward=encoder,
+        stored_bytes=lambda output: (
+            num_segments * (4 * (output.static.shape[1] + output.motion.shape[1]) + thumbnail_bytes)
+        ),
+        decode_seconds=seconds * len(samples) / len(segments),
+        prefetch_bytes=embedder.batch_size * clips[0].nbytes,
+        input_bytes=num_bytes,
+        unit="segment",
+    )
+    return [*rows, *format_forward_estimates([work])]
+
+
+def _check_build(
+    videos: str | Path, encoder: Encoder, output_dir: str | Path | None, segmentation: VideoSegmentConfig
+) -> tuple[Path, str, IndexMetadata]:
+    """Check the paths of a build, and return the video folder, the URI of the index and its metadata."""
     folder = check_videos_dir(videos)
     if output_dir is not None and not is_remote_uri(output_dir):
         check_no_overlap(Path(output_dir).expanduser(), [folder])
-    segmentation = segmentation or VideoSegmentConfig()
     settings = {
         "input_config": asdict(segment_input_config(encoder)),
         "segmentation": asdict(segmentation),
         "thumbnail": [THUMBNAIL_SIDE, THUMBNAIL_MAX_BYTES, THUMBNAIL_MAX_FRAMES],
     }
     digest = hash_encoder(encoder, settings).hexdigest()[:32]
-    metadata = IndexMetadata(encoder.origin.spec, digest, printable_name(str(folder)), settings)
     uri = process_group.run_on_main(lambda: _resolve_index_uri(folder, encoder.origin.spec, output_dir))
-    local_dir = default_index_dir(folder) if is_remote_uri(uri) else Path(uri)
-    with process_group.enter_on_main(lambda: _lock_dir(local_dir)):
-        process_group.run_on_main(lambda: _open_or_create(uri, metadata))
-        tables = _require_tables(uri)
-        key = f"{uri} {digest}" if is_remote_uri(uri) else digest  # a local folder may be moved
-        pending_dir = local_dir / f"{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}.parts"
-        _update(tables, pending_dir, folder, encoder, segmentation)
-    return VideoIndex(uri, _require_tables(uri) if process_group.get_rank() else tables)
+    if not is_remote_uri(uri):
+        check_writable(uri)
+    return folder, uri, IndexMetadata(encoder.origin.spec, digest, printable_name(str(folder)), settings)
 
 
 def _resolve_index_uri(folder: Path, encoder_spec: str, output_dir: str | Path | None) -> str:
@@ -195,11 +278,8 @@ class _UpdatePlan(NamedTuple):
 def _plan_update(tables: IndexTables, pending_dir: Path, files: Mapping[str, VideoFile], folder: Path) -> _UpdatePlan:
     """Commit what an earlier command has left, delete what was removed or has changed, and list what is to be done."""
     commit_leftovers(pending_dir, tables)
-    completed, stored = tables.completed_videos(), tables.stored_fingerprints()
-    known = {path for path, done in completed.items() if path in files and files[path].fingerprint == done.fingerprint}
-    pending = [path for path in files if path not in known]
-    changed = [path for path in pending if path in completed]
-    removed = [path for path in completed if path not in files]
+    stored = tables.stored_fingerprints()
+    pending, changed, removed = _diff_videos(files, tables.completed_videos())
     stale = [
         id
         for path, ids in stored.items()
@@ -213,6 +293,15 @@ def _plan_update(tables: IndexTables, pending_dir: Path, files: Mapping[str, Vid
     tables.delete_segments("id", stale)
     stored_ids = {path: list(stored[path]) for path in pending if path in stored}
     return _UpdatePlan(pending, stored_ids, bool(pending or removed or stale), uuid.uuid4().hex)
+
+
+def _diff_videos(
+    files: Mapping[str, VideoFile], completed: Mapping[str, CompletedVideo]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the paths of videos that are to be indexed, of the changed ones among them, and of removed ones."""
+    known = {path for path, done in completed.items() if path in files and files[path].fingerprint == done.fingerprint}
+    pending = [path for path in files if path not in known]
+    return pending, [path for path in pending if path in completed], [path for path in completed if path not in files]
 
 
 def _make_commit(tables: IndexTables, folder: Path, run_id: str) -> tuple[CommitFunction, Callable[[], None]]:

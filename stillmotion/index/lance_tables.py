@@ -1,7 +1,7 @@
 """The two LanceDB tables of an index: segments, and completed videos.
 
-Table `videos` has one row for every video that is complete: the fingerprint of its content, and the reason if it failed.
-Its schema holds the index's metadata. A video's segments are stored before its row in `videos`.
+Table `videos` has one row for every video that is complete: the fingerprint of its content, and the reason if it
+failed. Its schema holds the index's metadata. A video's segments are stored before its row in `videos`.
 Every change is one commit of LanceDB, which happens as a whole or not at all.
 """
 

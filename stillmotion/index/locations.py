@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 from stillmotion.data.datasets.config import SYNTHETIC
@@ -85,5 +86,6 @@ def resolve_videos_dir(videos: str | Path, cache_dir: Path | None = None) -> Pat
             file = folder / f"{i:02d}-{values}.mp4"
             if not file.exists():
                 frames = dataset.open_video(i).iter_constant_rate()
-                write_atomic(file, lambda part: write_mp4(part, frames, size=size, fps=8, gop_size=8, crf=18))
+                write = partial(write_mp4, frames=frames, size=size, fps=8, gop_size=8, crf=18)
+                write_atomic(file, write)
     return folder

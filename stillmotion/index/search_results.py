@@ -66,7 +66,7 @@ class SearchReport:
         """Write the results to a self-contained HTML file."""
         query, *results = (Thumbnail(card.load_preview(), card.caption) for card in (self.query, *self.results))
         block: Block = (
-            Thumbnails(results, self.description) if results else Text("No results: there is no other video.")
+            Thumbnails(results, self.description) if results else Text("There is no other video.")
         )
         return write_page(page_file, "Search", [Section("Query", [Thumbnails([query])]), Section("Results", [block])])
 

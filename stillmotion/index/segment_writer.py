@@ -1,4 +1,4 @@
-"""Embed segments in batches and commit them periodically; a video is marked complete when all its segments are stored."""
+"""Embed segments in batches and commit them periodically; a video is complete when all its segments are stored."""
 
 import time
 from collections.abc import Callable, Sequence

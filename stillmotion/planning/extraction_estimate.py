@@ -1,235 +1,287 @@
-"""What it takes to show videos to a frozen encoder, told beforehand: some are decoded, and a batch is timed."""
+"""Estimate the time and memory of passing videos through a frozen network, from a sample of them."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.loader_config import LoaderConfig, num_cores
 from stillmotion.data.loading.worker_pool import PREFETCH_FACTOR
-from stillmotion.encoders import Encoder
-from stillmotion.encoders.feature_cache import FEATURES_DIR, feature_cache_key, sort_by_name
+from stillmotion.distributed.torchrun import torchrun_world_size
+from stillmotion.encoders.feature_cache import ExtractionJob
 from stillmotion.encoders.feature_extraction import (
     EMBEDDING_FIELDS,
-    VIDEOS_PER_BLOCK,
-    ClipViews,
     clips_per_forward,
     evenly_spaced_clips,
     videos_per_batch,
 )
-from stillmotion.errors import raise_if_none_readable
+from stillmotion.errors import VideoError, raise_if_none_readable
 from stillmotion.planning.flop_counter import FlopMemoryCounter
-from stillmotion.utils import formatting
-from stillmotion.utils.device import autocast
+from stillmotion.utils.device import autocast, synchronize
 from stillmotion.utils.files import path_size
-from stillmotion.utils.formatting import LabelValue
+from stillmotion.utils.formatting import (
+    LabelValue,
+    format_bytes,
+    format_duration,
+    format_flops,
+    format_memory,
+    format_params,
+    format_significant,
+)
 
 _NUM_SAMPLES = 3  # videos that are decoded
-_MAX_ATTEMPTS = 12  # at most, where some cannot be read
-_FLOAT_BYTES = 4  # bytes
+_MAX_ATTEMPTS = 12  # videos that are tried, where some cannot be read
+Sample = TypeVar("Sample")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractionJob:
-    """Videos that an encoder is to be shown.
+class ForwardWork:
+    """Videos to decode and pass through a frozen network, with a decoded sample.
 
-    name: by which a plan calls it. times: how often; each time is of other clips.
-    cache_dir: the folder of features that are there already, all of them or in blocks.
+    Args:
+        name: Title in the estimate.
+        amount: How much there is to do, such as "12, 3 of them done".
+        num_units: Units that are left: videos, or whatever `unit` is.
+        clips: Clips (n, 3, T, H, W) of one forward pass.
+        clips_per_unit: Clips of a unit.
+        network: Network; its weights count as memory.
+        forward: Forward pass on clips.
+        stored_bytes: From the output of a forward pass to the bytes of all stored results.
+        decode_seconds: Seconds to decode a unit in one process.
+        prefetch_bytes: Bytes of decoded clips that wait for the network.
+        input_bytes: Bytes of the files to read; 0 for synthetic videos.
+        num_workers: Number of decoding processes.
+        unit: Singular noun of what is counted.
     """
 
     name: str
-    encoder: Encoder
-    videos: VideoDataset
-    views: ClipViews
-    num_passes: int = 1
-    cache_dir: Path | None = None
-
-    def num_cached(self) -> int:
-        """The videos whose features are on the disk; nothing is asked of videos where there is no such folder."""
-        if self.cache_dir is None or not self.cache_dir.is_dir():
-            return 0
-        key = feature_cache_key(self.encoder, self.videos, self.views)
-        if (self.cache_dir / f"{key}.safetensors").exists():
-            return len(self.videos)
-        block = f"{key}-{'[0-9]' * 7}.safetensors"
-        found = [*self.cache_dir.glob(block), *self.cache_dir.glob(f"{key}.blocks/{block}")]
-        return min(len(found) * VIDEOS_PER_BLOCK, len(self.videos))
-
-
-def cached_extraction_job(
-    name: str, encoder: Encoder, dataset: VideoDataset, views: ClipViews, cache_dir: str | Path | None
-) -> ExtractionJob:
-    """Videos whose features are kept, as `cached_features` does."""
-    folder = Path(cache_dir) if cache_dir is not None else encoder.run_dir and encoder.run_dir / FEATURES_DIR
-    return ExtractionJob(name=name, encoder=encoder, videos=sort_by_name(dataset), views=views, cache_dir=folder)
+    amount: str
+    num_units: float
+    clips: Tensor
+    clips_per_unit: float = 1.0
+    network: nn.Module
+    forward: Callable[[Tensor], Any]
+    stored_bytes: Callable[[Any], float]
+    decode_seconds: float
+    prefetch_bytes: float = 0.0
+    input_bytes: float = 0.0
+    num_workers: int = 0
+    unit: str = "video"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractionEstimate:
-    """What a showing asks of one process.
+class ForwardEstimate:
+    """Cost of a `ForwardWork` in one process.
 
-    num_videos: that are left, each as often as it is shown. frames: of a clip, with its height and width. clips: of a
-    video. parameters: of the encoder. flops: of a video. decode, see: seconds of a video in one decoding process, and
-    in the network. weights, peak: bytes of the network, and of a pass at its height, weights among them. waiting: bytes
-    of decoded clips. features: bytes of all features. read: bytes of the videos' files, 0 of drawn ones.
+    Args:
+        num_params: Parameters of the network.
+        flops: FLOPs per unit.
+        forward_seconds: Seconds of the network per unit.
+        weight_bytes: Bytes of the weights.
+        peak_bytes: Peak bytes of a forward pass, weights included.
+        stored_bytes: Bytes of all stored results.
+        total_seconds: Seconds of all units.
+        total_bytes: Peak bytes with waiting clips and results.
+        output: Output of the forward pass.
     """
 
-    num_videos: int
-    num_cached: int
-    clip_shape: tuple[int, int, int]
-    num_clips: int
     num_params: int
     flops: float
-    decode_seconds: float
     forward_seconds: float
     weight_bytes: int
     peak_bytes: int
-    prefetch_bytes: int
-    feature_bytes: int
-    input_bytes: int
-    num_workers: int
-    runs_on_cpu: bool
-
-    @property
-    def total_seconds(self) -> float:
-        """Of all videos; where decoders have cores of their own, the slower of the two is waited for."""
-        decode = self.decode_seconds / min(self.num_workers or 1, num_cores())
-        beside = self.num_workers > 0 and not self.runs_on_cpu
-        return self.num_videos * (max(decode, self.forward_seconds) if beside else decode + self.forward_seconds)
-
-    @property
-    def total_bytes(self) -> int:
-        return self.peak_bytes + self.prefetch_bytes + self.feature_bytes
+    stored_bytes: float
+    total_seconds: float
+    total_bytes: float
+    output: Any
 
 
-def estimate_extraction(job: ExtractionJob, loader: LoaderConfig | None = None) -> ExtractionEstimate:
-    """Decode some of the videos, and pass a batch of their clips through the encoder."""
-    loader, encoder, views = loader or LoaderConfig(), job.encoder, job.views
-    samples, decode = _decode_sample(job)
-    clips = samples.shape[1]
-    per_batch = min(loader.batch_size, videos_per_batch(encoder.eval_input, clips), len(job.videos))
-    joined = samples.flatten(0, 1)
-    some = min(clips_per_forward(joined), per_batch * clips)
-    batch = joined.repeat(-(-some // len(joined)), 1, 1, 1, 1)[:some].to(encoder.device)
-    weights = [*encoder.parameters(), *encoder.buffers()]
-    with torch.no_grad(), autocast(encoder.device, views.precision), FlopMemoryCounter() as tally:
-        tally.track([*weights, batch])
-        found = encoder(batch)
-    seconds = min(_time_forward(encoder, batch, views.precision) for _ in range(2))
-    done = job.num_cached()
-    channels = sum(getattr(found, part).shape[1] for part in EMBEDDING_FIELDS)
-    decoders = loader.resolve_num_workers(job.videos)
-    return ExtractionEstimate(
-        num_videos=(len(job.videos) - done) * job.num_passes,
-        num_cached=done,
-        clip_shape=(joined.shape[2], joined.shape[3], joined.shape[4]),
-        num_clips=clips,
-        num_params=sum(p.numel() for p in encoder.parameters()),
-        flops=tally.flops / some * clips,
-        decode_seconds=decode,
-        forward_seconds=seconds / some * clips,
+def estimate_forward(work: ForwardWork) -> ForwardEstimate:
+    """Count and time one forward pass, and extrapolate to all units.
+
+    Args:
+        work: What is to be done.
+    """
+    weights = [*work.network.parameters(), *work.network.buffers()]
+    with torch.no_grad(), FlopMemoryCounter() as counter:
+        counter.track([*weights, work.clips])
+        output = work.forward(work.clips)
+    per_unit = work.clips_per_unit / len(work.clips)
+    forward = min(_time_forward(work) for _ in range(2)) * per_unit
+    decode = work.decode_seconds / min(work.num_workers or 1, num_cores())
+    # Decoding and a GPU work at the same time; decoding and a CPU share its cores.
+    parallel = work.num_workers > 0 and work.clips.device.type != "cpu"
+    stored = work.stored_bytes(output)
+    return ForwardEstimate(
+        num_params=sum(p.numel() for p in work.network.parameters()),
+        flops=counter.flops * per_unit,
+        forward_seconds=forward,
         weight_bytes=sum(w.numel() * w.element_size() for w in weights),
-        peak_bytes=tally.peak_bytes,
-        prefetch_bytes=per_batch * samples[0].nbytes * (1 + PREFETCH_FACTOR * decoders),
-        feature_bytes=len(job.videos) * (1 if views.average_views else clips) * channels * _FLOAT_BYTES,
-        input_bytes=_total_file_bytes(job.videos),
-        num_workers=decoders,
-        runs_on_cpu=encoder.device.type == "cpu",
+        peak_bytes=counter.peak_bytes,
+        stored_bytes=stored,
+        total_seconds=work.num_units * (max(decode, forward) if parallel else decode + forward),
+        total_bytes=counter.peak_bytes + work.prefetch_bytes + stored,
+        output=output,
     )
 
 
-def format_extraction_estimates(
-    jobs: Sequence[ExtractionJob], loader: LoaderConfig | None = None, *, num_processes: int = 1
-) -> list[LabelValue]:
-    """What showings cost, one after the other, in words. processes: that share the videos."""
-    found = [estimate_extraction(showing, loader) for showing in jobs]
-    told: list[LabelValue] = []
-    for showing, one in zip(jobs, found, strict=True):
-        told += [("", ""), (showing.name, "")] if len(jobs) > 1 else []
-        told += _estimate_rows(showing, one)
-    seconds, height = sum(one.total_seconds for one in found), max(one.total_bytes for one in found)
-    if len(jobs) > 1:
-        told += [("", ""), ("in all", "")]
-    where = f"this {jobs[0].encoder.device.type}"
-    on = f" on {num_processes} processes, each as fast as this one" if num_processes > 1 else ""
-    return [
-        *told,
-        ("memory at its height", f"{formatting.format_memory(height)} a process"),
-        ("time", f"{formatting.format_duration(seconds / num_processes)}{on}, by what was timed on {where}"),
-    ]
+def _time_forward(work: ForwardWork) -> float:
+    started = time.perf_counter()
+    with torch.no_grad():
+        work.forward(work.clips)
+    synchronize(work.clips.device)
+    return time.perf_counter() - started
 
 
-def _estimate_rows(job: ExtractionJob, estimate: ExtractionEstimate) -> Iterator[LabelValue]:
-    count = len(job.videos)
-    done = f", {estimate.num_cached} of them done" if estimate.num_cached else ""
-    often = f", {job.num_passes} times" if job.num_passes > 1 else ""
-    frames, height, width = estimate.clip_shape
-    yield "videos", f"{count}{done}{often}"
-    yield "shown of each", f"{estimate.num_clips} clips of {frames} frames, {height}×{width} pixels"
-    if estimate.input_bytes:
-        yield "files to read", f"{formatting.format_bytes(estimate.input_bytes * estimate.num_videos / max(count, 1))}"
-    yield "parameters", f"{formatting.format_significant(estimate.num_params / 1e6)} M, none of them trained"
-    every = formatting.format_flops(estimate.flops * estimate.num_videos)
-    yield "operations", f"{formatting.format_flops(estimate.flops)} a video, counted in a pass; {every} in all"
-    yield (
-        "a pass",
-        f"{formatting.format_memory(estimate.peak_bytes)}, of which the weights are {formatting.format_memory(estimate.weight_bytes)}",
-    )
-    by = f" by {estimate.num_workers} processes" if estimate.num_workers else ""
-    yield "decoded clips that wait", f"{formatting.format_memory(estimate.prefetch_bytes)}{by}"
-    yield "features", formatting.format_bytes(estimate.feature_bytes)
-    yield (
-        "a video",
-        f"{formatting.format_duration(estimate.decode_seconds)} to decode, {formatting.format_duration(estimate.forward_seconds)} to embed",
-    )
+def sample_extraction(job: ExtractionJob, loader: LoaderConfig | None = None) -> ForwardWork:
+    """Decode some videos of a job.
 
+    Args:
+        job: Videos and encoder.
+        loader: Batch size and number of decoding processes.
 
-def _decode_sample(job: ExtractionJob) -> tuple[Tensor, float]:
-    """Clips (n, K, 3, T, H, W) of some videos that can be read, evenly spaced, and the seconds that each took."""
-    videos, views = job.videos, job.views
+    Raises:
+        StillmotionError: None of the sampled videos can be read.
+    """
+    loader, encoder, views, videos = loader or LoaderConfig(), job.encoder, job.views, job.videos
     dataset = evenly_spaced_clips(
         videos,
-        job.encoder.eval_input,
+        encoder.eval_input,
         num_clips=views.num_clips,
         num_crops=views.num_crops,
         full_frame=views.full_frame_crops,
     )
-    clips: list[Tensor] = []
-    broken: list[tuple[str, str]] = []
-    seconds = 0.0
-    for number in _sample_order(len(videos)):
-        started = time.perf_counter()
-        item = dataset[number]
+
+    def decode(index: int) -> Tensor:
+        item = dataset[index]
         if item["clips"] is None:
-            broken += item["failed"]
+            raise VideoError("; ".join(f"{name}: {reason}" for name, reason in item["failed"]))
+        clips: Tensor = item["clips"]
+        return clips
+
+    def forward(clips: Tensor) -> Any:
+        with autocast(encoder.device, views.precision):
+            return encoder(clips)
+
+    def stored_bytes(output: Any) -> float:
+        channels = sum(getattr(output, name).shape[1] for name in EMBEDDING_FIELDS)
+        return 4.0 * len(videos) * (1 if views.average_views else num_views) * channels
+
+    samples, decode_seconds = decode_samples(len(videos), decode)
+    clips = torch.cat(samples)
+    num_views = len(samples[0])
+    batch_size = min(loader.batch_size, videos_per_batch(encoder.eval_input, num_views), len(videos))
+    num_clips = min(clips_per_forward(clips), batch_size * num_views)
+    num_workers, num_cached = loader.resolve_num_workers(videos), job.num_cached()
+    num_left = len(videos) - num_cached
+    amount = f"{len(videos)}" + f", {num_cached} of them cached" * bool(num_cached)
+    file_bytes = sum(path_size(Path(videos.name(i))) for i in range(len(videos)))
+    return ForwardWork(
+        name=job.name,
+        amount=amount + f", read {job.num_passes} times" * (job.num_passes > 1),
+        num_units=num_left * job.num_passes,
+        clips=clips.repeat(-(-num_clips // len(clips)), 1, 1, 1, 1)[:num_clips].to(encoder.device),
+        clips_per_unit=num_views,
+        network=encoder,
+        forward=forward,
+        stored_bytes=stored_bytes,
+        decode_seconds=decode_seconds,
+        prefetch_bytes=batch_size * samples[0].nbytes * (1 + PREFETCH_FACTOR * num_workers),
+        input_bytes=file_bytes * num_left * job.num_passes / max(len(videos), 1),
+        num_workers=num_workers,
+    )
+
+
+def decode_samples(count: int, decode: Callable[[int], Sample]) -> tuple[list[Sample], float]:
+    """Decode a few evenly spaced videos; those that cannot be read are passed over.
+
+    Args:
+        count: Number of videos.
+        decode: From the index of a video to what is read from it.
+
+    Returns:
+        What was read, and the mean seconds per video.
+
+    Raises:
+        StillmotionError: None of the sampled videos can be read.
+    """
+    tried = np.unique(np.linspace(0, count - 1, min(count, _MAX_ATTEMPTS)).astype(np.int64)).tolist()
+    first = tried[:: max(1, -(-len(tried) // _NUM_SAMPLES))]
+    samples, failed, seconds = [], [], 0.0
+    for index in [*first, *(index for index in tried if index not in first)]:
+        started = time.perf_counter()
+        try:
+            samples.append(decode(index))
+        except VideoError as error:
+            failed.append(("", str(error)))
             continue
         seconds += time.perf_counter() - started
-        clips.append(item["clips"])
-        if len(clips) == _NUM_SAMPLES:
+        if len(samples) == _NUM_SAMPLES:
             break
-    if not clips:
-        raise_if_none_readable(broken, len(videos))
-    return torch.stack(clips), seconds / len(clips)
+    if not samples:
+        raise_if_none_readable(failed, len(failed))
+    return samples, seconds / len(samples)
 
 
-def _sample_order(count: int) -> list[int]:
-    """Numbers of videos to be tried, some first and those between them behind."""
-    every = np.unique(np.linspace(0, count - 1, min(count, _MAX_ATTEMPTS)).astype(np.int64)).tolist()
-    first = every[:: max(1, -(-len(every) // _NUM_SAMPLES))]
-    return [*first, *(number for number in every if number not in first)]
+def estimate_extraction_rows(jobs: Sequence[ExtractionJob], loader: LoaderConfig | None = None) -> list[LabelValue]:
+    """Estimate jobs that are done one after the other.
+
+    Args:
+        jobs: Videos and encoders.
+        loader: Batch size and number of decoding processes.
+
+    Returns:
+        Rows of label and value.
+    """
+    return format_forward_estimates([sample_extraction(job, loader) for job in jobs])
 
 
-def _time_forward(encoder: Encoder, clips: Tensor, precision: str) -> float:
-    started = time.perf_counter()
-    with torch.inference_mode(), autocast(encoder.device, precision):
-        encoder(clips).whole.cpu()  # which waits for the device
-    return time.perf_counter() - started
+def format_forward_estimates(works: Sequence[ForwardWork]) -> list[LabelValue]:
+    """Estimate work that is done in sequence, shared by the processes of torchrun.
+
+    Args:
+        works: What is to be done.
+
+    Returns:
+        Rows of label and value; the last two are peak memory and time.
+    """
+    rows: list[LabelValue] = []
+    estimates = [estimate_forward(work) for work in works]
+    for work, estimate in zip(works, estimates, strict=True):
+        rows += [("", ""), (work.name, "")] if len(works) > 1 else []
+        rows += _format_forward(work, estimate)
+    if len(works) > 1:
+        rows += [("", ""), ("total", "")]
+    num_processes, device = torchrun_world_size(), works[0].clips.device.type
+    shared = f" on {num_processes} processes, each as fast as this one" if num_processes > 1 else ""
+    seconds = sum(estimate.total_seconds for estimate in estimates) / num_processes
+    return [
+        *rows,
+        ("peak memory per process", format_memory(max(estimate.total_bytes for estimate in estimates))),
+        ("time", f"{format_duration(seconds)}{shared}, extrapolated from a sample on this {device}"),
+    ]
 
 
-def _total_file_bytes(dataset: VideoDataset) -> int:
-    return sum(path_size(Path(dataset.name(i))) for i in range(len(dataset)))
+def _format_forward(work: ForwardWork, estimate: ForwardEstimate) -> Iterator[LabelValue]:
+    frames, height, width = work.clips.shape[2:]
+    yield f"{work.unit}s", work.amount
+    num_clips = format_significant(work.clips_per_unit)
+    yield f"input per {work.unit}", f"{num_clips} clips of {frames} frames, {height}×{width} pixels"
+    if work.input_bytes:
+        yield "files to read", format_bytes(work.input_bytes)
+    yield "parameters", f"{format_params(estimate.num_params)}, all frozen"
+    total = format_flops(estimate.flops * work.num_units)
+    yield f"FLOPs per {work.unit}", f"{format_flops(estimate.flops)}; {total} in all"
+    weights = format_memory(estimate.weight_bytes)
+    yield "memory of a forward pass", f"{format_memory(estimate.peak_bytes)}, of which weights {weights}"
+    if work.prefetch_bytes:
+        workers = f" in {work.num_workers} processes" if work.num_workers else ""
+        yield "prefetched clips", f"{format_memory(work.prefetch_bytes)}{workers}"
+    yield "disk space for results", format_bytes(estimate.stored_bytes)
+    decode = format_duration(work.decode_seconds)
+    yield f"time per {work.unit}", f"{decode} to decode, {format_duration(estimate.forward_seconds)} to embed"

@@ -1,7 +1,7 @@
-"""Steps without numbers: networks of any size, shown batches of any size, on fake tensors that have shapes alone.
+"""Count FLOPs and peak memory of PyTorch code, on real tensors or on FakeTensors, which have shapes but no data.
 
-What a step computes and keeps is counted as it would be; a wrong shape or device is found as it would be; and whatever
-would wait for the device, by asking for a number, is an error.
+On FakeTensors, networks and batches of any size can be counted. Wrong shapes and devices raise as usual, and code that
+waits for the device, by reading a value, is an error.
 """
 
 import contextlib
@@ -24,7 +24,11 @@ _RECENT_STORAGES = 64
 
 @contextlib.contextmanager
 def fake_tensor_mode(world_size: int = 1) -> Iterator[None]:
-    """What is made inside has no numbers. world: as if so many processes worked together; this one is the first."""
+    """Create FakeTensors inside the context.
+
+    Args:
+        world_size: Number of processes of a fake process group, of which this is rank 0.
+    """
     with contextlib.ExitStack() as stack:
         if world_size > 1:
             stack.enter_context(_fake_process_group(world_size))
@@ -44,46 +48,46 @@ def _fake_process_group(world_size: int) -> Iterator[None]:
 
 
 def build_on_fake_tensors(build_fn: Callable[[], Module]) -> Module:
-    """A network whose weights have shapes alone; called within `imagined`. Nothing of its size is ever allocated."""
+    """Build a module inside `fake_tensor_mode`, without allocating its weights."""
     with torch.utils._python_dispatch._disable_current_modes(), torch.device("meta"):
         module = build_fn()
-    for part in module.modules():
-        for name, weight in part._parameters.items():
+    for submodule in module.modules():
+        for name, weight in submodule._parameters.items():
             if weight is not None:
-                part._parameters[name] = nn.Parameter(_empty(weight), requires_grad=weight.requires_grad)
-        for name, buffer in part._buffers.items():
+                empty = torch.empty(weight.shape, dtype=weight.dtype)
+                submodule._parameters[name] = nn.Parameter(empty, requires_grad=weight.requires_grad)
+        for name, buffer in submodule._buffers.items():
             if buffer is not None:
-                part._buffers[name] = _empty(buffer)
+                submodule._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
     return module
 
 
-def _empty(like: Tensor) -> Tensor:
-    return torch.empty(like.shape, dtype=like.dtype)
-
-
 class FlopMemoryCounter(TorchDispatchMode):
-    """Operations and memory of what is done within it.
+    """Count FLOPs and memory of the operations inside the context.
 
-    flops: floating-point operations, a product and its sum being two. peak: bytes alive at one time, at the most.
-    Whether a storage is freed is asked of torch: its Python object may be gone before, and come again.
+    Whether a storage is freed is asked of torch: its Python object may be collected earlier and come back.
+
+    Attributes:
+        flops: Floating-point operations; a multiply-add counts as two.
+        peak_bytes: Peak number of bytes alive.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.flops = self.peak_bytes = 0
-        self._now = 0
+        self._alive_bytes = 0
         self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def track(self, tensors: Iterable[Tensor]) -> None:
-        """Count what was made before."""
+        """Count tensors that were created before."""
         for tensor in tensors:
             self._add(tensor)
 
     @property
     def current_bytes(self) -> int:
-        """Bytes alive now."""
+        """Bytes that are alive now."""
         self._drop_freed(len(self._storages))
-        return self._now
+        return self._alive_bytes
 
     def __torch_dispatch__(
         self,
@@ -92,11 +96,11 @@ class FlopMemoryCounter(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        found = function(*args, **(kwargs or {}))
+        output = function(*args, **(kwargs or {}))
         if (count := flop_registry.get(function._overloadpacket)) is not None:  # type: ignore[attr-defined]
-            self.flops += count(*args, **(kwargs or {}), out_val=found)
-        tree_map_only(Tensor, self._add, found)
-        return found
+            self.flops += count(*args, **(kwargs or {}), out_val=output)
+        tree_map_only(Tensor, self._add, output)
+        return output
 
     def _add(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -105,21 +109,21 @@ class FlopMemoryCounter(TorchDispatchMode):
         if known is not None:
             if not known[0].expired():
                 return
-            self._drop(reference.cdata)  # another one stood in this place before
-        size = storage.nbytes()
-        self._storages[reference.cdata] = reference, size
-        self._now += size
-        if self._now > self.peak_bytes:
-            self._drop_freed(_RECENT_STORAGES)  # most die young
-        if self._now > self.peak_bytes:
+            self._drop(reference.cdata)  # a freed storage had this address before
+        num_bytes = storage.nbytes()
+        self._storages[reference.cdata] = reference, num_bytes
+        self._alive_bytes += num_bytes
+        if self._alive_bytes > self.peak_bytes:
+            self._drop_freed(_RECENT_STORAGES)  # most storages are freed soon
+        if self._alive_bytes > self.peak_bytes:
             self._drop_freed(len(self._storages))
-            self.peak_bytes = max(self.peak_bytes, self._now)
+            self.peak_bytes = max(self.peak_bytes, self._alive_bytes)
 
-    def _drop_freed(self, last: int) -> None:
-        """Forget those that are freed among the last that were made."""
-        for place in list(islice(reversed(self._storages), last)):
-            if self._storages[place][0].expired():
-                self._drop(place)
+    def _drop_freed(self, num_last: int) -> None:
+        """Forget the freed ones among the last storages."""
+        for address in list(islice(reversed(self._storages), num_last)):
+            if self._storages[address][0].expired():
+                self._drop(address)
 
-    def _drop(self, key: int) -> None:
-        self._now -= self._storages.pop(key)[1]
+    def _drop(self, address: int) -> None:
+        self._alive_bytes -= self._storages.pop(address)[1]

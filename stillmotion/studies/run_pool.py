@@ -33,7 +33,7 @@ from stillmotion.evaluation.propagation.evaluate import evaluate_propagation
 from stillmotion.methods.method import Method
 from stillmotion.models.input_config import InputConfig
 from stillmotion.models.pretrained.frozen_image_model import ProjectedTokenBackbone, load_image_model
-from stillmotion.planning.profiler_memory import peak_memory
+from stillmotion.planning.flop_counter import FlopMemoryCounter
 from stillmotion.training.config import RunConfig
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
@@ -196,7 +196,9 @@ def measure_step_cost(config: PretrainConfig) -> dict[str, float]:
             start = time.process_time()
             compute_gradients(method, clips, config)
             seconds.append(time.process_time() - start)
-        return {"seconds": min(seconds), "memory": peak_memory(lambda: compute_gradients(method, clips, config))}
+        with FlopMemoryCounter() as counter:
+            compute_gradients(method, clips, config)
+        return {"seconds": min(seconds), "memory": counter.peak_bytes / 2**20}
 
 
 def _start_worker() -> "subprocess.Popen[bytes]":

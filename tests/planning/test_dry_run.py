@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from stillmotion.cli.dry_run import DRY_RUNS
 from support.class_videos import write_class_folders
 from support.small_pretrain import small_config, stop_at_step, train
 
-from stillmotion.cli.dry_run import DRY_RUNS
 from stillmotion.cli.main import main
 from stillmotion.cli.verbs import VERBS
 from stillmotion.data.synthetic.factors import SyntheticConfig

@@ -1,6 +1,5 @@
 import torch
-
-from stillmotion.planning.profiler_memory import peak_memory
+from profiler_memory import peak_memory
 
 MIB = 2**20 // 4  # floats
 

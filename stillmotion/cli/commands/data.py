@@ -1,11 +1,21 @@
 """Verbs that prepare and check data sets: prepare, static-dynamic make, data verify."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from stillmotion.cli.parser import Folder, OptionalFile, OptionalFolder, OutputDir, optional_process_group, print_once
+from stillmotion.cli.parser import (
+    DryRun,
+    Folder,
+    OptionalFile,
+    OptionalFolder,
+    OutputDir,
+    optional_process_group,
+    print_estimate,
+    print_once,
+)
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoDataConfig, VideoSource
 from stillmotion.data.loading.loader_config import num_cores
@@ -22,6 +32,7 @@ def prepare(
     settings: PrepareConfig,
     num_processes: int = num_cores(),
     strict: bool = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Re-encode a data set at a small size with frequent key frames, for fast random access.
 
@@ -47,6 +58,9 @@ def prepare(
         # A set's own lists do not find videos in shards: these know their splits themselves.
         return open_all_splits(videos) if settings.format == "shards" and videos.split is None else videos.open()
 
+    if dry_run:
+        _print_estimate(opened(), out, settings, prepare_dataset, num_processes)
+        return
     with optional_process_group():
         found = process_group.run_on_all(opened)
         with progress_bar("encoding"):
@@ -61,6 +75,7 @@ def static_dynamic_make(
     settings: StaticDynamicSetConfig,
     num_processes: int = num_cores(),
     strict: bool = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Write the static (one frame repeated) or dynamic (noise moved by optical flow) version of a data set.
 
@@ -86,12 +101,23 @@ def static_dynamic_make(
         check_no_overlap(out, videos.input_paths())
         return open_all_splits(videos)
 
+    if dry_run:
+        _print_estimate(opened(), out, settings, make_static_dynamic_set, num_processes)
+        return
     with optional_process_group(settings.device) as place:
         whole, how = process_group.run_on_all(opened), replace(settings, device=place)
         with progress_bar(f"making the {settings.variant} set"):
             lines = make_static_dynamic_set(whole, out, how, num_processes=num_processes, strict=strict)
         missing = whole.missing_videos
         print_once("\n".join(format_transcode_summary(lines, f"{settings.variant} videos in {out}", missing=missing)))
+
+
+def _print_estimate(
+    dataset: VideoDataset, out: str, settings: Any, transcode: Callable[..., Any], num_processes: int
+) -> None:
+    from stillmotion.planning.dry_run import estimate_transcode
+
+    print_estimate(estimate_transcode(dataset, out, settings, transcode, num_processes=num_processes))
 
 
 def data_verify(

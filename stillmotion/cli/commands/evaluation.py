@@ -4,12 +4,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stillmotion.cli.parser import (
+    DryRun,
     EncoderArg,
     EncoderArgs,
     NumFrames,
     OptionalFile,
     OptionalFolder,
     OutputDir,
+    print_estimate,
     print_once,
     process_group,
 )
@@ -27,7 +29,10 @@ from stillmotion.utils.option_types import DeviceName
 from stillmotion.utils.progress import progress_bar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stillmotion import encoders
+    from stillmotion.encoders.feature_cache import ExtractionJob
 
 
 _SYNTHETIC = TrainTestConfig("synthetic")
@@ -41,6 +46,7 @@ def probe(
     loader: LoaderConfig,
     videos: TrainTestConfig = _SYNTHETIC,
     device: DeviceName = "auto",
+    dry_run: DryRun = False,
 ) -> None:
     """Linear probe: top-1 and top-5 accuracy of a linear classifier on frozen features.
 
@@ -53,12 +59,19 @@ def probe(
     videos are probed. Under torchrun, processes share the videos. Run the same command again to continue after an
     interruption.
     """
-    from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe, format_probe_results
+    from stillmotion.evaluation.linear_probe.evaluate import (
+        evaluate_linear_probe,
+        format_probe_results,
+        prepare_linear_probe,
+    )
 
-    with process_group(device) as place:
-        (loaded,) = _load_encoders((encoder,), place)
-        with progress_bar("embedding") as progress:
-            results = evaluate_linear_probe(loaded, videos, config, loader=loader, progress=progress)
+    with process_group(device, dry_run=dry_run) as device_name:
+        (loaded,) = _load_encoders((encoder,), device_name)
+        if dry_run:
+            _print_estimate(prepare_linear_probe(loaded, videos, config)[0], loader)
+            return
+        with progress_bar("embedding"):
+            results = evaluate_linear_probe(loaded, videos, config, loader=loader)
     print_once("\n".join(format_probe_results(results)))
 
 
@@ -69,6 +82,7 @@ def retrieve(
     videos: TrainTestConfig = _SYNTHETIC,
     num_frames: NumFrames = None,
     device: DeviceName = "auto",
+    dry_run: DryRun = False,
 ) -> None:
     """Nearest-neighbor retrieval: Recall@1/5/10 and mAP.
 
@@ -81,19 +95,20 @@ def retrieve(
     the same. For videos without labels, the nearest neighbors of each are printed. Under torchrun, processes share
     the videos.
     """
+    from stillmotion.evaluation.common import prepare_feature_tables
     from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval, format_retrieval_results
     from stillmotion.evaluation.retrieval.unlabeled import format_neighbors, list_neighbors
 
-    with process_group(device) as place, progress_bar("embedding") as progress:
-        loaded = _load_encoders(encoder, place, num_frames)
+    options = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
+    with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
+        loaded = _load_encoders(encoder, device_name, num_frames)
+        if dry_run:
+            _print_estimate(prepare_feature_tables(loaded, videos, **options), loader)
+            return
         try:
-            lines = format_retrieval_results(
-                evaluate_retrieval(loaded, videos, config, loader=loader, progress=progress)
-            )
+            lines = format_retrieval_results(evaluate_retrieval(loaded, videos, config, loader=loader))
         except MissingLabelsError:
-            clips, cache = config.num_clips, config.cache_dir
-            nearest = list_neighbors(loaded, videos, num_clips=clips, cache_dir=cache, loader=loader, progress=progress)
-            lines = format_neighbors(nearest, videos.path)
+            lines = format_neighbors(list_neighbors(loaded, videos, **options, loader=loader), videos.path)
     print_once("\n".join(lines))
 
 
@@ -105,6 +120,7 @@ def cluster(
     out: OptionalFolder = None,
     num_frames: NumFrames = None,
     device: DeviceName = "auto",
+    dry_run: DryRun = False,
 ) -> None:
     """Cluster quality: silhouette scores and t-SNE plots of the best-retrieved classes.
 
@@ -122,20 +138,25 @@ def cluster(
     from stillmotion.evaluation.clustering.evaluate import evaluate_clustering
     from stillmotion.evaluation.clustering.grouping import group_videos
     from stillmotion.evaluation.clustering.report import format_clustering_results, write_clustering_page
+    from stillmotion.evaluation.common import prepare_feature_tables
 
-    with process_group(device) as place:
-        loaded = _load_encoders(encoder, place, num_frames)
+    with process_group(device, dry_run=dry_run) as device_name:
+        loaded = _load_encoders(encoder, device_name, num_frames)
         if out is None and loaded[0].run_dir is None:
             raise StillmotionError(f"{encoder[0]} has no run folder to write to; add --out FOLDER")
-        with progress_bar("embedding") as progress:
+        if dry_run:
+            options = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
+            _print_estimate(prepare_feature_tables(loaded, videos, output_dir=out, **options), loader)
+            return
+        with progress_bar("embedding"):
             try:
-                found = evaluate_clustering(loaded, videos, config, loader=loader, progress=progress)
+                clusters = evaluate_clustering(loaded, videos, config, output_dir=out, loader=loader)
             except MissingLabelsError:
-                found = group_videos(loaded, videos, config, loader=loader, progress=progress)
-        folder = out or f"{loaded[0].folder}/clusters"
-        page = run_on_main(lambda: write_clustering_page(found, folder, config, data=videos.path))
-    if found:
-        print("\n".join([*format_clustering_results(found), f"written: {page}"]))
+                clusters = group_videos(loaded, videos, config, output_dir=out, loader=loader)
+        folder = out or f"{loaded[0].run_dir}/clusters"
+        page = run_on_main(lambda: write_clustering_page(clusters, folder, config, data=videos.path))
+    if clusters:
+        print("\n".join([*format_clustering_results(clusters), f"written: {page}"]))
 
 
 def order(
@@ -147,6 +168,7 @@ def order(
     num_frames: NumFrames = None,
     compare_untrained: bool = False,
     device: DeviceName = "auto",
+    dry_run: DryRun = False,
 ) -> None:
     """Arrow-of-time and opposite-action tests on frozen features.
 
@@ -164,19 +186,19 @@ def order(
         out: Folder for results.json and results.txt.
         compare_untrained: Also evaluate each network with its initial weights.
     """
-    from stillmotion.evaluation.temporal_order.evaluate import evaluate_temporal_order, format_order_results
+    from stillmotion.evaluation.temporal_order.evaluate import (
+        evaluate_temporal_order,
+        format_order_results,
+        prepare_temporal_order,
+    )
 
-    with process_group(device) as place, progress_bar("embedding") as progress:
-        loaded = _load_encoders(encoder, place, num_frames)
-        results = evaluate_temporal_order(
-            loaded,
-            videos,
-            action_pairs=action_pairs,
-            compare_untrained=compare_untrained,
-            output_dir=out,
-            loader=loader,
-            progress=progress,
-        )
+    options = {"action_pairs": action_pairs, "compare_untrained": compare_untrained, "output_dir": out}
+    with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
+        loaded = _load_encoders(encoder, device_name, num_frames)
+        if dry_run:
+            _print_estimate(prepare_temporal_order(loaded, videos, **options)[0], loader)
+            return
+        results = evaluate_temporal_order(loaded, videos, **options, loader=loader)
     print_once("\n".join(format_order_results(results)))
 
 
@@ -248,6 +270,7 @@ def static_dynamic_evaluate(
     static_data: OptionalFolder = None,
     dynamic_data: OptionalFolder = None,
     device: DeviceName = "auto",
+    dry_run: DryRun = False,
 ) -> None:
     """Linear probes on the plain, static and dynamic versions of a data set, for several encoders.
 
@@ -267,15 +290,22 @@ def static_dynamic_evaluate(
         dynamic_data: Folder of the dynamic version (from `static-dynamic make`).
     """
     from stillmotion.distributed.process_group import run_on_main
-    from stillmotion.evaluation.static_dynamic.evaluate import evaluate_static_dynamic, parse_named_specs
+    from stillmotion.evaluation.static_dynamic.evaluate import (
+        evaluate_static_dynamic,
+        parse_named_specs,
+        prepare_static_dynamic,
+    )
     from stillmotion.evaluation.static_dynamic.report import format_static_dynamic_results, write_static_dynamic_page
 
     paths = {"plain": videos.path, "static": static_data, "dynamic": dynamic_data}
     versions = {name: replace(videos, path=path) for name, path in paths.items() if path}
-    texts = parse_named_specs(encoder)
-    with process_group(device) as place, progress_bar("embedding") as progress:
-        loaded = dict(zip(texts, _load_encoders(tuple(texts.values()), place), strict=True))
-        results = evaluate_static_dynamic(loaded, versions, out, config, loader=loader, progress=progress)
+    specs = parse_named_specs(encoder)
+    with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
+        loaded = dict(zip(specs, _load_encoders(tuple(specs.values()), device_name), strict=True))
+        if dry_run:
+            _print_estimate(prepare_static_dynamic(loaded, versions, out, config)[0], loader)
+            return
+        results = evaluate_static_dynamic(loaded, versions, out, config, loader=loader)
         page = run_on_main(lambda: write_static_dynamic_page(out, results))
     print_once("\n".join(["", *format_static_dynamic_results(results), "", f"written: {page}"]))
 
@@ -284,6 +314,12 @@ def _load_encoders(specs: tuple[str, ...], device: str, num_frames: int | None =
     from stillmotion.encoders import load_comparable
 
     return [encoder.with_input(num_frames=num_frames) for encoder in load_comparable(specs, device=device)]
+
+
+def _print_estimate(jobs: "Iterable[ExtractionJob]", loader: LoaderConfig) -> None:
+    from stillmotion.planning.extraction_estimate import estimate_extraction_rows
+
+    print_estimate(estimate_extraction_rows(list(jobs), loader))
 
 
 def still_clips(

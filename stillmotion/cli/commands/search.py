@@ -1,16 +1,20 @@
 """Verbs that find videos: index, search, browse, embed."""
 
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from stillmotion.cli.parser import (
     ENCODER_HELP,
+    DryRun,
     EncoderArg,
     Folder,
     NumFrames,
     OptionalFile,
     OptionalFolder,
+    print_estimate,
     print_once,
     process_group,
 )
@@ -34,6 +38,7 @@ def index(
     ] = None,
     out: OptionalFolder = None,
     device: DeviceName = "auto",
+    dry_run: DryRun = False,
 ) -> None:
     """Build or update a search index of the video segments in a folder.
 
@@ -55,8 +60,14 @@ def index(
         check_videos_dir(videos)  # before torch and LanceDB are imported
     from stillmotion.distributed.process_group import run_on_main
     from stillmotion.encoders import default_encoder_spec, load
-    from stillmotion.index.builder import build_index
+    from stillmotion.index.builder import build_index, estimate_index_build
 
+    if dry_run:
+        loaded = load(encoder or default_encoder_spec(), device=device)
+        with tempfile.TemporaryDirectory() as folder:
+            sample = resolve_videos_dir(videos, Path(folder))
+            print_estimate(estimate_index_build(sample, loaded, out, segmentation=segmentation))
+        return
     with process_group(device) as place, progress_bar("indexing"):
         loaded = load(encoder or default_encoder_spec(), device=place)
         built = build_index(run_on_main(lambda: resolve_videos_dir(videos)), loaded, out, segmentation=segmentation)
@@ -159,6 +170,7 @@ def embed(
     num_clips: int | None = None,
     num_crops: int = 1,
     device: DeviceName = "auto",
+    dry_run: DryRun = False,
 ) -> None:
     """Write embeddings of videos to a Parquet or npz file.
 
@@ -177,9 +189,15 @@ def embed(
         num_crops: Spatial crops per clip: 1 (center) or 3 (along the longer side).
     """
     from stillmotion.encoders import load
-    from stillmotion.encoders.embedding_export import export_embeddings
+    from stillmotion.encoders.embedding_export import export_embeddings, prepare_embedding_export
 
-    with process_group(device) as place, progress_bar("embedding"):
+    with process_group(device, dry_run=dry_run) as place, progress_bar("embedding"):
         loaded = load(encoder, device=place)
+        if dry_run:
+            from stillmotion.planning.extraction_estimate import estimate_extraction_rows
+
+            job = prepare_embedding_export(loaded, videos, out, num_clips=num_clips, num_crops=num_crops)
+            print_estimate(estimate_extraction_rows([job], loader))
+            return
         table = export_embeddings(loaded, videos, out, num_clips=num_clips, num_crops=num_crops, loader=loader)
     print_once("\n".join(table.to_lines()))

@@ -11,7 +11,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from stillmotion.cli.parser import ConfigOptions, OptionalFolder, OutputDir, pop_option, run_verb
+from stillmotion.cli.parser import (
+    ConfigOptions,
+    DryRun,
+    OptionalFolder,
+    OutputDir,
+    pop_option,
+    print_estimate,
+    run_verb,
+)
 from stillmotion.distributed.torchrun import is_main_process
 from stillmotion.errors import StillmotionError
 from stillmotion.training.detect.config import DetectConfig
@@ -21,7 +29,6 @@ from stillmotion.training.run_dir import load_config
 from stillmotion.training.segment.config import SegmentConfig
 from stillmotion.training.tasks import config_class, recipe_table
 from stillmotion.training.transfer.config import TransferConfig
-from stillmotion.utils.progress import progress_bar
 
 _TRAINING_HELP = """
 Run the same command again to resume. A recipe sets all options; further options override single values.
@@ -51,7 +58,12 @@ def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) 
     run_verb(function, rest, verb, extra_help=_TRAINING_HELP, config=config)
 
 
-def pretrain(out: OutputDir, config: ConfigOptions[PretrainConfig], cache_dir: str | None = None) -> None:
+def pretrain(
+    out: OutputDir,
+    config: ConfigOptions[PretrainConfig],
+    cache_dir: OptionalFolder = None,
+    dry_run: DryRun = False,
+) -> None:
     """Pre-train a video encoder on unlabeled videos.
 
     Examples:
@@ -62,8 +74,11 @@ def pretrain(out: OutputDir, config: ConfigOptions[PretrainConfig], cache_dir: s
     Args:
         cache_dir: Folder for cached tokens. Default: inside the run folder. Runs on the same videos can share it.
     """
-    from stillmotion.training.pretrain.task import pretrain
+    from stillmotion.training.pretrain.task import plan_pretrain, pretrain
 
+    if dry_run:
+        print_estimate(plan_pretrain(config, out))
+        return
     folder = pretrain(config, out, cache_dir=cache_dir)
     if is_main_process():
         print(f"trained: {folder}. Next: stillmotion probe {folder} --data …, or stillmotion report {folder}")
@@ -74,6 +89,7 @@ def transfer(
     config: ConfigOptions[TransferConfig],
     encoder: Annotated[str | None, tyro.conf.arg(metavar="ENCODER")] = None,
     cache_dir: OptionalFolder = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Adapt a frozen image transformer to video by training a small projection, without labels.
 
@@ -89,9 +105,13 @@ def transfer(
             optionally with @layer=11; "random" uses untrained weights.
         cache_dir: Folder for cached tokens. Default: inside the run folder. Runs on the same videos can share it.
     """
-    from stillmotion.training.transfer.task import transfer
+    from stillmotion.training.transfer.task import plan_transfer, transfer
 
-    folder = transfer(with_image_model(config, encoder), out, cache_dir=cache_dir)
+    config = with_image_model(config, encoder)
+    if dry_run:
+        print_estimate(plan_transfer(config, out))
+        return
+    folder = transfer(config, out, cache_dir=cache_dir)
     if is_main_process():
         print(f"trained: {folder}. Next: stillmotion report {folder}, geometry --encoder {folder}, propagate {folder}")
 
@@ -105,7 +125,9 @@ def with_image_model(config: TransferConfig, encoder: str | None) -> TransferCon
     return config
 
 
-def finetune(out: OutputDir, config: ConfigOptions[FinetuneConfig], folds: tuple[int, ...] = ()) -> None:
+def finetune(
+    out: OutputDir, config: ConfigOptions[FinetuneConfig], folds: tuple[int, ...] = (), dry_run: DryRun = False
+) -> None:
     """Fine-tune an encoder and a new classifier on labeled videos: top-1, top-5 and confusion matrix.
 
     Examples:
@@ -120,12 +142,13 @@ def finetune(out: OutputDir, config: ConfigOptions[FinetuneConfig], folds: tuple
     """
     from stillmotion.training.finetune.evaluate import format_finetune_results, format_fold_results
     from stillmotion.training.finetune.report import write_finetune_page
-    from stillmotion.training.finetune.task import finetune, finetune_folds
+    from stillmotion.training.finetune.task import finetune, finetune_folds, plan_finetune
     from stillmotion.training.run_dir import load_results
 
-    folder = (
-        finetune_folds(config, out, folds, watch=progress_bar) if folds else finetune(config, out, watch=progress_bar)
-    )
+    if dry_run:
+        print_estimate(plan_finetune(config, out, folds))
+        return
+    folder = finetune_folds(config, out, folds) if folds else finetune(config, out)
     if is_main_process():
         results = load_results(folder)
         print("\n".join(format_fold_results(results) if folds else format_finetune_results(results)))
@@ -134,7 +157,9 @@ def finetune(out: OutputDir, config: ConfigOptions[FinetuneConfig], folds: tuple
         print(f"Next: stillmotion probe {example} --data …, or retrieve, explain, embed")
 
 
-def detect(out: OutputDir, config: ConfigOptions[DetectConfig], num_box_videos: int = 0) -> None:
+def detect(
+    out: OutputDir, config: ConfigOptions[DetectConfig], num_box_videos: int = 0, dry_run: DryRun = False
+) -> None:
     """Spatio-temporal action detection: train a box classifier on an encoder; frame mAP as on AVA.
 
     Examples:
@@ -148,10 +173,13 @@ def detect(out: OutputDir, config: ConfigOptions[DetectConfig], num_box_videos: 
         num_box_videos: Number of test videos to write with predicted and annotated boxes.
     """
     from stillmotion.training.detect.report import format_detection_results, write_detect_page, write_detection_videos
-    from stillmotion.training.detect.task import detect
+    from stillmotion.training.detect.task import detect, plan_detect
     from stillmotion.training.run_dir import load_results
 
-    folder = detect(config, out, watch=progress_bar)
+    if dry_run:
+        print_estimate(plan_detect(config, out))
+        return
+    folder = detect(config, out)
     if is_main_process():
         print("\n".join(format_detection_results(load_results(folder))))
         if num_box_videos:
@@ -164,6 +192,7 @@ def segment(
     config: ConfigOptions[SegmentConfig],
     head: Literal["mstcn", "fact"] = "mstcn",
     cache_dir: OptionalFolder = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Temporal action segmentation on frozen features of untrimmed videos.
 
@@ -181,15 +210,19 @@ def segment(
             share it.
     """
     from stillmotion.training.segment.report import format_segmentation_results, write_segment_page
-    from stillmotion.training.segment.task import segment
+    from stillmotion.training.segment.task import plan_segment, segment
 
     check_head(config, head)
-    answers = segment(config, out, cache_dir=cache_dir, watch=progress_bar)
-    if answers is None:
+    if dry_run:
+        print_estimate(plan_segment(config, out, cache_dir))
         return
-    for reason in answers.results["failed"].values():
+    predictions = segment(config, out, cache_dir=cache_dir)
+    if predictions is None:
+        return
+    for reason in predictions.results["failed"].values():
         print(f"failed, skipped: {reason}", file=sys.stderr)
-    print("\n".join([*format_segmentation_results(answers.results), f"written: {write_segment_page(out, answers)}"]))
+    page = write_segment_page(out, predictions)
+    print("\n".join([*format_segmentation_results(predictions.results), f"written: {page}"]))
 
 
 def check_head(config: SegmentConfig, head: str) -> None:

@@ -114,8 +114,7 @@ def transcode_dataset(
     Raises:
         StillmotionError: The output folder cannot be used, or `strict` is set and a video cannot be read.
     """
-    if num_processes < 1:
-        raise StillmotionError(f"num_processes is {num_processes}; must be at least 1.")
+    check_transcode(dataset, output_dir, num_processes)
     sources = [dataset.name(index) for index in range(len(dataset))]
     reserved = (
         MANIFEST_FILE,
@@ -132,7 +131,6 @@ def transcode_dataset(
 
         def start() -> list[int]:
             """Lock the output folder; return the indices of the videos that are left to transcode."""
-            files.check_no_overlap(output_dir, sources)
             check_no_links_outside(output_dir, paths)
             stack.enter_context(file_lock.lock_dir(output_dir))
             entries.update({entry.path: entry for entry in read_completed_entries(output_dir)})
@@ -166,6 +164,23 @@ def transcode_dataset(
         process_group.run_on_all(lambda: _transcode_rank_share(job, share, num_processes, strict=strict))
         process_group.run_on_main(finish)
     return manifest
+
+
+def check_transcode(dataset: VideoDataset, output_dir: str | Path, num_processes: int) -> None:
+    """Check the arguments of `transcode_dataset`, before it runs or is estimated.
+
+    Args:
+        dataset: Videos to transcode.
+        output_dir: Output folder.
+        num_processes: Number of worker processes.
+
+    Raises:
+        StillmotionError: The folder overlaps the videos or cannot be written to, or there are no processes.
+    """
+    if num_processes < 1:
+        raise StillmotionError(f"num_processes is {num_processes}; must be at least 1.")
+    files.check_no_overlap(output_dir, [dataset.name(i) for i in range(len(dataset))])
+    files.check_writable(output_dir)
 
 
 def format_transcode_summary(

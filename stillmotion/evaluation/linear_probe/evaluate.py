@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stillmotion.data.datasets.splits import TrainTestConfig
+from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.distributed import process_group
 from stillmotion.encoders import FEATURE_KINDS, Encoder, FeatureKind, ProgressCallback, resolve_num_clips
 from stillmotion.encoders.feature_cache import (
+    ExtractionJob,
+    cached_extraction_job,
     check_cache_dir,
     feature_cache_key,
     load_or_extract_features,
@@ -93,9 +95,7 @@ def evaluate_linear_probe(
     if encoder.run_dir is not None:
         check_writable(encoder.run_dir / RESULTS_FILE, is_file=True, create=True, option_name=RUN_DIR_HINT)
     rule = resolve_protocol(encoder, config)
-    check_single_fold(split_config)
-    parted = split_config.open(encoder.synthetic_config)
-    check_cache_dir(config.cache_dir, collect_input_paths(split_config, dataset=parted.dataset, encoders=[encoder]))
+    _, parted = prepare_linear_probe(encoder, split_config, config)
     train, test = parted.train_test()
     networks = select_encoders(encoder, config)
     ask = _probe_feature_stream if rule.use_sgd and config.cache_dir is None else _probe_stored_features
@@ -123,6 +123,43 @@ def evaluate_linear_probe(
         file = encoder.run_dir / RESULTS_FILE
         process_group.run_on_main(lambda: write_json(file, results, option_name=RUN_DIR_HINT))
     return results
+
+
+def prepare_linear_probe(
+    encoder: Encoder, split_config: TrainTestConfig, config: LinearProbeConfig
+) -> tuple[list[ExtractionJob], TrainTestSplit]:
+    """Check the arguments of a probe, open the videos, and return what is to be extracted, with the split.
+
+    Args:
+        encoder: Encoder.
+        split_config: Labeled videos.
+        config: Options of the probe.
+
+    Raises:
+        StillmotionError: If several folds are requested, or the cache overlaps the inputs or cannot be written to.
+    """
+    protocol = resolve_protocol(encoder, config)
+    check_single_fold(split_config)
+    split = split_config.open(encoder.synthetic_config)
+    check_cache_dir(config.cache_dir, collect_input_paths(split_config, dataset=split.dataset, encoders=[encoder]))
+    train_views, test_views = train_test_views(protocol, config)
+    num_epochs = 1
+    if protocol.use_sgd and config.cache_dir is None:  # one random clip per epoch
+        train_views, num_epochs = replace(train_views, num_clips=1, average_views=True), SGDProbeConfig().epochs
+    train, test = split.train_test()
+    jobs = []
+    for name, network in select_encoders(encoder, config).items():
+        for what, dataset, views, num_passes in (
+            ("training videos", train, train_views, num_epochs),
+            ("test videos", test, test_views, 1),
+        ):
+            title = f"{name}, {what}"
+            if config.cache_dir is not None:
+                jobs.append(cached_extraction_job(title, network, dataset, views, config.cache_dir))
+            else:
+                job = ExtractionJob(name=title, encoder=network, videos=dataset, views=views, num_passes=num_passes)
+                jobs.append(job)
+    return jobs, split
 
 
 def resolve_protocol(encoder: Encoder, config: LinearProbeConfig) -> ProbeProtocol:
@@ -164,9 +201,7 @@ def _probe_stored_features(
         )
     else:
         x, tx = (
-            load_or_extract_features(
-                encoder, half, **asdict(of), cache_dir=config.cache_dir, loader=loader
-            ).features
+            load_or_extract_features(encoder, half, **asdict(of), cache_dir=config.cache_dir, loader=loader).features
             for half, of in ((train, views), (test, tested))
         )
 

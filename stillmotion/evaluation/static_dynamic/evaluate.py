@@ -25,7 +25,13 @@ from stillmotion.distributed.process_group import (
     run_on_main,
 )
 from stillmotion.encoders import Encoder, FeatureKind, ProgressCallback, parse_spec
-from stillmotion.encoders.feature_cache import load_or_extract_features
+from stillmotion.encoders.feature_cache import (
+    FEATURES_DIR,
+    ExtractionJob,
+    cached_extraction_job,
+    load_or_extract_features,
+)
+from stillmotion.encoders.feature_extraction import ClipViews
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
@@ -33,7 +39,7 @@ from stillmotion.evaluation.linear_probe.evaluate import check_single_fold
 from stillmotion.evaluation.metrics.bootstrap import bootstrap_interval
 from stillmotion.evaluation.static_dynamic.config import StaticDynamicEvalConfig
 from stillmotion.utils.file_lock import lock_dir
-from stillmotion.utils.files import write_json
+from stillmotion.utils.files import check_writable, write_json
 
 RESULTS_FILE = "results.json"
 VERSIONS = ("plain", "static", "dynamic")
@@ -79,16 +85,51 @@ def evaluate_static_dynamic(
     Ranks share the videos; the first asks, says and writes.
     """
     how = config or StaticDynamicEvalConfig()
-    check_inputs(encoders, versions)
     seed = next(iter(versions.values())).split_seed
     options = _ProbeOptions(how.num_clips, how.feature_kinds, how.confidence_level, how.n_resamples, seed)
-    parted = {name: versions[name].open() for name in VERSIONS if name in versions}
-    for name, videos in parted.items():
-        check_dir_no_overlap(
-            output_dir, collect_input_paths(versions[name], dataset=videos.dataset, encoders=encoders.values())
-        )
+    _, parted = prepare_static_dynamic(encoders, versions, output_dir, how)
     with enter_on_main(lambda: lock_dir(output_dir)):
         return _evaluate(encoders, versions, parted, Path(output_dir), options, loader, say, progress)
+
+
+def prepare_static_dynamic(
+    encoders: Mapping[str, Encoder],
+    versions: Mapping[str, TrainTestConfig],
+    output_dir: str | Path,
+    config: StaticDynamicEvalConfig,
+) -> tuple[list[ExtractionJob], dict[str, TrainTestSplit]]:
+    """Check the arguments, open the versions, and return what is to be extracted, with the splits by version.
+
+    Args:
+        encoders: Encoders by their names in the tables.
+        versions: Videos by version: "plain", "static" and "dynamic"; at least one.
+        output_dir: Folder for results and features.
+        config: Options of the probes.
+
+    Raises:
+        StillmotionError: If nothing can be compared, or the folder overlaps the inputs or cannot be written to.
+    """
+    check_inputs(encoders, versions)
+    splits = {name: versions[name].open() for name in VERSIONS if name in versions}
+    for name, split in splits.items():
+        inputs = collect_input_paths(versions[name], dataset=split.dataset, encoders=encoders.values())
+        check_dir_no_overlap(output_dir, inputs)
+    check_writable(output_dir)
+    datasets = {name: (split.dataset, config.num_clips) for name, split in splits.items()}
+    if "dynamic" in splits:
+        datasets["single frames of the dynamic version"] = _single_frames(splits["dynamic"]).dataset, 1
+    jobs = [
+        cached_extraction_job(
+            f"{title}, {name}", encoder, dataset, ClipViews(num_clips=num_clips), Path(output_dir) / FEATURES_DIR
+        )
+        for title, encoder in encoders.items()
+        for name, (dataset, num_clips) in datasets.items()
+    ]
+    return jobs, splits
+
+
+def _single_frames(split: TrainTestSplit) -> TrainTestSplit:
+    return replace(split, dataset=ConcatDataset([FrozenFrameDataset(split.dataset)]))
 
 
 def _evaluate(
@@ -114,9 +155,8 @@ def _evaluate(
             videos.dataset,
             num_clips=options.num_clips,
             average_views=False,
-            cache_dir=output_dir / "features",
+            cache_dir=output_dir / FEATURES_DIR,
             loader=loader,
-            progress=steps,
         ).features
         steps.advance(len(videos.dataset))
 
@@ -136,8 +176,8 @@ def _evaluate(
             asked[name][version], failed = ask(encoder, videos, options)
             broken |= failed
         if "dynamic" in splits:
-            stilled = replace(splits["dynamic"], dataset=ConcatDataset([FrozenFrameDataset(splits["dynamic"].dataset)]))
-            single[name] = ask(encoder, stilled, replace(options, num_clips=1, feature_kinds=("whole",)))[0]["whole"]
+            frames = _single_frames(splits["dynamic"])
+            single[name] = ask(encoder, frames, replace(options, num_clips=1, feature_kinds=("whole",)))[0]["whole"]
         cells = [
             f"{version} {_accuracies(found[options.feature_kinds[0]])[0]:.3f}" for version, found in asked[name].items()
         ]

@@ -19,8 +19,8 @@ from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.datasets.wrappers import ReversedDataset
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.distributed.process_group import enter_on_main, run_on_main
-from stillmotion.encoders import Encoder, Features, ProgressCallback
-from stillmotion.encoders.feature_cache import feature_cache_key
+from stillmotion.encoders import Encoder, Features
+from stillmotion.encoders.feature_cache import ExtractionJob, feature_cache_key
 from stillmotion.encoders.feature_extraction import ClipViews
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.encoders.sharded_extraction import extract_features_distributed, remove_blocks
@@ -28,9 +28,9 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
 from stillmotion.evaluation.metrics.bootstrap import bootstrap_means
-from stillmotion.evaluation.temporal_order.tasks import OrderTask, build_order_tasks
+from stillmotion.evaluation.temporal_order.tasks import OrderTask, OrderTaskSet, build_order_tasks
 from stillmotion.utils.file_lock import lock_dir
-from stillmotion.utils.files import write_json, write_text
+from stillmotion.utils.files import check_writable, write_json, write_text
 from stillmotion.utils.formatting import format_failed_videos
 
 OrderFeature = Literal["frames", "whole", "static", "dynamic"]
@@ -71,7 +71,6 @@ def evaluate_temporal_order(
     compare_untrained: bool = False,
     output_dir: str | Path | None = None,
     loader: LoaderConfig | None = None,
-    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """How well linear classifiers tell the order of time from the embeddings of several encoders.
 
@@ -82,61 +81,94 @@ def evaluate_temporal_order(
     output_dir: a folder for `results.json` and `results.txt`, and for features until these are written.
     Ranks share the clips; the first asks, and writes.
     """
+    jobs, tasks = prepare_temporal_order(
+        encoders,
+        split_config,
+        action_pairs=action_pairs,
+        compare_untrained=compare_untrained,
+        output_dir=output_dir,
+    )
+    about = {"data": split_config.path, "task": "reverse" if action_pairs is None else "pairs"}
     if output_dir is None:
-        return _evaluate(encoders, split_config, action_pairs, compare_untrained, None, loader, progress)
-    check_dir_no_overlap(output_dir, collect_input_paths(split_config, encoders=encoders, extra_paths=[action_pairs]))
+        return about | _evaluate(jobs, tasks, split_config.split_seed, None, loader)
     folder = Path(output_dir)
     with enter_on_main(lambda: lock_dir(folder)):
-        parts = folder / "features.blocks"
-        results = _evaluate(encoders, split_config, action_pairs, compare_untrained, parts, loader, progress)
+        blocks_dir = folder / "features.blocks"
+        results = about | _evaluate(jobs, tasks, split_config.split_seed, blocks_dir, loader)
         run_on_main(lambda: write_results(results, folder, format_order_results(results)))
-        remove_blocks(parts)
+        remove_blocks(blocks_dir)
     return results
 
 
-def _evaluate(
+def prepare_temporal_order(
     encoders: Sequence[Encoder],
     split_config: TrainTestConfig,
-    action_pairs: str | Path | None,
-    compare_untrained: bool,
-    blocks_dir: Path | None,
-    loader: LoaderConfig | None,
-    progress: ProgressCallback | None,
-) -> dict[str, Any]:
+    *,
+    action_pairs: str | Path | None = None,
+    compare_untrained: bool = False,
+    output_dir: str | Path | None = None,
+) -> tuple[list[ExtractionJob], OrderTaskSet]:
+    """Check paths, open the videos, and return what is to be extracted, with the tasks.
+
+    Args:
+        encoders: Encoders.
+        split_config: Videos.
+        action_pairs: JSON file of opposite actions; None tells clips from their time-reversed copies.
+        compare_untrained: Also evaluate each network with its initial weights.
+        output_dir: Folder for the results.
+
+    Raises:
+        StillmotionError: If the folder overlaps the inputs or cannot be written to.
+    """
+    if output_dir is not None:
+        inputs = collect_input_paths(split_config, encoders=encoders, extra_paths=[action_pairs])
+        check_dir_no_overlap(output_dir, inputs)
+        check_writable(output_dir)
     networks: dict[str, Encoder] = {}
     for name, encoder in zip(encoder_names(encoders), encoders, strict=True):
         networks[name] = encoder
         if compare_untrained:
             networks[f"{name}, untrained"] = encoder.untrained()
-    asked = build_order_tasks(split_config, action_pairs=action_pairs, synthetic=encoders[0].synthetic_config)
-    accuracy: dict[str, Any] = {}
-    broken: dict[str, str] = {}
+    tasks = build_order_tasks(split_config, action_pairs=action_pairs, synthetic=encoders[0].synthetic_config)
+    jobs = []
     for name, network in networks.items():
-        played = ReversedDataset(
-            asked.videos, num_frames=network.input_config.num_frames, with_reversed=asked.includes_reversed
+        clips = ReversedDataset(
+            tasks.videos, num_frames=network.input_config.num_frames, with_reversed=tasks.includes_reversed
         )
-        shown, views = network.with_input(stride=1, fps=0), ClipViews()
-        key = feature_cache_key(shown, played, views) if blocks_dir else ""
-        found = extract_features_distributed(
-            shown, played, views, blocks_dir=blocks_dir, key=key, keep_frames=True, loader=loader, progress=progress
+        encoder = network.with_input(stride=1, fps=0)
+        jobs.append(ExtractionJob(name=name, encoder=encoder, videos=clips, views=ClipViews()))
+    return jobs, tasks
+
+
+def _evaluate(
+    jobs: Sequence[ExtractionJob],
+    requested: OrderTaskSet,
+    seed: int,
+    blocks_dir: Path | None,
+    loader: LoaderConfig | None,
+) -> dict[str, Any]:
+    accuracy: dict[str, Any] = {}
+    failed: dict[str, str] = {}
+    for job in jobs:
+        key = feature_cache_key(job.encoder, job.videos, job.views) if blocks_dir else ""
+        features = extract_features_distributed(
+            job.encoder, job.videos, job.views, blocks_dir=blocks_dir, key=key, keep_frames=True, loader=loader
         )
-        broken |= dict(found.failed)
-        tasks = [task for task in (t.restricted_to(found.index) for t in asked.tasks) if task is not None]
+        failed |= dict(features.failed)
+        tasks = [task for task in (t.restricted_to(features.index) for t in requested.tasks) if task is not None]
         if not tasks:
             raise StillmotionError(
-                f"too few videos: of {len(played)} clips {len(found.index)} can be read, and a classifier needs two "
-                "videos of each class to learn from and one to be asked"
+                f"too few videos: of {len(job.videos)} clips {len(features.index)} can be read, and a classifier needs "
+                "two videos of each class to learn from and one to be asked"
             )
-        accuracy[name] = run_on_main(partial(_accuracies, found, tasks, split_config.split_seed))
+        accuracy[job.name] = run_on_main(partial(_accuracies, features, tasks, seed))
     return {
-        "data": split_config.path,
-        "task": "reverse" if action_pairs is None else "pairs",
-        "split_description": asked.split_description,
+        "split_description": requested.split_description,
         "tasks": {task.name: task.summary() for task in tasks},
-        "skipped_tasks": sorted({task.name for task in asked.tasks} - {task.name for task in tasks}),
+        "skipped_tasks": sorted({task.name for task in requested.tasks} - {task.name for task in tasks}),
         "confidence_level": _CONFIDENCE_LEVEL,
         "accuracy": accuracy,
-        "failed": broken,
+        "failed": failed,
     }
 
 
@@ -203,7 +235,7 @@ def format_order_results(results: dict[str, Any]) -> list[str]:
     )
     if results["skipped_tasks"]:
         lines.append(f"{len(results['skipped_tasks'])} pairs had too few videos: {'; '.join(results['skipped_tasks'])}")
-    return lines + format_failed_videos(results["failed"], what="unreadable clips were skipped")
+    return lines + format_failed_videos(results["failed"], noun="unreadable clip")
 
 
 def write_results(results: dict[str, Any], output_dir: Path, lines: Sequence[str]) -> None:

@@ -9,11 +9,12 @@ import torch
 from stillmotion.data.datasets.base import FailedVideos, VideoDataset
 from stillmotion.data.loading.loader import iter_eval_batches
 from stillmotion.distributed import process_group
-from stillmotion.encoders.feature_extraction import ProgressCallback, evenly_spaced_clips
+from stillmotion.encoders.feature_extraction import evenly_spaced_clips
 from stillmotion.errors import raise_if_none_readable
 from stillmotion.functional.classification import confusion_matrix, topk_accuracy
 from stillmotion.models.heads import VideoClassifier
 from stillmotion.models.input_config import InputConfig
+from stillmotion.utils.progress import report_progress
 
 _CLIPS_PER_FORWARD = 16  # clips in a forward pass
 
@@ -27,45 +28,55 @@ def predict_videos(
     num_crops: int = 1,
     full_frame_crops: bool = False,
     num_workers: int = 0,
-    progress: ProgressCallback | None = None,
 ) -> tuple[np.ndarray, np.ndarray, FailedVideos]:
-    """Numbers of the readable videos (N,), their probabilities (N, C), and name and reason of the others.
+    """Predict class probabilities of videos, the mean over their clips. Ranks share the videos, and each returns all.
 
-    input_config: of the encoder that it began with.
-    num_clips, num_crops, full_frame_crops: as in `extract`. Ranks share the videos, and each returns all of them.
+    Args:
+        model: Classifier.
+        videos: Videos.
+        input_config: Input of the network.
+        num_clips: Evenly spaced clips per video.
+        num_crops: Crops per clip: 1 or 3.
+        full_frame_crops: Crops are as large as the short side of the resized frame.
+        num_workers: Number of decoding processes.
+
+    Returns:
+        Indices of the readable videos (N,), their probabilities (N, C), and name and reason of the others.
+
+    Raises:
+        StillmotionError: No video can be read.
     """
     device = next(model.parameters()).device
     dataset = evenly_spaced_clips(
         videos, input_config, num_clips=num_clips, num_crops=num_crops, full_frame=full_frame_crops
     )
-    rank, world = process_group.get_rank(), process_group.get_world_size()
-    index: list[int] = []
-    found: list[np.ndarray] = []
-    broken: FailedVideos = []
+    world_size = process_group.get_world_size()
+    indices: list[int] = []
+    probabilities: list[np.ndarray] = []
+    failed: FailedVideos = []
     was_training = model.training
     model.eval()
-    for item in iter_eval_batches(
+    for batch in iter_eval_batches(
         dataset,
         batch_size=max(1, _CLIPS_PER_FORWARD // num_clips),
         num_workers=num_workers,
-        rank=rank,
-        world_size=world,
+        rank=process_group.get_rank(),
+        world_size=world_size,
     ):
-        broken += item["failed"]
-        for number, views in zip(item["index"].tolist(), item["clips"], strict=True):
+        failed += batch["failed"]
+        for index, views in zip(batch["index"].tolist(), batch["clips"], strict=True):
             with torch.inference_mode():
-                scores = [model(part.to(device, non_blocking=True)).float() for part in views.split(_CLIPS_PER_FORWARD)]
-                found.append(torch.cat(scores).softmax(1).mean(0).cpu().numpy())
-            index.append(number)
-        if progress is not None:
-            progress(min((len(index) + len(broken)) * world, len(videos)), len(videos))
+                logits = [model(part.to(device, non_blocking=True)).float() for part in views.split(_CLIPS_PER_FORWARD)]
+                probabilities.append(torch.cat(logits).softmax(1).mean(0).cpu().numpy())
+            indices.append(index)
+        report_progress(min((len(indices) + len(failed)) * world_size, len(videos)), len(videos))
     model.train(was_training)
-    everyone = process_group.all_gather_object((index, found, broken))
-    numbers = np.array([i for part, _, _ in everyone for i in part], np.int64)
-    broken = [entry for _, _, part in everyone for entry in part]
-    raise_if_none_readable(broken, len(broken) + len(numbers), "test videos")
-    order = np.argsort(numbers)
-    return numbers[order], np.stack([p for _, part, _ in everyone for p in part])[order], broken
+    gathered = process_group.all_gather_object((indices, probabilities, failed))
+    all_indices = np.array([i for part, _, _ in gathered for i in part], np.int64)
+    failed = [entry for _, _, part in gathered for entry in part]
+    raise_if_none_readable(failed, len(failed) + len(all_indices), "test videos")
+    order = np.argsort(all_indices)
+    return all_indices[order], np.stack([p for _, part, _ in gathered for p in part])[order], failed
 
 
 def classification_metrics(probabilities: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from profiler_memory import peak_memory
 
 from stillmotion.errors import StillmotionError
-from stillmotion.planning.profiler_memory import peak_memory
 from stillmotion.training.pretrain.gpu_estimate import (
     DeviceThroughput,
     _build_method,

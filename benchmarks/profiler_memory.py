@@ -1,4 +1,4 @@
-"""The memory that a piece of work needs, by torch's own allocator."""
+"""Peak memory of torch on the CPU by its profiler: the reference for `FlopMemoryCounter`."""
 
 import itertools
 import json
@@ -10,9 +10,12 @@ import torch
 
 
 def peak_memory(fn: Callable[[], object]) -> float:
-    """MiB: the most that torch has allocated on the CPU at one time while `fn` runs, over what it had before.
+    """Return the peak number of MiB that torch allocates on the CPU while a function runs.
 
-    The counterpart of torch.cuda.max_memory_allocated: the resident set also holds what malloc keeps for reuse.
+    It is the counterpart of `torch.cuda.max_memory_allocated`; the resident set also holds what malloc keeps for reuse.
+
+    Args:
+        fn: Function to run.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
