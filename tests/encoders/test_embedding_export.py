@@ -7,7 +7,7 @@ import pytest
 from support.class_videos import write_class_folders
 
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.encoders import extract_features, load
 from stillmotion.encoders.embedding_export import export_embeddings
@@ -24,7 +24,7 @@ def folder(tmp_path):
 
 
 def wanted(run, folder, clips):
-    found = extract_features(load(run), FolderDataset(folder), num_clips=clips)
+    found = extract_features(load(run), VideoFolder(folder), num_clips=clips)
     return {name: found.vectors(name) for name in ("whole", "static", "dynamic")}
 
 
@@ -44,7 +44,7 @@ def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
     about = {"encoder": str(run), "data": str(folder), "num_clips": 2, "num_crops": 1}
     assert json.loads(table.schema.metadata[b"stillmotion"]) == about
     assert said[0].startswith("5 videos embedded")
-    assert said[1] == "1 unreadable videos were skipped:"
+    assert said[1] == "1 unreadable video skipped:"
     assert "dark/1.mp4" in said[2]
     assert [p.name for p in out.parent.iterdir()] == ["table.parquet"]
 

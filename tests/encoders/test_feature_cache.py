@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from support.class_videos import alter_bytes_keep_mtime, write_class_folders
 
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.encoders import extract_features, load
@@ -28,7 +28,7 @@ def kept(run):
 
 
 def test_features_come_from_the_disk_the_second_time(run, folder):
-    videos = FolderDataset(folder)
+    videos = VideoFolder(folder)
     encoder = load(run)
     first = load_or_extract_features(encoder, videos, num_clips=2)
     again = load_or_extract_features(encoder, videos, num_clips=2)
@@ -46,7 +46,7 @@ def test_features_come_from_the_disk_the_second_time(run, folder):
 
 def test_what_changes_the_features_is_computed_anew(run, folder):
     def reused(text=run, **options):
-        return load_or_extract_features(load(text), FolderDataset(folder), **{"num_clips": 1, **options}).from_cache
+        return load_or_extract_features(load(text), VideoFolder(folder), **{"num_clips": 1, **options}).from_cache
 
     assert [reused(), reused()] == [False, True]
     assert not reused(num_clips=2)
@@ -70,7 +70,7 @@ def test_what_changes_the_features_is_computed_anew(run, folder):
 
 
 def test_another_order_of_the_same_videos_shares_the_file(run, folder):
-    videos = FolderDataset(folder)
+    videos = VideoFolder(folder)
     straight = load_or_extract_features(load(run), videos, num_clips=1)
     turned = load_or_extract_features(load(run), Subset(videos, np.arange(len(videos))[::-1]), num_clips=1)
     assert turned.from_cache

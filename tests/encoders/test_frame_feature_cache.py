@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 from support.class_videos import alter_bytes_keep_mtime, write_class_folders
 from support.tiny_transformers import save_model
 
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig, SyntheticUntrimmedDataset
 from stillmotion.encoders import Encoder, load
@@ -29,7 +29,7 @@ DRAWN = SyntheticUntrimmedConfig(
 def folder(tmp_path):
     root = write_class_folders(tmp_path / "set", videos_per_class=2, num_frames=11, image_size=32)
     (root / "dark" / "torn.mp4").write_bytes(b"not a video")
-    return FolderDataset(root)
+    return VideoFolder(root)
 
 
 def literal(encoder, video, *, hop):

@@ -6,7 +6,7 @@ from support.class_videos import write_class_folders
 from support.tiny_transformers import save_model
 
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.transforms.augment import normalize_clip
 from stillmotion.encoders import canonical_spec, extract_features, load, parse_spec
@@ -102,7 +102,7 @@ def test_a_model_is_probed_and_embeds_and_its_folder_stays_as_it_was(dinov2, tmp
     )
     assert found["accuracy"]["trained"]["whole"]["class"]["top1"] == 1.0
     out = export_embeddings(encoder, VideoDataConfig(folder), tmp_path / "t.npz", num_clips=1, say=lambda line: None)
-    wanted = extract_features(encoder, FolderDataset(folder), num_clips=1).vectors("whole")
+    wanted = extract_features(encoder, VideoFolder(folder), num_clips=1).vectors("whole")
     with np.load(out) as table:
         np.testing.assert_allclose(table["whole"], wanted, atol=1e-5)
     assert sorted(path.name for path in dinov2.iterdir()) == before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.class_videos import write_class_folders
 
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.transcode.manifest import read_completed_entries
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set
@@ -45,7 +45,7 @@ def contents(out: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", COPIES)
 def test_a_full_disk_is_one_line_and_with_room_again_it_goes_on(kind: str, tmp_path: Path) -> None:
     copy, settings = COPIES[kind]
-    videos = FolderDataset(write_class_folders(tmp_path / "videos", videos_per_class=2, num_frames=6, image_size=48))
+    videos = VideoFolder(write_class_folders(tmp_path / "videos", videos_per_class=2, num_frames=6, image_size=48))
     whole = copy(videos, tmp_path / "whole", settings)
     files = [file.stat().st_size for line in whole for file in _files(tmp_path / "whole" / line.path)]
     for number, size in enumerate((max(files) - 1, min(files) - 1, max(files) // 2, 700)):

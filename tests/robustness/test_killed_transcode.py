@@ -11,7 +11,7 @@ from support.process import Command
 
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.video import open_video
 from stillmotion.data.video.reader import VideoReader
@@ -86,7 +86,7 @@ def test_sigterm_ends_it_with_one_line_and_nothing_unfinished(videos: Path, tmp_
     assert command.wait() in (143, 0)  # 0 where it was at its end
     assert "Traceback" not in command.stderr
     assert not list(out.rglob(".*.part*"))
-    lines = prepare_dataset(FolderDataset(videos), out, PrepareConfig(short_side=24))
+    lines = prepare_dataset(VideoFolder(videos), out, PrepareConfig(short_side=24))
     assert [len(open_video(out / line.path)) for line in lines] == [16] * 16
 
 
@@ -100,7 +100,7 @@ class Deadly(PathDataset):
 
 
 def test_a_process_that_dies_costs_its_video_a_line_and_not_the_run(videos: Path, tmp_path: Path) -> None:
-    paths = FolderDataset(videos).paths[:5]
+    paths = VideoFolder(videos).paths[:5]
     lines = prepare_dataset(Deadly(paths, root=videos), tmp_path / "out", PrepareConfig(short_side=24), num_processes=2)
     assert [bool(line.error) for line in lines] == [False, True, False, False, False]
     assert f"{paths[1]}: Worker process was killed by signal 9" in lines[1].error

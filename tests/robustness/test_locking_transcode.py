@@ -12,7 +12,7 @@ from support.process import Command
 from support.transcoded import record_transcoded
 
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.transcode.manifest import ManifestEntry
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
@@ -34,7 +34,7 @@ def videos(tmp_path: Path) -> Path:
 def made_again(videos: Path, out: Path) -> list[str]:
     """The copies that a further call makes; all of them are whole after it."""
     with record_transcoded() as made:
-        lines = prepare_dataset(FolderDataset(videos), out, SMALL)
+        lines = prepare_dataset(VideoFolder(videos), out, SMALL)
     assert [len(open_video(out / line.path)) for line in lines] == [3] * 4
     return made
 
@@ -52,13 +52,13 @@ def test_what_a_killed_call_left_unfinished_is_taken_away(videos: Path, tmp_path
     left[1].mkdir(parents=True)
     left[0].write_bytes(b"half")
     (left[1] / "000000.jpg").write_bytes(b"half")
-    prepare_dataset(FolderDataset(videos), tmp_path / "copies", SMALL)
+    prepare_dataset(VideoFolder(videos), tmp_path / "copies", SMALL)
     assert not any(place.exists() for place in left)
 
 
 def test_a_copy_of_another_size_than_its_line_says_is_made_again(videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
-    prepare_dataset(FolderDataset(videos), out, SMALL)
+    prepare_dataset(VideoFolder(videos), out, SMALL)
     whole = (out / "dark" / "1.mp4").read_bytes()
     (out / "dark" / "1.mp4").write_bytes(whole[:-20])
     assert made_again(videos, out) == ["dark/1.mp4"]
@@ -68,9 +68,9 @@ def test_a_copy_of_another_size_than_its_line_says_is_made_again(videos: Path, t
 def test_a_copy_of_another_original_in_the_same_place_is_made_again(videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
     (videos / "dark" / "1.mp4").rename(videos / "dark" / "0.avi")  # in whose place 0.mp4 has been
-    prepare_dataset(FolderDataset(videos), out, SMALL)
+    prepare_dataset(VideoFolder(videos), out, SMALL)
     (videos / "dark" / "0.mp4").rename(videos / "dark" / "2.mp4")
-    lines = prepare_dataset(FolderDataset(videos), out, SMALL)
+    lines = prepare_dataset(VideoFolder(videos), out, SMALL)
     found = {Path(line.source).name: line.path for line in lines if "dark" in line.path}
     assert found == {"0.avi": "dark/0.mp4", "2.mp4": "dark/2.mp4"}
 
@@ -91,7 +91,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_line_that_is_torn_or_changed_is_not_believed(wrong: str, videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
-    prepare_dataset(FolderDataset(videos), out, SMALL)
+    prepare_dataset(VideoFolder(videos), out, SMALL)
     first, *others = (out / "manifest.jsonl").read_text().splitlines(keepends=True)
     changed = WRONG[wrong](json.loads(first))
     text = changed if isinstance(changed, str) else json.dumps(changed)
@@ -104,7 +104,7 @@ def test_torn_settings_are_written_anew_where_every_copy_tells_them(
     videos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "copies"
-    prepare_dataset(FolderDataset(videos), out, SMALL)
+    prepare_dataset(VideoFolder(videos), out, SMALL)
     before = (out / "prepare.json").read_bytes()
     (out / "prepare.json").write_bytes(before[:9])
     assert made_again(videos, out) == []
@@ -112,16 +112,16 @@ def test_torn_settings_are_written_anew_where_every_copy_tells_them(
     assert "prepare.json was damaged and has been rewritten" in caplog.text
     (out / "prepare.json").write_bytes(b"null")
     with pytest.raises(StillmotionError, match=r"prepare\.json is damaged, .*choose another --out"):
-        prepare_dataset(FolderDataset(videos), out, PrepareConfig(short_side=20))
-    make_static_dynamic_set(FolderDataset(videos), tmp_path / "static", StaticDynamicSetConfig("static"))
+        prepare_dataset(VideoFolder(videos), out, PrepareConfig(short_side=20))
+    make_static_dynamic_set(VideoFolder(videos), tmp_path / "static", StaticDynamicSetConfig("static"))
     (tmp_path / "static" / "static_dynamic.json").write_bytes(b"\xff")
-    make_static_dynamic_set(FolderDataset(videos), tmp_path / "static", StaticDynamicSetConfig("static"))
+    make_static_dynamic_set(VideoFolder(videos), tmp_path / "static", StaticDynamicSetConfig("static"))
     assert "static_dynamic.json was damaged and has been rewritten" in caplog.text
 
 
 def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
-    prepare_dataset(FolderDataset(videos), out, SMALL)
+    prepare_dataset(VideoFolder(videos), out, SMALL)
     refused: list[str] = []
     for name in ("manifest.jsonl", "prepare.json", "labels.csv"):
         whole = (out / name).read_bytes()

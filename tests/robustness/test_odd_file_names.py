@@ -12,7 +12,7 @@ from stillmotion.data.datasets.ava import _find_videos
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.csv_list import ListDataset
-from stillmotion.data.datasets.folder import FolderDataset, find_videos
+from stillmotion.data.datasets.folder import VideoFolder, find_videos
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set
 
@@ -42,7 +42,7 @@ def test_links_in_a_circle_count_every_video_once(odd: Path) -> None:
 
 
 def test_folders_of_frames_that_link_to_themselves_are_videos(odd: Path, tmp_path: Path) -> None:
-    prepare_dataset(FolderDataset(odd / "light"), tmp_path / "frames", PrepareConfig(format="jpeg"))
+    prepare_dataset(VideoFolder(odd / "light"), tmp_path / "frames", PrepareConfig(format="jpeg"))
     (tmp_path / "frames" / "0" / "self").symlink_to(".")
     assert list(find_videos(tmp_path / "frames")) == [tmp_path / "frames" / "0"]
 
@@ -50,7 +50,7 @@ def test_folders_of_frames_that_link_to_themselves_are_videos(odd: Path, tmp_pat
 @pytest.mark.parametrize("form", ["mp4", "jpeg", "static"])
 def test_odd_names_are_copied_and_the_copy_opens(form: str, odd: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    data = FolderDataset(odd)
+    data = VideoFolder(odd)
     if form == "static":
         lines = make_static_dynamic_set(data, out, StaticDynamicSetConfig("static"))
     else:
@@ -88,6 +88,6 @@ def test_a_list_whose_names_are_no_text_is_read(odd: Path, tmp_path: Path) -> No
 
 
 def test_a_folder_of_frames_that_is_the_whole_set_is_copied_under_its_name(odd: Path, tmp_path: Path) -> None:
-    prepare_dataset(FolderDataset(odd / "light"), tmp_path / "frames", PrepareConfig(format="jpeg"))
-    (line,) = prepare_dataset(FolderDataset(tmp_path / "frames" / "0"), tmp_path / "again", PrepareConfig())
+    prepare_dataset(VideoFolder(odd / "light"), tmp_path / "frames", PrepareConfig(format="jpeg"))
+    (line,) = prepare_dataset(VideoFolder(tmp_path / "frames" / "0"), tmp_path / "again", PrepareConfig())
     assert (line.path, line.num_frames, line.error) == ("0.mp4", 3, "")

@@ -8,7 +8,7 @@ from support.process import Command
 
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.csv_list import ListDataset
-from stillmotion.data.datasets.folder import FolderDataset, find_videos
+from stillmotion.data.datasets.folder import VideoFolder, find_videos
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.files import GENERATED_MARKER
@@ -61,7 +61,7 @@ def test_a_link_in_the_output_leads_no_copy_out_of_it(videos: Path, tmp_path: Pa
     (out / "dark").symlink_to(videos / "dark")
     before = everything(tmp_path)
     with pytest.raises(StillmotionError, match=r"copies/dark is a symbolic link that points outside .*choose another --out"):
-        prepare_dataset(FolderDataset(videos), out, SMALL)
+        prepare_dataset(VideoFolder(videos), out, SMALL)
     assert everything(tmp_path) == before
 
 
@@ -80,27 +80,27 @@ def test_files_of_somebody_else_are_not_replaced(videos: Path, tmp_path: Path) -
     (out / "dark" / "0").mkdir(parents=True)
     (out / "dark" / "0" / "diary.txt").write_text("precious")
     with pytest.raises(StillmotionError, match="dark/0 already exists and was not written by stillmotion"):
-        prepare_dataset(FolderDataset(videos), out, PrepareConfig(short_side=16, format="jpeg"))
+        prepare_dataset(VideoFolder(videos), out, PrepareConfig(short_side=16, format="jpeg"))
     assert (out / "dark" / "0" / "diary.txt").read_text() == "precious"
 
 
 def test_copies_and_what_is_unfinished_are_no_input_unless_they_are_named(videos: Path, tmp_path: Path) -> None:
-    prepare_dataset(FolderDataset(videos), tmp_path / "copies", SMALL)
+    prepare_dataset(VideoFolder(videos), tmp_path / "copies", SMALL)
     (videos / "dark" / ".17-0.part.mp4").write_bytes(b"left by a kill")
     assert (tmp_path / "copies" / GENERATED_MARKER).exists()
     assert [path.relative_to(tmp_path).parts[0] for path in find_videos(tmp_path)] == ["videos"] * 2
-    assert len(FolderDataset(tmp_path / "copies")) == 2
+    assert len(VideoFolder(tmp_path / "copies")) == 2
     videos.rename(tmp_path / ".hidden")
     with pytest.raises(StillmotionError, match="copies is stillmotion's own: name it itself"):
-        FolderDataset(tmp_path)
+        VideoFolder(tmp_path)
 
 
 def test_a_video_takes_neither_the_place_of_a_folder_nor_that_of_the_manifest(videos: Path, tmp_path: Path) -> None:
     original = (videos / "dark" / "0.mp4").read_bytes()
     for name in ("dark.mp4", "manifest.jsonl.mp4", "labels.csv.mp4"):
         (videos / name).write_bytes(original)
-    lines = prepare_dataset(FolderDataset(videos), tmp_path / "copies", PrepareConfig(short_side=16, format="jpeg"))
+    lines = prepare_dataset(VideoFolder(videos), tmp_path / "copies", PrepareConfig(short_side=16, format="jpeg"))
     assert len({line.path for line in lines}) == 5
     assert not any(line.error for line in lines)
-    again = prepare_dataset(FolderDataset(videos), tmp_path / "copies", PrepareConfig(short_side=16, format="jpeg"))
+    again = prepare_dataset(VideoFolder(videos), tmp_path / "copies", PrepareConfig(short_side=16, format="jpeg"))
     assert [line.elapsed_seconds for line in again] == [line.elapsed_seconds for line in lines]  # all were kept

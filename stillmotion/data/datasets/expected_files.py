@@ -19,7 +19,7 @@ from stillmotion.data.datasets.base import DEFAULT_TARGET, UNKNOWN_LABEL
 from stillmotion.data.datasets.breakfast import read_bundle_ids
 from stillmotion.data.datasets.csv_list import ListDataset, csv_has_column
 from stillmotion.data.datasets.davis import open_mask_sequences
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.errors import StillmotionError
 
 _KINETICS_CLASSES = (400, 600, 700)
@@ -129,7 +129,7 @@ def expect_kinetics(expected: ExpectedFiles, annotations: Path) -> None:
         return
     parts = [root / name for name in ("train", "val", "validate", "test") if (root / name).is_dir()]
     for part in parts or [root]:
-        videos = FolderDataset(part)
+        videos = VideoFolder(part)
         names = videos.classes.get(DEFAULT_TARGET, [])
         here = (str(path.relative_to(root)) for path in videos.paths)
         labels = videos.labels.get(DEFAULT_TARGET, [UNKNOWN_LABEL] * len(videos))

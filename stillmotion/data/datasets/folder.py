@@ -47,7 +47,7 @@ def find_videos(root: Path) -> Iterator[Path]:
             yield folder
 
 
-class FolderDataset(PathDataset):
+class VideoFolder(PathDataset):
     """All videos below a folder; a first level of sub-folders names the classes, as in class/video.mp4.
 
     A folder of jpg/png frames is a video too. Videos directly in the root have no class.
@@ -80,8 +80,8 @@ def open_folder_dataset(path: Path, *, split: str | None = None) -> PathDataset:
     if path.is_file():
         return PathDataset([path], root=path.parent)
     if split is None:
-        return FolderDataset(path)
+        return VideoFolder(path)
     for name in split_aliases(split):
         if (path / name).is_dir():
-            return FolderDataset(path / name)
+            return VideoFolder(path / name)
     raise StillmotionError(f"{path}: no sub-folder {split!r} and no labels.csv to take the split from; leave it out")

@@ -1,0 +1,1 @@
+"""Data sets of clips, loaders and decoding workers."""

@@ -1,0 +1,1 @@
+"""Clip sampling and augmentation."""

@@ -5,7 +5,7 @@ from support.numbered_videos import numbered_frame, touch_files
 
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.csv_list import ListDataset
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.errors import VideoError
 
 
@@ -18,19 +18,19 @@ def test_sub_folders_are_classes(tmp_path: Path) -> None:
     touch_files(
         tmp_path, "walk/b.mp4", "walk/a.AVI", "run/deep/c.webm", "run/notes.txt", ".hidden/d.mp4", "walk/.e.mp4"
     )
-    found = FolderDataset(tmp_path)
+    found = VideoFolder(tmp_path)
     assert names(found) == ["run/deep/c.webm", "walk/a.AVI", "walk/b.mp4"]
     assert found.classes == {"class": ["run", "walk"]}
     assert found.labels["class"].tolist() == [0, 1, 1]
 
 
 def test_flat_folders_have_no_labels(tmp_path: Path) -> None:
-    found = FolderDataset(touch_files(tmp_path, "a.mp4", "b.mp4"))
+    found = VideoFolder(touch_files(tmp_path, "a.mp4", "b.mp4"))
     assert (len(found), found.labels, found.classes) == (2, {}, {})
 
 
 def test_videos_beside_class_folders_have_an_unknown_class(tmp_path: Path) -> None:
-    found = FolderDataset(touch_files(tmp_path, "run/a.mp4", "z.mp4"))
+    found = VideoFolder(touch_files(tmp_path, "run/a.mp4", "z.mp4"))
     assert dict(zip(names(found), found.labels["class"].tolist(), strict=True)) == {"run/a.mp4": 0, "z.mp4": -1}
 
 
@@ -41,7 +41,7 @@ def test_folders_of_frames_are_videos(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
         for number in range(3):
             cv2.imwrite(str(tmp_path / name / f"{number}.png"), numbered_frame(number))
-    found = FolderDataset(tmp_path)
+    found = VideoFolder(tmp_path)
     assert names(found) == ["run/one", "walk/two"]
     assert len(found.open_video(1)) == 3
 

@@ -10,7 +10,7 @@ from stillmotion.data.datasets import config as datasets_config
 from stillmotion.data.datasets.annotations import select_k200
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.registry import PUBLIC_DATASETS
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.registry import Registry
@@ -37,7 +37,7 @@ def smallest(count: int, words: list[str]) -> list[str]:
 
 
 def test_the_rule_takes_large_classes_and_their_videos_by_the_hash_of_their_names(tmp_path: Path) -> None:
-    everything = FolderDataset(kinetics(tmp_path))
+    everything = VideoFolder(kinetics(tmp_path))
     found = select_k200(everything, num_classes=3, videos_per_class=3)
     chosen = smallest(3, [name for name, count in COUNTS.items() if count >= 3])
     assert found.classes["class"] == chosen
@@ -47,8 +47,8 @@ def test_the_rule_takes_large_classes_and_their_videos_by_the_hash_of_their_name
 
 
 def test_another_copy_in_another_order_gives_the_same_list(tmp_path: Path) -> None:
-    first = FolderDataset(kinetics(tmp_path / "a"))
-    copy = FolderDataset(kinetics(tmp_path / "b", ".webm"))
+    first = VideoFolder(kinetics(tmp_path / "a"))
+    copy = VideoFolder(kinetics(tmp_path / "b", ".webm"))
     labels = copy.labels["class"][::-1].tolist()
     backwards = PathDataset(copy.paths[::-1], labels=labels, classes=copy.classes["class"], root=copy.root)
     assert listed(select_k200(backwards, num_classes=2, videos_per_class=2)) == listed(
@@ -66,7 +66,7 @@ def test_a_layout_opens_it_and_says_what_is_missing(tmp_path: Path, monkeypatch:
     )
     found = VideoDataConfig(tmp_path, layout="k200", split="train").open()
     assert isinstance(found, PathDataset)
-    assert listed(found) == listed(select_k200(FolderDataset(root), num_classes=2, videos_per_class=2))
+    assert listed(found) == listed(select_k200(VideoFolder(root), num_classes=2, videos_per_class=2))
 
 
 def test_videos_without_classes_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from support.transcoded import record_transcoded
 from stillmotion.data.datasets import shards
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.shards import ShardDataset
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
@@ -50,7 +50,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def packed(originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     small_shards(monkeypatch)
-    prepare_dataset(FolderDataset(originals), tmp_path / "packed", PrepareConfig(**SETTINGS, format="shards"))
+    prepare_dataset(VideoFolder(originals), tmp_path / "packed", PrepareConfig(**SETTINGS, format="shards"))
     return tmp_path / "packed"
 
 
@@ -60,7 +60,7 @@ def clips(videos: VideoDataset, *, workers: int = 0) -> list[torch.Tensor]:
 
 
 def test_clips_from_shards_are_those_from_files_bit_for_bit(originals: Path, packed: Path, tmp_path: Path) -> None:
-    prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(**SETTINGS))
+    prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(**SETTINGS))
     copy, found = (VideoDataConfig(tmp_path / name).open() for name in ("copy", "packed"))
     assert isinstance(found, ShardDataset)
     assert (found.labels["class"] == copy.labels["class"]).all()
@@ -106,7 +106,7 @@ def test_shards_are_plain_tar_files_of_pairs_and_the_index_says_where_each_lies(
 
 def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(originals: Path, packed: Path) -> None:
     again = lambda **settings: prepare_dataset(
-        FolderDataset(originals), packed, PrepareConfig(**SETTINGS | settings, format="shards")
+        VideoFolder(originals), packed, PrepareConfig(**SETTINGS | settings, format="shards")
     )
     before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in packed.glob("*.tar")}
     lines = again()
@@ -118,7 +118,7 @@ def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(original
     with pytest.raises(StillmotionError, match="Choose another --out"):
         again(short_side=32)
     with pytest.raises(StillmotionError, match="Choose another --out"):
-        prepare_dataset(FolderDataset(originals), packed, PrepareConfig(**SETTINGS))
+        prepare_dataset(VideoFolder(originals), packed, PrepareConfig(**SETTINGS))
     write_numbered_video(originals / "run" / "more.mp4", num_frames=5)
     with pytest.raises(StillmotionError, match="holds shards of 8 other videos"):
         again()
@@ -127,11 +127,11 @@ def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(original
 KILLED = """
 import logging, sys
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
-    prepare_dataset(FolderDataset(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48, format="shards"))
+    prepare_dataset(VideoFolder(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48, format="shards"))
 """
 
 
@@ -145,9 +145,9 @@ def test_a_killed_call_goes_on_to_the_same_shards(originals: Path, tmp_path: Pat
     with pytest.raises(StillmotionError, match="no video found"):
         VideoDataConfig(tmp_path / "killed").open()
     with record_transcoded() as made:
-        prepare_dataset(FolderDataset(originals), tmp_path / "killed", PrepareConfig(**SETTINGS, format="shards"))
+        prepare_dataset(VideoFolder(originals), tmp_path / "killed", PrepareConfig(**SETTINGS, format="shards"))
     assert 0 < len(made) < 8
-    prepare_dataset(FolderDataset(originals), tmp_path / "whole", PrepareConfig(**SETTINGS, format="shards"))
+    prepare_dataset(VideoFolder(originals), tmp_path / "whole", PrepareConfig(**SETTINGS, format="shards"))
     for name in ("shard-000000.tar", "shards.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -254,10 +254,10 @@ def test_a_call_stopped_while_it_packs_packs_again_what_is_copied(
     with monkeypatch.context() as patched:
         patched.setattr(shard_writer, "_add_sample", stops)
         with pytest.raises(KeyboardInterrupt):
-            prepare_dataset(FolderDataset(originals), out, PrepareConfig(**SETTINGS, format="shards"))
+            prepare_dataset(VideoFolder(originals), out, PrepareConfig(**SETTINGS, format="shards"))
     assert not (out / "shards.json").exists()
     with record_transcoded() as made:
-        prepare_dataset(FolderDataset(originals), out, PrepareConfig(**SETTINGS, format="shards"))
+        prepare_dataset(VideoFolder(originals), out, PrepareConfig(**SETTINGS, format="shards"))
     assert made == ["walk/broken.mp4"]
     for path in packed.glob("shard*"):
         assert (out / path.name).read_bytes() == path.read_bytes()

@@ -170,10 +170,10 @@ import sys, time
 from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 
 if __name__ == "__main__":
-    data = TrainClipDataset(FolderDataset(sys.argv[1]), 4, 2, 2, build_augmentation("none", size=16))
+    data = TrainClipDataset(VideoFolder(sys.argv[1]), 4, 2, 2, build_augmentation("none", size=16))
     try:
         for epoch in range(10**6):
             for batch in ClipLoader(data, batch_size=2, num_workers=2).iter_epoch(epoch):

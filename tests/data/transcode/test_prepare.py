@@ -14,7 +14,7 @@ from support.transcoded import record_transcoded
 
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set
@@ -37,7 +37,7 @@ def originals(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["mp4", "jpeg"])
 def test_copies_show_every_frame_under_its_number_and_keep_labels(originals: Path, tmp_path: Path, form: str) -> None:
-    data = FolderDataset(originals)
+    data = VideoFolder(originals)
     manifest = prepare_dataset(data, tmp_path / "copy", PrepareConfig(short_side=48, format=form))  # type: ignore[arg-type]
     copy = VideoDataConfig(tmp_path / "copy").open()
     assert isinstance(copy, PathDataset)
@@ -56,7 +56,7 @@ def test_copies_show_every_frame_under_its_number_and_keep_labels(originals: Pat
 
 
 def test_the_copy_has_a_key_frame_every_gop(originals: Path, tmp_path: Path) -> None:
-    prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48, gop_size=8))
+    prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=48, gop_size=8))
     with av.open(str(tmp_path / "copy" / "run" / "a.mp4")) as container:
         keys = [number for number, packet in enumerate(container.demux(video=0)) if packet.is_keyframe]
     assert keys == [0, 8, 16, 24]
@@ -64,7 +64,7 @@ def test_the_copy_has_a_key_frame_every_gop(originals: Path, tmp_path: Path) -> 
 
 def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: Path) -> None:
     (originals / "walk" / "broken.mp4").unlink()
-    prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=96))
+    prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=96))
     options = {"num_frames": 4, "stride": 2, "num_clips": 2, "augment": build_augmentation("slowfast", size=32)}
     whole, small = (TrainClipDataset(VideoDataConfig(root).open(), **options) for root in (originals, tmp_path / "copy"))  # type: ignore[arg-type]
     # a.mp4 and b.avi have the copy's size already: the same crops and colours then, up to the codec's loss.
@@ -76,19 +76,19 @@ def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: 
 def test_unreadable_videos_are_named_and_left_out(originals: Path, tmp_path: Path) -> None:
     reported: list[tuple[int, int]] = []
     with report_to(lambda done, total: reported.append((done, total))):
-        manifest = prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48))
+        manifest = prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=48))
     errors = [line for line in manifest if line.error]
     assert [Path(line.source).name for line in errors] == ["broken.mp4"]
     assert str(originals / "walk" / "broken.mp4") in errors[0].error
     assert reported == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert len(VideoDataConfig(tmp_path / "copy").open()) == 3
     with pytest.raises(VideoError, match=r"broken\.mp4"):
-        prepare_dataset(FolderDataset(originals), tmp_path / "strict", PrepareConfig(short_side=48), strict=True)
+        prepare_dataset(VideoFolder(originals), tmp_path / "strict", PrepareConfig(short_side=48), strict=True)
 
 
 def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    data = FolderDataset(originals)
+    data = VideoFolder(originals)
     first = prepare_dataset(data, copy, PrepareConfig(short_side=48))
     stamps = {line.path: (copy / line.path).stat().st_mtime_ns for line in first if not line.error}
     (copy / "run" / "b.mp4").unlink()
@@ -105,14 +105,14 @@ def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Pat
 
 
 def test_other_settings_in_the_same_folder_are_refused(originals: Path, tmp_path: Path) -> None:
-    prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=48))
+    prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=48))
     with pytest.raises(StillmotionError, match=r"was made with the settings .*Choose another --out"):
-        prepare_dataset(FolderDataset(originals), tmp_path / "copy", PrepareConfig(short_side=32))
+        prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=32))
 
 
 def test_several_processes_make_the_files_of_one(originals: Path, tmp_path: Path) -> None:
-    one = prepare_dataset(FolderDataset(originals), tmp_path / "one", PrepareConfig(short_side=48))
-    two = prepare_dataset(FolderDataset(originals), tmp_path / "two", PrepareConfig(short_side=48), num_processes=2)
+    one = prepare_dataset(VideoFolder(originals), tmp_path / "one", PrepareConfig(short_side=48))
+    two = prepare_dataset(VideoFolder(originals), tmp_path / "two", PrepareConfig(short_side=48), num_processes=2)
     assert [(line.path, line.num_frames, line.error) for line in one] == [(l.path, l.num_frames, l.error) for l in two]
     for line in one:
         if not line.error:
@@ -143,10 +143,10 @@ def test_what_can_be_read_in_part_is_told_with_its_counts_whoever_copies_it(tmp_
     content = whole.read_bytes()
     whole.write_bytes(content[: len(content) // 2])
     for lines in (
-        prepare_dataset(FolderDataset(tmp_path / "in"), tmp_path / "small", PrepareConfig()),
-        make_static_dynamic_set(FolderDataset(tmp_path / "in"), tmp_path / "static", StaticDynamicSetConfig("static")),
+        prepare_dataset(VideoFolder(tmp_path / "in"), tmp_path / "small", PrepareConfig()),
+        make_static_dynamic_set(VideoFolder(tmp_path / "in"), tmp_path / "static", StaticDynamicSetConfig("static")),
         prepare_dataset(
-            FolderDataset(tmp_path / "in"), tmp_path / "small", PrepareConfig()
+            VideoFolder(tmp_path / "in"), tmp_path / "small", PrepareConfig()
         ),  # which keeps what is there
     ):
         told = format_transcode_summary(lines, "videos", missing=["gone"])
@@ -158,12 +158,12 @@ def test_what_can_be_read_in_part_is_told_with_its_counts_whoever_copies_it(tmp_
 INTERRUPTED = """
 import logging, sys
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 
 if __name__ == "__main__":
     try:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
-        prepare_dataset(FolderDataset(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48), num_processes=2)
+        prepare_dataset(VideoFolder(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48), num_processes=2)
     except KeyboardInterrupt:
         print("stopped", flush=True)
 """
@@ -188,5 +188,5 @@ def test_ctrl_c_leaves_only_whole_copies_and_the_next_call_ends_the_work(tmp_pat
     assert 0 < len(whole) < 24
     assert all(len(open_video(path)) == 60 for path in whole)
     assert not list(copy.glob(".*.part"))
-    manifest = prepare_dataset(FolderDataset(root), copy, PrepareConfig(short_side=48))
+    manifest = prepare_dataset(VideoFolder(root), copy, PrepareConfig(short_side=48))
     assert sum(line.num_frames == 60 for line in manifest) == len(VideoDataConfig(copy).open()) == 24

@@ -17,7 +17,7 @@ from data.video.test_pyav_reader import KINDS, broken_files
 from support.numbered_videos import WriteVideo, read_frame_numbers
 
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.video import DECODER_ENV, open_video
 from stillmotion.data.video.pyav_reader import PyAVReader
@@ -150,7 +150,7 @@ def test_each_kind_of_broken_file_is_the_error_that_pyav_gives(tmp_path: Path, w
 def test_videos_in_shards_are_read_from_their_bytes(write_video: WriteVideo, tmp_path: Path) -> None:
     path = write_video("set/a.mp4", size=(96, 128))
     for form in ("mp4", "shards"):
-        prepare_dataset(FolderDataset(path.parent), tmp_path / form, PrepareConfig(short_side=48, format=form))
+        prepare_dataset(VideoFolder(path.parent), tmp_path / form, PrepareConfig(short_side=48, format=form))
     packed = VideoDataConfig(tmp_path / "shards").open().open_video(0)
     assert isinstance(packed, TorchCodecReader)
     np.testing.assert_array_equal(

@@ -4,7 +4,7 @@ from functools import partial
 import pytest
 from support.class_videos import write_class_folders
 
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.encoders import extract_features, load
 from stillmotion.encoders.feature_extraction import ClipViews
@@ -55,7 +55,7 @@ def test_a_set_with_a_split_is_probed_on_it(run, tmp_path):
     found = evaluate_linear_probe(encoder, TrainTestConfig(tmp_path / "set"), LinearProbeConfig(num_clips=2))
     assert "own train and test split" in found["split_description"]
     assert (found["train_videos"], found["test_videos"]) == (12, 6)
-    sides = [FolderDataset(tmp_path / "set" / name) for name in ("train", "test")]
+    sides = [VideoFolder(tmp_path / "set" / name) for name in ("train", "test")]
     x, tx = (extract_features(encoder, side, num_clips=2).vectors("concat", average=False) for side in sides)
     wanted = logistic_probe(x, sides[0].labels["class"], tx, sides[1].labels["class"])
     assert found["accuracy"]["trained"]["concat"]["class"] == wanted._asdict()

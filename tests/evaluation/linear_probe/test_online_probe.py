@@ -3,7 +3,7 @@ import pytest
 import torch
 from support.class_videos import write_class_folders
 
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
@@ -72,7 +72,7 @@ def test_an_unreadable_video_is_named_and_another_stands_in(encoder, tmp_path):
     for half in ("train", "test"):
         folder = write_class_folders(tmp_path / half, videos_per_class=3, num_frames=10, image_size=32)
         (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
-    halves = [FolderDataset(tmp_path / half) for half in ("train", "test")]
+    halves = [VideoFolder(tmp_path / half) for half in ("train", "test")]
     found = run_online_probe(encoder, *halves, ClipViews(), feature_kinds=("whole",), sgd_config=SHORT)
     assert [len(found.failed_train), len(found.failed_test)] == [1, 1]
 

@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import average_precision_score
 from support.class_videos import write_class_folders
 
-from stillmotion.data.datasets.folder import FolderDataset
+from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.encoders import Encoder, EncoderOrigin, extract_features, load
 from stillmotion.errors import StillmotionError
@@ -48,7 +48,7 @@ def brute_force(queries, query_labels, references, reference_labels):
 
 def halves(run, folder, *, clips):
     for half in ("test", "train"):
-        videos = FolderDataset(folder / half)
+        videos = VideoFolder(folder / half)
         found = extract_features(load(run), videos, num_clips=clips)
         yield found, videos.labels["class"][found.index]
 
