@@ -1,27 +1,28 @@
 """Sizes of resized images."""
 
+from collections.abc import Sequence
+
 
 def short_side_size(
-    height: int, width: int, short_side: int | None, *, enlarge: bool = True, multiple_of: int = 1
+    size: Sequence[int], short_side: int | None, *, enlarge: bool = True, multiple_of: int = 1
 ) -> tuple[int, int]:
     """Height and width of an image after its shorter side is resized.
 
     Args:
-        height: Height of the image.
-        width: Width of the image.
+        size: Height and width of the image.
         short_side: New length of the shorter side; None keeps the size.
         enlarge: False keeps the size of smaller images.
         multiple_of: Round both sides to a multiple of this number.
 
     Example:
-        >>> short_side_size(240, 320, 112)
+        >>> short_side_size((240, 320), 112)
         (112, 149)
-        >>> short_side_size(240, 320, 112, multiple_of=2)
+        >>> short_side_size((240, 320), 112, multiple_of=2)
         (112, 150)
-        >>> short_side_size(60, 80, 112, enlarge=False)
+        >>> short_side_size((60, 80), 112, enlarge=False)
         (60, 80)
     """
-    scale = 1.0 if short_side is None else short_side / min(height, width)
+    scale = 1.0 if short_side is None else short_side / min(size)
     scale = scale if enlarge else min(1.0, scale)
-    new_height, new_width = (multiple_of * max(1, round(side * scale / multiple_of)) for side in (height, width))
-    return new_height, new_width
+    height, width = (multiple_of * max(1, round(side * scale / multiple_of)) for side in size)
+    return height, width

@@ -103,7 +103,7 @@ class KeyframeEvalDataset(EvalClipDataset):
 
     def load_item(self, index: int) -> Batch:
         clip = _read_keyframe_clip(self, index)
-        sides = short_side_size(clip.shape[1], clip.shape[2], self.crop.short_side)
+        sides = short_side_size(clip.shape[1:3], self.crop.short_side)
         height, width = (max(1, round(side / self.size_divisor)) * self.size_divisor for side in sides)
         frames = np.stack(list(resize_clip(clip, height, width)))
         boxes = scale_boxes(torch.from_numpy(self.videos.keyframes[index][0]), height, width)

@@ -69,8 +69,9 @@ class SyntheticUntrimmedDataset(ActionSegmentationDataset):
 
     def frame_labels(self, i: int) -> np.ndarray:
         rng = self._rng(i, _LABEL_STREAM)
-        count = int(rng.integers(self.config.actions_per_video[0], self.config.actions_per_video[1], endpoint=True))
-        lengths = rng.integers(*self.config.frames_per_action, size=count, endpoint=True)
+        (min_actions, max_actions), (shortest, longest) = self.config.actions_per_video, self.config.frames_per_action
+        count = int(rng.integers(min_actions, max_actions, endpoint=True))
+        lengths = rng.integers(shortest, longest, size=count, endpoint=True)
         # An action never follows itself: each is 1 to n - 1 steps after the previous one.
         steps = rng.integers(1, len(self.actions), size=count)
         actions = (rng.integers(len(self.actions)) + np.cumsum(steps)) % len(self.actions)

@@ -82,7 +82,7 @@ class PrepareConfig:
         """
         first = video.get_frames([0])[0]
         # H.264 in 4:2:0 needs even sizes.
-        height, width = short_side_size(*first.shape[:2], self.short_side, enlarge=False, multiple_of=2)
+        height, width = short_side_size(first.shape[:2], self.short_side, enlarge=False, multiple_of=2)
         images = resize_frames(video.iter_constant_rate(), height, width)
         if self.format != "jpeg":
             write_mp4(output, images, size=(height, width), fps=video.fps, gop_size=self.gop_size, crf=self.crf)

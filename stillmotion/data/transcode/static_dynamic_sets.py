@@ -173,7 +173,7 @@ class _StaticTranscoder(_VariantTranscoder):
         index = round(self.config.static_position * (len(video) - 1))
         # The first and last frame are read too, so that a damaged video fails here as in the dynamic version.
         frame = read_clips(video, np.array([[0, index, len(video) - 1]]))[0, 1]
-        size = short_side_size(*frame.shape[:2], self.config.short_side, enlarge=False)
+        size = short_side_size(frame.shape[:2], self.config.short_side, enlarge=False)
         frame = next(resize_frames(iter([frame]), *size))
         write_mp4(output, repeat(frame, len(video)), size=size, fps=video.fps, gop_size=_STATIC_GOP)
         return TranscodeResult(*size, {"static_frame": index})
@@ -201,7 +201,7 @@ class _DynamicTranscoder(_VariantTranscoder):
             raise VideoError(f"{name}: too short, {len(video)} frame; motion needs at least 2.")
         images = video.iter_constant_rate()
         first = next(images)
-        size = short_side_size(*first.shape[:2], self.config.short_side, enlarge=False)
+        size = short_side_size(first.shape[:2], self.config.short_side, enlarge=False)
         flow = _load_flow(self.config)
         speeds: list[float] = []
         filled: list[float] = []

@@ -99,7 +99,7 @@ class ClipAugmentation:
 
     def get_params(self, rng: np.random.Generator, n: int, height: int, width: int) -> AugmentParams:
         """Sample the parameters of n clips with frames of the given size."""
-        height, width = short_side_size(height, width, self.short_side)
+        height, width = short_side_size((height, width), self.short_side)
         if self.scale is None:
             box = center_crop_boxes(n, height, width, side=self.size if self.short_side else min(height, width))
         else:
@@ -214,7 +214,7 @@ def resize_short_side(clip: np.ndarray, short_side: int | None) -> Iterable[np.n
         clip: Frames, uint8 (T, H, W, 3).
         short_side: Length of the shorter side; None keeps the size.
     """
-    return resize_clip(clip, *short_side_size(clip.shape[1], clip.shape[2], short_side))
+    return resize_clip(clip, *short_side_size(clip.shape[1:3], short_side))
 
 
 def resize_clip(clip: np.ndarray, height: int, width: int) -> Iterable[np.ndarray]:

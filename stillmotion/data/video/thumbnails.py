@@ -20,7 +20,7 @@ def shrink_to_short_side(frame: np.ndarray, short_side: int) -> np.ndarray:
         frame: Frame (H, W, 3).
         short_side: Maximum length of the shorter side.
     """
-    height, width = short_side_size(*frame.shape[:2], short_side, enlarge=False)
+    height, width = short_side_size(frame.shape[:2], short_side, enlarge=False)
     return cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
 
 
