@@ -1,4 +1,4 @@
-"""The palindrome's loss: patches of a frame must find their way to another frame and back (image-to-video transfer).
+"""Cycle-consistency and separability losses of image-to-video transfer.
 
 Jabri et al., "Space-Time Correspondence as a Contrastive Random Walk", NeurIPS 2020, with a return to the first frame
 under other positions. Shapes: B videos, N = h·w tokens of a frame, D channels.
@@ -17,11 +17,23 @@ Similarity = Literal["cosine", "dot"]
 
 
 def pool_tokens(tokens: Tensor, grid: tuple[int, int], *, factor: int = 2) -> Tensor:
-    """Means over by×by cells of the token grid: (B, N, D) to (B, ⌈h/by⌉·⌈w/by⌉, D); cells at an edge may be smaller."""
+    """Average-pool a grid of tokens; cells at an edge may be smaller.
+
+    Args:
+        tokens: Tokens, (B, N, D).
+        grid: Rows h and columns w of the tokens.
+        factor: Side of a pooling cell, in tokens.
+
+    Returns:
+        Tokens, (B, ⌈h/factor⌉·⌈w/factor⌉, D).
+
+    Raises:
+        StillmotionError: If N is not h·w.
+    """
     if factor == 1:
         return tokens
     if grid[0] * grid[1] != tokens.shape[1]:
-        raise StillmotionError(f"{tokens.shape[1]} tokens are no grid of {grid[0]}×{grid[1]}; give the grid they have")
+        raise StillmotionError(f"{tokens.shape[1]} tokens do not form a grid of {grid[0]}×{grid[1]}.")
     cells = tokens.transpose(1, 2).unflatten(2, grid)
     return F.avg_pool2d(cells, factor, ceil_mode=True, count_include_pad=False).flatten(2).transpose(1, 2)
 
@@ -34,17 +46,29 @@ def cycle_loss(
     temperature: float = 0.03,
     similarity: Similarity = "cosine",
 ) -> Tensor:
-    """Minus the log-probability that each token of the first frame comes back to its place, (B, N).
+    """Negative log-probability that each token of the first frame returns to its position.
 
-    tokens_t1, tokens_t2, tokens_t1_again: (B, N, D) of frames t1, t2 and t1 again; of any scale, unless similarity is dot. The walk is
-    A(t1→t2)·A(t2→t1'); only its diagonal is ever formed, in the log domain.
+    The walk is A(t1→t2)·A(t2→t1'); only its diagonal is formed, in the log domain.
 
-    >>> tokens = torch.eye(16)[None]  # 16 patches that nobody can mistake for each other
-    >>> print(f"{cycle_loss(tokens, tokens.flip(1), tokens).mean():.2f}")
-    0.00
+    Args:
+        tokens_t1: Tokens of frame t1, (B, N, D); of any scale if the similarity is cosine.
+        tokens_t2: Tokens of frame t2, (B, N, D).
+        tokens_t1_again: Tokens of frame t1 under other positions, (B, N, D).
+        temperature: Temperature τ of the affinities.
+        similarity: "cosine" or "dot".
+
+    Returns:
+        Loss of each token, (B, N).
+
+    Example:
+        >>> tokens = torch.eye(16)[None]  # 16 patches that cannot be mistaken for each other
+        >>> print(f"{cycle_loss(tokens, tokens.flip(1), tokens).mean():.2f}")
+        0.00
     """
-    there, home = log_affinities(tokens_t1, tokens_t2, tokens_t1_again, temperature=temperature, similarity=similarity)
-    return -torch.logsumexp(there + home.transpose(1, 2), dim=2)
+    forward, backward = log_affinities(
+        tokens_t1, tokens_t2, tokens_t1_again, temperature=temperature, similarity=similarity
+    )
+    return -torch.logsumexp(forward + backward.transpose(1, 2), dim=2)
 
 
 @torch.no_grad()
@@ -56,9 +80,22 @@ def cycle_accuracy(
     temperature: float = 0.03,
     similarity: Similarity = "cosine",
 ) -> Tensor:
-    """The share of tokens whose likeliest end is their own place, (B,) (Eq. 55)."""
-    there, home = log_affinities(tokens_t1, tokens_t2, tokens_t1_again, temperature=temperature, similarity=similarity)
-    ends = torch.bmm(there.exp(), home.exp()).argmax(2)
+    """Fraction of tokens whose most likely end point is their own position (Eq. 55).
+
+    Args:
+        tokens_t1: Tokens of frame t1, (B, N, D).
+        tokens_t2: Tokens of frame t2, (B, N, D).
+        tokens_t1_again: Tokens of frame t1 under other positions, (B, N, D).
+        temperature: Temperature τ of the affinities.
+        similarity: "cosine" or "dot".
+
+    Returns:
+        Accuracy of each video, (B,).
+    """
+    forward, backward = log_affinities(
+        tokens_t1, tokens_t2, tokens_t1_again, temperature=temperature, similarity=similarity
+    )
+    ends = torch.bmm(forward.exp(), backward.exp()).argmax(2)
     return (ends == torch.arange(ends.shape[1], device=ends.device)).to(tokens_t1.dtype).mean(1)
 
 
@@ -70,29 +107,53 @@ def log_affinities(
     temperature: float,
     similarity: Similarity = "cosine",
 ) -> tuple[Tensor, Tensor]:
-    """The log of A(t1→t2) and of A(t2→t1'), each (B, N, N) with rows that sum to 1."""
+    """Log of the transition probabilities A(t1→t2) and A(t2→t1').
+
+    Args:
+        tokens_t1: Tokens of frame t1, (B, N, D).
+        tokens_t2: Tokens of frame t2, (B, N, D).
+        tokens_t1_again: Tokens of frame t1 under other positions, (B, N, D).
+        temperature: Temperature τ.
+        similarity: "cosine" or "dot".
+
+    Returns:
+        Two tensors (B, N, N), whose exponentials have rows that sum to 1.
+
+    Raises:
+        StillmotionError: If the temperature is not positive or the similarity is unknown.
+    """
     if not temperature > 0:
-        raise StillmotionError(f"temperature is {temperature}; it must be positive, such as 0.03")
+        raise StillmotionError(f"temperature is {temperature}; must be positive, such as 0.03.")
     if similarity not in ("cosine", "dot"):
-        raise StillmotionError(f"similarity is {similarity!r}; choose cosine or dot")
+        raise StillmotionError(f"similarity is {similarity!r}; must be cosine or dot.")
     a, b, c = (F.normalize(x, dim=-1) if similarity == "cosine" else x for x in (tokens_t1, tokens_t2, tokens_t1_again))
-    there = torch.bmm(a, b.transpose(1, 2)) / temperature
-    home = torch.bmm(b, c.transpose(1, 2)) / temperature
-    return there.log_softmax(2), home.log_softmax(2)
+    forward = torch.bmm(a, b.transpose(1, 2)) / temperature
+    backward = torch.bmm(b, c.transpose(1, 2)) / temperature
+    return forward.log_softmax(2), backward.log_softmax(2)
 
 
 def separability_loss(original: Tensor, projected: Tensor, *, metric: SeparabilityMetric = "kl") -> Tensor:
-    """How far projected tokens are from those they come from, (B, N).
+    """Distance of projected tokens from the original ones.
 
-    kl: KL(softmax over channels of the original ‖ that of the projected). mse: the mean square over channels.
+    Args:
+        original: Tokens before the projection, (B, N, D).
+        projected: Tokens after the projection, (B, N, D).
+        metric: "kl", the divergence KL(softmax(original) ‖ softmax(projected)) over channels, or "mse".
 
-    >>> tokens = torch.eye(16)[None]
-    >>> separability_loss(tokens, tokens + 1, metric="mse").mean()
-    tensor(1.)
+    Returns:
+        Loss of each token, (B, N).
+
+    Raises:
+        StillmotionError: If the metric is unknown.
+
+    Example:
+        >>> tokens = torch.eye(16)[None]
+        >>> separability_loss(tokens, tokens + 1, metric="mse").mean()
+        tensor(1.)
     """
     if metric == "mse":
         return (original - projected).square().mean(-1)
     if metric != "kl":
-        raise StillmotionError(f"separability is {metric!r}; choose kl or mse")
-    wanted, found = original.log_softmax(-1), projected.log_softmax(-1)
-    return (wanted.exp() * (wanted - found)).sum(-1)
+        raise StillmotionError(f"separability is {metric!r}; must be kl or mse.")
+    log_p, log_q = original.log_softmax(-1), projected.log_softmax(-1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1)

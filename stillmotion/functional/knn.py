@@ -1,6 +1,7 @@
-"""Exact search by cosine, a block of queries at a time: the whole matrix of similarities is never held.
+"""Exact cosine k-NN and average precision, in blocks of queries; L2 normalization of arrays.
 
-Shapes: q queries, r references, m channels; vectors have any scale."""
+Shapes: q queries, r references, m channels; vectors have any scale.
+"""
 
 from collections.abc import Iterator
 
@@ -11,16 +12,14 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 
-
-MAX_SIMILARITIES = (
-    1 << 22
-)  # similarities held at a time: more leave the processor's cache, fewer starve the matrix product
+# Similarities in a block: more do not fit into the processor's cache, fewer make the matrix product inefficient.
+MAX_SIMILARITIES = 1 << 22
 _MIN_QUERY_ROWS = 32
-_TIE_BREAK_SCALE = 1e-30  # a cosine that tells none but equals apart
+_TIE_BREAK_SCALE = 1e-30  # far below any difference of cosines
 
 
 def l2_normalize(x: np.ndarray, axis: int = -1, *, eps: float = 1e-12) -> np.ndarray:
-    """Scale vectors of a NumPy array to unit length; tensors have `torch.nn.functional.normalize`.
+    """Scale vectors of a NumPy array to unit length; for tensors use `torch.nn.functional.normalize`.
 
     Args:
         x: Vectors, any shape.
@@ -42,30 +41,41 @@ def knn_search(
     self_index: Tensor | None = None,
     max_similarities: int = MAX_SIMILARITIES,
 ) -> tuple[Tensor, Tensor]:
-    """The k references most alike to each query, best first: their cosines and their numbers, (q, k) each.
+    """Exact k-nearest-neighbor search by cosine similarity, in blocks.
 
-    self_index: (q,), the number of the reference that a query is itself, which is passed over; -1 where it is none.
-    Of equally similar references the one with the lower number comes first. A vector of zeros is like no other, and
-    numbers often follow labels: a query of zeros is given references in an order that is drawn, the same every time,
-    and so are references of zeros to any query.
+    Ties are broken by index. Zero vectors have no direction, and indices often follow labels, so a zero query gets
+    references in random, fixed order, and zero references are ranked in random, fixed order.
+
+    Args:
+        queries: Vectors, (q, m).
+        references: Vectors, (r, m).
+        k: Number of neighbors.
+        self_index: Index of the reference that is the query itself and is excluded, (q,); -1 for none.
+        max_similarities: Similarities computed at a time.
+
+    Returns:
+        Cosines and reference indices, each (q, k), best first.
+
+    Raises:
+        StillmotionError: If k exceeds the number of references.
     """
     available = len(references) - (self_index is not None)
     if not 0 < k <= available:
-        raise StillmotionError(f"k is {k}; among {available} references it lies between 1 and {available}")
+        raise StillmotionError(f"k is {k}; must be between 1 and the number of references, {available}.")
     similarities = queries.new_empty(len(queries), k)
-    numbers = torch.empty(len(queries), k, dtype=torch.long, device=queries.device)
+    neighbors = torch.empty(len(queries), k, dtype=torch.long, device=queries.device)
     for rows, cosines in _iter_cosines(queries, references, self_index, max_similarities):
-        # One more than asked for tells whether a tie was cut in two.
-        best, found = cosines.topk(min(k + 1, len(references)))
-        found, order = found.sort(dim=1)
+        # The (k+1)-th tells whether a tie is cut in two.
+        best, indices = cosines.topk(min(k + 1, len(references)))
+        indices, order = indices.sort(dim=1)
         best, order = best.gather(1, order).sort(dim=1, descending=True, stable=True)
-        found = found.gather(1, order)
+        indices = indices.gather(1, order)
         if k < len(references):
             cut = (best[:, k - 1] == best[:, k]).nonzero()[:, 0]
             if len(cut):
-                best[cut, :k], found[cut, :k] = (x[:, :k] for x in cosines[cut].sort(descending=True, stable=True))
-        similarities[rows], numbers[rows] = best[:, :k], found[:, :k]
-    return similarities, numbers
+                best[cut, :k], indices[cut, :k] = (x[:, :k] for x in cosines[cut].sort(descending=True, stable=True))
+        similarities[rows], neighbors[rows] = best[:, :k], indices[:, :k]
+    return similarities, neighbors
 
 
 @torch.no_grad()
@@ -78,37 +88,46 @@ def retrieval_average_precision(
     self_index: Tensor | None = None,
     max_similarities: int = MAX_SIMILARITIES,
 ) -> Tensor:
-    """Each query's mean precision at the ranks of the references with its label (q,), as float64; 0 where none has.
+    """Average precision of each query's ranking of the references by cosine.
 
-    self_index: as in `top_k`; ties are ranked as there.
+    Args:
+        queries: Vectors, (q, m).
+        references: Vectors, (r, m).
+        query_labels: Labels, (q,).
+        reference_labels: Labels, (r,).
+        self_index: As in `knn_search`; ties are ranked as there.
+        max_similarities: As in `knn_search`.
+
+    Returns:
+        Average precision, float64 (q,); 0 where no reference has the query's label.
     """
-    found = torch.zeros(len(queries), dtype=torch.float64, device=queries.device)
+    precisions = torch.zeros(len(queries), dtype=torch.float64, device=queries.device)
     ranks = torch.arange(1, len(references) + 1, device=queries.device, dtype=torch.float64)
     for rows, cosines in _iter_cosines(queries, references, self_index, max_similarities):
         cosines, order = cosines.sort(descending=True, stable=True)
         relevant = (reference_labels[order] == query_labels[rows, None]) & (cosines > -torch.inf)
         precision = relevant.cumsum(1) / ranks
-        found[rows] = (precision * relevant).sum(1) / relevant.sum(1).clamp(min=1)
-    return found
+        precisions[rows] = (precision * relevant).sum(1) / relevant.sum(1).clamp(min=1)
+    return precisions
 
 
 def _iter_cosines(
     queries: Tensor, references: Tensor, self_index: Tensor | None, max_similarities: int
 ) -> Iterator[tuple[slice, Tensor]]:
-    """The cosines of some queries to all references; a query's own reference has -inf, those to zeros a lot each."""
-    nothing, none = ~queries.any(1), ~references.any(1)
-    drawn = bool(nothing.any() or none.any())
+    """Yield cosines of blocks of queries to all references: -inf for the query itself, random for zero vectors."""
+    zero_query, zero_reference = ~queries.any(1), ~references.any(1)
+    has_zeros = bool(zero_query.any() or zero_reference.any())
     generator = torch.Generator(queries.device).manual_seed(0)
     queries, references = F.normalize(queries, dim=-1), F.normalize(references, dim=-1).mT
     height = max(_MIN_QUERY_ROWS, max_similarities // max(references.shape[1], 1))
     for start in range(0, len(queries), height):
         rows = slice(start, min(start + height, len(queries)))
         cosines = queries[rows] @ references
-        if drawn:
-            lots = torch.rand(cosines.shape, generator=generator, device=cosines.device) * _TIE_BREAK_SCALE
-            cosines = torch.where(nothing[rows, None] | none, lots.to(cosines.dtype), cosines)
+        if has_zeros:
+            noise = torch.rand(cosines.shape, generator=generator, device=cosines.device) * _TIE_BREAK_SCALE
+            cosines = torch.where(zero_query[rows, None] | zero_reference, noise.to(cosines.dtype), cosines)
         if self_index is not None:
-            mine = self_index[rows]
-            known = (mine >= 0).nonzero()[:, 0]
-            cosines[known, mine[known]] = -torch.inf
+            own_reference = self_index[rows]
+            has_reference = (own_reference >= 0).nonzero()[:, 0]
+            cosines[has_reference, own_reference[has_reference]] = -torch.inf
         yield rows, cosines

@@ -1,12 +1,13 @@
-"""The Koopman operator of a clip, its spectrum split at 1, and how well it predicts (BOD-VCL, Eq. 18–21).
+"""Koopman operator of a clip: static/dynamic split, spectrum and prediction loss (BOD-VCL, Eq. 18–21).
 
 A clip's embeddings are B = [x_1 … x_{T-1}] and F = [x_2 … x_T] (columns, M×n with n = T-1); K = F B⁺ is M×M but
-of rank ≤ n. Nothing here forms it: everything is read off the T×T Gram matrix in float64, and what follows it does
-not depend on M. With B = Q Lᵀ (L the Cholesky factor of BᵀB + εI), K in the orthonormal coordinates Q is the n×n
-matrix L⁻¹ BᵀF L⁻ᵀ, and both halves of the split are weighted sums of the frames: a T-vector of weights per clip.
-What differs from the paper: a ridge in place of the bare pseudo-inverse, two splitters beside the hard threshold,
-weights `project` beside Eq. 21, and a prediction loss that can hold transitions out. NaN in a clip's frames is NaN in
-what is made of it: nothing here waits for the device to look.
+of rank ≤ n. It is never formed: everything is computed from the T×T Gram matrix in float64, at a cost that does not
+depend on M. With B = Q Lᵀ (L the Cholesky factor of BᵀB + εI), K in the orthonormal coordinates Q is the n×n matrix
+L⁻¹ BᵀF L⁻ᵀ, and both components of the split are weighted sums of the frames: T weights per clip.
+
+Differences from the paper: a ridge instead of the plain pseudo-inverse, two smooth methods beside the hard threshold,
+the weighting `project` beside Eq. 21, and a prediction loss that can leave transitions out. NaN in a clip's frames
+gives NaN in its results: nothing here waits for the device to check.
 
 Shapes: b clips, T frames, M channels, n = T-1 transitions.
 """
@@ -23,11 +24,10 @@ from stillmotion.errors import StillmotionError
 DecompositionMethod = Literal["slow", "riesz", "eig"]
 Weighting = Literal["project", "advance"]
 
-KOOPMAN_MIN_FRAMES = 3  # two transitions: one to fit, one to tell it from
-_MIN_MEAN_SQUARE = 1e-60  # floor of a clip's mean square, so that a clip of zeros has weights and a gradient
-_MIN_RELATIVE_SQUARE = (
-    1e-6  # and its floor relative to all frames, so that a clip of zeros but for its last frame has them too
-)
+KOOPMAN_MIN_FRAMES = 3  # two transitions
+# Floors of a clip's mean square, absolute and relative to all frames, so that a clip of zeros, or of zeros but for its
+# last frame, has finite weights and gradients.
+_MIN_MEAN_SQUARE, _MIN_RELATIVE_SQUARE = 1e-60, 1e-6
 
 
 def decompose(
@@ -40,49 +40,61 @@ def decompose(
     filter_order: int = 2,
     nodes: int = 32,
 ) -> tuple[Tensor, Tensor]:
-    """Split clips into what stays and what changes; each half is (b, M).
+    """Split the frames of each clip into a static and a dynamic component (BOD-VCL, Eq. 18–21).
 
-    frames: (b, T, M), T ≥ 3, taken as they are: L2-normalise them first if direction is what counts.
-    radius: ξ; the part of the spectrum within ξ of 1 is static.
-    method: "slow", a smooth symmetric filter 1/(1 + (|λ-1|/ξ)^{2·power}); "riesz", the spectral projector as a
-        contour integral with `nodes` nodes; "eig", the paper's hard threshold on eigenvalues (first derivatives only).
-    weighting: "project" makes static + dynamic the mean frame; "advance" (Eq. 21) makes it K times the mean frame.
-    ridge: ε relative to trace(BᵀB)/n.
+    Args:
+        frames: Frame embeddings, (b, T, M) with T ≥ 3; L2-normalize them first if only direction matters.
+        radius: Radius ξ: the part of the spectrum within ξ of 1 is static.
+        method: "slow", a smooth symmetric filter 1/(1 + (|λ-1|/ξ)^{2·filter_order}); "riesz", the spectral projector
+            as a contour integral; "eig", the paper's hard threshold on eigenvalues (first derivatives only).
+        weighting: "project": static + dynamic is the mean frame. "advance" (Eq. 21): it is K times the mean frame.
+        ridge: Ridge ε, relative to trace(BᵀB)/n.
+        filter_order: Order of the filter of "slow".
+        nodes: Nodes of the contour integral of "riesz".
 
-    >>> still = torch.ones(1, 8, 4)  # a clip in which nothing changes
-    >>> static, dynamic = decompose(still)
-    >>> print(f"{static.norm():.2f} {dynamic.norm():.2f}")
-    2.00 0.00
+    Returns:
+        Static and dynamic component, each (b, M).
+
+    Raises:
+        StillmotionError: If the frames have the wrong shape or an option is out of range.
+
+    Example:
+        >>> still = torch.ones(1, 8, 4)  # a clip in which nothing changes
+        >>> static, dynamic = decompose(still)
+        >>> print(f"{static.norm():.2f} {dynamic.norm():.2f}")
+        2.00 0.00
     """
     _check_options(frames, ridge)
     if not 0 < radius < math.inf:
-        raise StillmotionError(f"radius is {radius}; it must be positive and finite (0.15 is a good start)")
+        raise StillmotionError(f"radius is {radius}; must be positive and finite, such as 0.15.")
     if filter_order < 1 or nodes < 2:
-        raise StillmotionError(f"power {filter_order} and nodes {nodes}: at least 1 and 2")
+        raise StillmotionError(
+            f"filter_order is {filter_order}; must be at least 1. nodes is {nodes}; must be at least 2."
+        )
     x = _float64(frames)
     operator, mean, factor = _operator(x, ridge)
     if weighting == "project":
         mean = mean + ridge * _ridge_residual(factor, mean)
     if method == "slow":
-        kept = _filter_static(operator, mean, radius, filter_order)
+        static_mean = _filter_static(operator, mean, radius, filter_order)
     elif method == "riesz":
-        kept = _contour_projector(operator, mean, radius, nodes)
+        static_mean = _contour_projector(operator, mean, radius, nodes)
     elif method == "eig":
-        kept = _threshold_projector(operator, mean, radius)
+        static_mean = _threshold_projector(operator, mean, radius)
     else:
-        raise StillmotionError(f"how is {method!r}; choose slow, riesz or eig")
+        raise StillmotionError(f"method is {method!r}; must be slow, riesz or eig.")
 
     def frame_weights(coordinates: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(factor.mT, coordinates[..., None], upper=True)[..., 0]
 
     if weighting == "project":
-        static_weights = F.pad(frame_weights(kept), (0, 1))
+        static_weights = F.pad(frame_weights(static_mean), (0, 1))
         dynamic_weights = 1 / frames.shape[1] - static_weights
     elif weighting == "advance":
-        static_weights = F.pad(frame_weights(kept), (1, 0))
-        dynamic_weights = F.pad(frame_weights(mean - kept), (1, 0))
+        static_weights = F.pad(frame_weights(static_mean), (1, 0))
+        dynamic_weights = F.pad(frame_weights(mean - static_mean), (1, 0))
     else:
-        raise StillmotionError(f"weight is {weighting!r}; choose project or advance")
+        raise StillmotionError(f"weighting is {weighting!r}; must be project or advance.")
     static, dynamic = (torch.stack([static_weights, dynamic_weights], 1) @ x).unbind(1)
     return static.to(frames.dtype), dynamic.to(frames.dtype)
 
@@ -103,45 +115,52 @@ def prediction_loss(
     hold_out: int | Literal["leave-one-out"] = "leave-one-out",
     relative: bool = True,
 ) -> PredictionLoss:
-    """How badly each clip's operator predicts its next frames, averaged over clips (Eq. 19).
+    """Error of predicting each frame from the one before by the clip's operator, averaged over clips (Eq. 19).
 
-    frames: (b, T, M), T ≥ 3.
-    orthogonality: ν, the weight of ‖KᵀK - I‖²_F; the part reported and used is what lies above M - n, the least
-        that an operator of rank n can reach.
-    ridge: ε relative to trace(BᵀB)/n; where frames depend on each other linearly, rounding enters the orthogonality
-        as 1e-16/ε², so keep it above 1e-6.
-    hold_out: 0 scores K on the transitions it was fitted on, which is zero but for the ridge wherever M > n;
-        k fits all but the last k transitions and scores those; "leave-one-out" scores every transition with K fitted on
-        all the others (exact leave-one-out, no refitting).
-    relative: divide by the mean square of the frames, so that the loss does not fall by shrinking them; False is
-        the plain mean squared error of Eq. 19.
+    Args:
+        frames: Frame embeddings, (b, T, M) with T ≥ 3.
+        orthogonality: Weight ν of ‖KᵀK - I‖²_F, counted above M - n, the minimum for an operator of rank n.
+        ridge: Ridge ε, relative to trace(BᵀB)/n. If frames are linearly dependent, rounding errors enter the
+            orthogonality as 1e-16/ε², so keep it above 1e-6.
+        hold_out: 0 scores K on the transitions it was fitted to, which is zero but for the ridge if M > n; k fits all
+            but the last k transitions and scores those; "leave-one-out" scores every transition with K fitted to all
+            the others (exact, without refitting).
+        relative: Divide by the mean square of the frames, so that shrinking them does not reduce the loss. False is
+            the plain mean squared error of Eq. 19.
 
-    >>> angles = torch.arange(8.0)[None, :, None] * 0.5
-    >>> turning = torch.cat([angles.cos(), angles.sin()], 2)  # (1, 8, 2): a rotation, which is linear
-    >>> print(f"{prediction_loss(turning).prediction:.3f}")
-    0.000
+    Returns:
+        The loss and its parts.
+
+    Raises:
+        StillmotionError: If the frames have the wrong shape or an option is out of range.
+
+    Example:
+        >>> angles = torch.arange(8.0)[None, :, None] * 0.5
+        >>> rotation = torch.cat([angles.cos(), angles.sin()], 2)  # (1, 8, 2), a linear system
+        >>> print(f"{prediction_loss(rotation).prediction:.3f}")
+        0.000
     """
     _check_options(frames, ridge)
     n = frames.shape[1] - 1
     if hold_out != "leave-one-out" and not (isinstance(hold_out, int) and 0 <= hold_out < n):
         raise StillmotionError(
-            f"hold_out is {hold_out!r}; with {n} transitions it can be 0 to {n - 1} or 'leave-one-out'"
+            f"hold_out is {hold_out!r}; with {n} transitions it must be 0 to {n - 1} or 'leave-one-out'."
         )
     gram, scale = _gram(_float64(frames))
     past, future = gram[:, :-1, :-1], gram[:, 1:, 1:]
     eye = torch.eye(n, dtype=gram.dtype, device=gram.device)
     inverse = torch.cholesky_inverse(_cholesky(past + ridge * eye))
-    # Residues are F·R for some n×k matrix R, and their squared norm is tr(Rᵀ FᵀF R).
+    # Residuals are F·R for an n×k matrix R, with the squared norm tr(Rᵀ FᵀF R).
     if hold_out == "leave-one-out":
-        residue = inverse / inverse.diagonal(dim1=1, dim2=2)[:, None]
+        residual = inverse / inverse.diagonal(dim1=1, dim2=2)[:, None]
     elif hold_out == 0:
-        residue = ridge * inverse
+        residual = ridge * inverse
     else:
         fit = n - hold_out
         head = _cholesky(past[:, :fit, :fit] + ridge * eye[:fit, :fit])
         predicted = torch.cholesky_solve(past[:, :fit, fit:], head)
-        residue = torch.cat([-predicted, eye[fit:, fit:].expand(len(gram), -1, -1)], 1)
-    error = (residue * (future @ residue)).sum((1, 2)) / residue.shape[2]
+        residual = torch.cat([-predicted, eye[fit:, fit:].expand(len(gram), -1, -1)], 1)
+    error = (residual * (future @ residual)).sum((1, 2)) / residual.shape[2]
     if not relative:
         error = error * scale / frames.shape[2]
     q = future @ (inverse @ past @ inverse)
@@ -151,32 +170,39 @@ def prediction_loss(
 
 
 def eigenvalues(frames: Tensor, *, ridge: float = 1e-8) -> Tensor:
-    """The n = T-1 eigenvalues of each clip's operator, complex, (b, n), nearest to 1 first."""
+    """Eigenvalues of each clip's Koopman operator.
+
+    Args:
+        frames: Frame embeddings, (b, T, M) with T ≥ 3.
+        ridge: Ridge ε, relative to trace(BᵀB)/n.
+
+    Returns:
+        Complex eigenvalues, (b, T-1), nearest to 1 first.
+    """
     _check_options(frames, ridge)
     operator, _, _ = _operator(_float64(frames), ridge)
-    eigenvalues = torch.linalg.eigvals(operator)
-    return eigenvalues.gather(1, (eigenvalues - 1).abs().argsort(1))
+    values = torch.linalg.eigvals(operator)
+    return values.gather(1, (values - 1).abs().argsort(1))
 
 
 def _check_options(frames: Tensor, ridge: float) -> None:
     if frames.ndim != 3 or 0 in frames.shape:
-        raise StillmotionError(f"frames have shape {tuple(frames.shape)}; expected (clips, frames, channels)")
+        raise StillmotionError(f"Frames have shape {tuple(frames.shape)}; expected (clips, frames, channels).")
     if frames.shape[1] < KOOPMAN_MIN_FRAMES:
-        steps = "1 time step" if frames.shape[1] == 1 else f"{frames.shape[1]} time steps"
         raise StillmotionError(
-            f"clip has {steps}; a Koopman operator needs at least {KOOPMAN_MIN_FRAMES} "
-            "(raise --data.num-frames, or keep one step a frame by --method.model.per-frame-features)"
+            f"Clips have {frames.shape[1]} time steps; the Koopman operator needs at least {KOOPMAN_MIN_FRAMES}. "
+            "Increase --data.num-frames or set --method.model.per-frame-features."
         )
     if not ridge > 0:
-        raise StillmotionError(f"ridge is {ridge}; it must be positive (1e-8 is close to none)")
+        raise StillmotionError(f"ridge is {ridge}; must be positive (1e-8 is close to none).")
 
 
 def _float64(frames: Tensor) -> Tensor:
-    return frames.to(torch.float64)  # which autocast leaves alone
+    return frames.to(torch.float64)  # autocast does not change it
 
 
 def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
-    """XᵀX divided by trace(BᵀB)/n, which is returned beside it."""
+    """XᵀX divided by trace(BᵀB)/n, and that divisor."""
     gram = x @ x.mT
     squares = gram.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(squares[:, :-1].mean(1), _MIN_RELATIVE_SQUARE * squares.mean(1)).clamp_min(_MIN_MEAN_SQUARE)
@@ -184,7 +210,7 @@ def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cholesky(matrix: Tensor) -> Tensor:
-    """The factor of what the ridge makes positive definite; not looked at, since that would wait for the device."""
+    """Cholesky factor of a positive definite matrix, unchecked to avoid a device synchronization."""
     return torch.linalg.cholesky_ex(matrix).L
 
 
@@ -201,23 +227,23 @@ def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _ridge_residual(factor: Tensor, mean: Tensor) -> Tensor:
-    """What the ridge left of the mean frame, divided by ε, in the coordinates of `mean`: (LᵀL)⁻¹ mean.
+    """Part of the mean frame that the ridge removes, divided by ε, in the coordinates of `mean`: (LᵀL)⁻¹ mean.
 
-    A clip of equal frames is shortened by ε/(n + ε) in each projection. Where the halves sum to the mean frame, that
-    share would count as change; projected once more, it is the square of it.
+    Each projection shortens a clip of equal frames by ε/(n + ε). Where the components sum to the mean frame, that
+    fraction would count as dynamic; with this correction it is its square.
     """
     weights = torch.linalg.solve_triangular(factor.mT, mean[..., None], upper=True)
     return torch.linalg.solve_triangular(factor, weights, upper=False)[..., 0]
 
 
 def _filter_static(operator: Tensor, vector: Tensor, radius: float, filter_order: int) -> Tensor:
-    """(I + (DᵀD/ξ²)^power)⁻¹ v with D = K - I, as a sum over the roots p of p^power = -1.
+    """(I + (DᵀD/ξ²)^order)⁻¹ v with D = K - I, as a sum over the roots p of p^order = -1.
 
-    Each term -p/power · (A - pI)⁻¹ has the conditioning of A, where the power itself would have that of A^power.
+    Each term -p/order · (A - pI)⁻¹ is as well conditioned as A; the power itself would be as badly as A^order.
     """
     d = (operator - torch.eye(operator.shape[-1], dtype=operator.dtype, device=operator.device)) / radius
     roots = [_unit(math.pi * (2 * k + 1) / filter_order) for k in range((filter_order + 1) // 2)]
-    # A root above the real axis stands for its conjugate too.
+    # A root above the real axis counts for its conjugate, too.
     weights = [(-1 if abs(p.imag) < 1e-12 else -2) * p / filter_order for p in roots]
     return _resolvents(d.mT @ d, vector, roots, weights)
 

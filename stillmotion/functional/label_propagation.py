@@ -1,11 +1,11 @@
-"""Restricted attention: each cell of a frame finds its nearest cells in the context, and takes over their labels.
+"""Top-k matching in context frames (restricted attention) and label averaging.
 
-A block of queries is compared with what it can reach of each context frame. Where shorter floats multiply faster, they
-go first, and what may be among the k best, by the bound of their rounding, is compared again in full. So the matches
-are those of full precision. Memory is that of one block, and of a copy of the context.
+A block of queries is compared with the cells within its reach in each context frame. Where bfloat16 products are
+faster, they are computed first, and all cells that may be among the k best within the rounding bound are compared again
+in full precision, so the matches are those of full precision. Memory: one block and a copy of the context.
 
-Shapes: C context frames of h×w cells, D channels, L labels, k matches; a block has Q queries, which reach n places of a
-frame. A context cell's number is its place among the C·h·w cells.
+Shapes: C context frames of h×w cells, D channels, L labels, k matches; a block has Q queries with n cells of a frame
+within reach. The index of a context cell counts all C·h·w cells.
 """
 
 import time
@@ -19,19 +19,19 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 
-_BLOCK = 192  # queries, about: the product of so many is efficient, and few of them meet places beyond their reach
+_BLOCK = 192  # approximate queries per block: large enough for an efficient product, with few cells out of reach
 _LOW_PRECISION = torch.bfloat16
-_ROUNDING_BOUND = (
-    3.25 * torch.finfo(_LOW_PRECISION).eps / 2
-)  # of a query, a key and their product, and some for the sum
-_MAX_CANDIDATES = 256  # candidates of a query; one with more is sooner compared with all
-_CHANNELS = 64  # with fewer the product is not what takes the time
+_ROUNDING_BOUND = 3.25 * torch.finfo(_LOW_PRECISION).eps / 2  # of a query, a key, their product and the sum
+_MAX_CANDIDATES = 256  # a query with more candidates is compared with all cells
+_MIN_CHANNELS = 64  # with fewer, the product does not dominate the time
 
 
 class CellMatches(NamedTuple):
-    """The most similar context cells of each cell: similarity and number, both (h, w, k), best first.
+    """Most similar context cells of each query cell, best first.
 
-    Where fewer than k cells are within reach the similarity is -inf.
+    Attributes:
+        similarity: Similarities, (h, w, k); -inf where fewer than k cells are within reach.
+        indices: Indices of the context cells, (h, w, k).
     """
 
     similarity: Tensor
@@ -48,94 +48,121 @@ def find_nearest_cells(
     circular: bool = False,
     use_bf16_prefilter: bool | None = None,
 ) -> CellMatches:
-    """The k most similar of the context cells within reach, by the inner product.
+    """For each query cell, find the k most similar context cells within a spatial radius, by inner product.
 
-    query: (h, w, D) and context: (C, h, w, D); L2-normalised, the similarity is cosine.
-    radius: how many rows and columns away a cell may lie; None reaches everywhere.
-    circular: within reach is what lies nearer than `radius` in Euclidean distance.
-    use_bf16_prefilter: whether products of shorter floats go first, for the same matches; None is where a trial found it faster.
+    Args:
+        query: Features of a frame, (h, w, D); L2-normalized, the similarity is cosine.
+        context: Features of the context frames, (C, h, w, D).
+        k: Number of matches.
+        radius: Largest distance in rows and columns; None is unlimited.
+        circular: Measure the distance in Euclidean norm, less than `radius`.
+        use_bf16_prefilter: Compute bfloat16 products first; the matches are the same. None does so where a short trial
+            finds it faster.
+
+    Returns:
+        Similarities and indices of the matches.
+
+    Raises:
+        StillmotionError: If the shapes do not match, or k or the radius is out of range.
     """
     h, w, d = query.shape
     c = len(context)
     if context.shape[1:] != query.shape or c == 0:
         raise StillmotionError(
-            f"the query is {tuple(query.shape)} and the context {tuple(context.shape)}; the context must be frames of "
-            "the query's shape"
+            f"The query has shape {tuple(query.shape)}, so the context must be (frames, {h}, {w}, {d}); got "
+            f"{tuple(context.shape)}."
         )
     if not 0 < k <= c * h * w or (radius is not None and radius < circular):
         raise StillmotionError(
-            f"k is {k} and radius {radius} in a context of {c * h * w} cells; choose k from 1 to {c * h * w} and a "
-            f"radius of at least {int(circular)}"
+            f"k is {k}; must be between 1 and the number of context cells, {c * h * w}. radius is {radius}; must be at "
+            f"least {int(circular)}."
         )
     if use_bf16_prefilter is None:
-        use_bf16_prefilter = d >= _CHANNELS and _bf16_is_faster(query.device, query.dtype)
-    number = torch.arange(h * w, device=query.device).view(h, w)
-    asking, frames = query, context
-    if h <= w:  # blocks are slices of the first axis, the longer one, so that what they reach lies together
-        asking, frames, number = asking.transpose(0, 1), frames.transpose(1, 2), number.T
+        use_bf16_prefilter = d >= _MIN_CHANNELS and _bf16_is_faster(query.device, query.dtype)
+    cell_index = torch.arange(h * w, device=query.device).view(h, w)
+    queries, frames = query, context
+    if h <= w:  # blocks are slices of the longer axis, which comes first, so that cells within reach are contiguous
+        queries, frames, cell_index = queries.transpose(0, 1), frames.transpose(1, 2), cell_index.T
     keys = frames.to(_LOW_PRECISION if use_bf16_prefilter else query.dtype, memory_format=torch.contiguous_format)
-    error = _ROUNDING_BOUND * asking.norm(dim=-1) * context.norm(dim=-1).max() if use_bf16_prefilter else None
-    every, first = context.reshape(-1, d), torch.arange(c, device=query.device)[:, None] * (h * w)
-    best = query.new_empty(max(h, w), min(h, w), k)
-    cell = torch.empty_like(best, dtype=torch.long)
-    long, wide = number.shape
-    for block in _blocks(long, wide, radius):
-        reach = _reachable_range(block[0], long, radius), _reachable_range(block[1], wide, radius)
-        of_block, near = asking[block].reshape(-1, d), keys[:, *reach].reshape(c, -1, d)
+    error = _ROUNDING_BOUND * queries.norm(dim=-1) * context.norm(dim=-1).max() if use_bf16_prefilter else None
+    all_cells, frame_start = context.reshape(-1, d), torch.arange(c, device=query.device)[:, None] * (h * w)
+    similarity = query.new_empty(max(h, w), min(h, w), k)
+    indices = torch.empty_like(similarity, dtype=torch.long)
+    length, width = cell_index.shape
+    for block in _blocks(length, width, radius):
+        reach = _reachable_range(block[0], length, radius), _reachable_range(block[1], width, radius)
+        block_queries, near = queries[block].reshape(-1, d), keys[:, *reach].reshape(c, -1, d)
         far = _out_of_reach(block, reach, radius, circular=circular, device=query.device)
-        cells = (first + number[reach].reshape(-1)).reshape(-1)
+        cells = (frame_start + cell_index[reach].reshape(-1)).reshape(-1)
         if error is None:
-            values, place = _topk(_products(of_block, near), far, k)
-            found = cells[place]
+            values, order = _topk(_products(block_queries, near), far, k)
+            matches = cells[order]
         else:
-            coarse = _products(of_block.to(_LOW_PRECISION), near)
-            values, found = _refine_topk(coarse, error[block].reshape(-1), far, of_block, every, cells, k)
-        best[block], cell[block] = values.view_as(best[block]), found.view_as(cell[block])
-    return CellMatches(best.transpose(0, 1), cell.transpose(0, 1)) if h <= w else CellMatches(best, cell)
+            coarse = _products(block_queries.to(_LOW_PRECISION), near)
+            values, matches = _refine_topk(coarse, error[block].reshape(-1), far, block_queries, all_cells, cells, k)
+        similarity[block], indices[block] = values.view_as(similarity[block]), matches.view_as(indices[block])
+    if h <= w:
+        return CellMatches(similarity.transpose(0, 1), indices.transpose(0, 1))
+    return CellMatches(similarity, indices)
 
 
 def merge_matches(first: CellMatches, second: CellMatches, *, offset: int) -> CellMatches:
-    """The best of two searches for as many matches; `offset` is added to the second's cell numbers."""
-    values, place = torch.cat([first.similarity, second.similarity], -1).topk(first.indices.shape[-1], -1)
-    return CellMatches(values, torch.cat([first.indices, second.indices + offset], -1).gather(-1, place))
+    """Merge two searches for k matches each into the k best of both.
+
+    Args:
+        first: Matches in the first part of the context.
+        second: Matches in the second part.
+        offset: Number of cells of the first part, which is added to the indices of the second.
+
+    Returns:
+        The merged matches.
+    """
+    values, order = torch.cat([first.similarity, second.similarity], -1).topk(first.indices.shape[-1], -1)
+    return CellMatches(values, torch.cat([first.indices, second.indices + offset], -1).gather(-1, order))
 
 
 def propagate_labels(labels: Tensor, matches: CellMatches, *, temperature: float) -> Tensor:
-    """Labels (h, w, L): the mean of the matched cells' labels, weighted by the softmax of their similarity.
+    """Average the labels of matched cells, weighted by a softmax of their similarities.
 
-    labels: (C, h, w, L) of the context.
+    Args:
+        labels: Labels of the context, (C, h, w, L).
+        matches: Matches of `find_nearest_cells`.
+        temperature: Temperature of the softmax.
+
+    Returns:
+        Labels, (h, w, L).
     """
     weight = (matches.similarity / temperature).softmax(-1)
     return (weight[..., None, :] @ labels.flatten(0, 2)[matches.indices])[..., 0, :]
 
 
-def _products(asking: Tensor, keys: Tensor) -> Tensor:
-    """Inner products of queries (Q, D) with the places of each frame (C, n, D): (C, Q, n)."""
-    found = asking.new_empty(len(keys), len(asking), keys.shape[1])
-    for frame, out in zip(keys, found, strict=True):
-        torch.mm(asking, frame.mT, out=out)
-    return found
+def _products(queries: Tensor, keys: Tensor) -> Tensor:
+    """Inner products (C, Q, n) of queries (Q, D) with the cells of each frame (C, n, D)."""
+    products = queries.new_empty(len(keys), len(queries), keys.shape[1])
+    for frame, out in zip(keys, products, strict=True):
+        torch.mm(queries, frame.mT, out=out)
+    return products
 
 
 def _topk(similarity: Tensor, far: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k best of similarities (C, Q, n), and where they are among the C·n, each (Q, k); -inf where there are fewer.
+    """The k largest similarities (C, Q, n) and their indices among the C·n, each (Q, k), padded with -inf.
 
-    They are in the k places that are best in some frame, so that only those are looked at in all frames.
+    They lie at the k positions that are best in any frame, so only those are compared in all frames.
     """
     c, _, n = similarity.shape
-    some, place = _max_over_frames(similarity).masked_fill(far, -torch.inf).topk(min(k, n), -1)
-    each = similarity.gather(2, place.expand(c, -1, -1)).masked_fill(some == -torch.inf, -torch.inf)
-    values, order = each.transpose(0, 1).flatten(1).topk(min(k, c * place.shape[1]), -1)
-    width = place.shape[1]
-    place = order // width * n + place.gather(1, order % width)
+    largest, position = _max_over_frames(similarity).masked_fill(far, -torch.inf).topk(min(k, n), -1)
+    candidates = similarity.gather(2, position.expand(c, -1, -1)).masked_fill(largest == -torch.inf, -torch.inf)
+    values, order = candidates.transpose(0, 1).flatten(1).topk(min(k, c * position.shape[1]), -1)
+    width = position.shape[1]
+    index = order // width * n + position.gather(1, order % width)
     missing = (0, k - values.shape[1])
-    return F.pad(values, missing, value=-torch.inf), F.pad(place, missing)
+    return F.pad(values, missing, value=-torch.inf), F.pad(index, missing)
 
 
 def _max_over_frames(similarity: Tensor) -> Tensor:
-    """The largest of each place over the frames, (Q, n); of short floats, 0 where all are negative.
+    """Largest similarity of each position over the frames, (Q, n); in bfloat16, 0 where all are negative.
 
-    Short floats above 0 are in the order of the integers they are stored as, which are compared much faster.
+    Positive bfloat16 numbers sort like the integers with the same bits, which are compared much faster.
     """
     if similarity.dtype != _LOW_PRECISION:
         return similarity.amax(0)
@@ -143,74 +170,74 @@ def _max_over_frames(similarity: Tensor) -> Tensor:
 
 
 def _refine_topk(
-    coarse: Tensor, error: Tensor, far: Tensor, asking: Tensor, every: Tensor, cells: Tensor, k: int
+    coarse: Tensor, error: Tensor, far: Tensor, queries: Tensor, all_cells: Tensor, cells: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    """The k best similarities of queries (Q, D) and their cells, each (Q, k), by a look at some of them only.
+    """The k largest similarities of queries (Q, D) and their cells, each (Q, k), computed for candidates only.
 
-    coarse: (C, Q, n), each at most `error` (Q,) away from the similarity. every: (C·h·w, D), of which `cells` (C·n,)
-    are within reach of the block.
+    coarse: (C, Q, n), each within `error` (Q,) of the similarity. all_cells: (C·h·w, D), of which `cells` (C·n,) are
+    within reach of the block.
     """
     c, q, n = coarse.shape
-    # The k best have at least the k-th best coarse value less the error, so none is coarsely below that less the error.
-    least = _topk(coarse, far, k)[0][:, -1].to(error) - 2 * error
-    likely = (_max_over_frames(coarse) >= least[:, None]) & ~far
-    crowded = likely.sum(-1) > _MAX_CANDIDATES
-    asks, place = (likely & ~crowded[:, None]).nonzero().unbind(1)
-    pair, frame = coarse[:, asks, place].T.ge(least[asks, None]).nonzero().unbind(1)
-    asks, place = asks[pair], frame * n + place[pair]
-    count = asks.bincount(minlength=q)
+    # The k best are at least the k-th best coarse value minus the error, so their coarse values are above this.
+    threshold = _topk(coarse, far, k)[0][:, -1].to(error) - 2 * error
+    is_candidate = (_max_over_frames(coarse) >= threshold[:, None]) & ~far
+    crowded = is_candidate.sum(-1) > _MAX_CANDIDATES
+    query, position = (is_candidate & ~crowded[:, None]).nonzero().unbind(1)
+    pair, frame = coarse[:, query, position].T.ge(threshold[query, None]).nonzero().unbind(1)
+    query, position = query[pair], frame * n + position[pair]
+    count = query.bincount(minlength=q)
     crowded |= count > _MAX_CANDIDATES
-    few = ~crowded[asks]
-    asks, found, count = asks[few], cells[place[few]], count.masked_fill(crowded, 0)
-    table = asking.new_full((q, max(k, int(count.max()))), -torch.inf)
-    named = torch.zeros_like(table, dtype=torch.long)
-    slot = torch.arange(len(asks), device=asks.device) - (count.cumsum(0) - count)[asks]
-    table[asks, slot] = torch.linalg.vecdot(asking[asks], every[found])
-    named[asks, slot] = found
+    few = ~crowded[query]
+    query, candidates, count = query[few], cells[position[few]], count.masked_fill(crowded, 0)
+    table = queries.new_full((q, max(k, int(count.max()))), -torch.inf)
+    table_cells = torch.zeros_like(table, dtype=torch.long)
+    slot = torch.arange(len(query), device=query.device) - (count.cumsum(0) - count)[query]
+    table[query, slot] = torch.linalg.vecdot(queries[query], all_cells[candidates])
+    table_cells[query, slot] = candidates
     values, order = table.topk(k, -1)
-    found = named.gather(1, order)
+    matches = table_cells.gather(1, order)
     if bool(crowded.any()):
-        exact = _products(asking[crowded], every[cells].view(c, n, -1))
-        values[crowded], place = _topk(exact, far[crowded], k)
-        found[crowded] = cells[place]
-    return values, found
+        exact = _products(queries[crowded], all_cells[cells].view(c, n, -1))
+        values[crowded], index = _topk(exact, far[crowded], k)
+        matches[crowded] = cells[index]
+    return values, matches
 
 
 @cache
-def _bf16_is_faster(device: torch.device, kind: torch.dtype) -> bool:
-    """Whether products of short floats clearly take less time there, in a trial of some milliseconds."""
+def _bf16_is_faster(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether bfloat16 products are clearly faster on a device, by a trial of some milliseconds."""
 
-    def seconds(kind: torch.dtype) -> float:
-        some, taken = torch.ones(_BLOCK, 384, dtype=kind, device=device), []
-        many = some.repeat(8, 1)
+    def min_seconds(dtype: torch.dtype) -> float:
+        queries, seconds = torch.ones(_BLOCK, 384, dtype=dtype, device=device), []
+        keys = queries.repeat(8, 1)
         for _ in range(6):
             start = time.perf_counter()
-            float((some @ many.mT)[0, 0])  # waits for the device
-            taken.append(time.perf_counter() - start)
-        return min(taken)
+            float((queries @ keys.mT)[0, 0])  # waits for the device
+            seconds.append(time.perf_counter() - start)
+        return min(seconds)
 
-    return seconds(_LOW_PRECISION) < 0.75 * seconds(kind)
+    return min_seconds(_LOW_PRECISION) < 0.75 * min_seconds(dtype)
 
 
 def _blocks(length: int, width: int, radius: int | None) -> Iterator[tuple[slice, slice]]:
-    """Blocks of queries that cover the frame; they part its width only where that leaves much of it out of reach."""
+    """Yield blocks of queries that cover the frame; they divide its width only if much of it is out of reach then."""
     parts = max(1, width // (2 * radius + 2)) if radius is not None else 1
-    wide = -(-width // parts)
-    long = -(-length // max(1, round(length * wide / _BLOCK)))
-    for top in range(0, length, long):
-        for left in range(0, width, wide):
-            yield slice(top, min(length, top + long)), slice(left, min(width, left + wide))
+    block_width = -(-width // parts)
+    block_length = -(-length // max(1, round(length * block_width / _BLOCK)))
+    for top in range(0, length, block_length):
+        for left in range(0, width, block_width):
+            yield slice(top, min(length, top + block_length)), slice(left, min(width, left + block_width))
 
 
 def _reachable_range(part: slice, size: int, radius: int | None) -> slice:
-    """The places of an axis within reach of some place in `part`."""
+    """Positions of an axis within reach of any position in `part`."""
     return slice(0, size) if radius is None else slice(max(0, part.start - radius), min(size, part.stop + radius))
 
 
 def _out_of_reach(
     block: tuple[slice, slice], reach: tuple[slice, slice], radius: int | None, *, circular: bool, device: torch.device
 ) -> Tensor:
-    """Which places are out of reach of which queries, (Q, n)."""
+    """Mask (Q, n) of positions that are out of reach of a query."""
     dy, dx = (
         torch.arange(q.start, q.stop, device=device)[:, None] - torch.arange(b.start, b.stop, device=device)
         for q, b in zip(block, reach, strict=True)

@@ -74,8 +74,7 @@ BOXES = [
 ]
 
 
-@pytest.mark.parametrize("samples", [0, 1, 2, 3])
-@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize(("samples", "size"), [(0, 7), (1, 7), (2, 1), (3, 7)])
 def test_roi_align_equals_a_loop_over_samples(samples, size):
     maps = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 12, 16)))
     boxes = [torch.tensor(BOXES[:5], dtype=torch.float64), torch.tensor(BOXES[5:], dtype=torch.float64)]

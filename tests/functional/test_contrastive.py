@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from stillmotion.errors import StillmotionError
 from stillmotion.functional import contrastive
 
-views = pytest.mark.parametrize("v", [2, 3, 4])
+views = pytest.mark.parametrize("v", [2, 3])
 
 
 def embeddings(*shape, seed=0):
@@ -30,8 +30,7 @@ def literal_info_nce(anchor, positives, negatives, temperature):
     return -math.log(for_positives / (for_positives + for_negatives))
 
 
-@views
-@pytest.mark.parametrize("temperature", [0.1, 0.5])
+@pytest.mark.parametrize(("v", "temperature"), [(2, 0.1), (3, 0.5)])
 def test_simclr_is_the_literal_mean_over_all_clips(v, temperature):
     z = embeddings(5, v, 7)
     clips = z.numpy()
@@ -80,8 +79,7 @@ def literal_sinkhorn(scores, epsilon, iterations):
     return (q * n).T
 
 
-@pytest.mark.parametrize("iterations", [1, 3, 10])
-@pytest.mark.parametrize("epsilon", [0.05, 0.5])
+@pytest.mark.parametrize(("iterations", "epsilon"), [(1, 0.5), (3, 0.05), (10, 0.05)])
 def test_sinkhorn_is_that_of_probabilities(iterations, epsilon):
     scores = embeddings(9, 4).tanh()
     found = contrastive.sinkhorn(scores, epsilon=epsilon, iterations=iterations)
@@ -191,14 +189,11 @@ def test_zero_embeddings_have_a_finite_loss_and_gradient():
     assert losses[0].item() == pytest.approx(math.log(7))
 
 
-@pytest.mark.parametrize("shape", [(4, 1, 8), (4, 8)])
-@pytest.mark.parametrize("loss", [contrastive.simclr_loss, contrastive.swav_loss, contrastive.vicreg_loss])
-def test_a_contrast_of_one_view_is_an_error(loss, shape):
-    with pytest.raises(StillmotionError, match="at least 2 views"):
-        loss(torch.ones(shape))
-
-
-def test_vicreg_of_one_video_is_an_error():
+def test_a_contrast_needs_two_views_and_vicreg_two_videos():
+    for loss in (contrastive.simclr_loss, contrastive.cross_view_loss, contrastive.swav_loss, contrastive.vicreg_loss):
+        for shape in ((4, 1, 8), (4, 8)):
+            with pytest.raises(StillmotionError, match="at least 2 views"):
+                loss(torch.ones(shape))
     with pytest.raises(StillmotionError, match="at least 2 videos"):
         contrastive.vicreg_loss(torch.ones(1, 2, 8))
 

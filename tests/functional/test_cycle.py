@@ -88,9 +88,9 @@ def test_errors_say_what_to_do():
     a = draw(1, 4, 3)
     with pytest.raises(StillmotionError, match="temperature is 0"):
         cycle_loss(a, a, a, temperature=0)
-    with pytest.raises(StillmotionError, match="choose cosine or dot"):
+    with pytest.raises(StillmotionError, match="must be cosine or dot"):
         cycle_loss(a, a, a, similarity="l2")
-    with pytest.raises(StillmotionError, match="4 tokens are no grid of 3×2"):
+    with pytest.raises(StillmotionError, match="4 tokens do not form a grid of 3×2"):
         pool_tokens(a, (3, 2))
-    with pytest.raises(StillmotionError, match="choose kl or mse"):
+    with pytest.raises(StillmotionError, match="must be kl or mse"):
         separability_loss(a, a, metric="l1")

@@ -76,10 +76,7 @@ def test_a_still_video_has_no_distance_within():
 
 
 def test_effective_rank_counts_equal_directions():
-    basis = torch.linalg.qr(draw(6, 6))[0]
     for rank in (1, 3, 6):
-        values = torch.tensor([2.0] * rank + [0.0] * (6 - rank), dtype=torch.float64)
-        assert effective_rank(basis * values @ basis.T).item() == pytest.approx(rank, rel=1e-4)
-    values = torch.tensor([4.0, 1.0], dtype=torch.float64)  # singular values 2 and 1
+        assert effective_rank(torch.tensor([2.0] * rank + [0.0] * (6 - rank))).item() == pytest.approx(rank, rel=1e-4)
     wanted = np.exp(-sum(p * np.log(p) for p in (2 / 3, 1 / 3)))
-    assert effective_rank(torch.diag(values)).item() == pytest.approx(wanted)
+    assert effective_rank(torch.tensor([2.0, 1.0])).item() == pytest.approx(wanted)

@@ -1,4 +1,4 @@
-"""PyDMD, an independent implementation, recovers the eigenvalues that `koopman.spectrum` does."""
+"""PyDMD, an independent implementation, recovers the eigenvalues that `koopman.eigenvalues` does."""
 
 import numpy as np
 import pytest
@@ -33,14 +33,13 @@ SYSTEMS = {
 
 @pytest.mark.filterwarnings("ignore:Input data condition number")
 @pytest.mark.parametrize("name", SYSTEMS)
-@pytest.mark.parametrize("m", [16, 4])
-def test_eigenvalues_of_known_linear_systems_are_recovered_as_by_pydmd(name, m):
+def test_eigenvalues_of_known_linear_systems_are_recovered_as_by_pydmd(name):
     draw = np.random.default_rng(0)
     system = SYSTEMS[name]
     order = len(system)
     state = np.ones(order)
     states = [state := system @ state for _ in range(8)]
-    frames = np.stack(states) @ draw.standard_normal((order, m))
+    frames = np.stack(states) @ draw.standard_normal((order, 16))
     found = koopman.eigenvalues(torch.from_numpy(frames)[None])[0].numpy()
     assert found.shape == (7,)
     for known in (np.linalg.eigvals(system), DMD(svd_rank=order).fit(frames.T).eigs):

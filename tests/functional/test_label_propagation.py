@@ -137,9 +137,9 @@ def test_no_product_is_larger_than_a_block_with_its_reach(monkeypatch):
 
 def test_what_cannot_be_searched_is_said():
     every = frames(3, 3, 4)
-    with pytest.raises(StillmotionError, match="frames of the query's shape"):
+    with pytest.raises(StillmotionError, match="context must be"):
         find_nearest_cells(every[0], every[:, :2], k=1)
-    with pytest.raises(StillmotionError, match="choose k from 1 to 12"):
+    with pytest.raises(StillmotionError, match="k is 13; must be between 1 and the number of context cells, 12"):
         find_nearest_cells(every[0], every[:1], k=13)
-    with pytest.raises(StillmotionError, match="radius of at least 1"):
+    with pytest.raises(StillmotionError, match="radius is 0; must be at least 1"):
         find_nearest_cells(every[0], every, k=1, radius=0, circular=True)

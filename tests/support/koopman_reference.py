@@ -1,4 +1,4 @@
-"""The Koopman operator as the paper writes it: M×M matrices, one clip (T, M) at a time, in float64, no shortcuts."""
+"""Reference Koopman operator, literally as in the paper: M×M matrices, one clip (T, M) at a time, in float64."""
 
 import torch
 
@@ -33,21 +33,22 @@ def decompose(clip, *, radius, weighting, ridge=0.0):
     b, _ = past_and_future(clip)
     k, mean = operator(clip, ridge=ridge), clip.double().mean(0)
     values, vectors = torch.linalg.eig(k if weighting == "advance" else b @ regularized_inverse(b) @ k)
-    kept = ((values - 1).abs() < radius).to(values.dtype)
-    kept = kept * values if weighting == "advance" else kept
-    static = (vectors @ torch.diag(kept) @ torch.linalg.inv(vectors) @ mean.to(values.dtype)).real
+    inside = ((values - 1).abs() < radius).to(values.dtype)
+    inside = inside * values if weighting == "advance" else inside
+    static = (vectors @ torch.diag(inside) @ torch.linalg.inv(vectors) @ mean.to(values.dtype)).real
     return static, (k @ mean if weighting == "advance" else mean) - static
 
 
 def slow_decompose(clip, *, radius, filter_order, weighting):
-    """(I + (DᵀD/ξ²)^power)⁻¹ with D = K - I in an orthonormal basis of span(B)."""
+    """(I + (DᵀD/ξ²)^order)⁻¹ with D = K - I in an orthonormal basis of span(B)."""
     b, _ = past_and_future(clip)
     k, mean = operator(clip), clip.double().mean(0)
     basis = torch.linalg.qr(b).Q
     eye = torch.eye(basis.shape[1], dtype=basis.dtype)
     d = basis.T @ k @ basis - eye
-    kept = basis @ torch.linalg.inv(eye + torch.linalg.matrix_power(d.T @ d / radius**2, filter_order)) @ basis.T @ mean
-    return (k @ kept, k @ mean - k @ kept) if weighting == "advance" else (kept, mean - kept)
+    power = torch.linalg.matrix_power(d.T @ d / radius**2, filter_order)
+    static = basis @ torch.linalg.inv(eye + power) @ basis.T @ mean
+    return (k @ static, k @ mean - k @ static) if weighting == "advance" else (static, mean - static)
 
 
 def prediction_loss(clip, *, ridge, hold_out):
@@ -55,15 +56,34 @@ def prediction_loss(clip, *, ridge, hold_out):
     b, f = past_and_future(clip)
     n, epsilon = b.shape[1], absolute_ridge(ridge, clip)
     if hold_out == "leave-one-out":
-        held = [[i] for i in range(n)]
+        folds = [[i] for i in range(n)]
     else:
-        held = [list(range(n - hold_out, n)) if hold_out else list(range(n))]
+        folds = [list(range(n - hold_out, n)) if hold_out else list(range(n))]
     errors = []
-    for scored in held:
+    for scored in folds:
         fitted = list(range(n)) if hold_out == 0 else [i for i in range(n) if i not in scored]
         k = f[:, fitted] @ regularized_inverse(b[:, fitted], epsilon)
         errors += [(f[:, i] - k @ b[:, i]).square().sum() for i in scored]
     return torch.stack(errors).mean()
+
+
+def difficult_clips(t=8, m=16):
+    """Float32 clips (2, T, M) by name that are degenerate, or far from unit scale."""
+    clips = torch.randn(2, t, m, generator=torch.Generator().manual_seed(0))
+    return {
+        "equal frames": clips[:, :1].expand(-1, t, -1).clone(),
+        "zeros": torch.zeros(2, t, m),
+        "huge": 1e18 * clips,
+        "minute": 1e-30 * clips,
+        "one channel": clips[..., :1].clone(),
+        "fewer channels than transitions": clips[..., :3].clone(),
+        "zeros but for the first frame": torch.cat([clips[:, :1], torch.zeros(2, t - 1, m)], 1),
+        "zeros but for the last frame": torch.cat([torch.zeros(2, t - 1, m), clips[:, -1:]], 1),
+        "almost zeros but for the last frame": torch.cat([1e-10 * clips[:, :-1], clips[:, -1:]], 1),
+        "three frames": clips[:, :3].clone(),
+        "two frames in turn": clips[:, [0, 1] * (t // 2)].clone(),
+        "one outlier": clips.index_fill(1, torch.tensor(3), 1e6),
+    }
 
 
 def orthogonality_loss(clip, *, ridge):
