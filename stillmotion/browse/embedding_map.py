@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stillmotion.evaluation.clustering.embedding_plot import tsne
+from stillmotion.evaluation.clustering.grouping import choose_groups, sort_groups_by_size
 from stillmotion.functional.knn import l2_normalize
 from stillmotion.index.video_segments import VectorName
 
@@ -110,25 +111,20 @@ def kmeans_groups(vectors: np.ndarray, *, seed: int = 0) -> np.ndarray:
         The group of each vector (n,), the largest group first; one group if none are well separated.
     """
     from sklearn.cluster import KMeans
-    from sklearn.metrics import silhouette_score
 
     single_group = np.zeros(len(vectors), int)
     if len(vectors) < _MIN_SEGMENTS or not vectors.std(0).any():
         return single_group
     sample = vectors[np.random.default_rng(seed).permutation(len(vectors))[:_MAX_SILHOUETTE_SEGMENTS]]
-    best_count, best_score = 1, _MIN_SILHOUETTE
-    for count in range(2, min(_MAX_GROUPS, len(sample) // 2) + 1):
-        labels = KMeans(count, n_init=4, random_state=seed).fit_predict(sample)
-        if len(np.unique(labels)) < 2:
-            continue  # fewer distinct vectors than groups
-        score = silhouette_score(sample, labels)
-        if score > best_score:
-            best_count, best_score = count, score
-    if best_count == 1:
+
+    def fit(count: int) -> np.ndarray:
+        return KMeans(count, n_init=4, random_state=seed).fit_predict(sample)
+
+    best = choose_groups(sample, fit, max_groups=min(_MAX_GROUPS, len(sample) // 2), min_score=_MIN_SILHOUETTE)
+    if best is None:
         return single_group
-    labels = KMeans(best_count, n_init=4, random_state=seed).fit_predict(vectors)
-    order = np.argsort(-np.bincount(labels, minlength=best_count), kind="stable")
-    return np.argsort(order)[labels]
+    labels = KMeans(best[0], n_init=4, random_state=seed).fit_predict(vectors)
+    return sort_groups_by_size(labels)
 
 
 def _push_apart(points: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Names that users give to groups, stored in the index folder.
 
-A name is stored with the segments of its group. Groups are computed again when videos come and go; a group then takes the
-name of the stored group that it overlaps most.
+A name is stored with the segments of its group. Groups are computed again when videos come and go; a group then
+takes the name of the stored group that it overlaps most.
 """
 
 import threading

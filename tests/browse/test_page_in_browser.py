@@ -1,4 +1,4 @@
-"""The page in a real browser, walked through as a person would, over an index of drawn videos."""
+"""The page in a real browser, over an index of synthetic videos."""
 
 import http.client
 import re
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 import uvicorn
 from support.browser import launch_browser, needs_browser, new_page, wait_for
@@ -15,7 +16,7 @@ from support.fake_index import FakeIndex, encode_red_circling
 
 from stillmotion.browse.app import create_app
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.slow]
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 STILL = {"reduced_motion": "reduce"}
@@ -27,7 +28,7 @@ DROPPED = """
   files.items.add(new File([new Uint8Array(bytes)], "mine.mp4", { type: "video/mp4" }));
   for (const kind of ["dragenter", "dragover", "drop"]) {
     document.body.dispatchEvent(new DragEvent(kind, { dataTransfer: files, bubbles: true, cancelable: true }));
-    if (kind === "dragover") window.told = document.getElementById("drop-overlay").checkVisibility();
+    if (kind === "dragover") window.overlayShown = document.getElementById("drop-overlay").checkVisibility();
   }
 }
 """
@@ -35,7 +36,7 @@ DROPPED = """
 
 @contextmanager
 def served(index):
-    """The address of the index's page, while it is there."""
+    """Serve the page of an index; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         page = create_app(index, "token", embed_upload=encode_red_circling)
         server = uvicorn.Server(uvicorn.Config(page, lifespan="off", log_level="error", timeout_graceful_shutdown=1))
@@ -66,46 +67,48 @@ def address(index):
 
 
 def names(page, place):
-    """The paths of the moments in a list."""
+    """The paths of the segments in a list."""
     page.wait_for_selector(f"{place} a.card")
     labels = page.locator(f"{place} a.card").evaluate_all("cards => cards.map(card => card.ariaLabel)")
     return [label.split(",")[0] for label in labels]
 
 
-def test_the_wall_a_moment_both_columns_and_the_slider(browser, address, index):
+def test_grid_segment_view_results_and_slider(browser, address, index):
     with new_page(browser, server=address) as (page, errors):
         page.goto(address)
         assert names(page, "#grid-view") == [moment.path for moment in index.segments()]
         wait_for(page, "[...document.querySelectorAll('#grid-view img')].slice(0, 6).every(i => i.naturalWidth > 0)")
         assert page.locator("#count").text_content() == "24 segments"
+        assert page.locator("#failed").text_content() == "1 file could not be read"
+        assert page.locator("#grid-view .label").first.is_visible()
         assert page.title() == "videos – stillmotion"
 
         page.locator(CARDS).first.click()
         first = index.segments()[0]
         assert names(page, "#appearance") == [
-            found.segment.path for found in index.neighbors(first.id, motion_weight=0)
+            result.segment.path for result in index.neighbors(first.id, motion_weight=0)
         ]
-        assert names(page, "#motion") == [found.segment.path for found in index.neighbors(first.id, motion_weight=1)]
+        assert names(page, "#motion") == [result.segment.path for result in index.neighbors(first.id, motion_weight=1)]
         assert names(page, "#mixed") == [
-            found.segment.path for found in index.neighbors(first.id, motion_weight=0.5, top_k=8)
+            result.segment.path for result in index.neighbors(first.id, motion_weight=0.5, top_k=8)
         ]
         wait_for(page, "document.querySelector('#stage video')?.currentTime > 0")  # it plays
         assert page.locator("#title").text_content() == first.path.split("/")[1]
 
         for value, mix in (("100", 1), ("0", 0)):
             page.locator("#mix").fill(value)
-            found = [found.segment.id for found in index.neighbors(first.id, motion_weight=mix, top_k=8)]
+            expected = [result.segment.id for result in index.neighbors(first.id, motion_weight=mix, top_k=8)]
             wait_for(
                 page,
                 "ids => [...document.querySelectorAll('#mixed a')].map(a => a.hash.slice(10)).join() === ids.join()",
-                found,
+                expected,
             )
         page.keyboard.press("Escape")
         page.wait_for_selector(CARDS)
         assert errors == []
 
 
-def test_the_keys(browser, address, index):
+def test_keyboard_shortcuts(browser, address, index):
     with new_page(browser, server=address) as (page, errors):
         page.goto(address)
         page.wait_for_selector(CARDS)
@@ -128,7 +131,7 @@ def test_the_keys(browser, address, index):
         page.keyboard.press("Escape")
         page.keyboard.press("?")
         page.locator("dialog").wait_for(state="visible")
-        assert "1 could not be read" in page.locator("#facts").text_content()
+        assert "1 file could not be read:broken.mp4" in page.locator("#facts").text_content()
         page.keyboard.press("Escape")
         page.locator("dialog").wait_for(state="hidden")  # keys are its own till then
         page.keyboard.press("t")
@@ -136,24 +139,42 @@ def test_the_keys(browser, address, index):
         assert errors == []
 
 
-def test_a_dropped_video_is_searched_by(browser, address, index):
+def test_a_dropped_video_is_a_query_also_after_a_reload(browser, address, index):
     content = list(index.video_path(index.segments()[0].id).read_bytes())
     with new_page(browser, server=address) as (page, errors):
         page.goto(address)
         page.wait_for_selector(CARDS)
         page.evaluate(DROPPED, content)
-        assert page.evaluate("window.told")
+        assert page.evaluate("window.overlayShown")
         assert "circling" in names(page, "#motion")[0]
         assert "red" in names(page, "#appearance")[0]
         assert page.locator("#title").text_content() == "mine.mp4"
         wait_for(page, "document.querySelector('#stage video')?.videoWidth > 0")
+        page.reload()
+        assert "circling" in names(page, "#motion")[0]
+        assert "The page was reloaded" in page.locator("#stage").text_content()
         assert errors == []
         page.evaluate(DROPPED, [1, 2, 3])
-        wait_for(page, "document.querySelector('#toast').textContent.includes('cannot be decoded')")
+        wait_for(page, "document.querySelector('#toast').textContent.startsWith('mine.mp4: cannot be decoded')")
         assert [error for error in errors if "422" not in error] == []
 
 
-def test_the_map_and_a_group_that_is_named(browser, address, index):
+def test_bars_show_how_far_a_similarity_exceeds_the_mean(browser, tmp_path):
+    index = FakeIndex(tmp_path, num_videos=8, image_size=32, num_frames=4)
+    appearance = index._vectors["appearance"] + 20 * np.eye(8)[7]  # all cosines are nearly 1
+    index._vectors["appearance"] = (appearance / np.linalg.norm(appearance, axis=1, keepdims=True)).astype(np.float32)
+    with served(index) as address, new_page(browser, server=address) as (page, errors):
+        page.goto(f"{address}#/segment/{index.segments()[0].id}")
+        names(page, "#appearance")
+        widths = page.locator("#appearance .bars .appearance i").evaluate_all(
+            "bars => bars.map(bar => bar.style.width)"
+        )
+        assert max(float(width.rstrip("%")) for width in widths) > 50
+        assert min(float(width.rstrip("%")) for width in widths) < 20
+        assert errors == []
+
+
+def test_map_and_named_group(browser, address, index):
     with new_page(browser, server=address) as (page, errors):
         page.goto(f"{address}#/map")
         page.wait_for_selector("#groups li", timeout=60_000)
@@ -173,7 +194,7 @@ def test_the_map_and_a_group_that_is_named(browser, address, index):
         page.wait_for_selector("#clear-group:not([hidden])")
         found = names(page, "#grid-view")
         assert 0 < len(found) < len(index)
-        assert len({re.split("[/-]", path)[1] for path in found}) == 1  # the drawn ways to move are the groups
+        assert len({re.split("[/-]", path)[1] for path in found}) == 1  # the groups are the trajectories
         assert "to and fro" in page.locator("#clear-group").text_content()
         page.locator("#clear-group").click()
         wait_for(page, "document.querySelector('#count').textContent === '24 segments'")
@@ -188,13 +209,13 @@ def test_the_map_and_a_group_that_is_named(browser, address, index):
         assert errors == []
 
 
-def test_a_point_of_the_map_is_opened_by_a_click(browser, address):
+def test_a_click_on_a_point_of_the_map_opens_it(browser, address):
     with new_page(browser, server=address) as (page, errors):
         page.goto(f"{address}#/map")
         page.wait_for_selector("#groups li", timeout=60_000)
         box = page.locator("#plane-motion").bounding_box()
         page.mouse.move(box["x"] + 5, box["y"] + 5)
-        for step in range(1, 400):  # over the plane until a moment is pointed at
+        for step in range(1, 400):  # until a segment is under the pointer
             page.mouse.move(box["x"] + box["width"] * (step * 0.618 % 1), box["y"] + box["height"] * step / 400)
             if page.locator("#tooltip").is_visible():
                 break
@@ -222,13 +243,13 @@ def test_a_wrong_token_shows_nothing(browser, address, path):
     ],
 )
 def test_a_path_outside_the_index_is_refused(address, path):
-    asked = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)  # which sends a path as it is
+    asked = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)  # sends a path as it is
     asked.request("GET", path)
     assert asked.getresponse().status == 404
     asked.close()
 
 
-def test_a_video_that_has_gone_and_one_that_browsers_do_not_play(browser, tmp_path):
+def test_missing_and_unplayable_videos(browser, tmp_path):
     index = FakeIndex(tmp_path, num_videos=3, image_size=32, num_frames=8)
     gone, other = index.segments()[:2]
     index.video_path(gone.id).unlink()
@@ -239,7 +260,7 @@ def test_a_video_that_has_gone_and_one_that_browsers_do_not_play(browser, tmp_pa
     with served(index) as address, new_page(browser, server=address) as (page, errors):
         page.goto(f"{address}#/segment/{gone.id}")
         page.wait_for_selector("#stage .note")
-        assert "has gone" in page.locator("#stage").text_content()
+        assert "no longer exists" in page.locator("#stage").text_content()
         wait_for(page, "document.querySelector('#stage img').naturalWidth > 0")
         assert names(page, "#appearance")
         page.goto(f"{address}#/segment/{other.id}")
@@ -248,7 +269,7 @@ def test_a_video_that_has_gone_and_one_that_browsers_do_not_play(browser, tmp_pa
         assert errors == []
 
 
-def test_pictures_stand_still_for_those_who_wish_so(browser, address):
+def test_thumbnails_are_still_with_reduced_motion(browser, address):
     with new_page(browser, server=address, **STILL) as (page, errors):
         page.goto(address)
         page.wait_for_selector(f"{CARDS} img")
@@ -261,7 +282,7 @@ def test_pictures_stand_still_for_those_who_wish_so(browser, address):
         assert errors == []
 
 
-def test_the_page_is_readable_on_a_phone(browser, address):
+def test_the_page_fits_a_phone(browser, address):
     with new_page(browser, server=address, **PHONE) as (page, errors):
         page.goto(address)
         page.wait_for_selector(CARDS)
@@ -275,7 +296,7 @@ def test_the_page_is_readable_on_a_phone(browser, address):
         assert errors == []
 
 
-def test_only_what_is_in_view_is_in_the_page(browser, tmp_path):
+def test_only_segments_in_view_are_in_the_page(browser, tmp_path):
     index = FakeIndex(tmp_path, num_videos=1, image_size=16, num_frames=2)
     (only,) = index.segments()
     index._segments = [replace(only, id=f"m{i:05}", path=f"{i:05}.mp4") for i in range(10_000)]
@@ -292,7 +313,7 @@ def test_only_what_is_in_view_is_in_the_page(browser, tmp_path):
         assert errors == []
 
 
-def test_one_video_has_a_page_too(browser, tmp_path):
+def test_a_folder_of_one_video(browser, tmp_path):
     index = FakeIndex(tmp_path, num_videos=1, image_size=32, num_frames=8)
     with served(index) as address, new_page(browser, server=address) as (page, errors):
         page.goto(address)

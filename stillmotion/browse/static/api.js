@@ -1,52 +1,52 @@
-// What the server is asked. Its complaints become errors with its own words.
+// Requests to the server; its errors are thrown with their messages.
 
 export class ApiError extends Error {
-  constructor(words, status) {
-    super(words);
+  constructor(message, status) {
+    super(message);
     this.status = status;
   }
 }
 
-export async function fetchJson(address, options = {}) {
-  const answer = await request(address, options);
-  return answer.status === 204 ? null : answer.json();
+export async function fetchJson(url, options = {}) {
+  const response = await request(url, options);
+  return response.status === 204 ? null : response.json();
 }
 
-export async function fetchBlob(address, options = {}) {
-  return (await request(address, options)).blob();
+export async function fetchBlob(url, options = {}) {
+  return (await request(url, options)).blob();
 }
 
-async function request(address, options) {
-  let answer;
+async function request(url, options) {
+  let response;
   try {
-    answer = await fetch(address, options);
+    response = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("Connection to the server lost. Start `stillmotion browse` again.", 0);
   }
-  if (answer.ok) return answer;
-  let words = `${answer.status} ${answer.statusText}`;
+  if (response.ok) return response;
+  let message = `${response.status} ${response.statusText}`;
   try {
-    words = (await answer.json()).error;
+    message = (await response.json()).error;
   } catch {
-    // no words of the server's own
+    // the response has no message
   }
-  throw new ApiError(words, answer.status);
+  throw new ApiError(message, response.status);
 }
 
-// A line at the foot of the page, for a while.
-let hiding;
-export function showToast(words) {
+// Show a message at the bottom of the page for some seconds.
+let hideTimer;
+export function showToast(message) {
   const line = document.getElementById("toast");
-  line.textContent = words;
-  line.hidden = !words;
-  clearTimeout(hiding);
-  hiding = setTimeout(() => { line.hidden = true; }, 7000);
+  line.textContent = message;
+  line.hidden = !message;
+  clearTimeout(hideTimer);
+  hideTimer = setTimeout(() => { line.hidden = true; }, 7000);
 }
 
-// Runs what a click or a key asks for; what goes wrong is said.
-export function runAsync(work) {
-  Promise.resolve().then(work).catch(error => {
+// Run an asynchronous action; an error is shown as a message.
+export function runAsync(action) {
+  Promise.resolve().then(action).catch(error => {
     if (error.name !== "AbortError") showToast(error.message);
   });
 }

@@ -1,49 +1,51 @@
-// Where the page begins: which view an address shows, and what the keys do.
+// Start of the page: views by URL hash, keyboard shortcuts, and facts about the index.
 
 import { fetchJson, runAsync } from "./api.js";
 import { isArrow, focusNeighbor } from "./arrow_keys.js";
-import * as drop from "./upload.js";
-import { title } from "./group_list.js";
-import { MapView } from "./map_view.js";
-import { SegmentView } from "./segment_view.js";
-import * as moving from "./thumbnails.js";
-import * as theme from "./theme.js";
+import { groupTitle } from "./group_list.js";
 import { GridView } from "./grid_view.js";
+import { MapView } from "./map_view.js";
+import { plural } from "./segment_card.js";
+import { SegmentView } from "./segment_view.js";
+import * as theme from "./theme.js";
+import * as thumbnails from "./thumbnails.js";
+import * as upload from "./upload.js";
 
 const NAMES = ["grid", "segment", "map"];
 const filter = document.getElementById("filter");
 const help = document.getElementById("about");
 const views = { grid: new GridView(), segment: new SegmentView(), map: new MapView() };
-let current = null;
+let currentView = null;
 let lastCard = null;
+let hasHistory = false; // Escape goes back to the previous view of this page
 
-// Addresses: #/ the grid, #/group/motion:2 a group on it, #/segment/<id>, #/upload/<key>, #/map.
+// URL hashes: #/ the grid, #/group/motion:2 a group on it, #/segment/<id>, #/upload/<key>, #/map.
 async function route() {
-  const [place = "", rest = ""] = location.hash.replace(/^#\//, "").split("/");
+  const [view = "", rest = ""] = location.hash.replace(/^#\//, "").split("/");
   const key = decodeURIComponent(rest);
-  if (place === "segment" && key) {
+  if (view === "segment" && key) {
     open("segment");
     await views.segment.showSegment(key);
-  } else if (place === "upload" && key) {
+  } else if (view === "upload" && key) {
     open("segment");
-    await views.segment.showUpload(drop.getUpload(key));
-  } else if (place === "map") {
+    await views.segment.showUpload(upload.getUpload(key));
+  } else if (view === "map") {
     open("map");
     await views.map.enter();
   } else {
     open("grid");
-    await showGrid(place === "group" ? key : "");
+    await showGrid(view === "group" ? key : "");
   }
 }
 
 function open(name) {
-  if (current === name) return;
-  if (current) views[current].leave?.();
+  if (currentView === name) return;
+  if (currentView) views[currentView].leave?.();
   for (const other of NAMES) document.getElementById(`${other}-view`).hidden = other !== name;
   for (const link of document.querySelectorAll(".views a")) {
     link.toggleAttribute("aria-current", link.dataset.view === name);
   }
-  current = name;
+  currentView = name;
   document.documentElement.dataset.view = name;
   if (name === "map") scrollTo(0, 0);
   if (name === "grid") views.grid.enter();
@@ -52,65 +54,65 @@ function open(name) {
 async function showGrid(group) {
   const chip = document.getElementById("clear-group");
   chip.hidden = !group;
-  views.grid.show({ name: filter.value.trim(), group }, "");
+  views.grid.show({ name: filter.value.trim(), group });
   if (lastCard) document.querySelector(`#grid a[href="${lastCard}"]`)?.focus({ preventScroll: true });
   if (!group) return;
-  const [aspect, number] = group.split(":");
-  const groups = await fetchJson(`groups/${aspect}`);
-  const found = groups.find(one => String(one.number) === number);
-  chip.textContent = `${found ? title(found) : "A group"}, by ${aspect} ×`;
-  chip.setAttribute("aria-label", `${found ? title(found) : "A group"}: show all segments again`);
+  const [vector, number] = group.split(":");
+  const groups = await fetchJson(`groups/${vector}`);
+  const current = groups.find(other => String(other.number) === number);
+  const title = current ? groupTitle(current) : "A group";
+  chip.textContent = `${title}, by ${vector} ×`;
+  chip.setAttribute("aria-label", `${title}: show all segments again`);
 }
 
-function typing(event) {
+function isTyping(event) {
   return event.target.closest?.("input:not([type=range]):not([type=radio]), textarea, dialog") || event.ctrlKey || event.metaKey || event.altKey;
 }
 
 const KEYS = {
   "/": () => filter.focus(),
   "?": () => help.showModal(),
-  w: () => { location.hash = "#/"; },
+  g: () => { location.hash = "#/"; },
   m: () => { location.hash = "#/map"; },
-  p: moving.toggle,
+  p: thumbnails.toggle,
   t: theme.toggle,
-  "[": () => current === "segment" && views.segment.changeWeight(-10),
-  "]": () => current === "segment" && views.segment.changeWeight(10),
-  Escape: back,
+  "[": () => currentView === "segment" && views.segment.changeWeight(-10),
+  "]": () => currentView === "segment" && views.segment.changeWeight(10),
+  Escape: goBack,
 };
 
-function back() {
-  if (current !== "grid") history.length > 1 && hasHistory ? history.back() : (location.hash = "#/");
-  else if (filter.value) {
-    filter.value = "";
-    filter.dispatchEvent(new Event("input"));
-  } else if (location.hash.startsWith("#/group")) location.hash = "#/";
+function goBack() {
+  if (currentView !== "grid") history.length > 1 && hasHistory ? history.back() : (location.hash = "#/");
+  else if (filter.value) clearFilter();
+  else if (location.hash.startsWith("#/group")) location.hash = "#/";
 }
 
-let hasHistory = false; // from another view of this page, to which Escape can go back
+function clearFilter() {
+  filter.value = "";
+  filter.dispatchEvent(new Event("input"));
+}
 
 document.addEventListener("keydown", event => {
-  if (typing(event) || event.target instanceof HTMLCanvasElement && isArrow(event)) return;
+  if (isTyping(event) || event.target instanceof HTMLCanvasElement && isArrow(event)) return;
   if (event.target.matches?.("input[type=range], input[type=radio]") && isArrow(event)) return;
-  if (isArrow(event) && current !== "map") focusNeighbor(event, document.getElementById(`${current}-view`));
-  const act = KEYS[event.key];
-  if (!act) return;
+  if (isArrow(event) && currentView !== "map") focusNeighbor(event, document.getElementById(`${currentView}-view`));
+  const action = KEYS[event.key];
+  if (!action) return;
   event.preventDefault();
-  act();
+  action();
 });
 
-let pausing;
+let filterTimer;
 filter.addEventListener("input", () => {
-  clearTimeout(pausing);
-  pausing = setTimeout(() => {
-    if (current !== "grid") location.hash = "#/";
+  clearTimeout(filterTimer);
+  filterTimer = setTimeout(() => {
+    if (currentView !== "grid") location.hash = "#/";
     else runAsync(route);
   }, 120);
 });
 filter.addEventListener("keydown", event => {
-  if (event.key === "Escape" && filter.value) {
-    filter.value = "";
-    filter.dispatchEvent(new Event("input"));
-  } else if (event.key === "Escape" || event.key === "Enter" || event.key === "ArrowDown") {
+  if (event.key === "Escape" && filter.value) clearFilter();
+  else if (event.key === "Escape" || event.key === "Enter" || event.key === "ArrowDown") {
     filter.blur();
     if (event.key !== "Escape") document.querySelector("#grid a.card")?.focus({ preventScroll: true });
   } else return;
@@ -121,7 +123,7 @@ document.addEventListener("click", event => {
   const card = event.target.closest?.("#grid a.card");
   if (card) lastCard = card.getAttribute("href");
 });
-document.getElementById("help").addEventListener("click", () => help.showModal());
+for (const id of ["help", "failed"]) document.getElementById(id).addEventListener("click", () => help.showModal());
 help.addEventListener("click", event => { if (event.target === help) help.close(); });
 addEventListener("hashchange", () => {
   hasHistory = true;
@@ -129,19 +131,24 @@ addEventListener("hashchange", () => {
 });
 
 theme.start();
-moving.start();
+thumbnails.start();
 runAsync(route);
 runAsync(async () => {
   const about = await fetchJson("about");
-  drop.start(about.limit);
+  upload.start(about.max_upload_bytes);
   const folder = about.folder.replace(/\/$/, "").split("/").pop();
   document.title = `${folder} – stillmotion`;
-  const facts = [`${about.segments} segments of ${about.videos} videos in ${about.folder}, seen by ${about.encoder}.`];
-  const skipped = Object.values(about.skipped);
-  if (skipped.length) facts.push(`${skipped.length} could not be read:`, ...skipped.slice(0, 20));
-  document.getElementById("facts").replaceChildren(...facts.map(words => {
+  const facts = [`${plural(about.segments, "segment")} of ${plural(about.videos, "video")} in ${about.folder}. Encoder: ${about.encoder}.`];
+  const reasons = Object.values(about.failed);
+  if (reasons.length) {
+    const failed = document.getElementById("failed");
+    failed.textContent = `${plural(reasons.length, "file")} could not be read`;
+    failed.hidden = false;
+    facts.push(`${failed.textContent}:`, ...reasons.slice(0, 20));
+  }
+  document.getElementById("facts").replaceChildren(...facts.map(text => {
     const line = document.createElement("p");
-    line.textContent = words;
+    line.textContent = text;
     return line;
   }));
 });

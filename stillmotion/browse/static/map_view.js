@@ -1,4 +1,4 @@
-// The map: the folder laid out by appearance and by motion, side by side; what is pointed at in one is lit in the other.
+// The maps by appearance and by motion, side by side; the point under the pointer is highlighted in both.
 
 import { fetchJson } from "./api.js";
 import { clock, isPart } from "./segment_card.js";
@@ -6,85 +6,80 @@ import { showGroups } from "./group_list.js";
 import { picture } from "./thumbnails.js";
 import { ScatterCanvas } from "./scatter_canvas.js";
 
-const ASPECTS = ["appearance", "motion"];
+const VECTORS = ["appearance", "motion"];
 
 export class MapView {
   constructor() {
     this.tooltip = document.getElementById("tooltip");
-    this.planes = null;
-    for (const choice of document.querySelectorAll("input[name=aspect]")) {
-      choice.addEventListener("change", () => this.color());
+    this.canvases = null;
+    for (const choice of document.querySelectorAll("input[name=vector]")) {
+      choice.addEventListener("change", () => this.colorByGroup());
     }
-    addEventListener("themechange", () => { for (const plane of this.drawn()) plane.scheduleDraw(); });
+    addEventListener("themechange", () => { for (const canvas of this.allCanvases()) canvas.scheduleDraw(); });
   }
 
   async enter() {
-    if (!this.planes) await this.load();
-    for (const plane of this.drawn()) plane.resize();
-    await this.color();
+    if (!this.canvases) await this.load();
+    for (const canvas of this.allCanvases()) canvas.resize();
+    await this.colorByGroup();
   }
 
   leave() {
     this.hover(null);
   }
 
-  drawn() {
-    return this.planes ? Object.values(this.planes) : [];
+  allCanvases() {
+    return this.canvases ? Object.values(this.canvases) : [];
   }
 
   async load() {
-    const sheets = ASPECTS.map(aspect => document.getElementById(`plane-${aspect}`));
+    const sheets = VECTORS.map(vector => document.getElementById(`plane-${vector}`));
     for (const sheet of sheets) sheet.textContent = "Computing the map …";
     try {
-      const maps = await Promise.all(ASPECTS.map(aspect => fetchJson(`map/${aspect}`)));
-      this.maps = Object.fromEntries(ASPECTS.map((aspect, i) => [aspect, maps[i]]));
+      const maps = await Promise.all(VECTORS.map(vector => fetchJson(`map/${vector}`)));
+      this.maps = Object.fromEntries(VECTORS.map((vector, i) => [vector, maps[i]]));
     } catch (error) {
       for (const sheet of sheets) sheet.textContent = "";
       throw error;
     }
     this.ids = this.maps.appearance.ids;
-    this.planes = {};
-    ASPECTS.forEach((aspect, i) => {
+    this.canvases = {};
+    VECTORS.forEach((vector, i) => {
       const on = {
-        hover: (place, spot) => this.hover(place, spot),
-        open: place => { location.hash = `#/segment/${this.ids[place]}`; },
+        hover: (index, position) => this.hover(index, position),
+        open: index => { location.hash = `#/segment/${this.ids[index]}`; },
       };
-      const plane = (this.planes[aspect] = new ScatterCanvas(sheets[i], `Map by ${aspect}`, on));
-      plane.show(this.ids, this.maps[aspect].coordinates, this.maps[aspect].groups);
+      const canvas = (this.canvases[vector] = new ScatterCanvas(sheets[i], `Map by ${vector}`, on));
+      canvas.show(this.ids, this.maps[vector].coordinates, this.maps[vector].groups);
     });
   }
 
-  aspect() {
-    return document.querySelector("input[name=aspect]:checked").value;
+  async colorByGroup() {
+    if (!this.canvases) return;
+    const vector = document.querySelector("input[name=vector]:checked").value;
+    for (const canvas of this.allCanvases()) canvas.colorBy(this.maps[vector].groups);
+    const onPoint = group => { for (const canvas of this.allCanvases()) canvas.highlight(null, group); };
+    await showGroups(document.getElementById("groups"), vector, onPoint);
   }
 
-  async color() {
-    if (!this.planes) return;
-    const aspect = this.aspect();
-    for (const plane of this.drawn()) plane.colorBy(this.maps[aspect].groups);
-    const point = number => { for (const plane of this.drawn()) plane.highlight(null, number); };
-    await showGroups(document.getElementById("groups"), aspect, { point });
-  }
-
-  async hover(place, spot) {
-    for (const plane of this.drawn()) plane.highlight(place, null);
-    this.pointed = place;
-    if (place === null) {
+  async hover(index, position) {
+    for (const canvas of this.allCanvases()) canvas.highlight(index, null);
+    if (index === null) {
       this.tooltip.hidden = true;
       return;
     }
-    const id = this.ids[place];
+    const id = this.ids[index];
     if (this.tooltip.dataset.id !== id) {
       this.tooltip.dataset.id = id;
-      const words = document.createElement("span");
-      this.tooltip.replaceChildren(picture(id), words);
-      fetchJson(`segments/${id}`).then(segment => { words.textContent = isPart(segment) ? `${segment.path} · ${clock(segment.start)}` : segment.path; }).catch(() => {});
+      const name = document.createElement("span");
+      this.tooltip.replaceChildren(picture(id), name);
+      fetchJson(`segments/${id}`).then(segment => { name.textContent = isPart(segment) ? `${segment.path} · ${clock(segment.start)}` : segment.path; }).catch(() => {});
     }
     this.tooltip.hidden = false;
     const box = this.tooltip.getBoundingClientRect();
-    const left = Math.min(innerWidth - box.width - 8, Math.max(8, spot.x - box.width / 2));
-    const above = spot.y - box.height - 26;
+    const left = Math.min(innerWidth - box.width - 8, Math.max(8, position.x - box.width / 2));
+    const above = position.y - box.height - 26;
     this.tooltip.style.left = `${left}px`;
-    this.tooltip.style.top = `${above > 8 ? above : spot.y + 26}px`;
+    this.tooltip.style.top = `${above > 8 ? above : position.y + 26}px`;
   }
 }

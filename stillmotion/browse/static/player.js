@@ -1,4 +1,4 @@
-// The film of a segment: the video itself between its two times, or a small preview, or else the moving thumbnail.
+// Plays a segment: the video file between its times, or a preview, or the animated thumbnail.
 
 import { fetchBlob } from "./api.js";
 import { isPart } from "./segment_card.js";
@@ -7,15 +7,15 @@ import { isAnimated, picture } from "./thumbnails.js";
 export class Player {
   constructor(stage) {
     this.stage = stage;
-    this.owned = null;
+    this.objectUrl = null;
   }
 
-  // segment: with `playback` (file, preview or missing), as the server tells it.
+  // segment: with `playback` (file, preview or missing), as the server sends it.
   async show(segment) {
     this.clear();
     const turn = (this.turn = {});
     if (segment.playback === "missing") {
-      this.thumbnail(segment, "This video has gone since it was indexed. Its moving thumbnail is what is left.");
+      this.thumbnail(segment, "This video no longer exists; this is its thumbnail.");
       return;
     }
     if (segment.playback === "file") {
@@ -33,27 +33,28 @@ export class Player {
       }
       this.clear();
       this.turn = turn;
-      this.owned = preview;
+      this.objectUrl = preview;
       const video = this.video(preview, segment.path);
       video.loop = true;
       if (await ready(video)) return;
-      if (turn === this.turn) this.thumbnail(segment, "This browser does not play the video: this is its moving thumbnail.");
+      if (turn === this.turn) this.thumbnail(segment, "This browser cannot play the video; this is its thumbnail.");
     } catch (error) {
-      if (turn === this.turn) this.thumbnail(segment, `${error.message}. This is its moving thumbnail.`);
+      if (turn === this.turn) this.thumbnail(segment, `${error.message}. This is its thumbnail.`);
     }
   }
 
-  // A file that was dropped on the page; url: of the file in this browser, or null.
+  // A dropped video. url: object URL of the file; null after the page was reloaded.
   async playUpload(url, name) {
     this.clear();
-    const turn = (this.turn = {});
-    if (url) {
-      const video = this.video(url, name);
-      video.loop = true;
-      if (await ready(video)) return;
-      if (turn !== this.turn) return;
+    if (!url) {
+      this.stage.replaceChildren(note("The page was reloaded, so the dropped video cannot be played; its results are still shown."));
+      return;
     }
-    this.stage.replaceChildren(note("This browser does not play the dropped video; it was searched by all the same."));
+    const turn = (this.turn = {});
+    const video = this.video(url, name);
+    video.loop = true;
+    if (await ready(video) || turn !== this.turn) return;
+    this.stage.replaceChildren(note("This browser cannot play the dropped video; its results are shown all the same."));
   }
 
   clear() {
@@ -63,8 +64,8 @@ export class Player {
       video.removeAttribute("src");
       video.load();
     }
-    if (this.owned) URL.revokeObjectURL(this.owned);
-    this.owned = null;
+    if (this.objectUrl) URL.revokeObjectURL(this.objectUrl);
+    this.objectUrl = null;
     this.stage.replaceChildren();
   }
 
@@ -76,29 +77,29 @@ export class Player {
     return video;
   }
 
-  thumbnail(segment, words) {
-    this.stage.replaceChildren(picture(segment.id), ...(words ? [note(words)] : []));
+  thumbnail(segment, text) {
+    this.stage.replaceChildren(picture(segment.id), ...(text ? [note(text)] : []));
   }
 }
 
-// Plays the segment again and again; who seeks out of it sees the whole video.
+// Loop the segment; seeking out of it plays the whole video.
 function loopSegment(video, segment) {
   let whole = !isPart(segment);
-  let own = true;
+  let isOwnSeek = true;
   video.loop = whole;
   video.addEventListener("loadedmetadata", () => { video.currentTime = segment.start; });
   video.addEventListener("seeking", () => {
-    if (!own && (video.currentTime < segment.start - 0.3 || video.currentTime > segment.end + 0.3)) whole = video.loop = true;
-    own = false;
+    if (!isOwnSeek && (video.currentTime < segment.start - 0.3 || video.currentTime > segment.end + 0.3)) whole = video.loop = true;
+    isOwnSeek = false;
   });
-  const again = () => {
+  const restart = () => {
     if (whole || video.currentTime < segment.end - 0.02) return;
-    own = true;
+    isOwnSeek = true;
     video.currentTime = segment.start;
     if (isAnimated()) video.play().catch(() => {});
   };
-  video.addEventListener("timeupdate", again);
-  video.addEventListener("ended", again);
+  video.addEventListener("timeupdate", restart);
+  video.addEventListener("ended", restart);
 }
 
 function ready(video) {
@@ -108,9 +109,9 @@ function ready(video) {
   });
 }
 
-function note(words) {
+function note(text) {
   const line = document.createElement("p");
   line.className = "note";
-  line.textContent = words;
+  line.textContent = text;
   return line;
 }

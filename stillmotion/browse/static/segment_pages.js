@@ -1,36 +1,36 @@
-// Segments in their order, asked for in pages as they come into view.
+// Segments in order, loaded page by page as they come into view.
 
 import { fetchJson, runAsync } from "./api.js";
 
-const PAGE = 200;
+const PAGE_SIZE = 200;
 
 export class SegmentPages {
-  // filters: name and group, either may be empty. changed: called when more is known.
-  constructor(filters, changed) {
+  // filters: name and group, either may be empty. onChange: called when a page has been loaded.
+  constructor(filters, onChange) {
     this.total = null;
-    this.changed = changed;
+    this.onChange = onChange;
     this.items = [];
-    this.asked = new Set();
+    this.requested = new Set();
     this.stop = new AbortController();
     this.query = new URLSearchParams(Object.entries(filters).filter(([, value]) => value));
-    this.page(0);
+    this.load(0);
   }
 
-  item(place) {
-    const found = this.items[place];
-    if (!found) this.page(Math.floor(place / PAGE));
-    return found;
+  item(position) {
+    const segment = this.items[position];
+    if (!segment) this.load(Math.floor(position / PAGE_SIZE));
+    return segment;
   }
 
-  page(number) {
-    if (this.asked.has(number)) return;
-    this.asked.add(number);
+  load(number) {
+    if (this.requested.has(number)) return;
+    this.requested.add(number);
     runAsync(async () => {
-      const address = `segments?first=${number * PAGE}&count=${PAGE}&${this.query}`;
-      const answer = await fetchJson(address, { signal: this.stop.signal });
-      this.total = answer.total;
-      answer.segments.forEach((segment, i) => { this.items[number * PAGE + i] = segment; });
-      this.changed();
+      const url = `segments?first=${number * PAGE_SIZE}&count=${PAGE_SIZE}&${this.query}`;
+      const page = await fetchJson(url, { signal: this.stop.signal });
+      this.total = page.total;
+      page.segments.forEach((segment, i) => { this.items[number * PAGE_SIZE + i] = segment; });
+      this.onChange();
     });
   }
 

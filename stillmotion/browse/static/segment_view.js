@@ -1,11 +1,11 @@
-// One segment, or a dropped video: its film, what looks like it, what moves like it, and a bit of both.
+// One segment or dropped video: its player, results by appearance, by motion and by a mix of both.
 
 import { fetchJson, runAsync } from "./api.js";
-import { card, clock, fileName, folderName, span } from "./segment_card.js";
+import { card, clock, fileName, folderName, timeRange } from "./segment_card.js";
 import { Player } from "./player.js";
 
-const AT_SIDES = 12;
-const IN_BETWEEN = 8;
+const SIDE_RESULTS = 12;
+const MIXED_RESULTS = 8;
 
 export class SegmentView {
   constructor() {
@@ -19,24 +19,24 @@ export class SegmentView {
   async showSegment(id) {
     const stop = this.begin(`id=${id}`);
     const segment = await fetchJson(`segments/${id}`, { signal: stop.signal });
-    this.name(fileName(segment), [folderName(segment), span(segment)]);
-    this.timeline(segment);
+    this.setTitle(fileName(segment), [folderName(segment), timeRange(segment)]);
+    this.showTimeline(segment);
     this.player.show(segment);
-    await this.find(stop);
+    await this.showResults(stop);
   }
 
-  // dropped: its key, its name, and its address in this browser where the page has not been loaded anew.
-  async showUpload(dropped) {
-    const stop = this.begin(`query=${encodeURIComponent(dropped.key)}`);
-    this.name(dropped.name, ["dropped on this page; it is not a part of the folder"]);
-    this.timeline(null);
-    this.player.playUpload(dropped.url, dropped.name);
-    await this.find(stop);
+  // upload: its key, its name, and its object URL, which is null after the page was reloaded.
+  async showUpload(upload) {
+    const stop = this.begin(`query=${encodeURIComponent(upload.key)}`);
+    this.setTitle(upload.name, ["dropped on this page; not part of the folder"]);
+    this.showTimeline(null);
+    this.player.playUpload(upload.url, upload.name);
+    await this.showResults(stop);
   }
 
-  begin(asked) {
+  begin(query) {
     this.leave();
-    this.asked = asked;
+    this.query = query;
     this.stop = new AbortController();
     for (const list of Object.values(this.lists)) list.replaceChildren();
     scrollTo(0, 0);
@@ -48,39 +48,46 @@ export class SegmentView {
     this.player.clear();
   }
 
-  name(words, about) {
+  setTitle(name, details) {
     const title = document.getElementById("title");
-    title.textContent = words;
-    title.title = words;
-    document.getElementById("where").textContent = about.filter(Boolean).join(" · ");
+    title.textContent = name;
+    title.title = name;
+    document.getElementById("where").textContent = details.filter(Boolean).join(" · ");
     title.focus({ preventScroll: true });
   }
 
-  // Where in its video the segment lies, beside the others; nothing of a video of one segment.
-  timeline(segment) {
-    const place = document.getElementById("timeline");
-    const several = segment !== null && segment.segments_of_video.length > 1;
-    place.hidden = !several;
-    place.replaceChildren(...(several ? segment.segments_of_video.map(other => timelineEntry(other, segment)) : []));
+  // The segments of the video along its duration; hidden if it has only one.
+  showTimeline(segment) {
+    const timeline = document.getElementById("timeline");
+    const hasSeveral = segment !== null && segment.segments_of_video.length > 1;
+    timeline.hidden = !hasSeveral;
+    timeline.replaceChildren(...(hasSeveral ? segment.segments_of_video.map(other => timelineEntry(other, segment)) : []));
   }
 
-  async find(stop) {
-    const near = async (list, mix, top) => {
+  async showResults(stop) {
+    const show = async (list, weight, count) => {
       try {
-        fill(list, await fetchJson(`neighbors?${this.asked}&motion_weight=${mix}&top_k=${top}`, { signal: stop.signal }));
+        fill(list, ...(await this.fetchResults(this.query, weight, count, stop)));
       } catch (error) {
         if (error.name === "AbortError") throw error;
-        list.replaceChildren(line(error.message)); // an encoder may see no motion, and the appearance all the same
+        list.replaceChildren(message(error.message)); // an encoder may have no motion vectors
       }
     };
     await Promise.all([
-      near(this.lists.appearance, 0, AT_SIDES),
-      near(this.lists.motion, 1, AT_SIDES),
-      near(this.lists.mixed, this.share(), IN_BETWEEN),
+      show(this.lists.appearance, 0, SIDE_RESULTS),
+      show(this.lists.motion, 1, SIDE_RESULTS),
+      show(this.lists.mixed, this.motionWeight(), MIXED_RESULTS),
     ]);
   }
 
-  share() {
+  // The results, and the baselines of their similarities.
+  fetchResults(query, weight, count, stop) {
+    this.baselines ||= fetchJson("baselines").catch(() => ({ appearance: 0, motion: 0 }));
+    const url = `neighbors?${query}&motion_weight=${weight}&top_k=${count}`;
+    return Promise.all([fetchJson(url, { signal: stop.signal }), this.baselines]);
+  }
+
+  motionWeight() {
     return this.slider.value / 100;
   }
 
@@ -93,34 +100,34 @@ export class SegmentView {
     this.updateWeightLabel();
     this.mixing?.abort();
     const stop = (this.mixing = new AbortController());
-    const asked = this.asked;
+    const query = this.query;
     runAsync(async () => {
-      const found = await fetchJson(`neighbors?${asked}&motion_weight=${this.share()}&top_k=${IN_BETWEEN}`, { signal: stop.signal });
-      if (asked === this.asked) fill(this.lists.mixed, found);
+      const results = await this.fetchResults(query, this.motionWeight(), MIXED_RESULTS, stop);
+      if (query === this.query) fill(this.lists.mixed, ...results);
     });
   }
 
   updateWeightLabel() {
     const motion = Number(this.slider.value);
-    const words = motion === 0 ? "appearance alone" : motion === 100 ? "motion alone" : `${100 - motion} % appearance, ${motion} % motion`;
-    this.slider.setAttribute("aria-valuetext", words);
-    this.slider.title = words;
+    const text = motion === 0 ? "appearance only" : motion === 100 ? "motion only" : `${100 - motion} % appearance, ${motion} % motion`;
+    this.slider.setAttribute("aria-valuetext", text);
+    this.slider.title = text;
     this.slider.style.setProperty("--share", `${motion}%`);
   }
 }
 
-// Cards that are there already stay, so that pictures do not begin anew.
-function fill(list, found) {
-  const there = new Map([...list.children].map(element => [element.getAttribute("href"), element]));
-  const cards = found.map(segment => there.get(`#/segment/${segment.id}`) || card(segment, true));
-  list.replaceChildren(...(cards.length ? cards : [line("There is nothing else in this folder.")]));
+// Existing cards are reused, so that thumbnails do not start again.
+function fill(list, results, baselines) {
+  const existing = new Map([...list.children].map(element => [element.getAttribute("href"), element]));
+  const cards = results.map(segment => existing.get(`#/segment/${segment.id}`) || card(segment, baselines));
+  list.replaceChildren(...(cards.length ? cards : [message("There is nothing else in this folder.")]));
 }
 
-function line(words) {
-  const said = document.createElement("p");
-  said.className = "soft";
-  said.textContent = words;
-  return said;
+function message(text) {
+  const line = document.createElement("p");
+  line.className = "soft";
+  line.textContent = text;
+  return line;
 }
 
 function timelineEntry(other, segment) {

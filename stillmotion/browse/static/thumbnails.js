@@ -1,13 +1,13 @@
-// Whether pictures move: as the system says, until one chooses. A picture that is paused moves under the pointer.
+// Animated or still thumbnails: as the system prefers, until the user chooses. A still one is animated under the pointer.
 
-const wish = matchMedia("(prefers-reduced-motion: reduce)");
-let chosen = null;
+const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
+let userChoice = null;
 
-export const isAnimated = () => (chosen === null ? !wish.matches : chosen);
+export const isAnimated = () => (userChoice === null ? !reducedMotion.matches : userChoice);
 
 export function toggle() {
-  chosen = !isAnimated();
-  tell();
+  userChoice = !isAnimated();
+  update();
 }
 
 export function picture(id) {
@@ -16,36 +16,36 @@ export function picture(id) {
   image.alt = "";
   image.decoding = "async";
   image.draggable = false;
-  show(image, isAnimated());
+  setSource(image, isAnimated());
   return image;
 }
 
-// Have the picture within an element move while it is pointed at or has the focus.
+// Animate the thumbnail within an element while it is under the pointer or has the focus.
 export function animateOnHover(element, image) {
-  const on = () => show(image, true);
-  const off = () => show(image, isAnimated());
-  element.addEventListener("pointerenter", on);
-  element.addEventListener("focus", on);
-  element.addEventListener("pointerleave", off);
-  element.addEventListener("blur", off);
+  const start = () => setSource(image, true);
+  const stop = () => setSource(image, isAnimated());
+  element.addEventListener("pointerenter", start);
+  element.addEventListener("focus", start);
+  element.addEventListener("pointerleave", stop);
+  element.addEventListener("blur", stop);
 }
 
-function show(image, moving) {
-  const source = `${moving ? "thumbnails" : "posters"}/${image.dataset.segment}`;
+function setSource(image, animated) {
+  const source = `${animated ? "thumbnails" : "posters"}/${image.dataset.segment}`;
   if (image.getAttribute("src") !== source) image.src = source;
 }
 
-function tell() {
+function update() {
   const button = document.getElementById("pause");
   button.setAttribute("aria-pressed", String(!isAnimated()));
-  button.title = isAnimated() ? "Pause moving pictures (p)" : "Let pictures move (p)";
+  button.title = isAnimated() ? "Pause thumbnails (p)" : "Animate thumbnails (p)";
   document.documentElement.dataset.moving = String(isAnimated());
-  for (const image of document.querySelectorAll("img[data-segment]")) show(image, isAnimated());
+  for (const image of document.querySelectorAll("img[data-segment]")) setSource(image, isAnimated());
   for (const video of document.querySelectorAll("video")) isAnimated() ? video.play().catch(() => {}) : video.pause();
 }
 
 export function start() {
   document.getElementById("pause").addEventListener("click", toggle);
-  wish.addEventListener("change", tell);
-  tell();
+  reducedMotion.addEventListener("change", update);
+  update();
 }
