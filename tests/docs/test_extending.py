@@ -1,4 +1,4 @@
-"""The package that docs/extending.md writes, installed beside stillmotion and used."""
+"""The package that docs/guides/extending.md writes, installed beside stillmotion and used."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from stillmotion.data.video.writer import write_mp4
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "extending.md"
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +57,19 @@ def run(extras: Path, *arguments: str, code: int = 0) -> str:
 
 def test_a_verb_from_outside_is_listed_and_has_help(extras: Path) -> None:
     assert "Count the frames of videos." in run(extras, "--help")
-    assert "leave out shorter ones" in run(extras, "frames", "--help")
+    assert "Ignore videos with fewer frames." in run(extras, "frames", "--help")
     assert run(extras, "frames", "--data", "videos") == "36\n"
-    assert run(extras, "frames", "--data", "videos", "--least", "13") == "0\n"
+    assert run(extras, "frames", "--data", "videos", "--min-frames", "13") == "0\n"
 
 
 def test_a_data_set_from_outside_is_recognised_split_and_checked(extras: Path) -> None:
     assert run(extras, "frames", "--data", "videos", "--split", "train") == "24\n"
     assert run(extras, "frames", "--data", "videos", "--layout", "boxing", "--split", "test") == "12\n"
-    assert "3 of 3 listed videos are there" in run(extras, "data", "verify", "boxing", "videos", "--num-workers", "1")
+    assert "Found 3 of 3 listed videos" in run(extras, "data", "verify", "boxing", "videos", "--num-workers", "1")
 
 
 def test_an_encoder_from_outside_embeds(extras: Path) -> None:
-    said = run(extras, "embed", "colours@frames=6", "--data", "videos", "--out", "rows.npz", "--num-workers", "0")
+    said = run(extras, "embed", "colors@frames=6", "--data", "videos", "--out", "rows.npz", "--num-workers", "0")
     assert "3 videos embedded" in said
 
 

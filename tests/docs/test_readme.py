@@ -27,7 +27,7 @@ def test_three_lines_from_files_to_vectors(tmp_path: Path, monkeypatch: pytest.M
     for name in ("a.mp4", "b.mp4"):
         write_mp4(tmp_path / name, pixels, size=(32, 40), fps=8, gop_size=8)
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "mine").symlink_to(cached_run("debug-bod-simclr"))
+    (tmp_path / "runs" / "mine").symlink_to(cached_run("k400-bod-simclr"))
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(block("import stillmotion"), names)
