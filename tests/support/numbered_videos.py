@@ -1,28 +1,44 @@
-"""Small videos that the tests make themselves: frame i is painted so that its number can be read back."""
+"""Small videos whose frames show their number."""
 
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 
 WriteVideo = Callable[..., Path]
 LEVELS = 6
+VIDEO_KINDS: dict[str, dict[str, Any]] = {
+    "mp4": {"name": "a.mp4"},
+    "mp4 with B-frames": {"name": "b.mp4", "b_frames": 3},
+    "mp4 all in one GOP": {"name": "c.mp4", "b_frames": 2, "gop": 250},
+    "mp4 of key frames": {"name": "d.mp4", "gop": 1},
+    "mkv with B-frames": {"name": "e.mkv", "b_frames": 3},
+    "avi": {"name": "f.avi", "codec": "mpeg4"},
+    "avi with B-frames": {"name": "g.avi", "codec": "mpeg4", "b_frames": 2},
+    "avi of H.264 with B-frames": {"name": "h.avi", "b_frames": 3},
+    "transport stream with B-frames": {"name": "i.ts", "b_frames": 2},
+    "webm of VP8": {"name": "j.webm", "codec": "libvpx"},
+    "webm of VP9": {"name": "k.webm", "codec": "libvpx-vp9"},
+    "mkv of AV1": {"name": "m.mkv", "codec": "libsvtav1", "size": (64, 64), "gop": 250},
+    "raw mpeg4 without times": {"name": "l.m4v", "codec": "mpeg4"},
+}
 
 
 def numbered_frame(number: int, height: int = 48, width: int = 64) -> np.ndarray:
-    """A flat frame whose red and green levels are the two digits of its number in base 6."""
+    """Frame whose red and green levels are the two digits of its number in base 6."""
     frame = np.zeros((height, width, 3), np.uint8)
     frame[..., 0] = 20 + 40 * (number % LEVELS)
     frame[..., 1] = 20 + 40 * (number // LEVELS % LEVELS)
     frame[..., 2] = 100
-    frame[: height // 2, : (number * 5) % width] += 10  # something that moves, so that B-frames pay
+    frame[: height // 2, : (number * 5) % width] += 10  # motion, so that B-frames are used
     return frame
 
 
 def read_frame_numbers(frames: np.ndarray) -> list[int]:
-    """The numbers that `painted` wrote into frames, whatever their size."""
+    """Numbers that `numbered_frame` painted into frames of any size."""
     edge = frames[:, -frames.shape[1] // 4 :].reshape(len(frames), -1, 3).astype(float).mean(1)
     digits = np.round((edge - 20) / 40).astype(int)
     return (digits[:, 0] + LEVELS * digits[:, 1]).tolist()
@@ -40,7 +56,7 @@ def write_numbered_video(
     times: list[int] | None = None,
     options: dict[str, str] | None = None,
 ) -> Path:
-    """An encoded video of `painted` frames; times: presentation times in units of 1/rate."""
+    """Encode a video of numbered frames; times are presentation times in units of 1/rate."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w", options=options or {}) as container:
         stream = container.add_stream(codec, rate=rate)
@@ -62,7 +78,7 @@ def write_numbered_video(
 
 
 def write_audio(path: Path) -> Path:
-    """A second of silence and no picture."""
+    """Write a second of silence without video."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("aac", rate=16000)
         frame = av.AudioFrame.from_ndarray(np.zeros((1, 16000), np.float32), format="fltp", layout="mono")
@@ -73,8 +89,31 @@ def write_audio(path: Path) -> Path:
 
 
 def touch_files(root: Path, *names: str) -> Path:
-    """Empty files: enough for what only looks at names."""
+    """Write empty files."""
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
     return root
+
+
+def write_unreadable_files(folder: Path, write: WriteVideo) -> dict[str, Path]:
+    """One file or folder of each kind that is not a readable video, by kind."""
+    whole = write("whole.mp4", num_frames=60, options={"movflags": "faststart"}).read_bytes()
+    plain = write("plain.mp4", num_frames=60).read_bytes()
+    contents = {
+        "zero bytes": b"",
+        "text": b"this is not a video\n" * 100,
+        "noise": np.random.default_rng(0).bytes(5000),
+        "cut, index at the front": whole[: len(whole) * 2 // 3],
+        "cut, index at the end": plain[: len(plain) * 2 // 3],
+    }
+    paths = {kind: folder / f"{kind}.mp4" for kind in contents}
+    for kind, content in contents.items():
+        paths[kind].write_bytes(content)
+    paths["text by name"] = folder / "notes.txt"
+    paths["text by name"].write_text("hello\n" * 50)
+    paths["audio only"] = write_audio(folder / "audio only.mp4")
+    paths["missing"] = folder / "missing.mp4"
+    paths["empty folder"] = folder / "empty folder"
+    paths["empty folder"].mkdir()
+    return paths

@@ -1,9 +1,9 @@
-"""Clips round key frames: which frames, and boxes that stay on what they were drawn round."""
+"""Clips around keyframes: which frames, and boxes that stay on their objects."""
 
 import numpy as np
 import torch
 
-from stillmotion.data.datasets.ava import BoxTable, KeyframeIndex
+from stillmotion.data.datasets.ava import ActionDetectionDataset, BoxTable, KeyframeIndex
 from stillmotion.data.loading.keyframe_clips import KeyframeEvalDataset, KeyframeTrainDataset, keyframe_clip_indices
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
@@ -15,18 +15,14 @@ BOXES = np.array([[6, 4, 24, 28], [33, 10, 57, 36]])
 SHARES = BOXES / np.array([60, 40, 60, 40])
 
 
-class Painted:
-    """Key frames of still videos with rectangles where the boxes are; the first cannot be read."""
-
-    classes = {1: "red", 2: "green"}
-    missing_videos: list[str] = []
-    box_source = "painted"
+class Painted(ActionDetectionDataset):
+    """Keyframes of still videos with rectangles where the boxes are; the first cannot be read."""
 
     def __init__(self, videos=4):
         keys = [(f"v{i}", 5) for i in range(videos) for _ in BOXES]
         boxes, actions = np.tile(SHARES, (videos, 1)), np.tile([1, 2], videos)
         self.annotated_boxes = BoxTable(keys, boxes, actions, np.ones(len(keys)))
-        self.keyframes = KeyframeIndex(self.annotated_boxes, self.classes)
+        self.keyframes = KeyframeIndex(self.annotated_boxes, {1: "red", 2: "green"})
 
     def __len__(self):
         return len(self.keyframes)

@@ -90,7 +90,7 @@ def test_strict_stops_at_the_first_unreadable_video() -> None:
 
 
 def test_nothing_readable_is_an_error_that_names_the_first() -> None:
-    with pytest.raises(StillmotionError, match="None of the 3 videos could be read. First error: video-1"):
+    with pytest.raises(StillmotionError, match=r"None of the 3 videos could be read\. First error: video-1"):
         dataset(3, broken=(0, 1, 2))[0, 1]
 
 
@@ -184,6 +184,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_ctrl_c_stops_parent_and_workers_without_a_word(tmp_path: Path) -> None:
     for i in range(4):

@@ -80,5 +80,5 @@ def test_buffered_batches_are_the_same_on_ranks_from_any_step_and_in_workers() -
 
 
 def test_a_buffer_without_shards_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StillmotionError, match="--data.shuffle-buffer is 8, but the data set is not sharded"):
+    with pytest.raises(StillmotionError, match=r"--data\.shuffle-buffer is 8, but the data set is not sharded"):
         build_epoch_order(SyntheticDataset(SyntheticConfig(num_videos=4)), 8)

@@ -58,5 +58,5 @@ def test_the_test_has_detected_boxes_and_training_annotated_ones_too():
 
 
 def test_too_small_a_set_is_refused():
-    with pytest.raises(StillmotionError, match="synthetic.seconds is 2; must be at least 3"):
+    with pytest.raises(StillmotionError, match=r"synthetic\.seconds is 2; must be at least 3"):
         SyntheticAVAConfig(seconds=2)

@@ -19,8 +19,8 @@ def chance_spread(share: float, videos: int) -> float:
     return 4 * (share * (1 - share) / videos) ** 0.5
 
 
-def agreement(drawn: SyntheticDataset, a: str, b: str) -> float:
-    return float((drawn.labels[a] % len(drawn.classes[b]) == drawn.labels[b]).mean())
+def agreement(dataset: SyntheticDataset, a: str, b: str) -> float:
+    return float((dataset.labels[a] % len(dataset.classes[b]) == dataset.labels[b]).mean())
 
 
 def border(frames: np.ndarray) -> np.ndarray:
@@ -33,92 +33,91 @@ def border(frames: np.ndarray) -> np.ndarray:
 def test_the_same_seed_draws_the_same_videos_whatever_is_asked_for_first() -> None:
     order = [5, 0, 3, 0]
     first, again, other = (SyntheticDataset(PLAIN, seed=s) for s in (1, 1, 2))
-    drawn = {i: first.open_video(i).get_frames(range(12)) for i in order}
-    for i in sorted(drawn):
-        assert np.array_equal(again.open_video(i).get_frames(range(12)), drawn[i])
-        assert not np.array_equal(other.open_video(i).get_frames(range(12)), drawn[i])
+    frames = {i: first.open_video(i).get_frames(range(12)) for i in order}
+    for i in sorted(frames):
+        assert np.array_equal(again.open_video(i).get_frames(range(12)), frames[i])
+        assert not np.array_equal(other.open_video(i).get_frames(range(12)), frames[i])
         assert first.name(i) == again.name(i) != other.name(i)
     assert len({first.name(i) for i in range(len(first))}) == len(first)
-    assert not np.array_equal(drawn[0], drawn[3])
+    assert not np.array_equal(frames[0], frames[3])
     for factor in FACTORS:
         assert np.array_equal(first.labels[factor], again.labels[factor])
 
 
-@pytest.mark.parametrize("indices", [[0], [11, 0, 7], [4, 4], list(range(0, 12, 3))])
-def test_single_frames_are_those_of_the_whole_video(indices: list[int]) -> None:
-    drawn = SyntheticDataset(PLAIN)
+def test_single_frames_are_those_of_the_whole_video() -> None:
+    dataset = SyntheticDataset(PLAIN)
     for i in range(8):
-        whole = drawn.open_video(i).get_frames(range(12))
-        assert whole.shape == (12, 24, 24, 3)
-        assert whole.dtype == np.uint8
-        assert np.array_equal(drawn.open_video(i).get_frames(indices), whole[indices])
+        frames = dataset.open_video(i).get_frames(range(12))
+        assert frames.shape == (12, 24, 24, 3)
+        assert frames.dtype == np.uint8
+        for indices in ([0], [11, 0, 7], [4, 4]):
+            assert np.array_equal(dataset.open_video(i).get_frames(indices), frames[indices])
 
 
 @pytest.mark.parametrize("values", [(4, 4, 2, 4), (2, 3, 4, 2)])
 def test_labels_take_as_many_values_as_asked_for_each_about_as_often(values: tuple[int, int, int, int]) -> None:
-    drawn = SyntheticDataset(replace(MANY, values_per_factor=values))
-    assert len(drawn) == len(drawn.labels["color"]) == MANY.num_videos
+    dataset = SyntheticDataset(replace(MANY, values_per_factor=values))
+    assert len(dataset) == len(dataset.labels["color"]) == MANY.num_videos
     for factor, count in zip(FACTORS, values, strict=True):
-        assert drawn.classes[factor] == FACTOR_VALUES[factor][:count]
-        shares = np.bincount(drawn.labels[factor], minlength=count) / len(drawn)
+        assert dataset.classes[factor] == FACTOR_VALUES[factor][:count]
+        shares = np.bincount(dataset.labels[factor], minlength=count) / len(dataset)
         assert len(shares) == count
-        assert np.abs(shares - 1 / count).max() < chance_spread(1 / count, len(drawn))
+        assert np.abs(shares - 1 / count).max() < chance_spread(1 / count, len(dataset))
 
 
-@pytest.mark.parametrize("strength", [0.0, 0.5, 0.95, 1.0])
 @pytest.mark.parametrize("pair", ["color=trajectory", "brightness=shape", "color=brightness"])
-def test_a_follower_takes_its_leaders_value_as_often_as_the_strength_says(pair: str, strength: float) -> None:
+def test_a_follower_copies_its_leader_as_often_as_the_strength_says(pair: str) -> None:
     leader, follower = pair.split("=")
-    drawn = SyntheticDataset(replace(MANY, confound=(pair,), confound_strength=strength))
-    expected = strength + (1 - strength) / len(drawn.classes[follower])  # a free draw agrees by chance
-    found = agreement(drawn, leader, follower)
-    assert abs(found - expected) <= chance_spread(expected, len(drawn))
-    if strength == 1:
-        assert found == 1
+    for strength in (0.0, 0.5, 0.95, 1.0):
+        dataset = SyntheticDataset(replace(MANY, confound=(pair,), confound_strength=strength))
+        expected = strength + (1 - strength) / len(dataset.classes[follower])  # a random value agrees by chance
+        fraction = agreement(dataset, leader, follower)
+        assert abs(fraction - expected) <= chance_spread(expected, len(dataset))
+        assert fraction == 1 or strength < 1
 
 
 def test_factors_that_are_not_confounded_are_independent() -> None:
     for config in (MANY, replace(MANY, confound=("color=trajectory",), confound_strength=1.0)):
-        drawn = SyntheticDataset(config)
+        dataset = SyntheticDataset(config)
         for i, a in enumerate(FACTORS):
             for b in FACTORS[i + 1 :]:
                 if config.confound and {a, b} == {"color", "trajectory"}:
                     continue
-                counts = np.zeros((len(drawn.classes[a]), len(drawn.classes[b])))
-                np.add.at(counts, (drawn.labels[a], drawn.labels[b]), 1)
-                expected = len(drawn) / counts.size
+                counts = np.zeros((len(dataset.classes[a]), len(dataset.classes[b])))
+                np.add.at(counts, (dataset.labels[a], dataset.labels[b]), 1)
+                expected = len(dataset) / counts.size
                 assert np.abs(counts - expected).max() < 4.5 * expected**0.5, (a, b)
 
 
 def test_the_colour_of_a_video_shows_in_the_hue_of_its_background() -> None:
-    drawn = SyntheticDataset(replace(PLAIN, num_videos=160))
+    dataset = SyntheticDataset(replace(PLAIN, num_videos=160))
     hues = np.array(
-        [colorsys.rgb_to_hsv(*border(drawn.open_video(i).get_frames(range(12))).mean(0))[0] for i in range(160)]
+        [colorsys.rgb_to_hsv(*border(dataset.open_video(i).get_frames(range(12))).mean(0))[0] for i in range(160)]
     )
     turns = np.exp(2j * np.pi * hues)
-    labels = drawn.labels["color"]
+    labels = dataset.labels["color"]
     centres = np.array([turns[labels == c].mean() for c in range(4)])
     nearest = np.abs(turns[:, None] - centres / np.abs(centres)).argmin(1)
     assert (nearest == labels).mean() > 0.97
 
 
 def test_the_background_brightens_and_darkens_over_the_whole_video() -> None:
-    drawn = SyntheticDataset(replace(PLAIN, num_videos=80, num_frames=32, values_per_factor=(4, 4, 2, 4)))
+    dataset = SyntheticDataset(replace(PLAIN, num_videos=80, num_frames=32, values_per_factor=(4, 4, 2, 4)))
     for i in range(80):
-        light = border(drawn.open_video(i).get_frames(range(32))).mean(1)
+        light = border(dataset.open_video(i).get_frames(range(32))).mean(1)
         slope = np.polyfit(np.arange(32), light, 1)[0]
-        brightens = FACTOR_VALUES["brightness"][drawn.labels["brightness"][i]] == "brightening"
+        brightens = FACTOR_VALUES["brightness"][dataset.labels["brightness"][i]] == "brightening"
         assert (slope > 0) == brightens
         assert abs(light[-4:].mean() - light[:4].mean()) > 10
 
 
 def test_every_value_of_every_factor_is_drawn_and_something_always_moves() -> None:
-    drawn = SyntheticDataset(
+    dataset = SyntheticDataset(
         SyntheticConfig(num_videos=300, num_frames=6, image_size=16, values_per_factor=(4, 4, 4, 4))
     )
     for factor in FACTORS:
-        assert set(drawn.labels[factor].tolist()) == {0, 1, 2, 3}
-    videos = [drawn.open_video(i).get_frames(range(6)) for i in range(0, 300, 5)]
+        assert set(dataset.labels[factor].tolist()) == {0, 1, 2, 3}
+    videos = [dataset.open_video(i).get_frames(range(6)) for i in range(0, 300, 5)]
     assert all((frames[0] != frames[-1]).any() for frames in videos)
 
 
@@ -137,8 +136,8 @@ def test_values_that_are_named_are_drawn_as_those_that_are_counted() -> None:
 def outlines(named: str, **options: float) -> list[np.ndarray]:
     """Masks (32, 128, 128) of large videos whose first value is named."""
     config = SyntheticConfig(num_videos=24, image_size=128, value_names=(named,), **options)  # type: ignore[arg-type]
-    drawn, factor = SyntheticDataset(config), named.split("=")[0]
-    return [drawn.open_video(i).get_masks(range(32)) for i in range(24) if drawn.labels[factor][i] == 0]
+    dataset, factor = SyntheticDataset(config), named.split("=")[0]
+    return [dataset.open_video(i).get_masks(range(32)) for i in range(24) if dataset.labels[factor][i] == 0]
 
 
 def places(masks: np.ndarray) -> np.ndarray:
@@ -180,20 +179,20 @@ def test_what_rotates_turns_about_a_point_beside_it_and_what_circles_does_not_tu
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"value_names": ("speed=fast,slow",)}, "value_names 'speed=fast,slow' is invalid; write .* a factor of color, shape"),
-        ({"value_names": ("shape=pentagon",)}, "shape: .* too few values 'pentagon'; choose at least two of circle, .*, pentagon"),
+        (
+            {"value_names": ("speed=fast,slow",)},
+            "value_names 'speed=fast,slow' is invalid; write .* a factor of color, shape",
+        ),
+        (
+            {"value_names": ("shape=pentagon",)},
+            "shape: .* too few values 'pentagon'; choose at least two of circle, .*, pentagon",
+        ),
         ({"value_names": ("shape=circle,circle",)}, "too few values 'circle,circle'"),
-        ({"value_names": ("color=blue,pink",)}, "color: unknown .* values 'blue,pink'"),
         ({"values_per_factor": (4, 4, 5, 4)}, "brightness has 5 values; must be 2 to 4"),
-        ({"values_per_factor": (1, 4, 2, 4)}, "color has 1 values"),
         ({"confound_strength": 1.5}, "confound_strength is 1.5; must be between 0 and 1"),
-        ({"confound_strength": float("nan")}, "strength is nan"),
         ({"confound": ("color",)}, "Cannot confound 'color'; write leader=follower with two of color, shape"),
         ({"confound": ("color=color",)}, "Cannot confound 'color=color'"),
-        ({"confound": ("color=speed",)}, "Cannot confound 'color=speed'"),
         ({"image_size": 0}, "synthetic.image_size is 0; must be at least 1"),
-        ({"num_frames": 0}, "num_frames is 0"),
-        ({"num_videos": -1}, "videos is -1"),
     ],
 )
 def test_options_that_make_no_videos_are_named(options: dict, words: str) -> None:

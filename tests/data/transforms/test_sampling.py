@@ -19,11 +19,11 @@ SIZES = {
 def test_clips_stay_inside_the_video_and_keep_their_stride(
     length: int, frames: int, stride: int, clips: int, seed: int
 ) -> None:
-    drawn = sample_random_clips(
+    random = sample_random_clips(
         length, num_frames=frames, stride=stride, num_clips=clips, rng=np.random.default_rng(seed)
     )
     even = sample_uniform_clips(length, num_frames=frames, stride=stride, num_clips=clips)
-    for indices in (drawn, even):
+    for indices in (random, even):
         assert indices.shape == (clips, frames)
         assert indices.min() >= 0
         assert indices.max() < length
@@ -33,8 +33,8 @@ def test_clips_stay_inside_the_video_and_keep_their_stride(
 
 
 def test_short_videos_repeat_their_last_frame() -> None:
-    drawn = sample_random_clips(5, num_frames=4, stride=3, num_clips=2, rng=np.random.default_rng(0))
-    assert drawn.tolist() == [[0, 3, 4, 4]] * 2
+    random = sample_random_clips(5, num_frames=4, stride=3, num_clips=2, rng=np.random.default_rng(0))
+    assert random.tolist() == [[0, 3, 4, 4]] * 2
 
 
 def test_starts_are_independent_and_reach_both_ends() -> None:
@@ -48,17 +48,17 @@ def test_uniform_clips_run_from_the_first_frame_to_the_last_and_one_is_the_centr
     assert sample_uniform_clips(101, num_frames=11, stride=1, num_clips=1)[0, 5] == 50
 
 
-def test_overlapping_clips_ask_for_each_frame_once() -> None:
+def test_overlapping_clips_read_each_frame_once() -> None:
     class Counting(ArrayReader):
         def get_frames(self, indices: list[int]) -> np.ndarray:
-            asked.append(list(indices))
+            requested.append(list(indices))
             return super().get_frames(indices)
 
-    asked: list[list[int]] = []
+    requested: list[list[int]] = []
     array = np.random.default_rng(0).integers(0, 255, (10, 4, 5, 3), dtype=np.uint8)
     indices = np.array([[0, 2, 4], [2, 4, 6], [9, 9, 0]])
     np.testing.assert_array_equal(read_clips(Counting(array), indices), array[indices])
-    assert asked == [[0, 2, 4, 6, 9]]
+    assert requested == [[0, 2, 4, 6, 9]]
 
 
 def test_impossible_sizes_name_the_value() -> None:
@@ -72,7 +72,7 @@ def test_without_a_stride_clips_are_spread_over_the_whole_video() -> None:
     assert sample_uniform_clips(32, num_frames=4, stride=0, num_clips=1).tolist() == [[4, 12, 20, 28]]
     assert sample_uniform_clips(32, num_frames=4, stride=0, num_clips=2).tolist() == [[2, 10, 18, 26], [6, 14, 22, 30]]
     assert sample_uniform_clips(2, num_frames=4, stride=0, num_clips=1).tolist() == [[0, 0, 1, 1]]
-    drawn = sample_random_clips(32, num_frames=4, stride=0, num_clips=500, rng=np.random.default_rng(0))
-    assert (drawn // 8 == np.arange(4)).all()
-    assert (np.diff(drawn) == 8).all()
-    assert set(drawn[:, 0]) == set(range(8))
+    random = sample_random_clips(32, num_frames=4, stride=0, num_clips=500, rng=np.random.default_rng(0))
+    assert (random // 8 == np.arange(4)).all()
+    assert (np.diff(random) == 8).all()
+    assert set(random[:, 0]) == set(range(8))

@@ -6,7 +6,13 @@ import av
 import cv2
 import numpy as np
 import pytest
-from support.numbered_videos import WriteVideo, numbered_frame, read_frame_numbers, write_audio
+from support.numbered_videos import (
+    VIDEO_KINDS,
+    WriteVideo,
+    numbered_frame,
+    read_frame_numbers,
+    write_unreadable_files,
+)
 
 from stillmotion.data.video import open_video
 from stillmotion.data.video.reader import ArrayReader
@@ -18,26 +24,9 @@ def sequential(path: Path) -> np.ndarray:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 
 
-KINDS = {
-    "mp4": {"name": "a.mp4"},
-    "mp4 with B-frames": {"name": "b.mp4", "b_frames": 3},
-    "mp4 all in one GOP": {"name": "c.mp4", "b_frames": 2, "gop": 250},
-    "mp4 of key frames": {"name": "d.mp4", "gop": 1},
-    "mkv with B-frames": {"name": "e.mkv", "b_frames": 3},
-    "avi": {"name": "f.avi", "codec": "mpeg4"},
-    "avi with B-frames": {"name": "g.avi", "codec": "mpeg4", "b_frames": 2},
-    "avi of H.264 with B-frames": {"name": "h.avi", "b_frames": 3},
-    "transport stream with B-frames": {"name": "i.ts", "b_frames": 2},
-    "webm of VP8": {"name": "j.webm", "codec": "libvpx"},
-    "webm of VP9": {"name": "k.webm", "codec": "libvpx-vp9"},
-    "mkv of AV1": {"name": "m.mkv", "codec": "libsvtav1", "size": (64, 64), "gop": 250},
-    "raw mpeg4 without times": {"name": "l.m4v", "codec": "mpeg4"},
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VIDEO_KINDS)
 def test_frames_at_any_indices_are_those_of_a_sequential_decode(write_video: WriteVideo, kind: str) -> None:
-    path = write_video(**KINDS[kind])
+    path = write_video(**VIDEO_KINDS[kind])
     expected = sequential(path)
     opened = open_video(path)
     assert len(opened) == len(expected)
@@ -51,7 +40,7 @@ def test_frames_at_any_indices_are_those_of_a_sequential_decode(write_video: Wri
 
 @pytest.mark.parametrize("kind", ["mp4 with B-frames", "mkv with B-frames", "avi", "avi with B-frames"])
 def test_index_is_the_number_of_the_frame_that_was_written(write_video: WriteVideo, kind: str) -> None:
-    opened = open_video(write_video(**KINDS[kind]))
+    opened = open_video(write_video(**VIDEO_KINDS[kind]))
     wanted = [29, 3, 3, 12, 0, 17]
     assert read_frame_numbers(opened.get_frames(wanted)) == wanted
 
@@ -138,31 +127,8 @@ def test_metadata_that_is_not_utf8_is_ignored(write_video: WriteVideo) -> None:
     assert len(open_video(path)) == 30
 
 
-def broken_files(folder: Path, write: WriteVideo) -> dict[str, Path]:
-    """One file of each kind that is no readable video."""
-    whole = write("whole.mp4", num_frames=60, options={"movflags": "faststart"}).read_bytes()
-    plain = write("plain.mp4", num_frames=60).read_bytes()
-    made = {
-        "zero bytes": b"",
-        "text": b"this is not a video\n" * 100,
-        "noise": np.random.default_rng(0).bytes(5000),
-        "cut, index at the front": whole[: len(whole) * 2 // 3],
-        "cut, index at the end": plain[: len(plain) * 2 // 3],
-    }
-    paths = {kind: folder / f"{kind}.mp4" for kind in made}
-    for kind, content in made.items():
-        paths[kind].write_bytes(content)
-    paths["text by name"] = folder / "notes.txt"
-    paths["text by name"].write_text("hello\n" * 50)
-    paths["audio only"] = write_audio(folder / "audio only.mp4")
-    paths["missing"] = folder / "missing.mp4"
-    paths["empty folder"] = folder / "empty folder"
-    paths["empty folder"].mkdir()
-    return paths
-
-
 def test_each_kind_of_broken_file_is_one_line_that_names_it(tmp_path: Path, write_video: WriteVideo) -> None:
-    for kind, path in broken_files(tmp_path, write_video).items():
+    for kind, path in write_unreadable_files(tmp_path, write_video).items():
         with pytest.raises(VideoError) as caught:
             open_video(path).get_frames([0])
         message = str(caught.value)

@@ -13,8 +13,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from data.video.test_pyav_reader import KINDS, broken_files
-from support.numbered_videos import WriteVideo, read_frame_numbers
+from support.numbered_videos import VIDEO_KINDS, WriteVideo, read_frame_numbers, write_unreadable_files
 
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.folder import VideoFolder
@@ -46,10 +45,10 @@ class StandIn:
         try:
             with av.open(io.BytesIO(source) if isinstance(source, bytes) else source) as container:
                 frames: Any = container.decode(container.streams[stream_index])
-                shown = [(f.time, np.rot90(f.to_ndarray(format="rgb24"), round(f.rotation / 90))) for f in frames]
+                timed = [(f.time, np.rot90(f.to_ndarray(format="rgb24"), round(f.rotation / 90))) for f in frames]
         except av.FFmpegError as error:
             raise RuntimeError(str(error)) from None
-        self.times, self.images = zip(*sorted(shown, key=lambda pair: pair[0]), strict=True)
+        self.times, self.images = zip(*sorted(timed, key=lambda pair: pair[0]), strict=True)
 
     def __len__(self) -> int:
         return len(self.times)
@@ -62,7 +61,7 @@ class StandIn:
 
 
 def use(decoder: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has this class imported for torchcodec's."""
+    """Replace torchcodec's decoder by this class."""
     package, decoders = ModuleType("torchcodec"), ModuleType("torchcodec.decoders")
     decoders.VideoDecoder = decoder  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torchcodec", package)
@@ -76,19 +75,16 @@ def _forgotten() -> Iterator[None]:
     import_torchcodec.cache_clear()
 
 
-@pytest.fixture(params=["a stand-in", "torchcodec"])
-def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "a stand-in":
+@pytest.fixture
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        import_torchcodec()
+    except StillmotionError:
         use(StandIn, monkeypatch)
-    else:
-        try:
-            import_torchcodec()
-        except StillmotionError as error:
-            pytest.skip(str(error))
     monkeypatch.setenv(DECODER_ENV, "torchcodec")
 
 
-LEFT = {
+DECODED_BY_PYAV = {
     "avi",
     "avi with B-frames",
     "avi of H.264 with B-frames",
@@ -99,15 +95,15 @@ LEFT = {
 
 
 @pytest.mark.usefixtures("_installed")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VIDEO_KINDS)
 def test_frames_are_those_of_pyav(write_video: WriteVideo, kind: str) -> None:
-    path = write_video(**KINDS[kind])
+    path = write_video(**VIDEO_KINDS[kind])
     opened, expected = open_video(path), PyAVReader(path)
     assert isinstance(opened, TorchCodecReader)
     assert (len(opened), opened.fps) == (len(expected), expected.fps)
     for indices in ([29, 3, 3, 12, 0, 17], range(30)):
         np.testing.assert_array_equal(opened.get_frames(indices), expected.get_frames(indices))
-    assert (opened._decode_with_torchcodec([0, 1]) is None) == (kind in LEFT)
+    assert (opened._decode_with_torchcodec([0, 1]) is None) == (kind in DECODED_BY_PYAV)
 
 
 @pytest.mark.usefixtures("_installed")
@@ -124,9 +120,9 @@ def test_turned_and_unevenly_timed_videos_are_read_as_pyav_does(write_video: Wri
     opened = open_video(turned)
     assert isinstance(opened, TorchCodecReader)
     assert opened.constant_rate_indices is not None
-    found = opened._decode_with_torchcodec([11, 4])
-    np.testing.assert_array_equal(found, PyAVReader(turned).get_frames([11, 4]))
-    np.testing.assert_array_equal(found, PyAVReader(path).get_frames([11, 4])[:, ::-1, ::-1])
+    frames = opened._decode_with_torchcodec([11, 4])
+    np.testing.assert_array_equal(frames, PyAVReader(turned).get_frames([11, 4]))
+    np.testing.assert_array_equal(frames, PyAVReader(path).get_frames([11, 4])[:, ::-1, ::-1])
 
 
 @pytest.mark.usefixtures("_installed")
@@ -140,7 +136,7 @@ def test_names_are_no_addresses_and_need_not_be_utf8(write_video: WriteVideo) ->
 
 @pytest.mark.usefixtures("_installed")
 def test_each_kind_of_broken_file_is_the_error_that_pyav_gives(tmp_path: Path, write_video: WriteVideo) -> None:
-    for path in broken_files(tmp_path, write_video).values():
+    for path in write_unreadable_files(tmp_path, write_video).values():
         with pytest.raises(VideoError) as caught:
             open_video(path).get_frames([0])
         assert str(path) in str(caught.value)
