@@ -1,15 +1,14 @@
-"""`stillmotion probe`: what a linear classifier reads off frozen features, by label or by synthetic factor."""
+"""Shared parts of the protocols: names and feature tables of several encoders, chance and majority accuracy."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from stillmotion.data.datasets.base import VideoDataset
-from stillmotion.data.datasets.config import VideoSource
-from stillmotion.data.datasets.splits import MissingLabelsError, TrainTestConfig, TrainTestSplit
+from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
 from stillmotion.data.loading.loader_config import LoaderConfig
-from stillmotion.encoders import Encoder, ProgressCallback, resolve_num_clips
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.feature_cache import (
     DEFAULT_NUM_CLIPS,
     ExtractionJob,
@@ -18,17 +17,48 @@ from stillmotion.encoders.feature_cache import (
     check_cache_dir,
     load_or_extract_features,
 )
-from stillmotion.encoders.feature_extraction import ClipViews
+from stillmotion.encoders.feature_extraction import ClipViews, resolve_num_clips
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import printable_name
 
+NUM_LISTED_VIDEOS = 3  # videos named in a line of text
+
+
+def chance_accuracy(train_y: np.ndarray) -> float:
+    """Return the accuracy of guessing among the training classes; labels of -1 are unknown."""
+    return 1 / len(np.unique(train_y[train_y >= 0]))
+
 
 def majority_accuracy(train_y: np.ndarray, test_y: np.ndarray) -> float:
-    """The accuracy of always answering the training half's commonest class."""
+    """Return the accuracy of always predicting the most frequent training class.
+
+    Args:
+        train_y: Training labels, (N,); -1 is unknown.
+        test_y: Test labels, (M,); -1 is unknown.
+
+    Returns:
+        The accuracy on the known test labels.
+    """
     values, counts = np.unique(train_y[train_y >= 0], return_counts=True)
     return float((test_y[test_y >= 0] == values[counts.argmax()]).mean())
+
+
+class EncoderFeatures(NamedTuple):
+    """Features of a data set by one of several encoders.
+
+    Args:
+        name: Short name of the encoder.
+        encoder: Encoder.
+        split: Videos and their train/test split, which is empty for videos without labels.
+        table: Features with names and labels.
+    """
+
+    name: str
+    encoder: Encoder
+    split: TrainTestSplit
+    table: FeatureTable
 
 
 def load_feature_tables(
@@ -38,17 +68,26 @@ def load_feature_tables(
     num_clips: int | None,
     cache_dir: str | Path | None,
     loader: LoaderConfig | None,
-    say: Callable[[str], object],
-    progress: ProgressCallback | None,
-) -> Iterator[tuple[str, Encoder, TrainTestSplit, FeatureTable]]:
-    """Encoders one after the other: what each is called, the videos, and its features as `cached_features` has them."""
-    for title, encoder in zip(encoder_names(encoders), encoders, strict=True):
-        parted = split_config.open(encoder.synthetic_config)
-        check_cache_dir(cache_dir, collect_input_paths(split_config, dataset=parted.dataset, encoders=encoders))
-        found = load_or_extract_features(
-            encoder, parted.dataset, num_clips=num_clips, cache_dir=cache_dir, loader=loader
+) -> Iterator[EncoderFeatures]:
+    """Load or extract the features of videos, with labels or without, for one encoder after the other.
+
+    Args:
+        encoders: Encoders.
+        split_config: Videos; "synthetic" ones are those of each encoder's run.
+        num_clips: Evenly spaced clips per video.
+        cache_dir: Folder of the features; None is that of each encoder's run.
+        loader: Batch size and number of decoding processes.
+
+    Yields:
+        The features of each encoder.
+    """
+    for name, encoder in zip(encoder_names(encoders), encoders, strict=True):
+        split = split_config.open(encoder.synthetic_config, require_labels=False)
+        check_cache_dir(cache_dir, collect_input_paths(split_config, dataset=split.dataset, encoders=encoders))
+        table = load_or_extract_features(
+            encoder, split.dataset, num_clips=num_clips, cache_dir=cache_dir, loader=loader
         )
-        yield title, encoder, parted, found
+        yield EncoderFeatures(name, encoder, split, table)
 
 
 def prepare_feature_tables(
@@ -75,11 +114,7 @@ def prepare_feature_tables(
         check_dir_no_overlap(output_dir, collect_input_paths(split_config, encoders=encoders))
         check_writable(output_dir)
     for title, encoder in zip(encoder_names(encoders), encoders, strict=True):
-        videos: VideoDataset
-        try:
-            videos = split_config.open(encoder.synthetic_config).dataset
-        except MissingLabelsError:
-            videos = split_config.with_split().open()
+        videos = split_config.open(encoder.synthetic_config, require_labels=False).dataset
         check_cache_dir(cache_dir, collect_input_paths(split_config, dataset=videos, encoders=encoders))
         num_views = resolve_num_clips(encoder, num_clips, default=DEFAULT_NUM_CLIPS)
         yield cached_extraction_job(
@@ -88,37 +123,27 @@ def prepare_feature_tables(
 
 
 def encoder_names(encoders: Sequence[Encoder]) -> list[str]:
-    """A short name for each encoder: the end of its text, or the whole where two ends are alike."""
+    """Return a short name for each encoder: the last part of its spec, or the whole spec where two are alike.
+
+    Args:
+        encoders: Encoders.
+
+    Returns:
+        Different names.
+
+    Raises:
+        StillmotionError: If there is no encoder, or one is given twice.
+    """
     if not encoders:
-        raise StillmotionError("no encoder given; name a run folder or a recipe")
+        raise StillmotionError("No encoder given. Name a run folder, a recipe or a model.")
     ends = [encoder.name for encoder in encoders]
-    texts = [encoder.origin.spec or encoder.name for encoder in encoders]
-    names = [end if ends.count(end) == 1 else text for end, text in zip(ends, texts, strict=True)]
+    specs = [encoder.origin.spec or encoder.name for encoder in encoders]
+    names = [end if ends.count(end) == 1 else spec for end, spec in zip(ends, specs, strict=True)]
     if len(set(names)) < len(names):
-        raise StillmotionError(f"{max(names, key=names.count)} is given twice; name each encoder once")
+        raise StillmotionError(f"{max(names, key=names.count)} is given twice; name each encoder once.")
     return names
 
 
-NUM_LISTED_VIDEOS = 3  # nearest videos in a line for a terminal
-
-
-def load_unlabeled_feature_tables(
-    encoders: Sequence[Encoder],
-    source: VideoSource,
-    num_clips: int | None,
-    cache_dir: str | Path | None,
-    loader: LoaderConfig | None,
-    say: Callable[[str], object],
-    progress: ProgressCallback | None,
-) -> Iterator[tuple[str, FeatureTable]]:
-    for title, encoder in zip(encoder_names(encoders), encoders, strict=True):
-        videos = source.with_split().open()
-        check_cache_dir(cache_dir, collect_input_paths(source, dataset=videos, encoders=encoders))
-        yield (
-            title,
-            load_or_extract_features(encoder, videos, num_clips=num_clips, cache_dir=cache_dir, loader=loader),
-        )
-
-
 def file_name(name: str) -> str:
+    """Return the printable file name of a video."""
     return printable_name(Path(name).name)

@@ -118,8 +118,27 @@ class Section:
     blocks: Sequence[Block]
 
 
+def best_cells(rows: Sequence[Sequence[str]], *, columns: Sequence[int]) -> frozenset[tuple[int, int]]:
+    """Find the cells with the largest number of each column, all of them if several are equal.
+
+    Args:
+        rows: Rows of a table; a cell begins with its number, or has none.
+        columns: Columns to look at.
+
+    Returns:
+        Row and column of each cell; none if there are fewer than two rows.
+    """
+    best: set[tuple[int, int]] = set()
+    for j in columns if len(rows) > 1 else ():
+        values = {i: float(row[j].split()[0]) for i, row in enumerate(rows) if row[j][:1] in _NUMBER_STARTS and row[j]}
+        best |= {(i, j) for i, value in values.items() if value == max(values.values())}
+    return frozenset(best)
+
+
 def figure_block(plots: "Mapping[str, Figure]", *, caption: str = "") -> Figures:
     """A block of matplotlib figures; their keys say what they show to those who cannot see them."""
-    from stillmotion.report.plot_style import to_inline_svg  # imports matplotlib, which tables in a terminal do not need
+    from stillmotion.report.plot_style import (
+        to_inline_svg,
+    )  # imports matplotlib, which tables in a terminal do not need
 
     return Figures([to_inline_svg(figure, label) for label, figure in plots.items()], caption)

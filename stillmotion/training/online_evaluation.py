@@ -126,7 +126,7 @@ def _knn_and_probe_accuracy(
                 continue  # a label that tells nothing, beside others
             name = kind if len(labels) == 1 else f"{kind}/{target}"
             x, tx = views[learned], views[asked]
-            found[KNN_PREFIX + name] = score_retrieval(tx.mean(1), y[asked], x.mean(1), y[learned]).metrics()["R@1"]
+            found[KNN_PREFIX + name] = score_retrieval(tx.mean(1), y[asked], x.mean(1), y[learned]).metrics()["recall@1"]
             found[PROBE_PREFIX + name] = logistic_probe(x, y[learned], tx, y[asked], seed=seed).top1
     if not found:
         raise StillmotionError("its videos are all of one class; --train.eval-data names others")

@@ -75,14 +75,15 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def format_count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str, plural: str = "") -> str:
     """Number with a noun in the singular or plural, such as "1 video".
 
     Args:
         number: The number.
-        noun: The noun in the singular; its plural ends in s.
+        noun: The noun in the singular.
+        plural: The noun in the plural; default: with an s.
     """
-    return f"{number} {noun}" + "s" * (number != 1)
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -34,12 +34,12 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: Path, tmp_path: Path) -> None:
     retrieve = Command("retrieve", "--encoder", str(run), "debug:k400-bod-simclr", "--data", str(videos), "--num-clips", "2")
     assert retrieve.expect_success() == ""
-    assert re.search(r"R@1 +R@5 +R@10 +mAP", retrieve.stdout)
+    assert re.search(r"recall@1 +recall@5 +recall@10 +mAP", retrieve.stdout)
     for kind in ("whole", "static", "dynamic", "concat"):
         assert re.search(rf"^mine +{kind} +[01]\.\d{{3}} ", retrieve.stdout, re.MULTILINE)
     assert str(videos / "dark" / "broken.mp4") in retrieve.stdout
     assert set(json.loads((run / "retrieval.json").read_text())["scores"]["static"]["class"]) == {
-        *("R@1", "R@5", "R@10", "mAP")
+        *("recall@1", "recall@5", "recall@10", "mAP")
     }
 
     # The same videos and clips: nothing is embedded again.

@@ -68,7 +68,7 @@ def test_it_answers_every_verb_by_its_name(tmp_path, monkeypatch):
     )
     folder = write_class_folders(tmp_path / "set", videos_per_class=3)
     found = evaluate_retrieval([encoder], TrainTestConfig(folder), RetrievalConfig(cache_dir=str(tmp_path / "cache")))
-    assert list(next(iter(found.values()))["scores"]) == ["whole", "static", "dynamic", "concat", "motion"]
+    assert list(next(iter(found.values())).scores) == ["whole", "static", "dynamic", "concat", "motion"]
     with pytest.raises(StillmotionError, match="flow has no option 'layer'"):
         load("flow@layer=1")
 

@@ -22,7 +22,7 @@ SHORT = {"method.model.per_frame_features": False}
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
     """A run whose four frames are two time steps."""
-    return train(small_config("debug-vicreg", SHORT), tmp_path_factory.mktemp("short") / "run")
+    return train(small_config("k400-vicreg", SHORT), tmp_path_factory.mktemp("short") / "run")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_it_is_probed_and_searched_by_the_whole_alone(short, class_videos):
     assert list(evaluate_linear_probe(load(short), halves, LinearProbeConfig(num_clips=1))["accuracy"]["trained"]) == [
         "whole"
     ]
-    (scores,) = (found["scores"] for found in evaluate_retrieval([load(short)], halves).values())
+    (scores,) = (found.scores for found in evaluate_retrieval([load(short)], halves).values())
     assert list(scores) == ["whole"]
 
 
@@ -73,4 +73,4 @@ def test_its_report_says_what_there_is_not(short):
 
 def test_a_split_of_too_few_steps_is_refused_when_training_begins(tmp_path):
     with pytest.raises(StillmotionError, match=r"clip has 2 time steps; .* keep one step a frame by --method\.model"):
-        train(small_config("debug-bod-simclr", SHORT), tmp_path / "run")
+        train(small_config("k400-bod-simclr", SHORT), tmp_path / "run")

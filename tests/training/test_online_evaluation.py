@@ -66,12 +66,12 @@ def test_it_finds_what_the_verbs_find(run):
     with single_thread():
         probed = evaluate_linear_probe(encoder, halves, LinearProbeConfig(num_clips=4))["accuracy"]["trained"]
         (nearest,) = (
-            found["scores"] for found in evaluate_retrieval([encoder], halves, RetrievalConfig(num_clips=4)).values()
+            found.scores for found in evaluate_retrieval([encoder], halves, RetrievalConfig(num_clips=4)).values()
         )
     for kind in ("whole", "static", "dynamic"):
         for target in probed[kind]:
             assert found[f"online_probe/{kind}/{target}"] == probed[kind][target]["top1"]
-            assert found[f"online_knn/{kind}/{target}"] == nearest[kind][target]["R@1"]
+            assert found[f"online_knn/{kind}/{target}"] == nearest[kind][target]["recall@1"]
 
 
 class Killed(BaseException):

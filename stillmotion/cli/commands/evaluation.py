@@ -16,7 +16,7 @@ from stillmotion.cli.parser import (
     process_group,
 )
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.splits import MissingLabelsError, TrainTestConfig
+from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.clustering.config import ClusteringConfig
@@ -96,8 +96,8 @@ def retrieve(
     the videos.
     """
     from stillmotion.evaluation.common import prepare_feature_tables
-    from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval, format_retrieval_results
-    from stillmotion.evaluation.retrieval.unlabeled import format_neighbors, list_neighbors
+    from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
+    from stillmotion.evaluation.retrieval.report import format_retrieval_reports
 
     options = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
     with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
@@ -105,11 +105,8 @@ def retrieve(
         if dry_run:
             _print_estimate(prepare_feature_tables(loaded, videos, **options), loader)
             return
-        try:
-            lines = format_retrieval_results(evaluate_retrieval(loaded, videos, config, loader=loader))
-        except MissingLabelsError:
-            lines = format_neighbors(list_neighbors(loaded, videos, **options, loader=loader), videos.path)
-    print_once("\n".join(lines))
+        reports = evaluate_retrieval(loaded, videos, config, loader=loader)
+    print_once("\n".join(format_retrieval_reports(reports)))
 
 
 def cluster(
@@ -136,7 +133,6 @@ def cluster(
     """
     from stillmotion.distributed.process_group import run_on_main
     from stillmotion.evaluation.clustering.evaluate import evaluate_clustering
-    from stillmotion.evaluation.clustering.grouping import group_videos
     from stillmotion.evaluation.clustering.report import format_clustering_results, write_clustering_page
     from stillmotion.evaluation.common import prepare_feature_tables
 
@@ -149,10 +145,7 @@ def cluster(
             _print_estimate(prepare_feature_tables(loaded, videos, output_dir=out, **options), loader)
             return
         with progress_bar("embedding"):
-            try:
-                clusters = evaluate_clustering(loaded, videos, config, output_dir=out, loader=loader)
-            except MissingLabelsError:
-                clusters = group_videos(loaded, videos, config, output_dir=out, loader=loader)
+            clusters = evaluate_clustering(loaded, videos, config, output_dir=out, loader=loader)
         folder = out or f"{loaded[0].run_dir}/clusters"
         page = run_on_main(lambda: write_clustering_page(clusters, folder, config, data=videos.path))
     if clusters:

@@ -35,6 +35,11 @@ class TrainTestSplit:
     folds: list[tuple[np.ndarray, np.ndarray]]
     description: str
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether the videos have labels, and are split."""
+        return bool(self.folds)
+
     def train_test(self) -> tuple[Subset, Subset]:
         """The training and the test videos of the first fold."""
         train, test = (Subset(self.dataset, half) for half in self.folds[0])
@@ -55,8 +60,19 @@ class TrainTestConfig(VideoSource):
     num_synthetic: int = 800
     split_seed: int = 0
 
-    def open(self, synthetic: SyntheticConfig | None = None) -> TrainTestSplit:
-        """The videos and their halves. drawn: how synthetic ones are drawn."""
+    def open(self, synthetic: SyntheticConfig | None = None, *, require_labels: bool = True) -> TrainTestSplit:
+        """Open the videos and split them.
+
+        Args:
+            synthetic: How synthetic videos are generated.
+            require_labels: Raise an error for videos without labels; otherwise they are opened without a split.
+
+        Returns:
+            The videos and their train/test split.
+
+        Raises:
+            MissingLabelsError: If no video has a label and labels are required.
+        """
         self.check_path_given()
         if self.path == SYNTHETIC:
             free = replace(synthetic or SyntheticConfig(), num_videos=self.num_synthetic, confound=())
@@ -71,6 +87,8 @@ class TrainTestConfig(VideoSource):
             fold = f", fold {self.fold}" if self.fold else ""
             return _build_split([(train, test)], f"the set's own train and {name} split{fold}")
         everything = ConcatDataset([_labeled_subset(self.with_split(fold=self.fold).open())])
+        if len(everything) == 0 and not require_labels:
+            return TrainTestSplit(ConcatDataset([self.with_split().open()]), [], "no labels")
         if len(everything) == 0:
             raise MissingLabelsError(f"{self.path} has no labels; give class/video folders or a list `path,label`")
         mask = stratified_test_mask(next(iter(everything.labels.values())), _TEST_FRACTION, seed=self.split_seed)

@@ -1,4 +1,4 @@
-"""What evaluations are asked, as options; light to import, so that help does not wait for torch."""
+"""Options of `stillmotion cluster`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -14,14 +14,17 @@ DistanceMetric = Literal["euclidean", "cosine"]
 
 @dataclass(frozen=True)
 class ClusteringConfig(ChoiceValidated):
-    """What is looked at.
+    """What is scored and plotted.
 
     Attributes:
-        feature_kinds: kinds of embedding.
-        split: whose videos are looked at; classes are ranked by retrieval of test videos among training videos.
-        metric: of silhouette scores and maps; the paper does not say its own.
-        num_clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
-        cache_dir: a folder for the features, in place of the run's own.
+        feature_kinds: Feature kinds to evaluate: whole, static, dynamic, motion, concat (static and dynamic
+            concatenated).
+        split: Videos to plot and score: test, train or all. Classes are ranked by retrieval of test videos among
+            training videos.
+        metric: Distance for silhouette scores and t-SNE (the paper does not state its own).
+        num_clips: Number of evenly spaced clips per video, whose embeddings are averaged; default 10, or 1 if the
+            encoder samples frames over the whole video.
+        cache_dir: Folder for cached features; default: the run folder of the encoder.
     """
 
     feature_kinds: Annotated[tuple[FeatureKind, ...], arg(name="features")] = ("whole", "static", "dynamic", "motion")

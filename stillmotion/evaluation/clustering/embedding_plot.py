@@ -1,4 +1,4 @@
-"""Maps of embeddings: many channels laid out on a plane by t-SNE, a colour for each class.
+"""t-SNE plots of embeddings, with a color for each class.
 
 Shapes: N videos, D channels.
 """
@@ -18,16 +18,28 @@ _NAMES_PER_COLUMN = 5
 
 
 def tsne(vectors: np.ndarray, *, metric: str = "euclidean", seed: int = 0) -> np.ndarray:
-    """Places (N, 2) on a plane on which near neighbours (N, D) stay near; the same seed gives the same places."""
+    """Lay out vectors on a plane by t-SNE.
+
+    Args:
+        vectors: Vectors, (N, D).
+        metric: Distance.
+        seed: Seed; the same seed gives the same layout.
+
+    Returns:
+        Coordinates, (N, 2).
+
+    Raises:
+        StillmotionError: If there are fewer than 4 vectors.
+    """
     from sklearn.manifold import TSNE  # a second to import
 
     if len(vectors) < _MIN_VIDEOS:
-        raise StillmotionError(f"{len(vectors)} videos are too few for a map; it needs at least {_MIN_VIDEOS}")
+        raise StillmotionError(f"A t-SNE plot needs at least {_MIN_VIDEOS} videos, got {len(vectors)}.")
     if not vectors.std(0).any():
-        return np.zeros((len(vectors), 2))  # vectors that are all alike are one point
+        return np.zeros((len(vectors), 2))  # equal vectors are one point
     perplexity = min(30.0, (len(vectors) - 1) / 3)
-    map_ = TSNE(perplexity=perplexity, init="pca", metric=metric, random_state=seed)
-    return map_.fit_transform(np.ascontiguousarray(vectors, np.float64))
+    layout = TSNE(perplexity=perplexity, init="pca", metric=metric, random_state=seed)
+    return layout.fit_transform(np.ascontiguousarray(vectors, np.float64))
 
 
 def plot_embedding(
@@ -38,22 +50,29 @@ def plot_embedding(
     color_index: Mapping[str, int] | None = None,
     title: str = "",
 ) -> Figure:
-    """Points (N, 2) in the colours of their classes, whose names stand below.
+    """Plot points in the colors of their classes; where colors run out, they are used again with another marker.
 
-    labels (N,): places in `classes`. slots: a number for each name, so that several maps colour a class alike.
-    Where colours run out, they come again with another mark.
+    Args:
+        coordinates: Points, (N, 2).
+        labels: Index of each point's class in `classes`, (N,).
+        classes: Names of the classes, for the legend.
+        color_index: A number for each name, so that several plots use the same color for a class.
+        title: Title.
+
+    Returns:
+        The figure.
     """
     columns = 2 if len(classes) > _NAMES_PER_COLUMN or max(map(len, classes)) < 14 else 1
     figure, axes = new_axes(width=3.4, height=3.3 + 0.19 * -(-len(classes) // columns), title=title)
     for number, name in enumerate(classes):
         x, y = coordinates[labels == number].T
-        again, colour = divmod(number if color_index is None else color_index[name], len(PALETTE))
+        cycle, color = divmod(number if color_index is None else color_index[name], len(PALETTE))
         axes.scatter(
             x,
             y,
             s=11,
-            color=PALETTE[colour],
-            marker=_MARKERS[again % len(_MARKERS)],
+            color=PALETTE[color],
+            marker=_MARKERS[cycle % len(_MARKERS)],
             alpha=0.75,
             linewidths=0,
             label=escape_mathtext(_shorten(name)),

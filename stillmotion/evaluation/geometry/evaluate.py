@@ -36,7 +36,7 @@ from stillmotion.functional.embedding_geometry import (
     max_token_radii,
     video_radii,
 )
-from stillmotion.models.pretrained.frozen_image_model import ProjectedTokenBackbone
+from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel
 from stillmotion.report.blocks import Table
 from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_count, format_failed_videos
@@ -228,9 +228,9 @@ def _token_spec(encoder: Encoder) -> str:
 
 def _load_tokens(encoder: Encoder) -> PatchTokenModel:
     spec, backbone = _token_spec(encoder), encoder.backbone
-    if isinstance(backbone, ProjectedTokenBackbone):  # they are loaded already
+    if isinstance(backbone, FrozenImageModel):  # they are loaded already
         size = encoder.input_config.image_size
-        return PatchTokenModel(backbone.images, backbone.projection, size, frozen_model_config(spec))
+        return PatchTokenModel(backbone, backbone.projection, size, frozen_model_config(spec))
     return load_patch_tokens(spec)
 
 

@@ -1,4 +1,4 @@
-"""What evaluations are asked, as options; light to import, so that help does not wait for torch."""
+"""Options of `stillmotion retrieve`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,13 +11,14 @@ CandidateSet = Literal["test", "all"]
 
 @dataclass(frozen=True)
 class RetrievalConfig(ChoiceValidated):
-    """What is asked of which videos.
+    """Protocol of retrieval.
 
     Attributes:
-        protocol: train-test asks test videos among training videos; leave-one-out each video among the others.
-        candidates: the videos of leave-one-out.
-        num_clips: evenly spaced clips of each video, averaged; by default 10, or 1 whose frames are spread over the video.
-        cache_dir: a folder for the features, in place of the run's own.
+        protocol: train-test: test videos query the training videos. leave-one-out: every video queries all others.
+        candidates: Videos used for leave-one-out: the test split or all videos.
+        num_clips: Number of evenly spaced clips per video, whose embeddings are averaged; default 10, or 1 if the
+            encoder samples frames over the whole video.
+        cache_dir: Folder for cached features; default: the run folder of the encoder.
     """
 
     protocol: RetrievalProtocol = "train-test"

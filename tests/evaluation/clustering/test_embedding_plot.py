@@ -17,7 +17,7 @@ def test_far_clusters_stay_apart_and_a_seed_repeats_the_map():
 
 
 def test_a_map_needs_a_few_videos_and_bears_vectors_that_are_all_alike():
-    with pytest.raises(StillmotionError, match="3 videos are too few"):
+    with pytest.raises(StillmotionError, match="at least 4 videos, got 3"):
         tsne(np.ones((3, 2)))
     assert not tsne(np.ones((5, 2))).any()
     assert tsne(np.random.default_rng(0).normal(size=(4, 3))).shape == (4, 2)

@@ -56,8 +56,8 @@ def test_clusters_are_of_the_videos_that_retrieval_ranks(run, tmp_path):
     assert [(c.encoder_name, c.feature_kind, c.target) for c in found] == [
         ("run", kind, "class") for kind in ("whole", "static", "dynamic", "motion")
     ]
-    scores = evaluate_retrieval(encoders, halves, RetrievalConfig(num_clips=1))["run"]["scores"]["whole"]
-    assert np.mean(found[0].recall_at_1) == pytest.approx(scores["class"]["R@1"])
+    scores = evaluate_retrieval(encoders, halves, RetrievalConfig(num_clips=1))["run"].scores["whole"]
+    assert np.mean(found[0].recall_at_1) == pytest.approx(scores["class"]["recall@1"])
     assert sorted(found[0].class_names) == ["dark", "light"]
     assert found[0].silhouette[2] == pytest.approx(silhouette_score(found[0].vectors, found[0].class_ranks))
     counts = [

@@ -37,8 +37,7 @@ def test_the_page_holds_scores_and_maps_of_every_encoder(tmp_path):
     results = json.loads((tmp_path / "new" / "out" / "results.json").read_text())
     assert [c["encoder"] for c in results["clusters"]] == ["base", "base", "better", "better"]
     assert list(results["clusters"][0]["silhouette"]) == ["3", "5", "6"]
-    assert results["videos"] == "the test videos of some"
-    assert results["encoders"] == "base, better"
+    assert (results["data"], results["split"], results["encoders"]) == ("some", "test", ["base", "better"])
 
 
 def test_the_page_needs_no_network(tmp_path):
@@ -47,17 +46,17 @@ def test_the_page_needs_no_network(tmp_path):
 
 def test_the_better_encoder_of_each_kind_is_stressed():
     table = silhouette_table(FOUND)
-    assert table.header == ["classes", "3", "5", "all 6"]
-    assert table.bold_cells == {(row, column) for row in (2, 3) for column in (1, 2, 3)}
+    assert table.header == ["encoder", "features", "3", "5", "all 6"]
+    assert table.bold_cells == {(row, column) for row in (2, 3) for column in (2, 3, 4)}
     lines = format_clustering_results(FOUND)
-    assert lines[0].split() == ["silhouette,", "class", "3", "5", "all", "6"]
-    assert lines[4].split()[:2] == ["better", "dynamic"]
+    assert lines[0] == "silhouette scores, class:"
+    assert lines[5].split()[:2] == ["better", "dynamic"]
 
 
 def test_too_few_videos_for_a_map_are_said_in_its_place(tmp_path):
     few = ClusterResult("base", "whole", "class", ["a"], [1.0], {1: np.nan}, np.ones((2, 3)), np.zeros(2, int))
     html = write_clustering_page([few], tmp_path, ClusteringConfig(), data="some").read_text()
-    assert "is not shown: 2 videos are too few" in html
+    assert "is not shown: A t-SNE plot needs at least 4 videos, got 2" in html
     assert json.loads((tmp_path / "results.json").read_text())["clusters"][0]["silhouette"] == {"1": None}
 
 

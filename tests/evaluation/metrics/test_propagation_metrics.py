@@ -135,7 +135,7 @@ def test_mean_iou_is_over_the_classes_that_occur():
     assert mean_iou([table]) == pytest.approx(np.mean([4 / 5, 1 / 4, 0]))
     with pytest.raises(StillmotionError, match="Class 2 occurs in a mask, but there are only 2"):
         pixel_confusion_matrix(found, truth, 2)
-    with pytest.raises(StillmotionError, match="one size"):
+    with pytest.raises(StillmotionError, match="they must be equal"):
         pixel_confusion_matrix(found[:1], truth, 3)
 
 

@@ -12,7 +12,8 @@ from stillmotion.encoders import Encoder, EncoderOrigin, extract_features, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.retrieval.config import RetrievalConfig
-from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval, format_retrieval_results, score_retrieval
+from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval, score_retrieval
+from stillmotion.evaluation.retrieval.report import format_retrieval_reports
 from stillmotion.models.backbones import create_backbone
 
 
@@ -36,12 +37,12 @@ def folder(tmp_path_factory):
 
 def brute_force(queries, query_labels, references, reference_labels):
     """Every query by itself, every reference sorted, in float64 and plain loops."""
-    scores = {"R@1": [], "R@5": [], "R@10": [], "mAP": []}
+    scores = {"recall@1": [], "recall@5": [], "recall@10": [], "mAP": []}
     for x, label in zip(queries.astype(np.float64), query_labels, strict=True):
         cosine = [x @ y / np.sqrt(x @ x) / np.sqrt(y @ y) for y in references.astype(np.float64)]
         same = (reference_labels == label)[np.argsort(-np.array(cosine), kind="stable")]
         for k in (1, 5, 10):
-            scores[f"R@{k}"].append(same[:k].any())
+            scores[f"recall@{k}"].append(same[:k].any())
         scores["mAP"].append(average_precision_score(reference_labels == label, cosine))
     return {name: np.mean(values) for name, values in scores.items()}
 
@@ -58,10 +59,10 @@ def test_scores_of_a_set_are_those_of_brute_force(run, folder):
     (queries, query_labels), (references, reference_labels) = halves(run, folder, clips=2)
     for kind in ("whole", "static", "dynamic"):
         wanted = brute_force(queries.vectors(kind), query_labels, references.vectors(kind), reference_labels)
-        assert found["scores"][kind]["class"] == pytest.approx(wanted, abs=1e-6)
-    assert (found["queries"], found["reference_counts"]) == (6, [12])
-    assert list(found["scores"]) == ["whole", "static", "dynamic", "concat", "motion"]
-    assert [name.rsplit("/", 1)[1] for name in found["failed"]] == ["torn.mp4"]
+        assert found.scores[kind]["class"] == pytest.approx(wanted, abs=1e-6)
+    assert (found.queries, found.reference_counts) == (6, [12])
+    assert list(found.scores) == ["whole", "static", "dynamic", "concat", "motion"]
+    assert [name.rsplit("/", 1)[1] for name in found.failed] == ["torn.mp4"]
 
 
 def test_leave_one_out_asks_each_video_among_the_others(run, folder):
@@ -73,12 +74,12 @@ def test_leave_one_out_asks_each_video_among_the_others(run, folder):
     for i in range(len(x)):
         others = np.arange(len(x)) != i
         wanted.append(brute_force(x[i : i + 1], labels[i : i + 1], x[others], labels[others]))
-    assert found["scores"]["static"]["class"] == pytest.approx(
+    assert found.scores["static"]["class"] == pytest.approx(
         {name: np.mean([w[name] for w in wanted]) for name in wanted[0]}, abs=1e-6
     )
     asked = RetrievalConfig(num_clips=1, protocol="leave-one-out", candidates="all")
     every = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
-    assert (every["queries"], every["reference_counts"]) == (18, [17])
+    assert (every.queries, every.reference_counts) == (18, [17])
 
 
 def test_results_are_written_into_the_run_and_read_well(run, folder):
@@ -86,11 +87,11 @@ def test_results_are_written_into_the_run_and_read_well(run, folder):
         [load(run), load("debug:k400-bod-simclr")], TrainTestConfig(folder), RetrievalConfig(num_clips=1)
     )
     written = json.loads((run / "retrieval.json").read_text())
-    assert written == {k: v for k, v in found["run"].items() if k != "reused"}
+    assert written == found["run"].to_dict()
     assert (written["frames"], written["num_clips"]) == (8, 1)
-    lines = format_retrieval_results(found)
-    assert lines[0].startswith("6 queries among 12 references (split: the set's own train and test split)")
-    assert lines[1].split() == ["R@1", "R@5", "R@10", "mAP"]
+    lines = format_retrieval_reports(found)
+    assert lines[0].startswith("6 queries, 12 references (train-test: ")
+    assert lines[1].split() == ["encoder", "features", "recall@1", "recall@5", "recall@10", "mAP"]
     assert [line.split()[:2] for line in lines[2:12:5]] == [["run", "whole"], ["debug:k400-bod-simclr", "whole"]]
     assert lines[12].startswith("random order")
     assert lines[13] == "1 unreadable video skipped:"
@@ -99,21 +100,21 @@ def test_results_are_written_into_the_run_and_read_well(run, folder):
 def test_the_second_time_features_are_reused(run, folder):
     first = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=1))["run"]
     again = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=1))["run"]
-    assert (first.pop("reused"), again.pop("reused")) == (False, True)
-    assert first == again
+    assert (first.reused, again.reused) == (False, True)
+    assert first.to_dict() == again.to_dict()
     (longer,) = evaluate_retrieval(
         [load(run).with_input(num_frames=6)], TrainTestConfig(folder), RetrievalConfig(num_clips=1)
     ).values()
-    assert (longer["reused"], longer["frames"]) == (False, 6)
+    assert (longer.reused, longer.frames) == (False, 6)
 
 
 def test_synthetic_videos_are_asked_for_every_factor(run):
     found = evaluate_retrieval(
         [load(run)], TrainTestConfig("synthetic", num_synthetic=20), RetrievalConfig(num_clips=1)
     )["run"]
-    assert list(found["chance"]) == ["color", "shape", "brightness", "trajectory"]
-    assert found["scores"]["whole"]["color"]["R@1"] > found["chance"]["color"]["R@1"]
-    assert "trajectory" in "\n".join(format_retrieval_results({"run": found}))
+    assert list(found.chance) == ["color", "shape", "brightness", "trajectory"]
+    assert found.scores["whole"]["color"]["recall@1"] > found.chance["color"]["recall@1"]
+    assert "trajectory" in "\n".join(format_retrieval_reports({"run": found}))
 
 
 def test_chance_is_the_mean_over_all_orders():
@@ -130,15 +131,15 @@ def test_chance_is_the_mean_over_all_orders():
 
 
 def test_what_cannot_be_asked_is_an_error(run):
-    with pytest.raises(StillmotionError, match="NaN or infinity"):
+    with pytest.raises(StillmotionError, match="NaN or infinite"):
         score_retrieval(np.full((1, 2), np.nan), np.zeros(1, int), np.ones((2, 2)), np.zeros(2, int))
-    with pytest.raises(StillmotionError, match="0 other videos"):
+    with pytest.raises(StillmotionError, match="at least 1 query and 1 reference, got 1 and 0"):
         score_retrieval(
             np.ones((1, 2)), np.zeros(1, int), np.ones((1, 2)), np.zeros(1, int), self_index=np.zeros(1, int)
         )
     with pytest.raises(StillmotionError, match="'loo'"):
         evaluate_retrieval([load(run)], TrainTestConfig("synthetic"), RetrievalConfig(protocol="loo"))
-    with pytest.raises(StillmotionError, match="no encoder given"):
+    with pytest.raises(StillmotionError, match="No encoder given"):
         evaluate_retrieval([], TrainTestConfig("synthetic"))
 
 

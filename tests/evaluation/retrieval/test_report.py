@@ -6,12 +6,13 @@ from stillmotion.evaluation.retrieval.report import retrieval_sections
 from stillmotion.training.pretrain.report import write_pretrain_page
 
 RESULTS = {
-    **{"data": "~/videos", "protocol": "train-test", "split_description": "its own", "num_clips": 4, "queries": 30},
+    **{"encoder": "runs/mine", "data": "~/videos", "protocol": "train-test", "candidates": "test", "num_clips": 4},
+    **{"split_description": "its own", "frames": 8, "queries": 30, "reference_counts": [70], "failed": {}},
     "scores": {
-        "static": {"class": {"R@1": 0.25, "R@5": 0.75, "mAP": 0.3}},
-        "motion": {"class": {"R@1": 0.875, "R@5": 0.5, "mAP": 0.4}},
+        "static": {"class": {"recall@1": 0.25, "recall@5": 0.75, "mAP": 0.3}},
+        "motion": {"class": {"recall@1": 0.875, "recall@5": 0.5, "mAP": 0.4}},
     },
-    "chance": {"class": {"R@1": 0.2, "R@5": 0.6, "mAP": 0.21}},
+    "chance": {"class": {"recall@1": 0.2, "recall@5": 0.6, "mAP": 0.21}},
 }
 
 
@@ -19,10 +20,10 @@ def test_a_table_has_every_embedding_and_stresses_the_best(tmp_path):
     (tmp_path / "retrieval.json").write_text(json.dumps(RESULTS))
     (section,) = retrieval_sections(tmp_path)
     (table,) = section.blocks
-    assert table.header == ["nearest by", "R@1", "R@5", "mAP"]
-    assert table.rows[1] == ["motion", "0.875", "0.500", "0.400"]
-    assert table.rows[-1] == ["random order", "0.200", "0.600", "0.210"]
-    assert table.bold_cells == {(1, 1), (0, 2), (1, 3)}
+    assert table.header == ["encoder", "features", "recall@1", "recall@5", "mAP"]
+    assert table.rows[1] == [tmp_path.name, "motion", "0.875", "0.500", "0.400"]
+    assert table.rows[-1] == ["random order", "", "0.200", "0.600", "0.210"]
+    assert table.bold_cells == {(1, 2), (0, 3), (1, 4)}
 
 
 def test_a_run_that_was_not_asked_has_no_such_section(tmp_path):

@@ -1,4 +1,4 @@
-"""Videos without labels are set side by side."""
+"""Retrieval and clustering of videos without labels."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,12 @@ from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.splits import MissingLabelsError, TrainTestConfig
 from stillmotion.encoders import extract_features, load
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluation.clustering.grouping import agglomerative_groups, group_videos
-from stillmotion.evaluation.retrieval.unlabeled import format_neighbors, list_neighbors
+from stillmotion.evaluation.clustering.config import ClusteringConfig
+from stillmotion.evaluation.clustering.evaluate import evaluate_clustering
+from stillmotion.evaluation.clustering.grouping import agglomerative_groups
+from stillmotion.evaluation.clustering.report import write_clustering_page
+from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
+from stillmotion.evaluation.retrieval.report import format_retrieval_reports
 
 
 @pytest.fixture(scope="module")
@@ -24,22 +28,23 @@ def folder(tmp_path_factory):
     return root / "flat"
 
 
-def test_the_nearest_of_each_are_those_of_its_cosines(folder):
+def test_the_nearest_of_each_video_are_those_of_its_cosines(folder):
     with pytest.raises(MissingLabelsError, match="has no labels"):
         TrainTestConfig(folder).open()
-    found = list_neighbors([load("flow")], VideoDataConfig(folder), top_k=2)["flow"]
+    report = evaluate_retrieval([load("flow")], TrainTestConfig(folder), top_k=2)["flow"]
+    assert not report.has_labels
     vectors = extract_features(load("flow"), VideoDataConfig(folder).open()).vectors("static").astype(np.float64)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = unit @ unit.T - 9 * np.eye(len(unit))
-    names = list(found["nearest"]["static"])
-    for name, near, row in zip(names, found["nearest"]["static"].values(), cosines, strict=True):
+    names = list(report.neighbors["static"])
+    for name, near, row in zip(names, report.neighbors["static"].values(), cosines, strict=True):
         best = np.argsort(-row)[:2]
         assert [other for other, _ in near] == [names[i] for i in best], name
         np.testing.assert_allclose([similarity for _, similarity in near], row[best], atol=1e-3)
-    assert list(found["nearest"]) == ["static", "motion"]
-    lines = format_neighbors({"flow": found}, "there")
-    assert lines[0] == "6 videos of there without labels; the nearest to each by flow, with cosines"
-    assert len(lines) == 1 + 2 * 7
+    assert list(report.neighbors) == ["static", "motion"]
+    lines = format_retrieval_reports({"flow": report})
+    assert lines[0].startswith("6 videos of ")
+    assert len(lines) == 2 * (2 + 6)
 
 
 def test_groups_are_found_again():
@@ -50,18 +55,16 @@ def test_groups_are_found_again():
 
 
 def test_clusters_without_labels_are_groups(folder, tmp_path):
-    made = group_videos([load("flow")], VideoDataConfig(folder))
-    assert [c.feature_kind for c in made] == ["whole", "static", "dynamic", "motion"]
-    for c in made:
-        assert (c.target, len(c.class_ranks), len(c.class_names)) == ("group", 6, c.class_ranks.max() + 1)
-    page = tmp_path / "page"
-    Command(
-        "cluster", "--encoder", "flow", "--data", str(folder), "--features", "whole", "--out", str(page)
-    ).expect_success()
-    assert "Groups" in (page / "report.html").read_text()
+    results = evaluate_clustering([load("flow")], TrainTestConfig(folder))
+    assert [c.feature_kind for c in results] == ["whole", "static", "dynamic", "motion"]
+    for c in results:
+        assert not c.is_labeled
+        assert (len(c.class_ranks), len(c.class_names)) == (6, c.class_ranks.max() + 1)
+    page = write_clustering_page(results, tmp_path / "page", ClusteringConfig(), data=str(folder))
+    assert "Groups" in page.read_text()
 
 
-def test_a_verb_says_what_it_can(folder, tmp_path):
+def test_what_videos_without_labels_are_too_few_for(folder, tmp_path):
     retrieve = Command("retrieve", "--encoder", "flow", "--data", str(folder))
     retrieve.expect_success()
     assert retrieve.stdout.startswith("6 videos of")
@@ -69,7 +72,9 @@ def test_a_verb_says_what_it_can(folder, tmp_path):
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "a.mp4").write_bytes(next(folder.iterdir()).read_bytes())
-    with pytest.raises(StillmotionError, match="has 1 readable video; two or more can be compared"):
-        list_neighbors([load("flow")], VideoDataConfig(alone))
-    with pytest.raises(StillmotionError, match="has 1 readable videos; groups need three or more"):
-        group_videos([load("flow")], VideoDataConfig(alone))
+    for evaluate, message in (
+        (evaluate_retrieval, "at least 2 readable"),
+        (evaluate_clustering, "at least 3 readable"),
+    ):
+        with pytest.raises(StillmotionError, match=f"{message} videos, got 1"):
+            evaluate([load("flow")], TrainTestConfig(alone))

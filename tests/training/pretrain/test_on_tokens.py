@@ -90,7 +90,7 @@ def test_a_run_is_an_encoder_of_pixels(run, tmp_path):
     assert vectors.dynamic.shape == (len(videos), 2 * 8 * 2**2)  # of windows of two frames
     assert np.isfinite(vectors.dynamic).all()
     found = evaluate_retrieval([encoder], TrainTestConfig(str(folder)), RetrievalConfig(num_clips=1))
-    assert set(next(iter(found.values()))["scores"]) == {"whole", "static", "dynamic", "concat", "motion"}
+    assert set(next(iter(found.values())).scores) == {"whole", "static", "dynamic", "concat", "motion"}
 
 
 def test_a_still_clip_has_no_dynamic_half(run):
