@@ -19,8 +19,8 @@ def hmdb51(tmp_path: Path) -> Path:
 def test_a_whole_set_is_said_to_be_one(hmdb51: Path) -> None:
     command = Command("data", "verify", "hmdb51", str(hmdb51), "--num-workers", "1")
     assert command.expect_success() == ""
-    assert command.stdout.startswith(f"hmdb51 in {hmdb51}: 2 of 2 listed videos are there\n")
-    assert command.stdout.endswith("nothing is missing or unreadable\n")
+    assert command.stdout.startswith(f"hmdb51 in {hmdb51}: Found 2 of 2 listed videos\n")
+    assert command.stdout.endswith("Complete: nothing missing or unreadable\n")
 
 
 def test_what_is_missing_is_named_and_the_exit_code_tells(hmdb51: Path, tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_what_is_missing_is_named_and_the_exit_code_tells(hmdb51: Path, tmp_path
     command = Command("data", "verify", "hmdb51", str(hmdb51), "--failures-file", str(listed), "--num-workers", "1")
     assert command.wait() == 1
     assert command.stderr == ""
-    assert "1 of 2 classes are missing:\n  dark\n1 unreadable:\n" in command.stdout
+    assert "1 of 2 classes have no video:\n  dark\n1 unreadable:\n" in command.stdout
     assert listed.read_text() == "dark\nlight/light_0\n"
 
 

@@ -1,25 +1,33 @@
-"""What a published data set should hold, by its own lists, and where each of its videos is in a folder."""
+"""Which files each public data set should hold, according to its own lists."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from stillmotion.data.datasets.annotations import (
     AnnotationList,
     check_exists,
     find_listed_videos,
     index_videos_by_name,
+    matching_files,
     read_kinetics,
     read_ssv2,
     read_text_lines,
 )
-from stillmotion.data.datasets.base import DEFAULT_TARGET, UNKNOWN_LABEL
-from stillmotion.data.datasets.breakfast import read_bundle_ids
+from stillmotion.data.datasets.base import UNKNOWN_LABEL
+from stillmotion.data.datasets.breakfast import (
+    FEATURES_DIR,
+    GROUND_TRUTH_DIR,
+    SPLITS_DIR,
+    find_videos_by_id,
+    read_bundle_ids,
+)
 from stillmotion.data.datasets.csv_list import ListDataset, csv_has_column
-from stillmotion.data.datasets.davis import open_mask_sequences
+from stillmotion.data.datasets.davis import MaskLayout, mask_paths, open_mask_sequences
 from stillmotion.data.datasets.folder import VideoFolder
+from stillmotion.data.datasets.jhmdb import jhmdb_files
 from stillmotion.errors import StillmotionError
 
 _KINETICS_CLASSES = (400, 600, 700)
@@ -29,8 +37,12 @@ _KINETICS_CLASSES = (400, 600, 700)
 class ExpectedVideo:
     """A video that a list names.
 
-    class_name: its class, or empty. path: where it is; None: it is not there.
-    companion_file: a file that belongs to it (mask, joints, frame labels). fault: what is known to be wrong with it.
+    Attributes:
+        name: Name in the list.
+        class_name: Name of its class, or empty.
+        path: The video; None if it does not exist.
+        companion_file: Mask, joints or frame labels of the video.
+        known_fault: Error found while the lists were read.
     """
 
     name: str
@@ -42,9 +54,13 @@ class ExpectedVideo:
 
 @dataclass
 class ExpectedFiles:
-    """The listed videos by name, and remarks about the lists.
+    """The videos that the lists of a data set name.
 
-    root: where they are looked for. official: how many videos the official lists name, by the names of the lists.
+    Attributes:
+        root: Folder of the videos.
+        official_counts: Number of videos in each official list, by its name.
+        videos: Expected videos by name.
+        remarks: Lines about the lists themselves.
     """
 
     root: Path
@@ -54,33 +70,55 @@ class ExpectedFiles:
 
     @cached_property
     def videos_by_name(self) -> dict[str, Path]:
+        """Paths of the existing videos by name, as `index_videos_by_name` returns them."""
         return index_videos_by_name(self.root)
 
     def add_annotations(self, name: str, annotations: AnnotationList) -> None:
-        """The videos of a published list, by their names."""
-        places = zip(annotations.entries, find_listed_videos(self.videos_by_name, annotations), strict=True)
+        """Add the videos of an annotation list.
+
+        Args:
+            name: Name of the list.
+            annotations: Its content.
+        """
+        paths = find_listed_videos(self.videos_by_name, annotations)
         classes = annotations.classes
         self.add_videos(
-            name, (ExpectedVideo(n[0], "" if y == UNKNOWN_LABEL else classes[y], path) for (n, y), path in places)
+            name,
+            (
+                ExpectedVideo(names[0], "" if label == UNKNOWN_LABEL else classes[label], path)
+                for (names, label), path in zip(annotations.entries, paths, strict=True)
+            ),
         )
 
     def add_videos(self, name: str, videos: Iterable[ExpectedVideo]) -> None:
-        """The videos of one list; a video of several lists is taken once."""
-        found = list(videos)
-        self.videos |= {item.name: item for item in found}
-        official = self.official_counts.get(name, len(found))
-        if official != len(found):
-            self.remarks.append(f"{name} names {len(found):,} videos; the official list names {official:,}")
+        """Add the videos of a list; a video of several lists counts once.
+
+        Args:
+            name: Name of the list.
+            videos: Its videos.
+        """
+        added = list(videos)
+        self.videos |= {video.name: video for video in added}
+        official = self.official_counts.get(name, len(added))
+        if official != len(added):
+            self.remarks.append(f"{name} names {len(added):,} videos; the official list names {official:,}")
 
     def add_missing_list(self, name: str) -> None:
-        """A list that is not there."""
-        self.remarks.append(f"{name} is not there; its videos were not looked for")
+        """Note that a list does not exist.
+
+        Args:
+            name: Name of the list.
+        """
+        self.remarks.append(f"{name} does not exist; its videos were not checked")
 
 
 class SplitList(NamedTuple):
-    """A list of a set in halves.
+    """An official list of a data set with train and test lists.
 
-    train: which half; None where it names both. fold: counts from 1. videos: how many the official list names.
+    Attributes:
+        train: Whether it is a training list; None if it names both.
+        fold: Fold, counted from 1.
+        num_videos: Number of videos in the official list.
     """
 
     train: bool | None
@@ -91,11 +129,18 @@ class SplitList(NamedTuple):
 def expect_train_test(
     read: Callable[..., AnnotationList], lists: Mapping[str, SplitList], expected: ExpectedFiles, annotations: Path
 ) -> None:
-    """The lists of a set in halves, by their official names. read: as `layouts.py` says."""
+    """Add the videos of train and test lists.
+
+    Args:
+        read: Reader of a list, such as `read_ucf101`.
+        lists: Official lists by file name.
+        expected: Where the videos are added.
+        annotations: Folder of the lists, or a file in it.
+    """
     folder = annotations if annotations.is_dir() else annotations.parent
-    for name, half in lists.items():
+    for name, split in lists.items():
         try:
-            listing = read(folder, train=half.train, fold=half.fold)
+            listing = read(folder, train=split.train, fold=split.fold)
         except StillmotionError:
             if any(folder.glob(name)):
                 raise
@@ -105,7 +150,12 @@ def expect_train_test(
 
 
 def expect_kinetics(expected: ExpectedFiles, annotations: Path) -> None:
-    """By CSVs with youtube_id, by lists `path label`, or by class folders alone."""
+    """Add the videos of Kinetics: from CSVs with youtube_id, from lists `path label`, or from class folders.
+
+    Args:
+        expected: Where the videos are added.
+        annotations: List file, or folder of the lists.
+    """
     root = expected.root
     files = [annotations] if annotations.is_file() else sorted(annotations.glob("*.csv"))
     for file in files:
@@ -113,130 +163,135 @@ def expect_kinetics(expected: ExpectedFiles, annotations: Path) -> None:
             expected.add_annotations(file.name, read_kinetics(file))
         else:
             listed = ListDataset(file, root)
-            labels = listed.labels.get(DEFAULT_TARGET, [UNKNOWN_LABEL] * len(listed))
             expected.add_videos(
                 file.name,
                 (
-                    ExpectedVideo(
-                        str(path),
-                        "" if label == UNKNOWN_LABEL else listed.classes[DEFAULT_TARGET][label],
-                        path if there else None,
-                    )
-                    for path, label, there in zip(listed.paths, labels, map(Path.exists, listed.paths), strict=True)
+                    ExpectedVideo(str(path), class_name or "", path if path.exists() else None)
+                    for path, class_name in zip(listed.paths, listed.class_names(), strict=True)
                 ),
             )
     if files:
         return
-    parts = [root / name for name in ("train", "val", "validate", "test") if (root / name).is_dir()]
-    for part in parts or [root]:
-        videos = VideoFolder(part)
-        names = videos.classes.get(DEFAULT_TARGET, [])
-        here = (str(path.relative_to(root)) for path in videos.paths)
-        labels = videos.labels.get(DEFAULT_TARGET, [UNKNOWN_LABEL] * len(videos))
+    splits = [root / name for name in ("train", "val", "validate", "test") if (root / name).is_dir()]
+    for split in splits or [root]:
+        videos = VideoFolder(split)
         expected.add_videos(
-            part.name,
+            split.name,
             (
-                ExpectedVideo(n, names[i] if i >= 0 else "", p)
-                for n, i, p in zip(here, labels, videos.paths, strict=True)
+                ExpectedVideo(str(path.relative_to(root)), class_name or "", path)
+                for path, class_name in zip(videos.paths, videos.class_names(), strict=True)
             ),
         )
-        whole = min(_KINETICS_CLASSES, key=lambda count: abs(count - len(names)))
-        if len(names) != whole:
-            reason = f"{len(names)} of {whole} class folders in {part}; a CSV given by --annotations names the others"
+        num_classes = len(set(videos.class_names()) - {None})
+        official = min(_KINETICS_CLASSES, key=lambda count: abs(count - num_classes))
+        if num_classes != official:
+            reason = f"{num_classes} of {official} class folders in {split}; --annotations CSV names the others"
             expected.videos[reason] = ExpectedVideo(reason, "", None)
-    expected.remarks.append("no CSV is there; videos were counted by class folders alone")
+    expected.remarks.append("There is no CSV; videos were counted by class folders")
 
 
 def expect_ssv2(expected: ExpectedFiles, annotations: Path) -> None:
-    """The three JSON files of ids, by the one of labels; of several copies the first."""
+    """Add the videos of Something-Something v2.
+
+    Args:
+        expected: Where the videos are added.
+        annotations: Folder of the JSON files, or a file in it.
+    """
     folder = annotations if annotations.is_dir() else annotations.parent
-    labels = next(iter(sorted(folder.glob("*labels.json"))), folder / "something-something-v2-labels.json")
-    for part in ("train", "validation", "test"):
-        file = next(iter(sorted(folder.glob(f"*{part}.json"))), None)
-        if file is None:
-            expected.add_missing_list(f"something-something-v2-{part}.json")
+    labels = matching_files(folder, "*labels.json")[0]
+    for split in ("train", "validation", "test"):
+        files = matching_files(folder, f"*{split}.json", required=False)
+        if files:
+            expected.add_annotations(files[0].name, read_ssv2(labels, files[0]))
         else:
-            expected.add_annotations(file.name, read_ssv2(labels, file))
+            expected.add_missing_list(f"something-something-v2-{split}.json")
 
 
 def expect_ava(expected: ExpectedFiles, annotations: Path) -> None:
-    """Videos or folders of frames by the ids in the annotation CSVs, in the folder or one level below."""
-    for half in ("train", "val"):
-        files = [file for pattern in ("", "*/") for file in sorted(annotations.glob(f"{pattern}ava_{half}_v2*.csv"))]
+    """Add the videos of AVA, as files or folders of frames.
+
+    Args:
+        expected: Where the videos are added.
+        annotations: Folder of the annotation CSVs.
+    """
+    from stillmotion.data.datasets.ava import find_annotation_files  # which imports torch
+
+    for split in ("train", "val"):
+        files = find_annotation_files(annotations, split, required=False)
         if not files:
-            expected.add_missing_list(f"ava_{half}_v2.2.csv")
+            expected.add_missing_list(f"ava_{split}_v2.2.csv")
             continue
         ids = dict.fromkeys(line.split(",")[0] for line in read_text_lines(files[-1]))
         expected.add_annotations(files[-1].name, AnnotationList([((video,), UNKNOWN_LABEL) for video in ids], []))
 
 
-def expect_masks(layout: Literal["davis", "vip"], expected: ExpectedFiles, annotations: Path) -> None:
-    """DAVIS at the resolution of which most sequences are there, or VIP; with the mask of each first frame."""
+def expect_masks(layout: MaskLayout, expected: ExpectedFiles, annotations: Path) -> None:
+    """Add the sequences of DAVIS, at the resolution that most of them have, or of VIP, with their first masks.
+
+    Args:
+        layout: Which data set.
+        expected: Where the videos are added.
+        annotations: Ignored; lists are in the folder of the data set.
+    """
     root, resolution = expected.root, "480p"
-    frames = check_exists(root / ("JPEGImages" if layout == "davis" else "Images"))
     if layout == "davis":
-        sizes = {folder.name: sum(1 for _ in folder.iterdir()) for folder in frames.iterdir() if folder.is_dir()}
+        images = check_exists(root / "JPEGImages")
+        sizes = {folder.name: sum(1 for _ in folder.iterdir()) for folder in images.iterdir() if folder.is_dir()}
         resolution = max(sizes, key=lambda name: (sizes[name], name == resolution), default=resolution)
-        frames /= resolution
-        lists = {
-            split: [root / "ImageSets" / year / f"{split}.txt" for year in ("2017", "2016", resolution)]
-            for split in ("train", "val")
-        }
-    else:
-        lists = {split: [root / "lists" / f"{split}_videos.txt"] for split in ("train", "val")}
-    for split, files in lists.items():
-        file = next((file for file in files if file.exists()), None)
+    for split in ("train", "val"):
+        paths = mask_paths(layout, root, resolution=resolution, split=split)
+        check_exists(paths.frames)
+        file = paths.existing_list()
         if file is None:
-            expected.add_missing_list(str(files[0].relative_to(root)))
+            expected.add_missing_list(str(paths.list_files[0].relative_to(root)))
             continue
-        opened, broken = open_mask_sequences(layout, root, resolution=resolution, split=split)
-        items = [ExpectedVideo(s.name, "", s.video.path, s.masks[0]) for s in opened]
-        items += [
-            ExpectedVideo(name, "", frames / name if (frames / name).is_dir() else None, known_fault=why)
-            for name, why in broken
-        ]
-        expected.add_videos(str(file.relative_to(root)), items)
+        sequences, failed = open_mask_sequences(layout, root, resolution=resolution, split=split)
+        videos = [ExpectedVideo(each.name, "", each.video.path, each.masks[0]) for each in sequences]
+        for name, reason in failed:
+            frames = paths.frames / name
+            videos.append(ExpectedVideo(name, "", frames if frames.is_dir() else None, known_fault=reason))
+        expected.add_videos(str(file.relative_to(root)), videos)
 
 
 def expect_jhmdb(expected: ExpectedFiles, annotations: Path) -> None:
-    """Folders of frames by the lists in `splits`, with their joints."""
-    root = expected.root
+    """Add the sequences of JHMDB, with their joints.
+
+    Args:
+        expected: Where the videos are added.
+        annotations: Ignored; lists are in the folder of the data set.
+    """
     for split in (1, 2, 3):
         name = f"splits/*_test_split{split}.txt"
-        items = []
-        for file in sorted(root.glob(name)):
-            action = file.name.removesuffix(f"_test_split{split}.txt")
-            for line in read_text_lines(file):
-                place = f"{action}/{Path(line.split()[0]).stem}"
-                frames = root / "Rename_Images" / place
-                joints = root / "joint_positions" / place / "joint_positions.mat"
-                items.append(ExpectedVideo(place, action, frames if frames.is_dir() else None, joints))
-        if items:
-            expected.add_videos(name, items)
-        else:
+        if not any(expected.root.glob(name)):
             expected.add_missing_list(name)
+            continue
+        files = jhmdb_files(expected.root, split, test_only=False)
+        expected.add_videos(
+            name,
+            (
+                ExpectedVideo(video, Path(video).parts[0], frames if frames.is_dir() else None, joints)
+                for video, (frames, joints) in files.items()
+            ),
+        )
 
 
 def expect_breakfast(expected: ExpectedFiles, annotations: Path) -> None:
-    """Videos as they are published (P03/cam01/P03_milk.avi) or called by their names, or ready-made features."""
-    splits = annotations / "splits" if (annotations / "splits").is_dir() else annotations
-    for half in ("train", "test"):
-        name = f"{half}.split1.bundle"
+    """Add the videos of Breakfast, or their precomputed features, with their frame labels.
+
+    Args:
+        expected: Where the videos are added.
+        annotations: Folder of the bundles, or the one that holds `splits` and `groundTruth`.
+    """
+    splits = annotations / SPLITS_DIR if (annotations / SPLITS_DIR).is_dir() else annotations
+    videos_by_id = find_videos_by_id(expected.root)
+    for split in ("train", "test"):
+        name = f"{split}.split1.bundle"
         if not (splits / name).exists():
             expected.add_missing_list(name)
             continue
-        names = read_bundle_ids(splits / name)
-        listing = AnnotationList([(_breakfast_names(video), UNKNOWN_LABEL) for video in names], [])
-        items = []
-        for video, path in zip(names, find_listed_videos(expected.videos_by_name, listing), strict=True):
-            features = expected.root / "features" / f"{video}.npy"
-            place = features if path is None and features.exists() else path
-            items.append(ExpectedVideo(video, "", place, annotations / "groundTruth" / f"{video}.txt"))
-        expected.add_videos(name, items)
-
-
-def _breakfast_names(video: str) -> tuple[str, ...]:
-    person, camera, rest = video.split("_", 2)
-    if camera == "stereo01":
-        return video, f"{person}/stereo/{rest}_ch0"
-    return video, f"{person}/{camera}/{rest}"
+        videos = []
+        for video in read_bundle_ids(splits / name):
+            features = expected.root / FEATURES_DIR / f"{video}.npy"
+            path = videos_by_id.get(video, features if features.exists() else None)
+            videos.append(ExpectedVideo(video, "", path, annotations / GROUND_TRUTH_DIR / f"{video}.txt"))
+        expected.add_videos(name, videos)

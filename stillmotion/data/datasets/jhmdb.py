@@ -1,6 +1,4 @@
-"""Videos labelled place by place: DAVIS, VIP and JHMDB as they are published, and key points of one's own.
-
-Shapes: T frames of H×W pixels, J joints."""
+"""Keypoint sequences of JHMDB as it is published, and of videos with own npz files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from stillmotion.data.datasets.annotations import check_folder, open_sequences, read_list_lines, select_sequences
+from stillmotion.data.datasets.annotations import check_exists, open_sequences, read_text_lines, select_sequences
 from stillmotion.data.datasets.base import FailedVideos
 from stillmotion.data.video import VIDEO_SUFFIXES, open_video
 from stillmotion.data.video.frame_folder import FrameFolderReader
@@ -19,9 +17,12 @@ from stillmotion.errors import StillmotionError, VideoError
 
 @dataclass(frozen=True)
 class KeypointSequence:
-    """A video with the places (T, J, 2) of joints, x and y in pixels of its frames from the first pixel's centre.
+    """A video with keypoints.
 
-    What is NaN is missing.
+    Attributes:
+        name: Name of the sequence.
+        video: Its frames.
+        keypoints: (T, J, 2), x and y of J joints in pixels from the center of the first pixel; NaN where missing.
     """
 
     name: str
@@ -36,30 +37,36 @@ def open_keypoint_sequences(
     split: str = "1",
     names: Sequence[str] = (),
 ) -> tuple[list[KeypointSequence], FailedVideos]:
-    """The sequences of JHMDB in a folder as it is published, or of videos with key points; returns as `open_masks`.
+    """Open the sequences of JHMDB, or of videos with own keypoints.
 
-    jhmdb: Rename_Images/<class>/<video>, joint_positions/<class>/<video>/joint_positions.mat and the test videos of
-        splits/<class>_test_split<split>.txt; or a list `split` in which each line names a folder of frames and a .mat.
-    points: videos beside <name>_keypoints.npz, which holds `keypoints` (T, J, 2) or (T, animals, J, 2), and `size_hw`
-        where they are in pixels of frames of another size than the video's.
+    Args:
+        layout: jhmdb: Rename_Images/<class>/<video>, joint_positions/<class>/<video>/joint_positions.mat and the test
+            videos of splits/<class>_test_split<split>.txt. points: videos beside <name>_keypoints.npz, which holds
+            `keypoints` (T, J, 2) or (T, animals, J, 2), and `size_hw` if they are in pixels of another frame size.
+        root: Folder of the data set.
+        split: Split of JHMDB, 1 to 3, or a list file in which each line names a folder of frames and a .mat file.
+        names: Names of the sequences to open; empty opens all.
+
+    Returns:
+        The sequences, and name and reason of each that could not be opened.
     """
-    root = check_folder(Path(root))
+    root = check_exists(Path(root), is_dir=True)
     if layout == "points":
         files = {file.name.removesuffix("_keypoints.npz"): file for file in sorted(root.glob("*_keypoints.npz"))}
         if not files:
-            raise StillmotionError(f"{root}: no <name>_keypoints.npz beside videos")
+            raise StillmotionError(f"{root}: no file <name>_keypoints.npz beside the videos.")
         return open_sequences(
             select_sequences(list(files), names), lambda name: _open_npz_keypoints(root, name, files[name])
         )
-    pairs = _listed_files(root, Path(split)) if Path(split).is_file() else _split_files(root, split)
+    pairs = _listed_files(root, Path(split)) if Path(split).is_file() else jhmdb_files(root, split)
     return open_sequences(select_sequences(list(pairs), names), lambda name: [_open_jhmdb(name, *pairs[name])])
 
 
 def _open_npz_keypoints(root: Path, name: str, file: Path) -> list[KeypointSequence]:
-    """One sequence, or one for each animal, since the size of a body is that of one."""
+    """One sequence, or one for each animal, since body size is measured per animal."""
     videos = [v for v in sorted(root.iterdir()) if v.suffix.lower() in VIDEO_SUFFIXES and v.stem.startswith(name)]
     if not videos:
-        raise VideoError(f"{root}: no video {name}* beside {file.name}")
+        raise VideoError(f"{root}: no video {name}* beside {file.name}.")
     video = open_video(videos[0])
     with np.load(file, allow_pickle=False) as table:
         points = table["keypoints"].astype(np.float64)[: len(video)]
@@ -73,47 +80,68 @@ def _open_npz_keypoints(root: Path, name: str, file: Path) -> list[KeypointSeque
 
 
 def read_jhmdb_joints(file: Path) -> np.ndarray:
-    """The joints (T, J, 2) of a .mat of JHMDB, from the first pixel's centre."""
+    """Read the joints of a .mat file of JHMDB.
+
+    Args:
+        file: The file.
+
+    Returns:
+        x and y of the joints (T, J, 2), in pixels from the center of the first pixel.
+
+    Raises:
+        VideoError: The file cannot be read.
+    """
     from scipy.io.matlab import MatReadError, loadmat
 
     try:
-        found = loadmat(str(file), variable_names=["pos_img"])["pos_img"]
+        positions = loadmat(str(file), variable_names=["pos_img"])["pos_img"]
     except (OSError, KeyError, ValueError, NotImplementedError, MatReadError) as error:
-        raise VideoError(f"{file}: no joint positions can be read ({error})") from None
+        raise VideoError(f"{file}: joint positions cannot be read ({error}).") from None
     # Matlab counts pixels from 1, and stores (2, J, T).
-    return np.asarray(found, np.float64).transpose(2, 1, 0) - 1
+    return np.asarray(positions, np.float64).transpose(2, 1, 0) - 1
 
 
 def _open_jhmdb(name: str, frames: Path, positions: Path) -> KeypointSequence:
     if not frames.is_dir():
-        raise VideoError(f"{frames}: no such folder of frames")
+        raise VideoError(f"{frames}: no such folder of frames.")
     video = FrameFolderReader(frames)
     return KeypointSequence(name, video, read_jhmdb_joints(positions)[: len(video)])
 
 
-def _split_files(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
+def jhmdb_files(root: Path, split: str | int, *, test_only: bool = True) -> dict[str, tuple[Path, Path]]:
+    """Read the lists of a split of JHMDB, splits/<class>_test_split<split>.txt.
+
+    Args:
+        root: Folder of the data set.
+        split: Split, 1 to 3.
+        test_only: Only the test videos; otherwise the training videos, too.
+
+    Returns:
+        Folder of frames and file of joints by <class>/<video>.
+
+    Raises:
+        StillmotionError: There is no such list.
+    """
     ending = f"_test_split{split}.txt"
-    files = sorted(check_folder(root / "splits").glob(f"*{ending}"))
+    files = sorted(check_exists(root / "splits", is_dir=True).glob(f"*{ending}"))
     if not files:
-        raise StillmotionError(f"{root / 'splits'}: no *{ending}; splits are 1 to 3")
+        raise StillmotionError(f"{root / 'splits'}: no *{ending}; splits are 1 to 3.")
     pairs = {}
     for file in files:
         action = file.name.removesuffix(ending)
-        for line in read_list_lines(file):
-            name, half = line.split()
-            if half == "2":
-                place = Path(action) / Path(name).stem
-                pairs[str(place)] = (
-                    root / "Rename_Images" / place,
-                    root / "joint_positions" / place / "joint_positions.mat",
-                )
+        for line in read_text_lines(file):
+            name, mark = line.split()
+            if mark == "2" or not test_only:
+                video = Path(action) / Path(name).stem
+                joints = root / "joint_positions" / video / "joint_positions.mat"
+                pairs[str(video)] = (root / "Rename_Images" / video, joints)
     return pairs
 
 
 def _listed_files(root: Path, file: Path) -> dict[str, tuple[Path, Path]]:
-    """Absolute paths, or paths below the set's folder."""
+    """Paths of a list, absolute or relative to the folder of the data set."""
     pairs = {}
-    for line in read_list_lines(file):
+    for line in read_text_lines(file):
         frames, positions = (root / part for part in line.split()[:2])
         pairs[str(Path(*frames.parts[-2:]))] = (frames, positions)
     return pairs

@@ -1,7 +1,7 @@
-"""The public data sets, a row each: how its lists are recognised, opened as labelled videos, and checked.
+"""Table of the public data sets: how each is recognized, opened and verified.
 
-A set is added by a function that reads its lists (`layouts.py`) and a row below; a package that is installed beside
-stillmotion adds one by an entry point of the group "stillmotion.datasets" that names a `PublicSet`.
+To add one, write a reader of its lists (`annotations.py`) and a row of `PUBLIC_DATASETS`. An installed package adds one
+by an entry point of the group "stillmotion.datasets" that names a `PublicDataset`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from pathlib import Path
 from stillmotion.data.datasets.annotations import (
     AnnotatedDataset,
     AnnotationList,
+    matching_files,
     read_diving48,
     read_gym99,
     read_hmdb51,
@@ -33,7 +34,6 @@ from stillmotion.data.datasets.expected_files import (
     expect_ssv2,
     expect_train_test,
 )
-from stillmotion.errors import StillmotionError
 from stillmotion.utils.registry import Registry
 
 OpenFunction = Callable[[Path, Path, str | None, int], VideoDataset]
@@ -43,14 +43,17 @@ OpenFunction = Callable[[Path, Path, str | None, int], VideoDataset]
 class PublicDataset:
     """A public data set.
 
-    title: what people call it.
-    marker_file: a glob of a file by which the folder of its lists is known; empty: none is looked for.
-    list_suffix, list_column: by which a single list that is given is known, where no set's mark is: its suffix, or a column.
-    official_counts: how many videos the official lists name, by the names of the lists.
-    open: the set as labelled videos, from its path, the folder or file of its lists, a split (None is every video) and
-        a fold, which counts from 1. None: it is not made of videos with one label each.
-    select: in place of `open`, the videos that make the set out of those of a larger one.
-    expected_files: adds what its lists, in a folder or a file, name to `Contents`, for a check. None: it cannot be checked.
+    Attributes:
+        title: Its usual name.
+        marker_file: Glob of a file that identifies the annotation folder; empty if there is none.
+        list_suffix: Suffix that identifies a single list file, if no marker file does.
+        list_column: CSV column that identifies a single list file, if no marker file does.
+        official_counts: Number of videos in each official list, by its name.
+        open: Function that opens the labeled videos, from the path of the data set, the folder or file of its lists, a
+            split (None is every video) and a fold, counted from 1. None: its videos do not have one label each.
+        select: Function that picks a subset of another data set (K200), instead of `open`.
+        expected_files: Function that adds the videos of the lists (a folder or file) to `ExpectedFiles`. None: the
+            data set cannot be verified.
     """
 
     title: str
@@ -66,14 +69,18 @@ class PublicDataset:
 def train_test_dataset(
     title: str, read: Callable[..., AnnotationList], lists: Mapping[str, SplitList], *, marker_file: str
 ) -> PublicDataset:
-    """A labelled set with lists to train on and to test on, in one fold or several.
+    """A data set with train and test lists, in one fold or several.
 
-    read: as `layouts.py` says. lists: the official ones by name. mark: as in `PublicSet`.
+    Args:
+        title: Its usual name.
+        read: Reader of a list, such as `read_ucf101`.
+        lists: Official lists by file name.
+        marker_file: Glob of a file that identifies the annotation folder.
     """
     return PublicDataset(
         title,
         marker_file=marker_file,
-        official_counts={name: half.num_videos for name, half in lists.items() if half.num_videos is not None},
+        official_counts={name: split.num_videos for name, split in lists.items() if split.num_videos is not None},
         open=partial(_open_train_test, read),
         expected_files=partial(expect_train_test, read, lists),
     )
@@ -83,22 +90,23 @@ def _open_train_test(
     read: Callable[..., AnnotationList], path: Path, annotations: Path, split: str | None, fold: int
 ) -> PathDataset:
     folder = annotations if annotations.is_dir() else annotations.parent
-    halves = (True, False) if split is None else (split == "train",)
-    return _concat_paths([AnnotatedDataset(path, read(folder, train=train, fold=fold)) for train in halves])
+    lists = (True, False) if split is None else (split == "train",)
+    return _concat_paths([AnnotatedDataset(path, read(folder, train=train, fold=fold)) for train in lists])
 
 
 def _open_kinetics(path: Path, annotations: Path, split: str | None, fold: int) -> PathDataset:
     if annotations.is_dir():
-        annotations = _first_match(annotations, [f"*{name}*.csv" for name in split_aliases(split or "")])
+        annotations = matching_files(annotations, *(f"*{name}*.csv" for name in split_aliases(split or "")))[0]
     return AnnotatedDataset(path.parent if path.is_file() else path, read_kinetics(annotations, split=split))
 
 
 def _open_ssv2(path: Path, annotations: Path, split: str | None, fold: int) -> PathDataset:
     folder = annotations if annotations.is_dir() else annotations.parent
-    labels = _first_match(folder, ["*labels.json"])
+    labels = matching_files(folder, "*labels.json")[0]
     if annotations.is_dir():
         names = split_aliases(split or "train")
-        annotations = _first_match(folder, [f"*-{name}.json" for name in names] + [f"{name}.json" for name in names])
+        patterns = [*(f"*-{name}.json" for name in names), *(f"{name}.json" for name in names)]
+        annotations = matching_files(folder, *patterns)[0]
     return AnnotatedDataset(path, read_ssv2(labels, annotations))
 
 
@@ -181,7 +189,7 @@ PUBLIC_DATASETS = Registry(
 
 
 def openable_datasets() -> list[str]:
-    """The sets that open as labelled videos; of other packages, all: to name them, nothing is imported."""
+    """Names of the data sets that open as labeled videos; those of other packages all count, without an import."""
     return [
         name
         for name in PUBLIC_DATASETS
@@ -190,7 +198,7 @@ def openable_datasets() -> list[str]:
 
 
 def verifiable_datasets() -> list[str]:
-    """The sets that can be checked; of other packages, all."""
+    """Names of the data sets that can be verified; those of other packages all count."""
     return [
         name for name in PUBLIC_DATASETS if name not in PUBLIC_DATASETS.builtin or PUBLIC_DATASETS[name].expected_files
     ]
@@ -199,7 +207,16 @@ def verifiable_datasets() -> list[str]:
 def find_annotations(
     path: Path, datasets: Mapping[str, PublicDataset], *, search_parent: bool = True
 ) -> tuple[str, Path] | None:
-    """The first of these sets whose lists are in a folder, beside it or one level below, and where they are."""
+    """Find the annotation folder of a data set: the folder itself, its parent or a folder in it.
+
+    Args:
+        path: Folder of the data set.
+        datasets: Candidates by name.
+        search_parent: Search the parent folder, too.
+
+    Returns:
+        Name of the first data set whose lists exist, and their folder; None if there is none.
+    """
     folders = [path, *([path.parent] if search_parent else [])]
     if path.is_dir():
         folders += sorted(child for child in path.iterdir() if child.is_dir())
@@ -219,11 +236,3 @@ def _concat_paths(parts: Sequence[PathDataset]) -> PathDataset:
     return PathDataset(
         paths, labels=labels, classes=parts[0].classes[DEFAULT_TARGET], root=parts[0].root, missing_videos=missing
     )
-
-
-def _first_match(folder: Path, patterns: Sequence[str]) -> Path:
-    for pattern in patterns:
-        files = sorted(folder.glob(pattern))
-        if files:
-            return files[0]
-    raise StillmotionError(f"{folder}: no file like {patterns[0]}; name it by annotations")

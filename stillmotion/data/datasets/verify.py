@@ -1,4 +1,4 @@
-"""`stillmotion data check`: whether a folder holds a published data set, whole and readable."""
+"""`stillmotion data verify`: compare a folder with the official lists and read a frame of each video."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -25,12 +25,18 @@ _MAX_NAMES = 20
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """What was found of a set.
+    """Result of verifying a data set.
 
-    num_listed, num_found: videos that the lists name, and those of them that are there.
-    classes: names of all classes, and absent those of which no video is there.
-    missing_files: videos of other classes, and files that belong to a video. unreadable: names with the reason.
-    remarks: about the lists themselves.
+    Attributes:
+        dataset: Name of the data set.
+        root: Its folder.
+        num_listed: Number of videos in the lists.
+        num_found: Number of these that exist.
+        classes: Names of all classes.
+        missing_classes: Names of the classes without any video.
+        missing_files: Missing videos of the other classes, and missing companion files.
+        unreadable: Name and reason of each video that cannot be read.
+        remarks: Lines about the lists themselves.
     """
 
     dataset: str
@@ -45,131 +51,142 @@ class VerificationReport:
 
     @property
     def is_complete(self) -> bool:
-        """Nothing is missing or unreadable."""
+        """Whether nothing is missing or unreadable."""
         return not (self.missing_classes or self.missing_files or self.unreadable)
 
     def write_names(self, file: str | Path) -> None:
-        """Write the names of all that is missing or unreadable, one a line."""
+        """Write the names of everything missing or unreadable, one per line.
+
+        Args:
+            file: File to write.
+        """
         names = [*self.missing_classes, *self.missing_files, *(name for name, _ in self.unreadable)]
         write_text(file, "".join(f"{name}\n" for name in names), option_name="--failures-file")
 
 
 def verify_dataset(
-    name: str,
-    root: str | Path,
-    *,
-    annotations: str | Path | None = None,
-    num_workers: int = 1,
+    name: str, root: str | Path, *, annotations: str | Path | None = None, num_workers: int = 1
 ) -> VerificationReport:
-    """Look for every video that a set's lists name, and read a frame of each, with what belongs to it.
+    """Look for every video that the lists of a data set name, and read a frame of each, with its companion file.
 
-    name: one of `checkable()`.
-    annotations: the folder (or file) of the lists, where they are not in the folder or beside it.
-    num_workers: processes that read.
+    Args:
+        name: One of `verifiable_datasets()`.
+        root: Folder of the data set.
+        annotations: Folder or file of the lists, if they are not in the folder or next to it.
+        num_workers: Number of reading processes.
     """
     if num_workers < 1:
-        raise StillmotionError(f"workers is {num_workers}; it must be at least 1")
-    found = _collect_expected(name, root, annotations)
-    items = list(found.videos.values())
-    groups: defaultdict[str, list[ExpectedVideo]] = defaultdict(list)
-    for item in items:
-        groups[item.class_name].append(item)
-    absent = sorted(name for name, some in groups.items() if name and all(item.path is None for item in some))
-    gone = set(absent)
-    missing = [item.name for item in items if item.path is None and item.class_name not in gone]
-    there = [item for item in items if item.path is not None]
+        raise StillmotionError(f"num_workers is {num_workers}; must be at least 1.")
+    expected = _collect_expected(name, root, annotations)
+    videos = list(expected.videos.values())
+    by_class: defaultdict[str, list[ExpectedVideo]] = defaultdict(list)
+    for video in videos:
+        by_class[video.class_name].append(video)
+    missing_classes = sorted(
+        class_name for class_name, members in by_class.items() if class_name and all(v.path is None for v in members)
+    )
+    missing = [v.name for v in videos if v.path is None and v.class_name not in set(missing_classes)]
+    existing = [video for video in videos if video.path is not None]
     missing += [
-        str(item.companion_file)
-        for item in there
-        if item.companion_file is not None and not item.companion_file.exists()
+        str(video.companion_file)
+        for video in existing
+        if video.companion_file is not None and not video.companion_file.exists()
     ]
     faults = {}
-    for done, (item, fault) in enumerate(_read_all(there, num_workers), 1):
-        faults[item] = fault
-        report_progress(done, len(there))
-    unreadable = [(item.name, faults[item]) for item in there if faults[item]]
-    classes = sorted(name for name in groups if name)
+    for done, (video, fault) in enumerate(_read_all(existing, num_workers), 1):
+        faults[video] = fault
+        report_progress(done, len(existing))
     return VerificationReport(
-        name, str(root), len(items), len(there), classes, absent, missing, unreadable, found.remarks
+        dataset=name,
+        root=str(root),
+        num_listed=len(videos),
+        num_found=len(existing),
+        classes=sorted(class_name for class_name in by_class if class_name),
+        missing_classes=missing_classes,
+        missing_files=missing,
+        unreadable=[(video.name, faults[video]) for video in existing if faults[video]],
+        remarks=expected.remarks,
     )
 
 
 def format_verification(report: VerificationReport, *, max_names: int = _MAX_NAMES) -> list[str]:
-    """What was found, as lines for a terminal; of missing and unreadable videos, so many are named."""
-    lines = [
-        f"{report.dataset} in {report.root}: {report.num_found:,} of {report.num_listed:,} listed videos are there"
-    ]
+    """Lines for the terminal about a verified data set.
+
+    Args:
+        report: The result.
+        max_names: Maximum number of missing and of unreadable videos to name.
+    """
+    lines = [f"{report.dataset} in {report.root}: Found {report.num_found:,} of {report.num_listed:,} listed videos"]
     lines += report.remarks
     if report.missing_classes:
-        lines.append(f"{len(report.missing_classes)} of {len(report.classes)} classes are missing:")
+        lines.append(f"{len(report.missing_classes)} of {len(report.classes)} classes have no video:")
         lines += [f"  {name}" for name in report.missing_classes]
-    for what, names in {
-        "missing": report.missing_files,
-        "unreadable": [reason for _, reason in report.unreadable],
-    }.items():
+    unreadable = [reason for _, reason in report.unreadable]
+    for description, names in (("missing", report.missing_files), ("unreadable", unreadable)):
         if names:
-            lines.append(f"{len(names):,} {what}:")
+            lines.append(f"{len(names):,} {description}:")
             lines += [f"  {name}" for name in names[:max_names]]
         if len(names) > max_names:
             lines.append(f"  and {len(names) - max_names:,} more (--failures-file FILE writes all)")
     if report.is_complete:
-        lines.append("nothing is missing or unreadable")
+        lines.append("Complete: nothing missing or unreadable")
     return lines
 
 
-def _collect_expected(layout: str, root: str | Path, annotations: str | Path | None) -> ExpectedFiles:
-    """What the lists of a set name, looked up below a folder."""
-    public = PUBLIC_DATASETS.get(layout)
+def _collect_expected(name: str, root: str | Path, annotations: str | Path | None) -> ExpectedFiles:
+    """The videos that the lists of a data set name, looked up below a folder."""
+    public = PUBLIC_DATASETS.get(name)
     if public is None or public.expected_files is None:
-        raise StillmotionError(f"there is no data set {layout!r} to check{did_you_mean(layout, verifiable_datasets())}")
+        raise StillmotionError(f"there is no data set {name!r} to verify{did_you_mean(name, verifiable_datasets())}")
     folder = check_exists(Path(root))
-    notes = check_exists(Path(annotations)) if annotations is not None else None
-    if notes is None and public.marker_file:
-        place = find_annotations(folder, {layout: public})
-        if place is None:
+    lists = check_exists(Path(annotations)) if annotations is not None else None
+    if lists is None and public.marker_file:
+        located = find_annotations(folder, {name: public})
+        if located is None:
             raise StillmotionError(
-                f"{folder}: no lists of {layout} in it or beside it; give their folder by --annotations"
+                f"{folder}: no annotation lists of {name} in this folder or next to it. "
+                "Give their folder with --annotations."
             )
-        notes = place[1]
-    found = ExpectedFiles(folder, public.official_counts)
-    public.expected_files(found, notes or folder)
-    if not found.videos:
+        lists = located[1]
+    expected = ExpectedFiles(folder, public.official_counts)
+    public.expected_files(expected, lists or folder)
+    if not expected.videos:
         raise StillmotionError(
-            f"{notes or folder}: no list of {layout}'s videos there; give their folder by --annotations"
+            f"{lists or folder}: no list of the videos of {name}. Give the folder of the lists with --annotations."
         )
-    return found
+    return expected
 
 
-def _read_all(items: Sequence[ExpectedVideo], num_workers: int) -> Iterator[tuple[ExpectedVideo, str]]:
-    """What is wrong with each, as it is read."""
+def _read_all(videos: Sequence[ExpectedVideo], num_workers: int) -> Iterator[tuple[ExpectedVideo, str]]:
+    """Read videos; yield each with its fault as it is done."""
     if num_workers == 1:
-        yield from ((item, _read_fault(item)) for item in items)
+        yield from ((video, _read_fault(video)) for video in videos)
         return
-    with closing(run_in_processes(_read_fault, items, num_workers)) as results:
-        for item, fault in results:
-            yield item, f"{item.name}: {fault}" if isinstance(fault, WorkerDied) else fault
+    with closing(run_in_processes(_read_fault, videos, num_workers)) as results:
+        for video, fault in results:
+            yield video, f"{video.name}: {fault}" if isinstance(fault, WorkerDied) else fault
 
 
-def _read_fault(item: ExpectedVideo) -> str:
-    """Why a video, or what belongs to it, cannot be read; empty where it can."""
-    assert item.path is not None
+def _read_fault(video: ExpectedVideo) -> str:
+    """Why a video or its companion file cannot be read; empty if it can."""
+    assert video.path is not None
     try:
-        if item.path.suffix == ".npy":
-            _read_features(item.path)
+        if video.path.suffix == ".npy":
+            _read_features(video.path)
         else:
-            open_video(item.path).get_frames([0])
-        if item.companion_file is not None and item.companion_file.exists():
-            _read_companion(item.companion_file)
+            open_video(video.path).get_frames([0])
+        if video.companion_file is not None and video.companion_file.exists():
+            _read_companion(video.companion_file)
     except StillmotionError as error:
         return str(error)
-    return item.known_fault
+    return video.known_fault
 
 
 def _read_features(file: Path) -> None:
     try:
         np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise VideoError(f"{file}: cannot be read as features ({error})") from None
+        raise VideoError(f"{file}: cannot be read as features ({error}).") from None
 
 
 def _read_companion(file: Path) -> None:
@@ -178,4 +195,4 @@ def _read_companion(file: Path) -> None:
     elif file.suffix == ".mat":
         read_jhmdb_joints(file)
     elif not file.read_text(errors="replace").strip():
-        raise VideoError(f"{file}: no frame labels")
+        raise VideoError(f"{file}: no frame labels.")

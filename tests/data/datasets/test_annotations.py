@@ -114,7 +114,7 @@ def test_ssv2_reads_templates_and_allows_unlabelled_test_videos(tmp_path: Path) 
 
 def test_a_split_of_which_nothing_is_there_says_so(ucf101: Path, tmp_path: Path) -> None:
     empty = touch_files(tmp_path / "other", "x.mp4")
-    with pytest.raises(StillmotionError, match="none of the 3 videos of the split is there; the first is ApplyEye"):
+    with pytest.raises(StillmotionError, match="none of the 3 listed videos was found; the first missing one is ApplyEye"):
         AnnotatedDataset(empty, read_ucf101(ucf101 / "ucfTrainTestlist", train=True, fold=1))
 
 
@@ -160,5 +160,5 @@ def test_diving48_reads_its_json_and_joins_the_parts_of_a_dive(tmp_path: Path) -
     test = VideoDataConfig(tmp_path / "rgb", layout="diving48", split="test").open()
     assert labelled(test) == {"CVAf_00038.mp4": 0}  # type: ignore[arg-type]
     (tmp_path / "Diving48_V2_train.json").unlink()
-    with pytest.raises(StillmotionError, match=r"no Diving48\*train.json"):
+    with pytest.raises(StillmotionError, match=r"no file matches Diving48\*train.json"):
         VideoDataConfig(tmp_path, split="train").open()

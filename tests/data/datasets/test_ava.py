@@ -54,7 +54,7 @@ def test_rows_have_seven_or_eight_columns_and_perhaps_no_action(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,0902,0.1,0.2,0.3,0.4,1,0\na,0902,0.1,0.2\n", "rows.csv, line 2: 4 columns; write video, second, left"),
+        ("a,0902,0.1,0.2,0.3,0.4,1,0\na,0902,0.1,0.2\n", "rows.csv, line 2: 4 columns; expected video, second, left"),
         ("a,0902,0.1,x,0.3,0.4,1,0\n", "line 1: could not convert string to float: 'x'"),
     ],
 )
@@ -70,7 +70,7 @@ def test_exclusion_lists_are_read(tmp_path):
     file.write_text("a,0902\nb,0903\n")
     assert read_excluded_keyframes(file) == {A, B}
     file.write_text("a\n")
-    with pytest.raises(StillmotionError, match=r"line 1: 'a'; write video, second"):
+    with pytest.raises(StillmotionError, match=r"line 1: 'a'; expected video, second"):
         read_excluded_keyframes(file)
 
 
@@ -154,7 +154,7 @@ def test_whole_films_begin_at_0_and_parts_of_them_at_900(tmp_path):
     found = AVADataset(tmp_path, "val")
     assert found.keyframe_index(0, found.open_video(0)) == round(found.keyframes.keyframes[0][1] * 0.02)
     late = AVADataset(tmp_path, "train", start_seconds=890)
-    with pytest.raises(VideoError, match=r"train-0: no frame at second 90\d; it begins at 890 and lasts 5 s"):
+    with pytest.raises(VideoError, match=r"train-0: second 90\d is outside the video, which starts at 890 s and is 5 s"):
         late.keyframe_index(0, late.open_video(0))
 
 
@@ -179,13 +179,13 @@ def test_an_unreadable_video_is_tried_once(tmp_path, monkeypatch):
 
 
 def test_errors_say_what_to_do(tmp_path):
-    with pytest.raises(StillmotionError, match=r"nowhere: no such folder; give AVA's"):
+    with pytest.raises(StillmotionError, match=r"nowhere: no such folder. Give the AVA folder"):
         AVADataset(tmp_path / "nowhere", "val")
     write_ava(tmp_path / "ava", num_videos=1)
     for file in (tmp_path / "ava" / "videos").iterdir():
         file.unlink()
-    with pytest.raises(StillmotionError, match="none of the 1 videos of val can be used; the first is test-0"):
+    with pytest.raises(StillmotionError, match="none of the 1 videos of the val split was found; the first missing one is test-0"):
         AVADataset(tmp_path / "ava", "val")
     (tmp_path / "ava" / "annotations" / LABEL_MAP).unlink()
-    with pytest.raises(StillmotionError, match=r"no ava_action_list\*.*--annotations"):
+    with pytest.raises(StillmotionError, match=r"no file matches ava_action_list\*.*--annotations"):
         AVADataset(tmp_path / "ava", "val")

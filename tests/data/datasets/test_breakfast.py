@@ -66,7 +66,7 @@ def test_ready_features_are_turned_to_one_row_a_frame(root):
     with pytest.raises(VideoError, match="cannot be read as features"):
         train.load_features(1)
     np.save(root / "features" / f"{NAMES[1]}.npy", np.zeros(7))
-    with pytest.raises(VideoError, match=r"shape \(7,\); they are \(D, T\)"):
+    with pytest.raises(VideoError, match=r"shape \(7,\); expected \(channels, frames\)"):
         train.load_features(1)
 
 
@@ -81,9 +81,9 @@ def test_labels_that_are_missing_or_unknown_name_their_file(root):
 
 
 def test_a_wrong_folder_or_split_is_named(root, tmp_path):
-    with pytest.raises(StillmotionError, match="no such folder; give the one that holds groundTruth"):
+    with pytest.raises(StillmotionError, match="no such folder. Give the folder that holds groundTruth"):
         BreakfastDataset(tmp_path / "nowhere", train=True)
-    with pytest.raises(StillmotionError, match=r"no such list; .*has train\.split1\.bundle"):
+    with pytest.raises(StillmotionError, match=r"no such split file; .*has train\.split1\.bundle"):
         BreakfastDataset(root, train=True, fold=5)
     (root / "mapping.txt").unlink()
     with pytest.raises(StillmotionError, match=r"mapping\.txt: no such file"):

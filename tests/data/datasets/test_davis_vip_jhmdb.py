@@ -59,7 +59,7 @@ def test_a_truncated_file_of_joints_is_a_broken_sequence(tmp_path):
     root = write_jhmdb(tmp_path)
     (file,) = root.rglob("joint_positions.mat")
     file.write_bytes(file.read_bytes()[:150])
-    with pytest.raises(StillmotionError, match=r"joint_positions.mat: no joint positions can be read"):
+    with pytest.raises(StillmotionError, match=r"joint_positions.mat: joint positions cannot be read"):
         open_keypoint_sequences("jhmdb", root)
 
 
@@ -99,7 +99,7 @@ def test_white_is_the_object_of_a_binary_mask_and_else_left_out(tmp_path):
 
 def test_what_is_not_there_is_said(tmp_path):
     root = write_davis(tmp_path / "davis")
-    with pytest.raises(StillmotionError, match="480p: no such folder; name the resolution"):
+    with pytest.raises(StillmotionError, match="480p: no such folder. Set the resolution"):
         open_mask_sequences("davis", root)
     with pytest.raises(StillmotionError, match="no sequence 'third' in the list; the first is 'first'"):
         open_mask_sequences("davis", root, resolution="48p", names=["third"])

@@ -58,7 +58,7 @@ def test_another_copy_in_another_order_gives_the_same_list(tmp_path: Path) -> No
 
 def test_a_layout_opens_it_and_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = kinetics(tmp_path / "train")
-    with pytest.raises(StillmotionError, match="0 classes have 200 videos; K200-40k needs 200"):
+    with pytest.raises(StillmotionError, match="only 0 classes have at least 200 videos; K200-40k needs 200"):
         VideoDataConfig(tmp_path, layout="k200", split="train").open()
     small = replace(PUBLIC_DATASETS["k200"], select=lambda whole: select_k200(whole, num_classes=2, videos_per_class=2))
     monkeypatch.setattr(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.davis_like import write_davis, write_jhmdb, write_vip
 from support.numbered_videos import write_numbered_video
-from support.progress import report_to
+from support.progress import record_progress
 
 from stillmotion.data.datasets.verify import VerificationReport, format_verification, verify_dataset
 from stillmotion.errors import StillmotionError
@@ -52,17 +52,17 @@ def test_a_class_of_which_nothing_is_there_is_named_as_a_class(ucf101: Path) -> 
     assert about(found) == (4, 2, ["ApplyLipstick", "Biking"], [], [])
     assert not found.is_complete
     lines = format_verification(found)
-    assert lines[0].endswith("2 of 4 listed videos are there")
+    assert lines[0].endswith("Found 2 of 4 listed videos")
     assert "trainlist01.txt names 2 videos; the official list names 9,537" in lines
-    assert "trainlist03.txt is not there; its videos were not looked for" in lines
-    assert lines[-3:] == ["2 of 3 classes are missing:", "  ApplyLipstick", "  Biking"]
+    assert "trainlist03.txt does not exist; its videos were not checked" in lines
+    assert lines[-3:] == ["2 of 3 classes have no video:", "  ApplyLipstick", "  Biking"]
 
 
 def test_lists_in_the_folder_or_beside_it_are_found(ucf101: Path) -> None:
     assert about(verify_dataset("ucf101", ucf101)) == about(
         verify_dataset("ucf101", ucf101, annotations=ucf101 / "ucfTrainTestlist")
     )
-    with pytest.raises(StillmotionError, match="no lists of hmdb51 in it or beside it"):
+    with pytest.raises(StillmotionError, match="no annotation lists of hmdb51 in this folder or next to it"):
         verify_dataset("hmdb51", ucf101)
 
 
@@ -80,12 +80,11 @@ def test_processes_find_what_one_finds(ucf101: Path) -> None:
     (ucf101 / "UCF-101" / "Archery" / "v_Archery_g09_c07.avi").write_bytes(b"")
     more = "".join(f"Archery/v_Archery_g09_c{i:02d}.avi 2\n" for i in range(20))
     (ucf101 / "ucfTrainTestlist" / "trainlist03.txt").write_text(more)
-    seen: list[tuple[int, int]] = []
-    with report_to(lambda done, total: seen.append((done, total))):
+    with record_progress() as reported:
         found = verify_dataset("ucf101", ucf101, num_workers=2)
     assert found == verify_dataset("ucf101", ucf101)
     assert [name for name, _ in found.unreadable] == ["Archery/v_Archery_g09_c07"]
-    assert seen[-1] == (22, 22)
+    assert reported[-1] == (22, 22)
 
 
 def test_hmdb51_counts_unused_videos_too(tmp_path: Path) -> None:
@@ -137,7 +136,7 @@ def test_gym99_and_diving48_go_by_their_two_lists(tmp_path: Path) -> None:
     write(gym, {"gym99_train_element_v1.1.txt": "A0x_E_1_2_A_0003_0004 1\nB_E_1_2_A_3_4 1\nC_E_1_2_A_3_4 0\n"})
     found = verify_dataset("gym99", gym)
     assert about(found) == (3, 1, ["0"], ["B_E_1_2_A_3_4"], [])
-    assert "gym99_val_element.txt is not there; its videos were not looked for" in found.remarks
+    assert "gym99_val_element.txt does not exist; its videos were not checked" in found.remarks
     videos(diving, "rgb/8qRm_00016.mp4")
     item = {"vid_name": "8qRm_00016", "label": 0, "start_frame": 0, "end_frame": 78}
     write(diving, {"Diving48_vocab.json": [["Back", "15som", "05Twis", "FREE"]], "Diving48_V2_test.json": [item]})
@@ -213,11 +212,11 @@ def test_mistakes_name_the_remedy(tmp_path: Path) -> None:
     videos(tmp_path / "set", "a.mp4")
     with pytest.raises(StillmotionError, match="no such file or folder"):
         verify_dataset("ucf101", tmp_path / "gone")
-    with pytest.raises(StillmotionError, match="no data set 'imagenet' to check; choose one of ucf101"):
+    with pytest.raises(StillmotionError, match="no data set 'imagenet' to verify; choose one of ucf101"):
         verify_dataset("imagenet", tmp_path)
-    with pytest.raises(StillmotionError, match="no data set 'k200' to check"):
+    with pytest.raises(StillmotionError, match="no data set 'k200' to verify"):
         verify_dataset("k200", tmp_path)
-    with pytest.raises(StillmotionError, match="no list of ava's videos there; give their folder by --annotations"):
+    with pytest.raises(StillmotionError, match="no list of the videos of ava. Give the folder"):
         verify_dataset("ava", tmp_path / "set")
-    with pytest.raises(StillmotionError, match="workers is 0"):
+    with pytest.raises(StillmotionError, match="num_workers is 0"):
         verify_dataset("ava", tmp_path, num_workers=0)

@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 from support.numbered_videos import read_frame_numbers, write_numbered_video
-from support.progress import report_to
+from support.progress import record_progress
 from support.transcoded import record_transcoded
 
 from stillmotion.data.datasets.base import PathDataset
@@ -74,8 +74,7 @@ def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: 
 
 
 def test_unreadable_videos_are_named_and_left_out(originals: Path, tmp_path: Path) -> None:
-    reported: list[tuple[int, int]] = []
-    with report_to(lambda done, total: reported.append((done, total))):
+    with record_progress() as reported:
         manifest = prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=48))
     errors = [line for line in manifest if line.error]
     assert [Path(line.source).name for line in errors] == ["broken.mp4"]
