@@ -13,7 +13,7 @@ from stillmotion.encoders.spec import EncoderKind, EncoderSpec, add_options
 from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import CLIP_OPTIONS
 from stillmotion.models.pretrained.checkpoint_conversion import detect_family
-from stillmotion.models.pretrained.frozen_image_model import ProjectedTokenBackbone
+from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel
 from stillmotion.models.pretrained.transformers_backbone import TransformersBackbone
 from stillmotion.utils.device import resolve_device
 from stillmotion.utils.registry import Registry
@@ -101,7 +101,7 @@ def load_comparable(specs: Sequence[str | Path], *, device: str | None = None) -
         The encoders, in the order of the specs.
     """
     encoders = [load(spec, device=device) for spec in specs]
-    if not any(isinstance(encoder.backbone, ProjectedTokenBackbone) for encoder in encoders):
+    if not any(isinstance(encoder.backbone, FrozenImageModel) for encoder in encoders):
         return encoders
     for i, (spec, encoder) in enumerate(zip(specs, encoders, strict=True)):
         backbone = encoder.backbone

@@ -6,7 +6,6 @@ from torch import nn
 
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones.base import Backbone
-from stillmotion.models.pretrained.frozen_image_model import ProjectedTokenBackbone
 from stillmotion.models.pretrained.transformers_backbone import TransformersBackbone
 
 UnfreezeOption = int | Literal["all", "none"]
@@ -65,8 +64,6 @@ def eval_frozen_modules(module: nn.Module) -> None:
 
 def _transformers_model(backbone: Backbone) -> nn.Module | None:
     """The transformers model within a backbone."""
-    if isinstance(backbone, ProjectedTokenBackbone):
-        return backbone.images.model
     return backbone.model if isinstance(backbone, TransformersBackbone) else None
 
 

@@ -12,7 +12,6 @@ from stillmotion.models.heads import VideoClassifier
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES
 from stillmotion.models.pretrained.frozen_image_model import (
     ImageModelConfig,
-    ProjectedTokenBackbone,
     random_image_model,
 )
 from stillmotion.models.pretrained.transformers_backbone import load_transformers_backbone
@@ -20,7 +19,7 @@ from stillmotion.models.pretrained.transformers_backbone import load_transformer
 
 def transferred(family="dinov2"):
     images = random_image_model(ImageModelConfig(family=family, arch="tiny"))
-    return ProjectedTokenBackbone(images, TokenProjection(images.out_features, ProjectionConfig()))
+    return images.with_projection(TokenProjection(images.out_features, ProjectionConfig()))
 
 
 def trained(backbone):
@@ -59,7 +58,7 @@ def test_so_many_blocks_of_a_model_from_elsewhere_are_trained(kind, tmp_path):
 
 def test_frozen_and_transferred_train_the_same_weights_of_one_model(tmp_path):
     backbone, _ = load_transformers_backbone(save_model("dinov2", tmp_path))
-    run = ProjectedTokenBackbone(random_image_model(ImageModelConfig(family="dinov2", arch="tiny")), None)
+    run = random_image_model(ImageModelConfig(family="dinov2", arch="tiny"))
     for how in ("none", 0, 1, 2, "all"):
         unfreeze(backbone, how)
         unfreeze(run, how)

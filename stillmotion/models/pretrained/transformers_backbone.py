@@ -1,9 +1,9 @@
-"""Models of transformers as backbones.
+"""A transformers model of videos or images as a backbone.
 
-A model of videos is given the clip; a model of images is given its frames one by one. Either way there is one feature
-per time step, so that whatever asks a backbone of this library can ask these.
+A video model is given the clip, an image model its frames one by one. Both give one feature per time step.
 
-Shapes: B clips, T frames, T' time steps, N = H'·W' patches, D channels."""
+Shapes: B clips, T frames, T' time steps, N = H'·W' patches, D channels.
+"""
 
 import contextlib
 import inspect
@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.models.backbones.base import Backbone
-from stillmotion.models.input_config import CLIP_NORMALIZATION, IMAGENET_NORMALIZATION, InputConfig, Normalization
+from stillmotion.models.input_config import (
+    CLIP_NORMALIZATION,
+    DEFAULT_IMAGE_SIZE,
+    IMAGENET_NORMALIZATION,
+    InputConfig,
+    Normalization,
+)
 from stillmotion.models.pretrained.checkpoint_conversion import import_transformers
 from stillmotion.utils.files import read_json
 from stillmotion.utils.formatting import format_names
@@ -27,10 +33,11 @@ TokenPool = Literal["cls", "mean"]
 
 @dataclass(frozen=True)
 class _VideoModelSpec:
-    """A model of videos: its class, the fields of its configuration that hold frames and size, and its usual stride.
+    """A kind of video model.
 
-    max_default_frames: more frames than this are not asked for by default. any_length: positions are right for other lengths.
-    space_before_time: tokens are ordered by place and then by time.
+    model_class: its class in transformers. frames_field, size_field: fields of its config with the number of frames and
+    the frame size. stride: default frame stride. max_default_frames: most frames used by default. supports_any_length:
+    positions are right for other clip lengths. space_before_time: tokens are ordered by position first, then by time.
     """
 
     model_class: str
@@ -49,24 +56,23 @@ _VIDEO_MODELS = {
     ),
     "timesformer": _VideoModelSpec("TimesformerModel", "num_frames", "image_size", stride=32, space_before_time=True),
 }
-# Of models of images and text, the half that sees.
+# The image part of image-text models.
 _VISION_MODEL_CLASS = {
     "clip": "CLIPVisionModel",
     "siglip": "SiglipVisionModel",
     "blip": "BlipVisionModel",
     "blip_vision_model": "BlipVisionModel",
 }
-_KEY_MAPPING = {"blip": {r"^vision_model\.": ""}}  # transformers does so for the others itself
-_NEEDS_FINAL_NORM = ("clip", "clip_vision_model")  # their patches come without the last norm
-# What frames are normalised by where no processor's file says it; ImageNet's mean and deviation else.
+_KEY_MAPPING = {"blip": {r"^vision_model\.": ""}}  # transformers maps the keys of the others itself
+_NEEDS_FINAL_NORM = ("clip", "clip_vision_model")  # their patch tokens come without the final norm
+# Normalization if no processor file defines one; ImageNet's for all others.
 _DEFAULT_NORMALIZATION = {
     **dict.fromkeys(("clip", "clip_vision_model", "blip", "blip_vision_model"), CLIP_NORMALIZATION),
     **dict.fromkeys(("siglip", "siglip_vision_model"), Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))),
 }
-_ANY_SIZE = ("dinov2", "dinov2_with_registers", "dinov3_vit")  # they fit their positions to the frame unasked
-_DEFAULT_IMAGE_SIZE = 224
+_ANY_SIZE = ("dinov2", "dinov2_with_registers", "dinov3_vit")  # they always adapt their positions to the frame size
 _UNUSED_MODULES = ("pooler", "mask_token", "predictor", "decoder")  # no feature depends on these
-# Parts of names that a folder may hold beyond the model: heads, the half that reads, and what is not learned.
+# Key parts that a folder may hold beyond the model: heads, text models and buffers that are not learned.
 _IGNORED_KEYS = {
     *("pooler", "mask_token", "predictor", "decoder", "encoder_to_decoder", "head", "fc_norm", "position_ids"),
     *("classifier", "cls_classifier", "distillation_classifier", "itm_head", "lm_head", "logit_scale", "logit_bias"),
@@ -75,59 +81,67 @@ _IGNORED_KEYS = {
 
 
 class TransformersBackbone(Backbone):
-    """A model of transformers: clips (B, 3, T, H, W) in its own normalisation to features (B, T', D).
+    """A transformers model: clips (B, 3, T, H, W) in its own normalization to features (B, T', D).
 
-    token_pool: "cls" takes the class token of each frame, where the model has one; "mean" the mean of the patches.
-    layer: features after this block, before the last norm; None is the model's output.
+    Args:
+        model: Model of transformers.
+        pool: "cls" uses the class token of each frame, if there is one; "mean" averages the patches. Default: "mean"
+            for video models, "cls" for image models.
+        layer: Use the features after this block, before the final norm; None uses the output of the model.
+        projection: Module that maps patch tokens (…, D) to (…, D).
     """
 
-    stage_prefixes = (("model",),)
+    stage_prefixes = (("model", "projection"),)
 
-    def __init__(self, model: nn.Module, *, pool: TokenPool | None = None, layer: int | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        pool: TokenPool | None = None,
+        layer: int | None = None,
+        projection: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.layer = model, layer
+        self.model, self.layer, self.projection = model, layer, projection
         config: Any = model.config
         self.model_type: str = config.model_type
         self._video_spec = _VIDEO_MODELS.get(self.model_type)
         self.is_framewise = self._video_spec is None
         self.tubelet_size = int(getattr(config, "tubelet_size", 1)) if self._video_spec else 1
         self.frames_divisor = self.min_frames = self.tubelet_size
-        widths = getattr(config, "hidden_sizes", None) or [config.hidden_size]
-        self.out_features = int(widths[-1])
-        self.patch_size = int(getattr(config, "patch_size", 1))
-        self.image_size = _to_side(
-            getattr(config, self._video_spec.size_field if self._video_spec else "image_size", _DEFAULT_IMAGE_SIZE)
-        )
+        hidden_sizes = getattr(config, "hidden_sizes", None)
+        self.out_features = int((hidden_sizes or [config.hidden_size])[-1])
+        self.patch_size = _to_side(getattr(config, "patch_size", 1))
+        size_field = self._video_spec.size_field if self._video_spec else "image_size"
+        self.image_size = _to_side(getattr(config, size_field, DEFAULT_IMAGE_SIZE))
         self._can_interpolate_positions = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
-        convolutional = not hasattr(config, "patch_size") or bool(getattr(config, "hidden_sizes", None))
+        is_convolutional = not hasattr(config, "patch_size") or bool(hidden_sizes)
         self.supports_any_size = self._video_spec is None and (
-            self._can_interpolate_positions or convolutional or self.model_type in _ANY_SIZE
+            self._can_interpolate_positions or is_convolutional or self.model_type in _ANY_SIZE
         )
-        self.min_size, self.size_divisor = (1, 1) if convolutional else (self.patch_size, self.patch_size)
-        self.has_patch_grid = (
-            self.supports_any_size and not convolutional and not hasattr(config, "depths")
-        )  # of a pyramid
+        self.min_size = self.size_divisor = 1 if is_convolutional else self.patch_size
+        is_pyramid = hasattr(config, "depths")
+        self.has_patch_grid = self.supports_any_size and not is_convolutional and not is_pyramid
         if layer is not None and not 0 <= layer <= config.num_hidden_layers:
             raise StillmotionError(
-                f"layer is {layer}; this {self.model_type} has blocks 1 to {config.num_hidden_layers}"
+                f"layer is {layer}; this {self.model_type} model has blocks 1 to {config.num_hidden_layers}."
             )
         self.token_pool: TokenPool = pool or ("mean" if self._video_spec else "cls")
 
     def read_input_config(self, folder: Path) -> InputConfig:
-        """What the folder's processor files say, and the model's configuration where there is none."""
-        said = _read_processor_config(folder)
-        usual = _DEFAULT_NORMALIZATION.get(self.model_type, IMAGENET_NORMALIZATION)
-        mean, std = said.get("image_mean", usual.mean), said.get("image_std", usual.std)
-        normalisation = Normalization(tuple(mean), tuple(std))
+        """Read the input of the model from the processor files of its folder, else from its config."""
+        processor = _read_processor_config(folder)
+        default = _DEFAULT_NORMALIZATION.get(self.model_type, IMAGENET_NORMALIZATION)
+        mean, std = processor.get("image_mean", default.mean), processor.get("image_std", default.std)
+        normalization = Normalization(tuple(mean), tuple(std))
         if self._video_spec is not None:
-            frames = min(
-                int(getattr(self.model.config, self._video_spec.frames_field)), self._video_spec.max_default_frames
-            )
-            return InputConfig(frames, self._video_spec.stride, self.image_size, normalisation)
-        crop = said.get("crop_size") if said.get("do_center_crop", True) else None
-        wanted = crop or said.get("size")
-        size = _to_side(wanted) if wanted else min(self.image_size, _DEFAULT_IMAGE_SIZE)
-        return InputConfig(8, 8, size if self.supports_any_size else self.image_size, normalisation)
+            num_frames = int(getattr(self.model.config, self._video_spec.frames_field))
+            num_frames = min(num_frames, self._video_spec.max_default_frames)
+            return InputConfig(num_frames, self._video_spec.stride, self.image_size, normalization)
+        crop_size = processor.get("crop_size") if processor.get("do_center_crop", True) else None
+        size = crop_size or processor.get("size")
+        image_size = _to_side(size) if size else min(self.image_size, DEFAULT_IMAGE_SIZE)
+        return InputConfig(8, 8, image_size if self.supports_any_size else self.image_size, normalization)
 
     def forward_last_stage(self, h: Tensor) -> Tensor:
         return self._features_and_map(h)[0]
@@ -136,10 +150,10 @@ class TransformersBackbone(Backbone):
         return self._features_and_map(self.forward_trunk(clips))
 
     def _features_and_map(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        first, patches = self._tokens(h)
-        if first is None or self.token_pool != "cls":
-            first = self.pool(patches)
-        return first, patches
+        features, patches = self._tokens(h)
+        if features is None or self.token_pool != "cls":
+            features = self.pool(patches)
+        return features, patches
 
     def _trunk(self, clips: Tensor) -> Tensor:
         return clips  # the whole model is one stage
@@ -148,165 +162,179 @@ class TransformersBackbone(Backbone):
         return self._tokens(h)[1]
 
     def _tokens(self, clips: Tensor) -> tuple[Tensor | None, Tensor]:
-        """The class token of each frame (B, T', D), if there is one, and the patches (B, D, T', H', W')."""
+        """Class token of each frame (B, T', D), if there is one, and patches (B, D, T', H', W')."""
         frames = clips.transpose(1, 2)
         b, t, _, height, width = frames.shape
-        rows, columns = height // self.patch_size, width // self.patch_size
-        options: dict[str, Any] = {"skip_predictor": True} if self.model_type == "vjepa2" else {}
         if self._video_spec is None:
-            frames = frames.flatten(0, 1)
-            if self._can_interpolate_positions and (height, width) != (self.image_size, self.image_size):
-                options["interpolate_pos_encoding"] = True
-            if self.model_type == "vit_mae":  # would hide most patches, and shuffle the others
-                order = torch.arange(rows * columns, device=clips.device, dtype=clips.dtype)
-                options["noise"] = order.expand(len(frames), -1)
-        found = self.model(frames, output_hidden_states=self.layer is not None, **options)
-        tokens = output_tokens(self.model, found, self.layer)
-        if tokens.ndim == 4:  # a convolutional network's map
+            tokens = self._image_tokens(frames.flatten(0, 1))
+        else:
+            tokens = self._run(frames, **({"skip_predictor": True} if self.model_type == "vjepa2" else {}))
+        if tokens.ndim == 4:  # the map of a convolutional network
             return None, tokens.unflatten(0, (b, t)).transpose(1, 2)
-        while tokens.shape[1] < rows * columns:  # a pyramid has merged patches two by two
+        rows, columns = height // self.patch_size, width // self.patch_size
+        while tokens.shape[1] < rows * columns:  # a pyramid merges 2×2 patches
             rows, columns = rows // 2, columns // 2
         count = rows * columns
         if self._video_spec is None:
             tokens = tokens.unflatten(0, (b, t))
-            first = tokens[:, :, 0] if tokens.shape[2] > count else None
+            class_token = tokens[:, :, 0] if tokens.shape[2] > count else None
             patches = tokens[:, :, -count:]
         else:
-            first, steps = None, t // self.tubelet_size
+            class_token, steps = None, t // self.tubelet_size
             tokens = tokens[:, -count * steps :]
             patches = (
                 tokens.unflatten(1, (count, steps)).transpose(1, 2)
                 if self._video_spec.space_before_time
                 else tokens.unflatten(1, (steps, count))
             )
-        return first, patches.movedim(-1, 1).unflatten(3, (rows, columns))
+        patches = patches.unflatten(2, (rows, columns))
+        return class_token, (patches if self.projection is None else self.projection(patches)).movedim(-1, 1)
+
+    def _image_tokens(self, frames: Tensor) -> Tensor:
+        """All tokens (B, prefix + N, D) of an image model, or its map (B, D, H', W')."""
+        is_native = tuple(frames.shape[-2:]) == (self.image_size, self.image_size)
+        return self._run_image_model(frames, interpolate=not is_native)
+
+    def _run_image_model(self, frames: Tensor, *, interpolate: bool) -> Tensor:
+        options: dict[str, Any] = {}
+        if interpolate and self._can_interpolate_positions:
+            options["interpolate_pos_encoding"] = True
+        if self.model_type == "vit_mae":  # it would mask most patches and shuffle the others
+            count = (frames.shape[-2] // self.patch_size) * (frames.shape[-1] // self.patch_size)
+            options["noise"] = torch.arange(count, device=frames.device).expand(len(frames), -1)
+        return self._run(frames, **options)
+
+    def _run(self, pixels: Tensor, **options: Any) -> Tensor:
+        """Tokens after the chosen block, or at the end under the final norm, which CLIP has on its class token only."""
+        output = self.model(pixels, output_hidden_states=self.layer is not None, **options)
+        if self.layer is not None:
+            return output.hidden_states[self.layer]
+        tokens = output.last_hidden_state
+        return self.model.post_layernorm(tokens) if self.model_type in _NEEDS_FINAL_NORM else tokens  # type: ignore[operator]
 
     def _check_input(self, clips: Tensor) -> None:
         super()._check_input(clips)
-        frames, height, width = clips.shape[2:]
+        num_frames, height, width = clips.shape[2:]
         if self._video_spec is not None and not self._video_spec.supports_any_length:
-            wanted = int(getattr(self.model.config, self._video_spec.frames_field))
-            if frames != wanted:
+            expected = int(getattr(self.model.config, self._video_spec.frames_field))
+            if num_frames != expected:
                 raise StillmotionError(
-                    f"clips have {frames} frames; this {self.model_type} takes {wanted} and no other number"
+                    f"Clips have {num_frames} frames; this {self.model_type} model needs exactly {expected}."
                 )
         if not self.supports_any_size and (height, width) != (self.image_size, self.image_size):
             raise StillmotionError(
-                f"frames are {height}×{width} pixels; this {self.model_type} knows positions for "
-                f"{self.image_size}×{self.image_size} only: leave the size at that"
+                f"Frames are {height}×{width}; this {self.model_type} model only supports "
+                f"{self.image_size}×{self.image_size}."
             )
-
-
-def output_tokens(model: nn.Module, output: Any, layer: int | None) -> Tensor:
-    """The tokens of what a model answered: after this block, or those that it ends with, under its last norm.
-
-    CLIP's own output has that norm on the class token alone.
-    """
-    if layer is not None:
-        return output.hidden_states[layer]
-    config: Any = model.config
-    tokens = output.last_hidden_state
-    if config.model_type in _NEEDS_FINAL_NORM:
-        return model.post_layernorm(tokens)  # type: ignore[operator]
-    return tokens
 
 
 def load_transformers_backbone(
     folder: str | Path, *, pool: TokenPool | None = None, layer: int | None = None
 ) -> tuple[TransformersBackbone, InputConfig]:
-    """The model in a folder that `save_pretrained` wrote, in single precision, and what it wants to be shown.
+    """Load the model of a folder that `save_pretrained` wrote, in single precision.
 
-    pool, layer: as in `TransformersBackbone`. Nothing is fetched and no code in the folder is executed.
+    Nothing is downloaded, and no code in the folder is executed.
+
+    Args:
+        folder: Folder with config.json and weights.
+        pool: As in `TransformersBackbone`.
+        layer: As in `TransformersBackbone`.
+
+    Returns:
+        The backbone in evaluation mode, and the input it expects.
+
+    Raises:
+        StillmotionError: If the folder is damaged, holds another kind of model, or asks for custom code.
     """
     folder = Path(folder)
     transformers = import_transformers()
-    kind = _read_model_type(folder)
-    loader = _VIDEO_MODELS[kind].model_class if kind in _VIDEO_MODELS else _VISION_MODEL_CLASS.get(kind, "AutoModel")
+    model_type = _read_model_type(folder)
+    video_spec = _VIDEO_MODELS.get(model_type)
+    class_name = video_spec.model_class if video_spec else _VISION_MODEL_CLASS.get(model_type, "AutoModel")
     try:
         with _silence_transformers(transformers):
-            model, info = getattr(transformers, loader).from_pretrained(
+            model, info = getattr(transformers, class_name).from_pretrained(
                 folder,
                 local_files_only=True,
                 trust_remote_code=False,
                 weights_only=True,
                 dtype=torch.float32,
                 output_loading_info=True,
-                **({"key_mapping": _KEY_MAPPING[kind]} if kind in _KEY_MAPPING else {}),
+                **({"key_mapping": _KEY_MAPPING[model_type]} if model_type in _KEY_MAPPING else {}),
             )
-        return _build_backbone(folder, kind, model, info, pool, layer)
+        _check_loaded(folder, model_type, model, info)
+        if model_type == "vit_mae":
+            model.config.mask_ratio = 0.0
+        backbone = TransformersBackbone(model, pool=pool, layer=layer).eval()
+        return backbone, backbone.read_input_config(folder)
     except (StillmotionError, Interrupted, MemoryError):
         raise
-    except Exception as error:  # in a damaged folder, transformers stumbles over anything
+    except Exception as error:  # transformers can fail in any way on a damaged folder
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise StillmotionError(f"{folder} cannot be loaded as a {kind} model: {reason}; fetch it again") from None
+        raise StillmotionError(
+            f"{folder} cannot be loaded as a {model_type} model: {reason}. Download it again."
+        ) from None
 
 
-def _build_backbone(
-    folder: Path, model_type: str, model: Any, info: Any, pool: TokenPool | None, layer: int | None
-) -> tuple[TransformersBackbone, InputConfig]:
-    """The loaded model as a backbone, where all of it was loaded and it is one of images or videos."""
+def _check_loaded(folder: Path, model_type: str, model: Any, info: Any) -> None:
+    """Raise unless all weights were loaded and the model takes images or videos."""
     missing = [name for name in info["missing_keys"] if not any(part in name for part in _UNUSED_MODULES)]
     if missing or info["mismatched_keys"]:
         names = format_names([str(name) for name in [*missing, *info["mismatched_keys"]]])
-        raise StillmotionError(
-            f"{folder} lacks weights of its {model_type} ({names}); they would be random: fetch it again"
-        )
+        raise StillmotionError(f"{folder}: weights are missing ({names}). Download the {model_type} model again.")
     unknown = sorted(name for name in info["unexpected_keys"] if _IGNORED_KEYS.isdisjoint(name.split(".")))
     if unknown:
         raise StillmotionError(
-            f"{folder} has {len(unknown)} names that a {model_type} does not know: {format_names(unknown)}; mend its config.json, or "
-            "fetch it again"
+            f"{folder}: {len(unknown)} unexpected weights for a {model_type} model ({format_names(unknown)}). "
+            "Fix config.json or download the model again."
         )
     if model.main_input_name not in ("pixel_values", "pixel_values_videos") or (
         model_type not in _VIDEO_MODELS and hasattr(model.config, "num_frames")
     ):
         raise StillmotionError(
-            f"{folder} holds a {model_type}; an encoder is a model of images, or of videos: {', '.join(_VIDEO_MODELS)}"
+            f"{folder} holds a {model_type} model. Encoders are image models, or video models of the types "
+            f"{', '.join(_VIDEO_MODELS)}."
         )
-    if model_type == "vit_mae":
-        model.config.mask_ratio = 0.0
-    backbone = TransformersBackbone(model, pool=pool, layer=layer).eval()
-    return backbone, backbone.read_input_config(folder)
 
 
 def _read_model_type(folder: Path) -> str:
-    """The type that a model's folder says it is of; an error where that would be loaded by code that is not here."""
+    """Read the model type of a folder; raise if it would need code that is not part of transformers."""
     file = folder / "config.json"
-    said = read_json(file, hint="fetch it again")
-    if not isinstance(said, dict):
-        raise StillmotionError(f"{file} holds no named fields; fetch it again")
-    if "auto_map" in said or any("/" in name for name in _attention_implementations(said)):
+    config = read_json(file, hint="Download the model again.")
+    if not isinstance(config, dict):
+        raise StillmotionError(f"{file} is not a JSON object. Download the model again.")
+    if "auto_map" in config or any("/" in name for name in _attention_implementations(config)):
         raise StillmotionError(
-            f"{file} names code of its own; code in a folder, or fetched for it, is never run here: give a model that "
-            "transformers has itself"
+            f"{file} asks for custom code (auto_map), which stillmotion never runs. "
+            "Use a model built into transformers."
         )
-    kind = said.get("model_type")
-    if not isinstance(kind, str):
-        raise StillmotionError(f"{file} has the model_type {kind!r}, which is no name; fetch it again")
-    return kind
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str):
+        raise StillmotionError(f"{file} has the invalid model_type {model_type!r}. Download the model again.")
+    return model_type
 
 
-def _attention_implementations(said: Any, named: bool = False) -> Iterator[str]:
-    """What a configuration, or one within it, names for its attention: what has a slash in it is fetched, and run."""
-    if isinstance(said, dict):
-        for name, value in said.items():
-            yield from _attention_implementations(value, named or "_implementation" in name)
-    elif named and isinstance(said, str):
-        yield said
+def _attention_implementations(config: Any, is_named: bool = False) -> Iterator[str]:
+    """Yield the attention implementations named by a config or its parts; those with a slash would be downloaded."""
+    if isinstance(config, dict):
+        for name, value in config.items():
+            yield from _attention_implementations(value, is_named or "_implementation" in name)
+    elif is_named and isinstance(config, str):
+        yield config
 
 
 def _read_processor_config(folder: Path) -> dict[str, Any]:
-    """What the file of a folder's processor says; one that also reads text keeps it under image_processor."""
+    """Read the processor file of a folder; processors of text and images keep it under image_processor."""
     for name in ("video_preprocessor_config.json", "preprocessor_config.json", "processor_config.json"):
         if (folder / name).is_file():
-            found = read_json(folder / name, hint="fetch it again")
-            found = found.get("image_processor", found) if isinstance(found, dict) else {}
-            return found if isinstance(found, dict) else {}
+            config = read_json(folder / name, hint="Download the model again.")
+            config = config.get("image_processor", config) if isinstance(config, dict) else {}
+            return config if isinstance(config, dict) else {}
     return {}
 
 
 def _to_side(size: Any) -> int:
-    """Pixels a side, of what a configuration may write as a number, a pair or by name."""
+    """Pixels per side of a size that a config may write as a number, a pair or a dictionary."""
     if isinstance(size, dict):
         return int(size.get("shortest_edge") or size["height"])
     return int(size[0] if isinstance(size, list | tuple) else size)
@@ -314,14 +342,14 @@ def _to_side(size: Any) -> int:
 
 @contextlib.contextmanager
 def _silence_transformers(transformers: Any) -> Iterator[None]:
-    """No progress bars and no advice: what matters is raised."""
+    """Disable progress bars and log messages of transformers; problems are raised."""
     log = transformers.utils.logging
-    before, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    verbosity, had_progress_bar = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()
     log.disable_progress_bar()
     try:
         yield
     finally:
-        log.set_verbosity(before)
-        if bars:
+        log.set_verbosity(verbosity)
+        if had_progress_bar:
             log.enable_progress_bar()

@@ -6,7 +6,6 @@ from stillmotion.encoders.run_weights import resolve_run_weights
 from stillmotion.encoders.spec import EncoderSpec
 from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import InputConfig
-from stillmotion.models.pretrained.frozen_image_model import ProjectedTokenBackbone
 
 
 def load_encoder(spec: EncoderSpec) -> Encoder:
@@ -29,5 +28,5 @@ def encoder_from_tokens(tokens: PatchTokenModel, origin: EncoderOrigin | None = 
         origin: Where the encoder comes from.
     """
     input_config = InputConfig(8, 8, tokens.image_size, tokens.image_model.normalization)
-    backbone = ProjectedTokenBackbone(tokens.image_model, tokens.projection)
+    backbone = tokens.image_model.with_projection(tokens.projection)
     return Encoder(backbone, input_config=input_config, origin=origin)

@@ -212,7 +212,7 @@ def test_a_text_that_says_two_things_is_refused(tmp_path):
     save_checkpoint("dinov2", tmp_path / "dinov2.pth")
     file = tmp_path / "dinov2.pth"
     for path, message in {
-        f"dinov2:{tmp_path / 'nowhere.pth'}": "there is no file",
+        f"dinov2:{tmp_path / 'nowhere.pth'}": "does not exist",
         f"{file}@size=4": "'size=4' in .* is no option of frozen tokens; write layer=<number>",
     }.items():
         with pytest.raises(StillmotionError, match=message):

@@ -10,7 +10,6 @@ from stillmotion.functional.position_embeddings import crop_windows, resize_grid
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES
 from stillmotion.models.pretrained.frozen_image_model import (
     ImageModelConfig,
-    ProjectedTokenBackbone,
     load_image_model,
     random_image_model,
 )
@@ -118,7 +117,7 @@ def test_mae_from_a_configuration_has_sines_and_cosines_for_positions():
 def test_a_projected_model_is_a_backbone():
     images = tiny("dinov2")
     project = torch.nn.Linear(32, 32)
-    backbone = ProjectedTokenBackbone(images, project)
+    backbone = images.with_projection(project)
     clip = torch.randn(2, 3, 3, 32, 24)
     with torch.no_grad():
         found, features = backbone.feature_map(clip), backbone(clip)
@@ -131,7 +130,7 @@ def test_a_projected_model_is_a_backbone():
     ("make", "message"),
     [
         (lambda p: load_image_model(ImageModelConfig(path=str(p))), "has no config.json"),
-        (lambda p: load_image_model(ImageModelConfig()), "no image model is given"),
+        (lambda p: load_image_model(ImageModelConfig()), "No image model is given"),
         (lambda p: load_image_model(ImageModelConfig(path=str(save_model("bert", p / "b")))), "holds a bert"),
         (
             lambda p: load_image_model(ImageModelConfig(path=str(save_model("vit", p / "v")), family="dinov2")),
@@ -139,7 +138,7 @@ def test_a_projected_model_is_a_backbone():
         ),
         (lambda p: load_image_model(ImageModelConfig(family="dino", arch="tiny", layer=5)), "blocks 1 to 2"),
         (lambda p: tiny("dino").patch_tokens(frames(height=33)), "33×32 pixels; .* a multiple of 8"),
-        (lambda p: tiny("dino").patch_tokens(frames(), torch.zeros(3, 4, 32)), r"take \(4, 4, 32\)"),
+        (lambda p: tiny("dino").patch_tokens(frames(), torch.zeros(3, 4, 32)), r"expected \(4, 4, 32\)"),
     ],
 )
 def test_errors_say_what_to_do(tmp_path, make, message):

@@ -76,7 +76,7 @@ def test_no_code_is_fetched_and_none_is_run(hub, tmp_path):
     about = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(about | {"auto_map": {"AutoModel": "modeling.Mine"}}))
     (folder / "modeling.py").write_text("open('sprung', 'w')")
-    with pytest.raises(StillmotionError, match="names code of its own"):
+    with pytest.raises(StillmotionError, match="asks for custom code"):
         load("someone/sly")
     assert of(hub, "someone/sly")
     assert not of(hub, ".py")
