@@ -246,7 +246,7 @@ def hash_encoder(encoder: Encoder, sampling: dict[str, Any], *, synthetic: Seque
     settings = {
         "version": stillmotion.__version__,
         "kind": origin.kind,
-        "options": {"layer": backbone.layer, "pool": backbone.pool} if chooses_layer else {"layer": encoder.layer},
+        "options": {"layer": backbone.layer, "pool": backbone.token_pool} if chooses_layer else {"layer": encoder.layer},
         "method": to_dict(origin.pretrain_config.method) if origin.pretrain_config is not None else None,
         "parts": EMBEDDING_FIELDS,
         "motion": MOTION_VERSION,
