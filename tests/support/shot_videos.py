@@ -1,4 +1,4 @@
-"""Short drawn scenes as files, some of them with cuts."""
+"""Short synthetic shots as files, with and without cuts."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ COLORS = ((200, 40, 40), (40, 160, 60), (40, 60, 200), (210, 200, 60), (150, 60,
 
 
 def shot_frames(number: int, seconds: float, *, image_size: int = 48) -> np.ndarray:
-    """A bright square on a ground of its own colour; it goes its own way at its own speed."""
+    """Frames of a bright square that moves over a plain background; path and speed depend on the number."""
     frames = round(seconds * FPS)
     pictures = np.full((frames, image_size, image_size, 3), COLORS[number % len(COLORS)], np.uint8)
     for t in range(frames):
@@ -22,7 +22,7 @@ def shot_frames(number: int, seconds: float, *, image_size: int = 48) -> np.ndar
 
 
 def write_shots(path: Path, *shots: tuple[int, float]) -> Path:
-    """A video of scenes one after the other, each (number, seconds)."""
+    """Write a video of several shots, each (number, seconds)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pictures = np.concatenate([shot_frames(number, seconds) for number, seconds in shots])
     write_mp4(path, list(pictures), size=pictures.shape[1:3], fps=FPS, gop_size=12, crf=18)
@@ -30,7 +30,7 @@ def write_shots(path: Path, *shots: tuple[int, float]) -> Path:
 
 
 def write_shot_videos(output_dir: Path, *, num_videos: int, first_number: int = 0) -> Path:
-    """A folder of videos of one scene of two seconds."""
+    """Write a folder of videos with one shot of two seconds each."""
     for number in range(first_number, first_number + num_videos):
         write_shots(output_dir / f"{number}.mp4", (number, 2))
     return output_dir

@@ -1,4 +1,4 @@
-"""Videos in memory whose motion is known: a smooth texture behind a window that slides over it."""
+"""Videos in memory with known motion: a window that slides over a smooth texture."""
 
 from pathlib import Path
 

@@ -48,16 +48,31 @@ class TokenCache:
         self._open()
 
     def has(self, video: int, pair: int) -> bool:
-        """Return whether the tokens of a pair are cached and intact."""
+        """Return whether the tokens of a pair are cached and intact.
+
+        Args:
+            video: Index of the video.
+            pair: Index of the pair.
+        """
         return self.read_fp16(video, pair) is not None
 
     def read(self, video: int, pair: int) -> torch.Tensor | None:
-        """Read the tokens of a pair, float32 (views, N, D); None if they are missing or damaged."""
+        """Read the tokens of a pair, float32 (views, N, D); None if they are missing or damaged.
+
+        Args:
+            video: Index of the video.
+            pair: Index of the pair.
+        """
         tokens = self.read_fp16(video, pair)
         return None if tokens is None else torch.from_numpy(tokens.astype(np.float32))
 
     def read_fp16(self, video: int, pair: int) -> np.ndarray | None:
-        """Read the tokens of a pair as a read-only float16 array (views, N, D); None if missing or damaged."""
+        """Read the tokens of a pair as a read-only float16 array (views, N, D); None if missing or damaged.
+
+        Args:
+            video: Index of the video.
+            pair: Index of the pair.
+        """
         index = video * self.shape[1] + pair
         content = os.pread(self._tokens, self._size, index * self._size)
         if os.pread(self._hashes, _HASH_BYTES, _HASH_BYTES * index) != _hash(content):

@@ -98,7 +98,14 @@ class ClipAugmentation:
         return apply_params(clips, torch.from_numpy(params), kernel_size=kernel_size, mean=self.mean, std=self.std)
 
     def get_params(self, rng: np.random.Generator, n: int, height: int, width: int) -> AugmentParams:
-        """Sample the parameters of n clips with frames of the given size."""
+        """Sample random parameters.
+
+        Args:
+            rng: Random generator.
+            n: Number of clips.
+            height: Height of the frames.
+            width: Width of the frames.
+        """
         height, width = short_side_size((height, width), self.short_side)
         if self.scale is None:
             box = center_crop_boxes(n, height, width, side=self.size if self.short_side else min(height, width))

@@ -55,5 +55,10 @@ def read_byte_range(path: str, offset: int = 0, num_bytes: int | None = None) ->
 
 
 def join_path(root: str, name: str) -> str:
-    """Join a folder (local path or URL) and a file name."""
+    """Join a folder and a file name.
+
+    Args:
+        root: Local path or URL of the folder.
+        name: Name of the file.
+    """
     return f"{root.rstrip('/')}/{name}" if is_url(root) else str(Path(root, name))

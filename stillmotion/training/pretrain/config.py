@@ -30,7 +30,7 @@ class PretrainDataConfig(VideoDataConfig):
         cached_frames: Only for tokens_cnn: evenly spaced frames per video whose image-model tokens are cached. Clips
             are sampled from them.
         token_crop: Only for tokens_cnn: side length of the random token crop, as a fraction of the token grid.
-        augment: Augmentation preset: slowfast, vididi, weak, natural, synthetic or none.
+        augment: Augmentation preset: slowfast, vididi, weak, light, synthetic or none.
         augment_on: Where color, blur and normalization run: workers (CPU), device (whole batches; clips are sent as
             uint8), or auto (device if CUDA).
         shuffle_buffer: Size of the shuffle buffer when reading shards sequentially. 0 shuffles all videos globally.
