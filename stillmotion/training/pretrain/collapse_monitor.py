@@ -15,6 +15,7 @@ from stillmotion.distributed.process_group import get_rank, get_world_size
 from stillmotion.functional import koopman
 from stillmotion.functional.embedding_geometry import effective_rank
 from stillmotion.methods.method import Method
+from stillmotion.methods.static_dynamic import decompose
 from stillmotion.models.batch_norm import freeze_running_stats
 from stillmotion.utils.device import autocast, preserve_rng
 
@@ -69,7 +70,7 @@ def embedding_stats(
         if not whole:
             values = koopman.eigenvalues(_all_gather_float32(moving), ridge=split.ridge)
             numbers["health/static_eigenvalue_fraction"] = float(((values - 1).abs() < split.radius).float().mean())
-            held, moved = split(found[b * v :])[1], components["dynamic"].unflatten(0, (b, v))[:, 0]
+            held, moved = decompose(found[b * v :], split)[1], components["dynamic"].unflatten(0, (b, v))[:, 0]
             lengths = [_all_gather_float32(x).norm(dim=-1).mean() for x in (held, moved)]
             numbers["health/still_clip_ratio"] = float(lengths[0] / lengths[1].clamp_min(1e-12))
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
