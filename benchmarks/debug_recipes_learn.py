@@ -10,12 +10,13 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from stillmotion.studies.loss_vs_chance import final_loss_table, final_losses
-from stillmotion.utils.typed_config import apply_overrides, parse_assignments
+from loss_vs_chance import final_loss_table, final_losses
+
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.recipes_bod_vcl import BASELINES
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 
 OVERRIDES = {"optim.epochs": 25, "optim.warmup_epochs": 2.0, "train.log_every_steps": 1, "train.num_threads": 1}
 

@@ -1,4 +1,4 @@
-"""What `stillmotion order --recipe debug` trains before it asks."""
+"""`study order-debug`: train small encoders on synthetic videos and run the temporal-order test on them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stillmotion.data.datasets.splits import TrainTestConfig
-from stillmotion.encoders import ProgressCallback, load
+from stillmotion.encoders import load
 from stillmotion.evaluation.temporal_order.evaluate import (
     ORDER_FEATURES,
     evaluate_temporal_order,
@@ -17,12 +17,19 @@ from stillmotion.evaluation.temporal_order.evaluate import (
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.formatting import join_words
 
 DEBUG_SEEDS = (0, 1, 2)
 
 
 def debug_config(seed: int) -> PretrainConfig:
-    """V-SimCLR + BOD-VCL with a small network on synthetic videos, half of which darken: seconds on a CPU."""
+    """Return the config of V-SimCLR + BOD-VCL with a small network on synthetic videos, half of which darken.
+
+    A run takes seconds on a CPU.
+
+    Args:
+        seed: Seed of the run.
+    """
     config = get_recipe("demo-bod-simclr")
     model = replace(config.method.model, stage_channels=(8, 16, 32))
     return replace(
@@ -39,19 +46,21 @@ def debug_config(seed: int) -> PretrainConfig:
 _NUM_VIDEOS = 100
 
 
-def run_debug_order(
-    output_dir: str | Path, *, device: str = "auto", progress: ProgressCallback | None = None
-) -> dict[str, Any]:
-    """Pre-train an encoder for each seed, and tell drawn videos that brighten from their reverses.
+def run_debug_order(output_dir: str | Path, *, device: str = "auto") -> dict[str, Any]:
+    """Pre-train an encoder for each seed, and tell synthetic videos that brighten from their time-reversed copies.
 
-    output_dir: a folder for the runs, `results.json` and `results.txt`. Runs that are there already are used as they are.
-    The results are those of `order`, and under "seeds" the mean of trained and of untrained networks by embedding.
+    Args:
+        output_dir: Folder for the runs, `results.json` and `results.txt`. Finished runs in it are kept.
+        device: Device of the test.
+
+    Returns:
+        The results of `evaluate_temporal_order`, and under "seeds" the mean over trained and over untrained networks.
     """
     folder = Path(output_dir)
     runs = [pretrain(debug_config(seed), folder / f"seed-{seed}") for seed in DEBUG_SEEDS]
     encoders = [load(run, device=device) for run in runs]
     results = evaluate_temporal_order(
-        encoders, TrainTestConfig("synthetic", num_synthetic=_NUM_VIDEOS), compare_untrained=True, progress=progress
+        encoders, TrainTestConfig("synthetic", num_synthetic=_NUM_VIDEOS), compare_untrained=True
     )
     results["seeds"] = {
         "trained": _mean(results, [run.name for run in runs]),
@@ -62,16 +71,15 @@ def run_debug_order(
 
 
 def format_debug_lines(results: dict[str, Any]) -> list[str]:
-    """The results of `debug_order` as lines for a terminal."""
+    """Format the results of `run_debug_order` as lines for a terminal."""
     means = results["seeds"]
     lines = format_order_results(results)
     lines += [f"mean of {len(DEBUG_SEEDS)} seeds, {name}: {_format_values(values)}" for name, values in means.items()]
     better = [part for part in ORDER_FEATURES if means["trained"][part] > means["untrained"][part]]
     worse = [part for part in ORDER_FEATURES if part not in better]
-    lines.append(
-        f"training told order better by {' and '.join(better) or 'no embedding'}"
-        + (f", and not by {' and '.join(worse)}" if worse else "")
-    )
+    lines.append(f"training improves {join_words(better) if better else 'no embedding'}")
+    if worse:
+        lines[-1] += f", and does not improve {join_words(worse)}"
     return lines
 
 

@@ -1,7 +1,7 @@
-"""`stillmotion study transfer`: the transfer paper's comparison on a tiny model and sequences whose masks are known.
+"""`study transfer`: compare transfer variants on a tiny image transformer and sequences with known masks.
 
-For each seed a small image transformer learns synthetic frames by contrast, is transferred with and without positional
-augmentation and with either separability, and carries masks through sequences it has not seen.
+For each seed, a small image transformer is trained contrastively on synthetic frames and transferred with and without
+positional augmentation and with either separability loss. Each model propagates masks through new sequences.
 """
 
 from collections.abc import Callable
@@ -33,6 +33,7 @@ from stillmotion.training.transfer.config import TransferConfig, TransferDataCon
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import transfer
 from stillmotion.utils.files import ensure_dir, read_json, write_json
+from stillmotion.utils.progress import report_progress
 
 METRIC_COLUMNS = ("J&F", "J", "F", "copy_baseline J&F", *METRIC_NAMES)
 _VARIANTS: dict[str, Callable[[TransferMethodConfig], TransferMethodConfig]] = {
@@ -49,17 +50,17 @@ _TEST_SEED_OFFSET = 1000  # added to the seed of sequences that nothing was trai
 
 @dataclass(frozen=True)
 class TransferComparisonConfig:
-    """What the study trains and measures.
+    """Options of the transfer study.
 
     Attributes:
-        image_size: pixels a side of its videos.
-        pretrain_steps: of the image transformer.
-        batch_size: frames of a step, each in two crops.
-        lr: of the image transformer.
-        num_videos: to train on, for the transformer and for transfer.
-        transfer_epochs: of transfer.
-        num_sequences: to carry masks through.
-        num_frames: frames of a video.
+        image_size: Height and width of the videos, in pixels.
+        pretrain_steps: Training steps of the image transformer.
+        batch_size: Frames per step, each with two crops.
+        lr: Learning rate of the image transformer.
+        num_videos: Training videos of the transformer and of the transfer.
+        transfer_epochs: Epochs of the transfer.
+        num_sequences: Number of sequences for mask propagation.
+        num_frames: Frames per video.
     """
 
     image_size: int = 96
@@ -85,9 +86,17 @@ def compare_transfers(
     study_config: TransferComparisonConfig | None = None,
     *,
     num_seeds: int = 3,
-    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Train, transfer and measure for each seed; writes results.json. What a stopped study has finished is kept."""
+    """Train, transfer and measure for each seed, and write results.json; an interrupted study is continued.
+
+    Args:
+        output_dir: Folder for models, runs and results.
+        study_config: Config of the study.
+        num_seeds: Number of seeds.
+
+    Returns:
+        The results, ready for JSON.
+    """
     study_config = study_config or TransferComparisonConfig()
     if num_seeds < 1:
         raise StillmotionError(f"{num_seeds} seeds; a study needs at least one")
@@ -101,25 +110,24 @@ def compare_transfers(
     def count() -> None:
         nonlocal done
         done += 1
-        if progress is not None:
-            progress(done, total)
+        report_progress(done, total)
 
     for seed in range(num_seeds):
-        place = folder / f"seed{seed}"
-        model = pretrain_tiny_image_model(place / "model", study_config, seed=seed)
+        seed_dir = folder / f"seed{seed}"
+        model = pretrain_tiny_image_model(seed_dir / "model", study_config, seed=seed)
         count()
         runs = {}
         for name, change in _VARIANTS.items():
             config = _transfer_config(study_config, model, seed=seed)
             config = replace(config, method=change(config.method))
-            runs[name] = transfer(config, place / name.replace(", ", "-").replace(" ", "-"))
+            runs[name] = transfer(config, seed_dir / name.replace(", ", "-").replace(" ", "-"))
             count()
         measured = GeometryConfig(seed=seed, image_size=study_config.image_size)
         encoders = [load(run, device="auto") for run in runs.values()]
         geometry = evaluate_geometry(encoders, VideoDataConfig("synthetic"), measured).rows
         for name, run in {FROZEN_ROW: model, **runs}.items():
             metrics = geometry[FROZEN_ROW if run is model else run.name].metrics
-            scores = _propagate_masks(run, sequences, place / "masks" / run.name)
+            scores = _propagate_masks(run, sequences, seed_dir / "masks" / run.name)
             for column in METRIC_COLUMNS:
                 value = metrics[column].value if column in metrics else scores[column]
                 rows.setdefault(name, {}).setdefault(column, []).append(value)
@@ -130,20 +138,31 @@ def compare_transfers(
 
 
 def pretrain_tiny_image_model(model_dir: Path, study_config: TransferComparisonConfig, *, seed: int) -> Path:
-    """A tiny image transformer that tells videos apart by two crops of two of their frames; returns its folder."""
+    """Train a tiny image transformer contrastively on two crops of two frames of each video.
+
+    Args:
+        model_dir: Folder of the model; a model that it holds is kept.
+        study_config: Config of the study.
+        seed: Seed.
+
+    Returns:
+        The folder.
+    """
     if (model_dir / "config.json").exists():
         return model_dir
     torch.manual_seed(seed)
     images = random_image_model(ImageModelConfig(family="dinov2", arch="tiny", seed=seed))
     model = images.model.requires_grad_(True).train()
     head = nn.Sequential(nn.Linear(images.out_features, 64), nn.ReLU(), nn.Linear(64, 32))
-    seen = images.normalization
+    normalization = images.normalization
     dataset = TrainClipDataset(
         SyntheticDataset(study_config.synthetic_config(study_config.num_videos), seed=seed),
         num_frames=1,
         stride=1,
         num_clips=2,
-        augment=pair_augmentation(study_config.image_size, scale=_CROP_SCALE, mean=seen.mean, std=seen.std),
+        augment=pair_augmentation(
+            study_config.image_size, scale=_CROP_SCALE, mean=normalization.mean, std=normalization.std
+        ),
         seed=seed,
     )
     loader = ClipLoader(dataset, batch_size=study_config.batch_size, seed=seed)
@@ -153,8 +172,8 @@ def pretrain_tiny_image_model(model_dir: Path, study_config: TransferComparisonC
         if inside == 0:
             batches = loader.iter_epoch(epoch)
         clips = next(batches)["clips"][:, :, :, 0]
-        found = head(images.patch_tokens(clips.flatten(0, 1)).mean(1)).unflatten(0, (-1, 2))
-        loss = simclr_loss(found)
+        embeddings = head(images.patch_tokens(clips.flatten(0, 1)).mean(1)).unflatten(0, (-1, 2))
+        loss = simclr_loss(embeddings)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -163,7 +182,7 @@ def pretrain_tiny_image_model(model_dir: Path, study_config: TransferComparisonC
 
 
 def format_results(results: dict[str, Any]) -> list[str]:
-    """The results of `transfer_study` as lines for a terminal: mean ± standard deviation over seeds."""
+    """Format the results of `compare_transfers` as lines for a terminal: mean ± standard deviation over seeds."""
     columns = results["columns"]
     lines = [f"{'':<14}" + "".join(f"{c:>18}" for c in columns)]
     for name, row in results["rows"].items():
@@ -197,7 +216,7 @@ def _transfer_config(study_config: TransferComparisonConfig, model: Path, *, see
 
 
 def _propagate_masks(run_dir: Path, sequences: Path, output_dir: Path) -> dict[str, float]:
-    """J and F of masks carried by a network, from an earlier attempt where there is one."""
+    """Return the scores of propagated masks, from an earlier attempt if there is one."""
     if (output_dir / RESULTS_FILE).exists():
         results: dict[str, Any] = read_json(output_dir / RESULTS_FILE)
     else:

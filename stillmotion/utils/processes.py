@@ -7,6 +7,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -51,25 +52,31 @@ def _start_forkserver() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def init_worker() -> None:
-    """Initialize a worker: it ends with its parent, ignores Ctrl-C and SIGTERM, and uses one core.
+def init_worker(grace_seconds: float = 0.0) -> None:
+    """Initialize a worker: it ends with its parent, ignores Ctrl-C, and uses one core.
 
-    The parent handles these signals and ends its workers.
+    The parent handles signals and ends its workers.
+
+    Args:
+        grace_seconds: Time from SIGTERM to the kill, in which a job can save its state. 0 ignores SIGTERM, too.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL if grace_seconds else signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(grace_seconds,), daemon=True).start()
     cv2.setNumThreads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # for torch, if it is imported later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(grace_seconds: float) -> None:
     # However the parent ends, its sentinel closes. That of the fork server does not, because workers have it open.
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        if grace_seconds:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace_seconds)
         os._exit(1)
 
 
@@ -107,7 +114,7 @@ class ResultWithFile(NamedTuple):
 
 
 def run_in_processes(
-    function: Callable[[Job], Result], jobs: Iterable[Job], num_processes: int
+    function: Callable[[Job], Result], jobs: Iterable[Job], num_processes: int, *, grace_seconds: float = 0.0
 ) -> Generator[tuple[Job, Result | WorkerDied], None, None]:
     """Run jobs in worker processes and yield (job, result) as they complete.
 
@@ -117,6 +124,8 @@ def run_in_processes(
         function: Function of a job, importable by the workers.
         jobs: The jobs.
         num_processes: Number of worker processes.
+        grace_seconds: Time that a stopped job has to save its state after SIGTERM. Jobs with such a time may start
+            processes of their own, and no job waits in the queue of a worker.
 
     Raises:
         StillmotionError: If a job raises it.
@@ -126,8 +135,9 @@ def run_in_processes(
     workers: list[Worker[Job]] = []
     try:
         while pending or workers:
-            workers += [Worker(function) for _ in range(min(num_processes - len(workers), len(pending)))]
-            for queue_length in range(1, _QUEUED_JOBS + 1):
+            num_new = min(num_processes - len(workers), len(pending))
+            workers += [Worker(function, grace_seconds=grace_seconds) for _ in range(num_new)]
+            for queue_length in range(1, 2 if grace_seconds else _QUEUED_JOBS + 1):
                 for worker in workers:
                     # The last jobs are not queued: they go to the first idle worker.
                     if pending and len(worker.jobs) < (queue_length if len(pending) > num_processes else 1):
@@ -146,7 +156,7 @@ def run_in_processes(
                     pending.extendleft(reversed(worker.jobs))
                 yield job, result
     finally:
-        kill_workers(workers)
+        kill_workers(workers, grace_seconds=grace_seconds)
 
 
 class Worker(Generic[Job]):
@@ -154,15 +164,19 @@ class Worker(Generic[Job]):
 
     Args:
         function: Function of a job, importable by the process.
+        grace_seconds: Time that a job has to save its state after SIGTERM.
 
     Attributes:
         jobs: Jobs of the worker; it works on the first.
     """
 
-    def __init__(self, function: Callable[[Job], Any]) -> None:
+    def __init__(self, function: Callable[[Job], Any], *, grace_seconds: float = 0.0) -> None:
         context = worker_context(function.__module__)
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=_worker_loop, args=(other, function), daemon=True)
+        # A daemon must not have children.
+        self.process = context.Process(
+            target=_worker_loop, args=(other, function, grace_seconds), daemon=not grace_seconds
+        )
         self.process.start()
         other.close()  # so that the connection closes with the process
         self.jobs: deque[Job] = deque()
@@ -188,18 +202,28 @@ class Worker(Generic[Job]):
         return job, result if error is None else JobFailed(error)
 
 
-def kill_workers(workers: Iterable[Worker[Any]]) -> None:
-    """Kill worker processes."""
+def kill_workers(workers: Iterable[Worker[Any]], *, grace_seconds: float = 0.0) -> None:
+    """End worker processes.
+
+    Args:
+        workers: Workers.
+        grace_seconds: Time from SIGTERM to the kill; 0 kills at once.
+    """
     workers = list(workers)
     for worker in workers:
         worker.connection.close()
+        if grace_seconds:
+            worker.process.terminate()
+    deadline = time.monotonic() + grace_seconds
+    for worker in workers:
+        worker.process.join(max(0.0, deadline - time.monotonic()))
         worker.process.kill()
     for worker in workers:
         worker.process.join(_EXIT_TIMEOUT)
 
 
-def _worker_loop(connection: Connection, function: Callable[[Any], Any]) -> None:
-    init_worker()
+def _worker_loop(connection: Connection, function: Callable[[Any], Any], grace_seconds: float) -> None:
+    init_worker(grace_seconds)
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the connection
         while True:
             job = connection.recv()

@@ -57,7 +57,9 @@ def test_a_step_of_fine_tuning_runs_without_numbers(name):
 @pytest.mark.parametrize("name", list_recipes("detect"))
 def test_a_step_of_detection_runs_without_numbers(name):
     config = get_recipe(name, verb="detect")
-    head = replace(config.head, sampling_ratio=2)  # as many as a bin has cells is asked of the boxes: the one wait of a step
+    head = replace(
+        config.head, sampling_ratio=2
+    )  # as many as a bin has cells is asked of the boxes: the one wait of a step
     frames, size = config.data.num_frames or FRAMES, config.data.image_size or SIZE
     with fake_tensor_mode():
         method = build_on_fake_tensors(lambda: ActionDetector(backbone(), 80, head))

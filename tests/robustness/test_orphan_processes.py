@@ -66,10 +66,14 @@ def test_kill_9_of_an_agent_ends_the_ranks_that_it_started_however_young_they_ar
 
 
 STUDY = """
-import subprocess, sys, time
-worker = subprocess.Popen([sys.executable, "-m", "stillmotion.studies.run_pool"], stdin=subprocess.PIPE)
-print(worker.pid, flush=True)
-time.sleep(600)
+import time
+from stillmotion.utils.processes import Worker
+
+if __name__ == "__main__":
+    worker = Worker(time.sleep, grace_seconds=1.0)
+    worker.submit(600)
+    print(worker.process.pid, flush=True)
+    time.sleep(600)
 """
 
 

@@ -33,7 +33,9 @@ def demo(out: str = "runs/demo", num_seeds: int = 5, num_processes: int = num_co
     """
     from stillmotion.studies.demo.study import run_demo
 
-    print(f"written: {run_demo(out, num_seeds=num_seeds, num_processes=num_processes)}")
+    with progress_bar("training and probing"):
+        page = run_demo(out, num_seeds=num_seeds, num_processes=num_processes)
+    print(f"written: {page}")
 
 
 def confounding(out: OutputDir, study: ConfoundingConfig, num_seeds: int = 3, num_processes: int = num_cores()) -> None:
@@ -54,10 +56,8 @@ def confounding(out: OutputDir, study: ConfoundingConfig, num_seeds: int = 3, nu
     """
     from stillmotion.studies.confounding.study import format_results, run_confounding
 
-    with progress_bar("training") as progress:
-        results = run_confounding(
-            out, study, num_seeds=num_seeds, num_processes=num_processes, progress=progress, told=print
-        )
+    with progress_bar("training"):
+        results = run_confounding(out, study, num_seeds=num_seeds, num_processes=num_processes)
     print("\n".join([*format_results(results), f"written: {out}/report.html"]))
 
 
@@ -72,8 +72,8 @@ def spectrum(out: OutputDir, study: SpectrumConfig) -> None:
     """
     from stillmotion.studies.spectrum.study import format_results, run_spectrum
 
-    with progress_bar("training") as progress:
-        results = run_spectrum(out, study, progress=progress)
+    with progress_bar("training"):
+        results = run_spectrum(out, study)
     print("\n".join([*format_results(results), f"written: {out}/report.html"]))
 
 
@@ -91,8 +91,8 @@ def transfer(out: OutputDir, study: TransferComparisonConfig, num_seeds: int = 3
     """
     from stillmotion.studies.transfer_comparison import compare_transfers, format_results
 
-    with progress_bar("training") as progress:
-        results = compare_transfers(out, study, num_seeds=num_seeds, progress=progress)
+    with progress_bar("training"):
+        results = compare_transfers(out, study, num_seeds=num_seeds)
     print("\n".join(format_results(results)))
 
 
@@ -124,7 +124,8 @@ def sweep(comparison: SweepConfig, sweep_config: SweepOptions, out: OutputDir = 
     def typed(name: str) -> str:
         return shlex.join(["stillmotion", *(name if word == "all" else word for word in sys.argv[1:])])
 
-    found = run_sweep(comparison, out, sweep_config, format_command=typed)
+    with progress_bar("training and probing"):
+        found = run_sweep(comparison, out, sweep_config, format_command=typed)
     for results in found:
         print("\n".join([results["title"], *format_sweep_table(results), ""]))
     print("\n".join(f"written: {Path(out, results['name'], 'report.html')}" for results in found))

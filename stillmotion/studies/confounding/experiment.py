@@ -116,12 +116,18 @@ def train_two_stream(
     *,
     loss: str,
     seed: int,
-    on_step: Callable[[], None],
 ) -> dict[str, Any]:
-    """Train one network and write down its course.
+    """Train one network, and probe it along training.
 
-    clips: one of each video, or two windows after each other where the study's views are windows.
-    probe_clips: unconfounded clips; the first two thirds train the probes. tick: called after every step.
+    Args:
+        study_config: Config of the study.
+        clips: One clip of each video, or for positives of the same video first all first, then all second windows.
+        probe_clips: Unconfounded clips; the first two thirds train the probes.
+        loss: "unified" or "decoupled".
+        seed: Seed of the weights and of the batches.
+
+    Returns:
+        Accuracies, losses and gradient norms, ready for JSON.
     """
     torch.manual_seed(seed)
     network = TwoStreamNetwork(
@@ -150,7 +156,6 @@ def train_two_stream(
         optimizer.step()
         if step in when:
             found[step] = _probe(network, probe_clips, ("sum", "static", "dynamic") if step == when[-1] else ("sum",))
-        on_step()
     return {
         "loss": loss,
         "seed": seed,

@@ -24,9 +24,9 @@ from stillmotion.report.images import thumbnail_uri
 from stillmotion.report.page import write_page
 from stillmotion.report.plot_style import GRAY, TEXT_COLOR, save_figure, style_axes
 from stillmotion.studies.statistics import format_mean_range
+from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.report import describe_method
 from stillmotion.training.report import loss_curve_blocks
-from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import load_config
 from stillmotion.utils.formatting import format_count, join_words
 from stillmotion.utils.typed_config import diff_configs
@@ -95,7 +95,9 @@ def _summary(
 ) -> list[Block]:
     """What each method wins and loses, its numbers taken from the results."""
     tied = " and ".join(pair.replace("=", " with ") for pair in data.confound)
-    setting = f"in which {tied} go together {data.confound_strength:.0%} of the time" if tied else "with four free factors"
+    setting = (
+        f"in which {tied} go together {data.confound_strength:.0%} of the time" if tied else "with four free factors"
+    )
     plain, untrained = accuracies.get(_METHOD_TITLES["simclr"]), accuracies.get("untrained")
     trained = [name for name in accuracies if name != "untrained"]
     first = (

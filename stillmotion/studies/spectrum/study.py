@@ -1,4 +1,4 @@
-"""`stillmotion study spectrum`: the transfer paper's two theorems on data whose covariances are known.
+"""`study spectrum`: the transfer paper's two theorems on data with known covariances.
 
 Theorem 1: a projection that minimises M = ½E‖g(z1) − g(z2)‖² + λ/2·E‖J Jᵀ − I‖² shrinks each direction to
 sqrt(1 − σ/2λ), and to 0 beyond σ = 2λ. Theorem 2: the margin D_inter − D_intra grows by Σ (τ − σ)(1 − σ/2λ) over
@@ -19,6 +19,7 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 from stillmotion.studies.spectrum.report import write_spectrum_page
 from stillmotion.utils.files import ensure_dir, write_json
+from stillmotion.utils.progress import report_progress
 
 NumLayers = Literal[1, 2]
 NUM_LAYERS: tuple[NumLayers, ...] = (1, 2)
@@ -28,7 +29,14 @@ _FIRST_LAYER_SCALE = 0.2  # what the first of two layers starts at, over a rando
 
 
 class PatchPairs(NamedTuple):
-    """Corresponding patches z1 and z2 (n, d), the variances σ (d,) of their difference, and its directions (d, d)."""
+    """Pairs of corresponding patches.
+
+    Attributes:
+        first: Patches z1 (n, d).
+        second: Patches z2 (n, d).
+        variances: Variances σ (d,) of their difference.
+        basis: Its principal directions (d, d).
+    """
 
     first: Tensor
     second: Tensor
@@ -37,7 +45,13 @@ class PatchPairs(NamedTuple):
 
 
 def sample_pairs(variances: Tensor, *, num_pairs: int, seed: int = 0) -> PatchPairs:
-    """Pairs whose differences have exactly these variances along random directions, in float64."""
+    """Sample pairs whose differences have exactly these variances along random directions, in float64.
+
+    Args:
+        variances: Variances (d,).
+        num_pairs: Number of pairs, n > d.
+        seed: Seed.
+    """
     d = len(variances)
     if num_pairs <= d:
         raise StillmotionError(f"{num_pairs} pairs cannot show {d} variances; give more pairs than directions")
@@ -51,39 +65,62 @@ def sample_pairs(variances: Tensor, *, num_pairs: int, seed: int = 0) -> PatchPa
 
 
 def predicted_eigenvalues(variances: Tensor, strength: float) -> Tensor:
-    """The optimal eigenvalues at λ (Eq. 6 and 7)."""
+    """Return the optimal eigenvalues (Eq. 6 and 7).
+
+    Args:
+        variances: Variances (d,).
+        strength: λ.
+    """
     return (1 - variances / (2 * strength)).clamp_min(0).sqrt()
 
 
 def predicted_margin_gain(variances: Tensor, strength: float) -> float:
-    """Δ, by how much the margin grows (Eq. 28)."""
+    """Return Δ, the predicted growth of the margin (Eq. 28).
+
+    Args:
+        variances: Variances (d,).
+        strength: λ.
+    """
     return float(((variances.mean() - variances) * (1 - variances / (2 * strength)).clamp_min(0)).sum())
 
 
 def transfer_objective(weights: Sequence[Tensor], pairs: PatchPairs, strength: float) -> Tensor:
-    """M over λ of a linear or two-layer projection (Eq. 4 and 5).
+    """Return M / λ of a linear or two-layer projection (Eq. 4 and 5).
 
-    weights: W, or W1 and W2 of g(z) = W2·tanh(W1·z).
+    Args:
+        weights: W, or W1 and W2 of g(z) = W2·tanh(W1·z).
+        pairs: Patch pairs.
+        strength: λ.
     """
     eye = torch.eye(len(pairs.variances), dtype=pairs.first.dtype)
     if len(weights) == 1:
         moved = (pairs.first - pairs.second) @ weights[0].T
-        kept = (weights[0] @ weights[0].T - eye).square().sum()
+        penalty = (weights[0] @ weights[0].T - eye).square().sum()
     else:
         inner = [torch.tanh(z @ weights[0].T) for z in pairs[:2]]
         moved = (inner[0] - inner[1]) @ weights[1].T
         slopes = 1 - inner[0].square()
         jacobians = weights[1] * slopes[:, None, :] @ weights[0]
-        kept = (jacobians @ jacobians.transpose(1, 2) - eye).square().sum((1, 2)).mean()
-    return 0.5 * moved.square().sum(1).mean() / strength + 0.5 * kept
+        penalty = (jacobians @ jacobians.transpose(1, 2) - eye).square().sum((1, 2)).mean()
+    return 0.5 * moved.square().sum(1).mean() / strength + 0.5 * penalty
 
 
 def train_projection(
     pairs: PatchPairs, strength: float, *, num_layers: NumLayers = 1, seed: int = 0, max_steps: int = 200
 ) -> Tensor:
-    """The linear map (d, d) that a projection trained from random weights is; of two layers, W2·W1.
+    """Train a projection from random weights.
 
-    The theorem takes the eigenvalues of W1 to be small: two layers start that way, and tanh stays in its linear part.
+    The theorem assumes small eigenvalues of W1: two layers start that way, and tanh stays in its linear range.
+
+    Args:
+        pairs: Patch pairs.
+        strength: λ.
+        num_layers: 1 for W, 2 for W2·tanh(W1·z).
+        seed: Seed of the weights.
+        max_steps: Iterations of L-BFGS.
+
+    Returns:
+        The linear map (d, d); of two layers, W2·W1.
     """
     d = len(pairs.variances)
     draw = torch.Generator().manual_seed(seed)
@@ -113,12 +150,23 @@ def train_projection(
 
 
 def shrinkage_factors(projection: Tensor, basis: Tensor) -> Tensor:
-    """How far the projection shrinks each direction of a basis, ‖W u‖: its eigenvalues where it is symmetric."""
+    """Return ‖W u‖ for each direction u of a basis: the eigenvalues of a symmetric projection.
+
+    Args:
+        projection: W (d, d).
+        basis: Directions (d, d), one per column.
+    """
     return (projection @ basis).norm(dim=0)
 
 
 def measured_margin_gain(projection: Tensor, pairs: PatchPairs, *, seed: int = 0) -> float:
-    """By how much the margin of Definition 5 grows with γ = 1, on videos whose means vary by τ in every direction."""
+    """Return the growth of the margin of Definition 5 with γ = 1, on videos whose means vary by τ in every direction.
+
+    Args:
+        projection: W (d, d).
+        pairs: Patch pairs.
+        seed: Seed of the videos' means.
+    """
     d, n = len(pairs.variances), len(pairs.first)
     draw = torch.Generator().manual_seed(seed + 1)
     white = torch.linalg.qr(torch.randn(n, d, generator=draw, dtype=torch.float64))[0] * math.sqrt(n)
@@ -133,14 +181,14 @@ def measured_margin_gain(projection: Tensor, pairs: PatchPairs, *, seed: int = 0
 
 @dataclass(frozen=True)
 class SpectrumConfig:
-    """What the study draws.
+    """Options of the spectrum study.
 
     Attributes:
-        dim: d.
-        num_pairs: n.
-        variance_scale: the mean variance of differences; small ones keep tanh in its linear part.
-        lambdas: values of λ, in units of the mean variance.
-        num_seeds: data and starts of each.
+        dim: Number of feature dimensions, d.
+        num_pairs: Number of patch pairs, n.
+        variance_scale: Mean variance of the differences; small values keep tanh in its linear range.
+        lambdas: Values of λ, in units of the mean variance.
+        num_seeds: Number of seeds per value of λ.
     """
 
     dim: int = 16
@@ -150,13 +198,19 @@ class SpectrumConfig:
     num_seeds: int = 3
 
 
-def run_spectrum(
-    output_dir: str | Path,
-    study_config: SpectrumConfig | None = None,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
-    """Trains projections, compares them with both theorems, and writes results.json, spectrum.png and report.html."""
+def run_spectrum(output_dir: str | Path, study_config: SpectrumConfig | None = None) -> dict[str, Any]:
+    """Train projections, compare them with both theorems, and write results.json, spectrum.png and report.html.
+
+    Args:
+        output_dir: Folder for the results.
+        study_config: Config of the study.
+
+    Returns:
+        The results, ready for JSON.
+
+    Raises:
+        StillmotionError: There are too few directions or seeds, or a λ is not positive.
+    """
     study_config = study_config or SpectrumConfig()
     if study_config.dim < 2 or study_config.num_seeds < 1 or not study_config.lambdas or min(study_config.lambdas) <= 0:
         raise StillmotionError("a spectrum needs at least 2 directions, a seed, and positive strengths")
@@ -168,16 +222,16 @@ def run_spectrum(
             for seed in range(study_config.num_seeds):
                 pairs = sample_pairs(variances, num_pairs=study_config.num_pairs, seed=seed)
                 trained = train_projection(pairs, strength * study_config.variance_scale, num_layers=layers, seed=seed)
-                found = shrinkage_factors(trained, pairs.basis)
-                wanted = predicted_eigenvalues(variances, strength * study_config.variance_scale)
+                eigenvalues = shrinkage_factors(trained, pairs.basis)
+                predicted = predicted_eigenvalues(variances, strength * study_config.variance_scale)
                 points.append(
                     {
                         "layers": layers,
                         "lambda": strength,
                         "seed": seed,
-                        "eigenvalues": found.tolist(),
-                        "predicted_eigenvalues": wanted.tolist(),
-                        "max_eigenvalue_error": float((found - wanted).abs().max()),
+                        "eigenvalues": eigenvalues.tolist(),
+                        "predicted_eigenvalues": predicted.tolist(),
+                        "max_eigenvalue_error": float((eigenvalues - predicted).abs().max()),
                         "margin_gain": measured_margin_gain(trained, pairs, seed=seed) / study_config.variance_scale,
                         "predicted_margin_gain": predicted_margin_gain(
                             variances, strength * study_config.variance_scale
@@ -185,8 +239,7 @@ def run_spectrum(
                         / study_config.variance_scale,
                     }
                 )
-                if progress is not None:
-                    progress(len(points), total)
+                report_progress(len(points), total)
     results = {
         "config": asdict(study_config),
         "variances": (variances / study_config.variance_scale).tolist(),
@@ -204,7 +257,11 @@ def run_spectrum(
 
 
 def format_results(results: Mapping[str, Any]) -> list[str]:
-    """How far the theorems hold, as lines for a terminal."""
+    """Format the largest errors of the theorems as lines for a terminal.
+
+    Args:
+        results: What `run_spectrum` returned.
+    """
     lines = []
     for layers, name in ((1, "linear"), (2, "two layers")):
         chosen = [p for p in results["points"] if p["layers"] == layers]

@@ -7,12 +7,12 @@ from typing import Any
 from stillmotion.errors import StillmotionError
 from stillmotion.studies.sweep.plan import SweepPlan
 from stillmotion.studies.sweep.table import STEP_MEMORY, STEP_SECONDS, Claim
-from stillmotion.utils.typed_config import apply_overrides
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.tasks import get_recipe
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.utils.registry import did_you_mean
+from stillmotion.utils.typed_config import apply_overrides
 
 
 def _field_points(field: str, *values: Any) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
             "untrained": {"mean": accuracies(0.9, 0.3, 0.8, 0.5)},
         },
     }
-    runs = {"simclr": cached_run("debug-simclr"), "simclr+bod-vcl": cached_run("debug-bod-simclr")}
+    runs = {"simclr": cached_run("k400-simclr"), "simclr+bod-vcl": cached_run("k400-bod-simclr")}
     html = write_demo_page(tmp_path, results, runs).read_text()
     assert_self_contained(html)
     wanted = [

@@ -11,7 +11,7 @@ import pytest
 from support.process import Command
 
 from stillmotion.errors import StillmotionError
-from stillmotion.studies.run_pool import StudyRun, _send_job, _start_worker, train_and_evaluate
+from stillmotion.studies.run_pool import StudyRun, train_and_evaluate
 from stillmotion.studies.sweep.plan import sweep_over_field, sweep_over_points
 from stillmotion.studies.sweep.presets import PRETRAIN_PRESETS, TRANSFER_PRESETS, base_config, get_preset
 from stillmotion.studies.sweep.study import SweepOptions, _plan_runs, run_hash, run_plans
@@ -146,19 +146,23 @@ def test_a_killed_sweep_goes_on_repeats_nothing_and_ends_in_a_summary(tmp_path):
     assert f"    stillmotion study sweep --out {tmp_path} --preset per-frame" in summary
 
 
-def test_a_worker_whose_parent_is_gone_saves_and_ends(tmp_path):
-    run = StudyRun(tmp_path / "run", small("optim.epochs=100000", "train.checkpoint_every_steps=100000"), PROBE)
-    worker = _start_worker()
-    _send_job(worker, run)
-    deadline = time.monotonic() + 120
-    while not (run.run_dir / "metrics.jsonl").exists() or not (run.run_dir / "metrics.jsonl").read_text():
-        assert worker.poll() is None, (run.run_dir / "log.txt").read_text()
-        assert time.monotonic() < deadline, "the run does not get on"
-        time.sleep(0.01)
-    worker.stdin.close()
-    assert worker.wait(60) != 0
-    assert (run.run_dir / "training_state.pt").exists()
-    assert "the same command resumes it" in (run.run_dir / "log.txt").read_text()
+def wait_for(happens, command: Command, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < deadline, command.stderr
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_whose_study_is_stopped_or_killed_saves_itself(tmp_path, stop):
+    long = "long: optim.epochs=100000 train.checkpoint_every_steps=100000"
+    command = typed(tmp_path, "--points", long, "--num-seeds", "1")
+    wait_for(lambda: any(f.stat().st_size for f in tmp_path.glob("runs/*/metrics.jsonl")), command)
+    command.send(stop)
+    assert command.wait() != 0
+    wait_for(lambda: list(tmp_path.glob("runs/*/training_state.pt")), command)
+    (log,) = tmp_path.glob("runs/*/log.txt")
+    wait_for(lambda: "resumes it" in log.read_text() or "resume" in log.read_text(), command)
 
 
 def test_a_run_that_fails_is_one_line_with_the_reason(tmp_path):

@@ -66,7 +66,7 @@ def test_figures_are_those_of_the_runs_own_measurement(swept):
 
 def test_finished_runs_are_not_trained_again(swept, monkeypatch):
     out, found = swept
-    monkeypatch.setattr("stillmotion.studies.run_pool._send_job", lambda *_: pytest.fail("a run was started again"))
+    monkeypatch.setattr("stillmotion.utils.processes.Worker", lambda *_, **__: pytest.fail("a run was started again"))
     how = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(out / "davis"))
     (again,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
     assert again == found

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.small_pretrain import train
 
-from stillmotion.studies.loss_vs_chance import FinalLoss, final_loss_table, final_losses
+from loss_vs_chance import FinalLoss, final_loss_table, final_losses
 from stillmotion.training.pretrain.collapse_monitor import MIN_EMBEDDING_STD
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.recipes_bod_vcl import BASELINES
