@@ -79,7 +79,7 @@ MISTAKES = {
     "missing run": ("retrieve --encoder NOWHERE --data VIDEOS", "neither a folder nor a recipe"),
     "missing videos": ("retrieve --encoder RUN --data NOWHERE", "no such file or folder"),
     "empty folder": ("retrieve --encoder RUN --data EMPTY", "no video found"),
-    "no folds": ("retrieve --encoder RUN --data VIDEOS --fold all", "no several folds"),
+    "no folds": ("retrieve --encoder RUN --data VIDEOS --fold all", "has only one split"),
     "no such protocol": ("retrieve --encoder RUN --data VIDEOS --protocol loo", "'loo'"),
     "nowhere to write": ("cluster --encoder laptop --data VIDEOS", "give --out"),
     "missing query": ("search RUN NOWHERE.mp4 --data VIDEOS", "NOWHERE.mp4: no such file"),

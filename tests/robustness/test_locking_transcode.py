@@ -145,8 +145,8 @@ def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Pat
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("path,label\na.mp4,9999999\n", "a label is 9999999; classes are numbered from 0"),
-        ("path,label\na.mp4,1\0\n", "no text"),
+        ("path,label\na.mp4,9999999\n", "label 9999999 is too large; class ids must be between 0"),
+        ("path,label\na.mp4,1\0\n", "not a text file"),
         ("path,label\n", "a header but no rows"),
         (f"path,label\n{'a' * 200_000},1\n", "cannot be read as a list of videos"),
     ],

@@ -91,7 +91,7 @@ def test_copies_and_what_is_unfinished_are_no_input_unless_they_are_named(videos
     assert [path.relative_to(tmp_path).parts[0] for path in find_videos(tmp_path)] == ["videos"] * 2
     assert len(VideoFolder(tmp_path / "copies")) == 2
     videos.rename(tmp_path / ".hidden")
-    with pytest.raises(StillmotionError, match="copies is stillmotion's own: name it itself"):
+    with pytest.raises(StillmotionError, match="copies, which stillmotion wrote, give that folder itself"):
         VideoFolder(tmp_path)
 
 

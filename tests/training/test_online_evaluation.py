@@ -138,7 +138,7 @@ def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, c
     assert set(rows(other)[3]) == {"step"} | {
         f"{m}/{k}" for m in ("knn", "probe") for k in ("whole", "static", "dynamic")
     }
-    assert "evaluated in between: 6 videos to learn from, 2 to ask (parted 70/30" in capsys.readouterr().err
+    assert "evaluated in between: 6 videos to learn from, 2 to ask (random 70/30 split" in capsys.readouterr().err
     with pytest.raises(StillmotionError, match="no such file"):
         train(small_config(overrides=changes | {"train.eval_data": str(tmp_path / "gone")}), tmp_path / "third")
 

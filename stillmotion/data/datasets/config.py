@@ -1,4 +1,4 @@
-"""Which videos are meant: a path, how they are laid out there, and which part of them."""
+"""`VideoSource` and `VideoDataConfig`: which videos a command reads; detection of the layout."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,20 +22,20 @@ SYNTHETIC = "synthetic"
 
 
 def layout_names() -> list[str]:
-    """The names that a layout may have."""
+    """Names of all layouts, those of installed packages included."""
     return ["auto", "folder", "list", "shards", *openable_datasets()]
 
 
 def _layout_title(layout: str) -> str:
-    """A layout with the title of its set, where the name is another."""
+    """A layout with the title of its data set, if that is another."""
     title = PUBLIC_DATASETS.builtin[layout].title if layout in PUBLIC_DATASETS.builtin else layout
     return layout if title.lower() == layout else f"{layout} ({title})"
 
 
 def layout_help() -> str:
-    """All layouts in a sentence."""
+    """Help text of the option --layout."""
     *first, last = map(_layout_title, layout_names()[1:])
-    return f"auto goes by what lies there; else {', '.join(first)} or {last}."
+    return f"Layout of the data. auto detects it from the files; otherwise one of {', '.join(first)} or {last}."
 
 
 LayoutOption = Annotated[str, arg(name="layout", prefix_name=False, help=layout_help())]
@@ -43,13 +43,14 @@ LayoutOption = Annotated[str, arg(name="layout", prefix_name=False, help=layout_
 
 @dataclass(frozen=True)
 class VideoSource:
-    """Where videos lie.
+    """Where videos are.
 
     Attributes:
-        path: a folder of videos, a list (CSV or "path label" lines), one video, a public set's folder, shards in a
-            folder or at an address (s3://…), or "synthetic".
-        layout: how they are laid out: one of `layouts()`.
-        annotations: where a public set's split files lie, if not beside its videos.
+        path: Videos to read: a folder, a video file, a CSV or text list, the folder of a public data set, a folder or
+            URL of shards (s3://…), or "synthetic".
+        layout: Layout of the data, one of `layout_names()`.
+        annotations: Folder or file with the annotation lists of a public data set. Needed only if they are not next to
+            the videos.
     """
 
     path: DataPath = ""
@@ -57,64 +58,75 @@ class VideoSource:
     annotations: AnnotationsPath = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", str(self.path))  # a pathlib.Path is welcome, but no JSON
+        object.__setattr__(self, "path", str(self.path))  # a pathlib.Path is allowed, but is no JSON
         if self.annotations is not None:
             object.__setattr__(self, "annotations", str(self.annotations))
 
     def with_split(self, split: str | None = None, fold: int | None = None) -> "VideoDataConfig":
-        """The videos of one split and fold, or all that lie there."""
+        """Select a split and fold.
+
+        Args:
+            split: Name of the split; None is all videos.
+            fold: Fold, counted from 1; None is the first.
+        """
         return VideoDataConfig(self.path, self.layout, self.annotations, split=split, fold=fold)
 
     def input_paths(self) -> list[Path]:
-        """The files and folders that are named."""
-        named = () if self.path == SYNTHETIC else (self.path, self.annotations)
-        return [Path(place) for place in named if place and not is_url(place)]
+        """Local files and folders that are read."""
+        paths = () if self.path == SYNTHETIC else (self.path, self.annotations)
+        return [Path(path) for path in paths if path and not is_url(path)]
 
     def check_path_given(self) -> None:
-        """Raises where there is no path."""
+        """Raise an error if no path is given."""
         if not self.path:
             raise StillmotionError(f"no videos given; add --data FOLDER (or --data {SYNTHETIC} to try)")
 
 
 @dataclass(frozen=True)
 class VideoDataConfig(VideoSource):
-    """A set of videos: where they lie, and which of them are meant.
+    """Videos to read: where they are, and which split of them.
 
     Attributes:
-        split: train, test or val, where the set has splits.
-        fold: which of several splits; None is the first.
+        split: Split to read: train, val or test. All videos are read if omitted.
+        fold: Fold to read, counted from 1, for data sets with several splits (default: 1).
     """
 
     split: SplitName = None
     fold: FoldNumber = None
 
     def open(self, *, synthetic: SyntheticConfig | None = None, seed: int = 0) -> VideoDataset:
-        """The set. A `labels.csv` in a folder is used by itself; without a split, every video is taken.
+        """Open the data set. A `labels.csv` in a folder is used without being named.
 
-        synthetic, seed: of what the path "synthetic" stands for.
+        Args:
+            synthetic: How synthetic videos are generated, for the path "synthetic".
+            seed: Seed of synthetic videos.
+
+        Raises:
+            StillmotionError: There are no videos, or the layout or split does not fit.
         """
         self.check_path_given()
         if self.path == SYNTHETIC:
             return SyntheticDataset(synthetic or SyntheticConfig(), seed=seed)
         path, layout = Path(self.path), self.layout
-        notes = None if self.annotations is None else Path(self.annotations)
+        annotations = None if self.annotations is None else Path(self.annotations)
         if layout not in layout_names():
             raise StillmotionError(f"there is no layout {layout!r}{did_you_mean(layout, layout_names())}")
         if is_url(self.path) and layout in ("auto", "shards"):
             return open_shard_dataset(self.path, split=self.split, fold=self.fold)
         if not path.exists():
-            raise StillmotionError(f"{path}: no such file or folder; give a folder of videos or a list of them")
-        if notes is not None and not notes.exists():
-            raise StillmotionError(f"{notes}: no such file or folder; annotations are the data set's own lists")
+            raise StillmotionError(f"{path}: no such file or folder. Give a folder of videos or a list with --data.")
+        if annotations is not None and not annotations.exists():
+            raise StillmotionError(f"{annotations}: no such file or folder. Give the annotation lists of the data set.")
         if layout == "auto":
-            layout, notes = _detect_layout(path, notes)
+            layout, annotations = _detect_layout(path, annotations)
         if layout == "list":
-            return open_list_dataset(notes or path, path if path.is_dir() else None, split=self.split, fold=self.fold)
+            root = path if path.is_dir() else None
+            return open_list_dataset(annotations or path, root, split=self.split, fold=self.fold)
         if layout == "shards":
             return open_shard_dataset(self.path, split=self.split, fold=self.fold)
         if layout == "folder":
             return open_folder_dataset(path, split=self.split)
-        return self._open_public(layout, path, notes)
+        return self._open_public(layout, path, annotations)
 
     def _open_public(self, layout: str, path: Path, annotations: Path | None) -> VideoDataset:
         public = PUBLIC_DATASETS[layout]
@@ -122,18 +134,19 @@ class VideoDataConfig(VideoSource):
             whole = VideoDataConfig(self.path, annotations=self.annotations, split=self.split, fold=self.fold).open()
             if not isinstance(whole, PathDataset):
                 raise StillmotionError(
-                    f"{layout} is chosen by the names of files, and {path} holds none; prepare it then"
+                    f"--layout {layout} needs video files, but {path} is sharded. "
+                    "Select the subset first, then run `prepare`."
                 )
             return public.select(whole)
         if public.open is None:
-            raise StillmotionError(f"{layout} does not open as labelled videos; choose another --layout")
+            raise StillmotionError(f"{layout} does not open as labeled videos. Choose another --layout.")
         if annotations is None and public.marker_file:
             _, annotations = find_annotations(path, {layout: public}) or (layout, None)
         return public.open(path, annotations or path, self.split, self.fold or 1)
 
 
 def _detect_layout(path: Path, annotations: Path | None) -> tuple[str, Path | None]:
-    """The layout of what is at the path, and the file or folder that describes it."""
+    """Layout of a path, and the file or folder of its annotations."""
     if path.is_file():
         if path.suffix.lower() in VIDEO_SUFFIXES:
             return "folder", None
@@ -145,17 +158,17 @@ def _detect_layout(path: Path, annotations: Path | None) -> tuple[str, Path | No
         return _layout_from_filename(annotations, known) or _layout_from_columns(annotations), annotations
     if annotations is None and (path / "labels.csv").is_file():
         return "list", path / "labels.csv"
-    found = find_annotations(path if annotations is None else annotations, known, search_parent=annotations is None)
-    if found is not None:
-        return found
+    detected = find_annotations(path if annotations is None else annotations, known, search_parent=annotations is None)
+    if detected is not None:
+        return detected
     if annotations is not None:
-        said = ", ".join(layout_names()[2:])
-        raise StillmotionError(f"{annotations}: no known annotations there; say which by --layout ({said})")
+        names = ", ".join(layout_names()[2:])
+        raise StillmotionError(f"{annotations}: annotation format not recognized. Set --layout to one of {names}.")
     return "folder", None
 
 
 def _layout_from_filename(file: Path, known: dict[str, PublicDataset]) -> str | None:
-    """The set whose list a file is by its name; marks tell more than suffixes."""
+    """Data set of a list file by its name: by the marker files first, then by the suffixes."""
     for name, public in known.items():
         if public.marker_file and file.match(public.marker_file):
             return name
@@ -163,7 +176,7 @@ def _layout_from_filename(file: Path, known: dict[str, PublicDataset]) -> str | 
 
 
 def _layout_from_columns(file: Path) -> str:
-    """The set whose list a file is by its columns, or else "list"."""
+    """Data set of a list file by its columns, or "list"."""
     known = (
         name
         for name, public in PUBLIC_DATASETS.items()

@@ -1,4 +1,4 @@
-"""What every data set is made of: the protocol, a set of paths, and the search and the lists they come from."""
+"""Find videos below a folder; `VideoFolder` (class/video.mp4)."""
 
 import os
 from collections.abc import Iterator
@@ -13,33 +13,44 @@ from stillmotion.utils.files import GENERATED_MARKER
 
 
 def walk_folders(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """The folders below root with the names of folders and files in them, sorted; to clear the former enters none.
+    """Walk the folders below a folder, like os.walk but in sorted order.
 
-    Hidden names are passed over, and so is a folder that a verb filled, unless it is the root itself. Links are
+    Hidden names are skipped, and so are folders written by stillmotion, unless it is the root itself. Links are
     followed, and no folder is entered twice.
+
+    Args:
+        root: The folder.
+
+    Yields:
+        A folder, and the names of the folders and of the files in it. Names removed from the former are not entered.
     """
     entered: set[tuple[int, int]] = set()
 
-    def is_new(folder: str | Path) -> bool:
+    def enter(folder: str | Path) -> bool:
         try:
-            found = os.stat(folder)
+            status = os.stat(folder)
         except OSError:
             return False
-        known = (found.st_dev, found.st_ino) in entered
-        entered.add((found.st_dev, found.st_ino))
-        return not known
+        key = (status.st_dev, status.st_ino)
+        is_new = key not in entered
+        entered.add(key)
+        return is_new
 
-    is_new(root)
+    enter(root)
     for folder, folders, names in os.walk(root, followlinks=True):
         if GENERATED_MARKER in names and folder != os.fspath(root):
             folders.clear()
             continue
-        folders[:] = sorted(n for n in folders if not n.startswith(".") and is_new(os.path.join(folder, n)))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and enter(os.path.join(folder, name)))
         yield Path(folder), folders, sorted(name for name in names if not name.startswith("."))
 
 
 def find_videos(root: Path) -> Iterator[Path]:
-    """Video files and folders of frames below root, in sorted order; what `walk` passes over is none."""
+    """Find video files and frame folders below a folder, sorted. Skips what `walk_folders` skips.
+
+    Args:
+        root: The folder.
+    """
     for folder, folders, files in walk_folders(root):
         videos = [name for name in files if Path(name).suffix.lower() in VIDEO_SUFFIXES]
         yield from (folder / name for name in videos)
@@ -48,35 +59,44 @@ def find_videos(root: Path) -> Iterator[Path]:
 
 
 class VideoFolder(PathDataset):
-    """All videos below a folder; a first level of sub-folders names the classes, as in class/video.mp4.
+    """All videos below a folder; the first level of sub-folders names the classes, as in class/video.mp4.
 
-    A folder of jpg/png frames is a video too. Videos directly in the root have no class.
+    A folder of jpg or png frames is a video, too. Videos directly in the folder have no class.
+
+    Args:
+        root: The folder.
+
+    Raises:
+        StillmotionError: There are no videos.
     """
 
     def __init__(self, root: str | Path) -> None:
         root = Path(root)
         paths = list(find_videos(root))
         if not paths:
-            looked = " ".join(VIDEO_SUFFIXES)
-            own = next(
-                (
-                    f"; {mark.parent} is stillmotion's own: name it itself"
-                    for mark in root.glob(f"*/{GENERATED_MARKER}")
-                ),
-                "",
+            generated = next(root.glob(f"*/{GENERATED_MARKER}"), None)
+            hint = (
+                f" To read {generated.parent}, which stillmotion wrote, give that folder itself." if generated else ""
             )
-            raise StillmotionError(
-                f"{root}: no video found (looked for {looked} and folders of {' '.join(IMAGE_SUFFIXES)}){own}"
-            )
+            searched = f"{' '.join(VIDEO_SUFFIXES)} and folders of {' '.join(IMAGE_SUFFIXES)}"
+            raise StillmotionError(f"{root}: no video found (searched for {searched}).{hint}")
         parts = [path.relative_to(root).parts for path in paths]
         classes = sorted({part[0] for part in parts if len(part) > 1})
-        number = {name: i for i, name in enumerate(classes)}
-        labels = [number[part[0]] if len(part) > 1 else UNKNOWN_LABEL for part in parts]
+        label_by_class = {name: i for i, name in enumerate(classes)}
+        labels = [label_by_class[part[0]] if len(part) > 1 else UNKNOWN_LABEL for part in parts]
         super().__init__(paths, labels=labels if classes else None, classes=classes, root=root)
 
 
 def open_folder_dataset(path: Path, *, split: str | None = None) -> PathDataset:
-    """The videos below a folder, or those below its sub-folder of a split's name; of a video file, that one."""
+    """Open the videos below a folder, or a single video file.
+
+    Args:
+        path: Folder or video file.
+        split: Open only the sub-folder of this name.
+
+    Raises:
+        StillmotionError: There are no videos, or no such split.
+    """
     if path.is_file():
         return PathDataset([path], root=path.parent)
     if split is None:
@@ -84,4 +104,4 @@ def open_folder_dataset(path: Path, *, split: str | None = None) -> PathDataset:
     for name in split_aliases(split):
         if (path / name).is_dir():
             return VideoFolder(path / name)
-    raise StillmotionError(f"{path}: no sub-folder {split!r} and no labels.csv to take the split from; leave it out")
+    raise StillmotionError(f"{path}: split {split!r} not found (no such sub-folder and no labels.csv). Omit --split.")

@@ -1,6 +1,6 @@
-"""Which labelled videos an evaluation learns from and which it asks: the halves of a set."""
+"""Train and test videos: official or stratified splits and folds, for evaluations, classifiers and copies."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,21 +14,26 @@ from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.option_types import FOLD_ARG
 
-# Of the videos drawn for an evaluation: apart from every training seed, so that all runs are asked the same videos.
+# Seeds of the synthetic train and test videos; different from every training seed, and the same for all runs.
 EVAL_SYNTHETIC_SEEDS = (1_000_001, 1_000_002)
 _TEST_FRACTION = 0.3
+# "val" comes last: for a data set without a val split it is another word for test.
+_SPLITS = ("train", "test", "val")
+_FOLDS = (1, 2, 3)
 
 
 class MissingLabelsError(StillmotionError):
-    """Videos of which none has a label: they can be set side by side, but nothing can be asked of them."""
+    """No video has a label, so that nothing can be trained or tested on them."""
 
 
 @dataclass(frozen=True)
 class TrainTestSplit:
-    """Labelled videos and their halves.
+    """A labeled data set with train and test indices.
 
-    folds: the numbers of the training and of the test videos, once or for each of several folds.
-    description: how the halves came about, in words.
+    Attributes:
+        dataset: All videos.
+        folds: Indices of the train and of the test videos, for each fold.
+        description: Where the split comes from.
     """
 
     dataset: ConcatDataset
@@ -41,19 +46,19 @@ class TrainTestSplit:
         return bool(self.folds)
 
     def train_test(self) -> tuple[Subset, Subset]:
-        """The training and the test videos of the first fold."""
-        train, test = (Subset(self.dataset, half) for half in self.folds[0])
+        """The train and the test videos of the first fold."""
+        train, test = (Subset(self.dataset, indices) for indices in self.folds[0])
         return train, test
 
 
 @dataclass(frozen=True)
 class TrainTestConfig(VideoSource):
-    """Labelled videos in halves: the set's own test (or val) split where it has one, else 70/30, every class alike.
+    """Labeled videos with a train/test split: the official test (or val) split, or a stratified random 70/30 split.
 
     Attributes:
-        fold: which of the set's splits, or all of them; None is its first.
-        num_synthetic: in each half, of the unconfounded ones that are drawn for the path "synthetic".
-        split_seed: of the parting, where the set has no split.
+        fold: Fold to evaluate, counted from 1, or "all" for the mean over all folds (default: 1).
+        num_synthetic: Number of synthetic videos in the train split and in the test split. Only for --data synthetic.
+        split_seed: Seed of the random 70/30 split, used if the data set has no split of its own.
     """
 
     fold: Annotated[int | Literal["all"] | None, FOLD_ARG] = None
@@ -71,33 +76,43 @@ class TrainTestConfig(VideoSource):
             The videos and their train/test split.
 
         Raises:
-            MissingLabelsError: If no video has a label and labels are required.
+            MissingLabelsError: No video has a label and labels are required.
         """
         self.check_path_given()
         if self.path == SYNTHETIC:
-            free = replace(synthetic or SyntheticConfig(), num_videos=self.num_synthetic, confound=())
-            return _build_split(
-                [tuple(SyntheticDataset(free, seed=s) for s in EVAL_SYNTHETIC_SEEDS)], "drawn apart, unconfounded"
-            )
+            unconfounded = replace(synthetic or SyntheticConfig(), num_videos=self.num_synthetic, confound=())
+            pair = tuple(SyntheticDataset(unconfounded, seed=seed) for seed in EVAL_SYNTHETIC_SEEDS)
+            return _build_split([pair], "synthetic, unconfounded")
         if self.fold == "all":
             return _all_folds(self)
-        own = _official_split(self, self.fold)
-        if own is not None:
-            train, test, name = own
+        official = _official_split(self, self.fold)
+        if official is not None:
+            train, test, name = official
             fold = f", fold {self.fold}" if self.fold else ""
-            return _build_split([(train, test)], f"the set's own train and {name} split{fold}")
-        everything = ConcatDataset([_labeled_subset(self.with_split(fold=self.fold).open())])
-        if len(everything) == 0 and not require_labels:
+            return _build_split([(train, test)], f"official train and {name} split{fold}")
+        labeled = ConcatDataset([_labeled_subset(self.with_split(fold=self.fold).open())])
+        if len(labeled) == 0 and not require_labels:
             return TrainTestSplit(ConcatDataset([self.with_split().open()]), [], "no labels")
-        if len(everything) == 0:
-            raise MissingLabelsError(f"{self.path} has no labels; give class/video folders or a list `path,label`")
-        mask = stratified_test_mask(next(iter(everything.labels.values())), _TEST_FRACTION, seed=self.split_seed)
-        halves = (np.flatnonzero(~mask), np.flatnonzero(mask))
-        return TrainTestSplit(everything, [halves], f"parted 70/30 by seed {self.split_seed}, every class alike")
+        if len(labeled) == 0:
+            raise MissingLabelsError(
+                f"{self.path} has no labels. Use class/video.mp4 folders or a CSV list with the columns path,label."
+            )
+        mask = stratified_test_mask(next(iter(labeled.labels.values())), _TEST_FRACTION, seed=self.split_seed)
+        description = f"random 70/30 split, seed {self.split_seed}, stratified"
+        return TrainTestSplit(labeled, [(np.flatnonzero(~mask), np.flatnonzero(mask))], description)
 
 
 def stratified_test_mask(labels: np.ndarray, test_fraction: float, *, seed: int) -> np.ndarray:
-    """A mask of about this share of each class, by chance; a class always keeps its larger part."""
+    """Random stratified test mask. Each class keeps at least one training video.
+
+    Args:
+        labels: Class of each video (N,).
+        test_fraction: Fraction of each class in the test split.
+        seed: Random seed.
+
+    Returns:
+        Bool (N,), True for test videos.
+    """
     rng = np.random.default_rng(seed)
     mask = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -106,18 +121,34 @@ def stratified_test_mask(labels: np.ndarray, test_fraction: float, *, seed: int)
     return mask
 
 
-def _official_split(source: VideoSource, fold: int | None) -> tuple[Subset, Subset, str] | None:
-    """The set's own training half, test half and the latter's name; None where it has no split."""
+def available_splits(source: VideoSource, fold: int | None = None) -> dict[str, VideoDataset]:
+    """Open the splits that a data set has.
 
-    def opened(split: str | None) -> Subset:
-        return _labeled_subset(source.with_split(split, fold).open())
+    Args:
+        source: The data set.
+        fold: Fold, counted from 1; None is the first.
 
-    opened(None)  # what is wrong with the set as a whole is said by itself
-    for name in ("test", "val"):
+    Returns:
+        Videos by split, of train, test and val. Without a val split, val is the test split, and the reverse.
+    """
+    splits = {}
+    for split in _SPLITS:
         try:
-            train, test = opened("train"), opened(name)
-        except StillmotionError:
-            continue  # this set has no such split
+            splits[split] = source.with_split(split, fold).open()
+        except StillmotionError:  # there is no such split
+            continue
+    return splits
+
+
+def _official_split(source: VideoSource, fold: int | None) -> tuple[Subset, Subset, str] | None:
+    """Labeled train and test videos and the name of the test split; None if there is no official split."""
+    source.with_split(None, fold).open()  # raises what is wrong with the data set as a whole
+    splits = {name: _labeled_subset(dataset) for name, dataset in available_splits(source, fold).items()}
+    train = splits.get("train")
+    for name in ("test", "val"):
+        test = splits.get(name)
+        if train is None or test is None:
+            continue
         shared = {train.name(i) for i in range(len(train))} & {test.name(i) for i in range(len(test))}
         if len(train) and len(test) and not shared:
             return train, test, name
@@ -126,30 +157,26 @@ def _official_split(source: VideoSource, fold: int | None) -> tuple[Subset, Subs
 
 def _all_folds(source: VideoSource) -> TrainTestSplit:
     pairs: list[tuple[Subset, ...]] = []
-    asked: list[set[str]] = []
-    while True:
-        found = _official_split(source, len(pairs) + 1)
-        if found is None:
+    test_names: list[set[str]] = []
+    while (split := _official_split(source, len(pairs) + 1)) is not None:
+        names = {split[1].name(i) for i in range(len(split[1]))}
+        if names in test_names:  # a data set with one split returns it for any fold
             break
-        names = {found[1].name(i) for i in range(len(found[1]))}
-        if names in asked:  # a set with one split gives it for any fold
-            break
-        pairs.append(found[:2])
-        asked.append(names)
+        pairs.append(split[:2])
+        test_names.append(names)
     if len(pairs) < 2:
-        raise StillmotionError(f"{source.path} has no several folds; leave --fold all out")
-    return _build_split(pairs, f"all {len(pairs)} folds of the set")
+        raise StillmotionError(f"{source.path} has only one split. Omit --fold all.")
+    return _build_split(pairs, f"all {len(pairs)} official folds")
 
 
 def _build_split(pairs: Sequence[tuple[VideoDataset, ...]], description: str) -> TrainTestSplit:
-    every = ConcatDataset([half for pair in pairs for half in pair])
-    return TrainTestSplit(
-        every, [(every.indices_of(train), every.indices_of(test)) for train, test in pairs], description
-    )
+    dataset = ConcatDataset([part for pair in pairs for part in pair])
+    folds = [(dataset.indices_of(train), dataset.indices_of(test)) for train, test in pairs]
+    return TrainTestSplit(dataset, folds, description)
 
 
 def _labeled_subset(dataset: VideoDataset) -> Subset:
-    """The videos that have a label."""
+    """The videos with a label of any target."""
     labels = dataset.labels.values()
     known = np.any([y >= 0 for y in labels], axis=0) if labels else np.zeros(len(dataset), bool)
     return Subset(dataset, np.flatnonzero(known))
@@ -157,10 +184,16 @@ def _labeled_subset(dataset: VideoDataset) -> Subset:
 
 @dataclass(frozen=True)
 class ClassificationSplit:
-    """Videos to train on and to test on.
+    """Train and test videos of one target for a classifier.
 
-    train_labels, test_labels: numbers of classes, of which -1 is one that no training video has.
-    classes: names of those that training videos have. target: which label it is. how: how the halves came about.
+    Attributes:
+        train: Training videos.
+        test: Test videos.
+        train_labels: Class ids of the training videos.
+        test_labels: Class ids of the test videos; -1 for a class that no training video has.
+        classes: Names of the classes of the training videos.
+        target: Which label is classified.
+        description: Where the split comes from.
     """
 
     train: Subset
@@ -175,10 +208,16 @@ class ClassificationSplit:
 def open_classification_split(
     config: TrainTestConfig, *, target: str = "", per_class: int = 0, synthetic: SyntheticConfig | None = None
 ) -> ClassificationSplit:
-    """The halves of a set for a classifier; an error if there is nothing to tell apart.
+    """Open train and test videos for a classifier.
 
-    target: which label, where videos have several. per_class: training videos of each class, by the halves' seed;
-        0 takes all. drawn: as for `Halves.open`.
+    Args:
+        config: The videos.
+        target: Which label to classify, if videos have several.
+        per_class: Number of training videos of each class, sampled by the split seed; 0 takes all.
+        synthetic: How synthetic videos are generated.
+
+    Raises:
+        StillmotionError: There are fewer than two classes to train on, or no test video.
     """
     config.check_path_given()
     path, fold = config.path, config.fold
@@ -186,26 +225,30 @@ def open_classification_split(
         try:
             config.with_split("train", fold).open()
         except StillmotionError as error:
-            raise StillmotionError(
-                f"{path} has no fold {fold} ({error}); leave the fold out or choose another"
-            ) from None
-    parted = config.open(synthetic)
-    target = _resolve_target(target, list(parted.dataset.labels), path)
-    train, test = (_labeled_for_target(half, target) for half in parted.train_test())
+            raise StillmotionError(f"{path} has no fold {fold} ({error}). Omit --fold or choose another.") from None
+    split = config.open(synthetic)
+    target = _resolve_target(target, list(split.dataset.labels), path)
+    train, test = (part.select(part.labels[target] >= 0) for part in split.train_test())
     if per_class:
         train = _sample_per_class(train, target, per_class, seed=config.split_seed)
-    train_y, test_y = train.labels[target], test.labels[target]
-    trained = np.unique(train_y)
-    names = parted.dataset.classes[target]
+    train_labels, test_labels = train.labels[target], test.labels[target]
+    trained = np.unique(train_labels)
+    names = split.dataset.classes[target]
     if len(trained) < 2:
-        only = f"have the same label, {names[trained[0]]}" if len(trained) else f"have no label {target}"
-        raise StillmotionError(f"all training videos of {path} {only}; a classifier needs at least two classes")
-    if len(test_y) == 0:
-        raise StillmotionError(f"no test video of {path} has a label {target}; nothing could be measured")
-    number = np.full(len(names), -1)
-    number[trained] = np.arange(len(trained))
+        reason = f"have the same label, {names[trained[0]]}" if len(trained) else f"have no label {target}"
+        raise StillmotionError(f"{path}: all training videos {reason}. A classifier needs at least two classes.")
+    if len(test_labels) == 0:
+        raise StillmotionError(f"{path}: no test video has the label {target}, so nothing can be evaluated.")
+    new_ids = np.full(len(names), -1)
+    new_ids[trained] = np.arange(len(trained))
     return ClassificationSplit(
-        train, test, number[train_y], number[test_y], [names[i] for i in trained], target, parted.description
+        train,
+        test,
+        new_ids[train_labels],
+        new_ids[test_labels],
+        [names[i] for i in trained],
+        target,
+        split.description,
     )
 
 
@@ -214,77 +257,58 @@ def _resolve_target(target: str, targets: list[str], path: str) -> str:
         return target
     if not target and len(targets) == 1:
         return targets[0]
-    said = f"there is no label {target!r}" if target else "videos have several labels"
-    raise StillmotionError(f"{path}: {said}; choose one of {', '.join(targets)} (--data.target)")
-
-
-def _labeled_for_target(split: Subset, target: str) -> Subset:
-    return Subset(split.dataset, split.indices[split.labels[target] >= 0])
+    reason = f"no target {target!r}" if target else "several targets"
+    raise StillmotionError(f"{path}: {reason}. Choose one with --data.target: {', '.join(targets)}.")
 
 
 def _sample_per_class(split: Subset, target: str, num_videos: int, *, seed: int) -> Subset:
-    """So many videos of each class, by chance; all of a smaller one."""
+    """Random videos of each class; all of a smaller one."""
     labels = split.labels[target]
     shuffled = np.random.default_rng(seed).permutation(len(labels))
-    taken = [shuffled[labels[shuffled] == label][:num_videos] for label in np.unique(labels)]
-    return Subset(split.dataset, split.indices[np.sort(np.concatenate(taken))])
-
-
-_FOLDS = (1, 2, 3)
-# "val" comes last: where a set has no val of its own, it is another word for test.
-_SPLITS = ("train", "test", "val")
+    sampled = [shuffled[labels[shuffled] == label][:num_videos] for label in np.unique(labels)]
+    return split.select(np.sort(np.concatenate(sampled)))
 
 
 def open_all_splits(source: VideoSource) -> VideoDataset:
-    """The data set that lies there, in all its splits.
+    """Open all videos of a data set; `csv_rows` records the split of each video, so that copies keep it.
 
-    Its `rows` have the columns of the list it comes from, or else `split` (of several folds `split1`, `split2`, …),
-    where there are splits.
+    Args:
+        source: The data set.
+
+    Returns:
+        Its videos. If they do not come from a list with columns of its own, and there are splits, `csv_rows` has the
+        column `split`, or `split1`, `split2`, … if the folds differ.
     """
-    data = source.with_split().open()
-    if not isinstance(data, PathDataset) or data.csv_rows:
-        return data
-    parts = list(_available_splits(source))
+    dataset = source.with_split().open()
+    if not isinstance(dataset, PathDataset) or dataset.csv_rows:
+        return dataset
+    parts = [
+        (f"split{fold}", split, part)
+        for fold in _FOLDS
+        for split, part in available_splits(source, fold).items()
+        if isinstance(part, PathDataset)
+    ]
     if not parts:
-        return data
-    # A published set numbers its classes; of sub-folders, one may lack a class.
+        return dataset
+    # A published data set numbers its classes; of sub-folders, one may lack a class.
     lists = [part.classes.get(DEFAULT_TARGET, []) for *_, part in parts]
     classes = lists[0] if all(names == lists[0] for names in lists) else sorted(set().union(*lists))
     splits: dict[Path, dict[str, str]] = {}
     labels: dict[Path, int] = {}
-    for fold, split, part in parts:
-        for video, name in zip(part.paths, _class_names(part), strict=True):
-            splits.setdefault(video, {}).setdefault(f"split{fold}", split)
-            labels[video] = UNKNOWN_LABEL if name is None else classes.index(name)
-    folds = sorted({f"split{fold}" for fold, *_ in parts})
-    if all(row.get(fold) == row.get(folds[0]) for row in splits.values() for fold in folds):
-        rows = [{"split": row[folds[0]]} for row in splits.values()]
+    for column, split, part in parts:
+        for path, class_name in zip(part.paths, part.class_names(), strict=True):
+            splits.setdefault(path, {}).setdefault(column, split)
+            labels[path] = UNKNOWN_LABEL if class_name is None else classes.index(class_name)
+    columns = sorted({column for column, *_ in parts})
+    if all(row.get(column) == row.get(columns[0]) for row in splits.values() for column in columns):
+        rows = [{"split": row[columns[0]]} for row in splits.values()]
     else:
-        rows = [{fold: row.get(fold, "") for fold in folds} for row in splits.values()]
+        rows = [{column: row.get(column, "") for column in columns} for row in splits.values()]
     return PathDataset(
         list(splits),
         labels=list(labels.values()) if classes else None,
         classes=classes,
         root=Path(source.path),
-        missing_videos=data.missing_videos,
+        missing_videos=dataset.missing_videos,
         csv_rows=rows,
     )
-
-
-def _available_splits(source: VideoSource) -> Iterator[tuple[int, str, PathDataset]]:
-    for fold in _FOLDS:
-        for split in _SPLITS:
-            try:
-                part = source.with_split(split, fold).open()
-            except StillmotionError:  # there is no such split
-                continue
-            if isinstance(part, PathDataset):
-                yield fold, split, part
-
-
-def _class_names(part: PathDataset) -> list[str | None]:
-    if DEFAULT_TARGET not in part.labels:
-        return [None] * len(part)
-    return [
-        None if label == UNKNOWN_LABEL else part.classes[DEFAULT_TARGET][label] for label in part.labels[DEFAULT_TARGET]
-    ]

@@ -19,7 +19,7 @@ def test_only_classes_that_are_trained_are_numbered(tmp_path):
     assert found.classes == ["run", "sit"]
     assert found.train_labels.tolist() == [1, 0]
     assert found.test_labels.tolist() == [0, -1, 1]
-    assert found.description == "the set's own train and test split"
+    assert found.description == "official train and test split"
 
 
 def test_videos_without_a_label_are_left_out(tmp_path):
@@ -55,8 +55,8 @@ def test_mistakes_name_the_option(tmp_path):
     with pytest.raises(StillmotionError, match="no videos given; add --data FOLDER"):
         open_classification_split(TrainTestConfig())
     halves = listed(tmp_path, [("sit", "train"), ("run", "train"), ("run", "test")])
-    with pytest.raises(StillmotionError, match="there is no label 'shape'; choose one of class"):
+    with pytest.raises(StillmotionError, match="no target 'shape'. Choose one with --data.target: class"):
         open_classification_split(halves, target="shape")
     (tmp_path / "labels.csv").write_text("path,class,fold\na.mp4,sit,1\nb.mp4,run,2\n")
-    with pytest.raises(StillmotionError, match=r"has no fold 7 .*leave the fold out or choose another"):
+    with pytest.raises(StillmotionError, match=r"has no fold 7 .*Omit --fold or choose another"):
         open_classification_split(TrainTestConfig(str(tmp_path), fold=7))

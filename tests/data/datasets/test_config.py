@@ -59,7 +59,7 @@ def test_mistakes_are_one_line_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "nothing.csv").touch()
     cases = [
         ({"path": tmp_path / "gone"}, "gone: no such file or folder"),
-        ({"path": tmp_path / "empty"}, r"no video found \(looked for \.mp4"),
+        ({"path": tmp_path / "empty"}, r"no video found \(searched for \.mp4"),
         (
             {"path": tmp_path / "full", "layout": "imagenet"},
             "no layout 'imagenet'; choose one of auto, folder, list",
@@ -67,9 +67,9 @@ def test_mistakes_are_one_line_with_the_remedy(tmp_path: Path) -> None:
         ({"path": tmp_path / "full", "layout": "ucf-101"}, "no layout 'ucf-101'; did you mean ucf101"),
         ({"path": tmp_path / "full", "layout": "davis"}, "no layout 'davis'"),
         ({"path": ""}, "no videos given; add --data FOLDER"),
-        ({"path": tmp_path / "full", "split": "train"}, "no sub-folder 'train' and no labels.csv"),
-        ({"path": tmp_path / "full", "annotations": tmp_path / "gone"}, "annotations are"),
-        ({"path": tmp_path / "full", "annotations": tmp_path / "empty"}, "no known annotations"),
+        ({"path": tmp_path / "full", "split": "train"}, "split 'train' not found"),
+        ({"path": tmp_path / "full", "annotations": tmp_path / "gone"}, "Give the annotation lists"),
+        ({"path": tmp_path / "full", "annotations": tmp_path / "empty"}, "annotation format not recognized"),
         ({"path": tmp_path / "labels", "split": "test", "fold": 9}, "no fold 9; it has 1, 2, 3"),
         ({"path": tmp_path / "labels", "split": "best"}, "no row with split1 = best; it has test, train"),
         ({"path": tmp_path / "nothing.csv"}, "empty list"),

@@ -34,7 +34,7 @@ def test_a_list_with_split_and_folds_is_parted_by_either(tmp_path):
     data = listed(tmp_path)
     own = TrainTestConfig(data).open()
     assert names(own, 1) == [["a2.mp4", "b2.mp4"]]
-    assert own.description == "the set's own train and test split"
+    assert own.description == "official train and test split"
     second = TrainTestConfig(data, fold=2).open()
     assert names(second, 1) == [["a1.mp4", "b1.mp4"]]
     assert names(second, 0) == [["a0.mp4", "a2.mp4", "b0.mp4", "b2.mp4"]]
@@ -44,11 +44,11 @@ def test_a_list_with_split_and_folds_is_parted_by_either(tmp_path):
 def test_all_folds_ask_every_video_once(tmp_path):
     every = TrainTestConfig(listed(tmp_path), fold="all").open()
     assert len(every.folds) == 3
-    assert every.description == "all 3 folds of the set"
+    assert every.description == "all 3 official folds"
     assert sorted(name for fold in names(every, 1) for name in fold) == sorted(row[0] for row in ROWS)
     for train, test in every.folds:
         assert sorted([*train, *test]) == list(range(6))
-    with pytest.raises(StillmotionError, match="no several folds"):
+    with pytest.raises(StillmotionError, match="has only one split"):
         TrainTestConfig(listed(tmp_path, ("split",)), fold="all").open()
 
 

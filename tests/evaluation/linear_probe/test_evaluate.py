@@ -68,7 +68,7 @@ def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run,
     found = evaluate_linear_probe(
         load(run), TrainTestConfig(folder), LinearProbeConfig(num_clips=1), feature_kinds=("concat", "whole")
     )
-    assert found["split_description"] == "parted 70/30 by seed 0, every class alike"
+    assert found["split_description"] == "random 70/30 split, seed 0, stratified"
     assert found["train_videos"] + found["test_videos"] == 20
     assert sorted(name.rsplit("/", 1)[1] for name in found["failed"]) == ["empty.mp4", "torn.mp4"]
     assert found["accuracy"]["trained"]["whole"]["class"]["top1"] == 1.0
