@@ -1,7 +1,7 @@
-"""What a pre-training run will ask of its devices, counted on a step without numbers (`train.imagined`).
+"""`estimate`: GPU memory and time of a pre-training run, counted on one training step with FakeTensors.
 
-What is not counted: what convolutions and collectives take for themselves while they work, and what an allocator
-wastes between blocks; docs/scale.md says how much of a GPU to leave for them."""
+Not counted are the workspaces of convolutions and collectives, and fragmentation of the allocator.
+"""
 
 import time
 from collections.abc import Iterator
@@ -21,29 +21,36 @@ from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.planning.flop_counter import FlopMemoryCounter, build_on_fake_tensors, fake_tensor_mode
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.train_step import compute_gradients
-from stillmotion.utils import formatting
 from stillmotion.utils.device import resolve_device, synchronize
 from stillmotion.utils.files import path_size
-from stillmotion.utils.formatting import LabelValue
+from stillmotion.utils.formatting import (
+    LabelValue,
+    format_bytes,
+    format_duration,
+    format_flops,
+    format_memory,
+    format_params,
+    format_significant,
+)
 
 GIB = 2**30
-_SECONDS_PER_DAY = 86400
 _BF16: Literal["bf16"] = "bf16"
-_TIMED_BATCH_SIZES = (4, 12)  # videos of the steps that are timed
-_MIN_TIMED_BATCH, _LARGE_STEP_FLOPS = (
-    2,
-    1e12,
-)  # videos of the one that is, where the larger has more operations than this
+_TIMED_BATCH_SIZES = (4, 12)  # videos of the timed steps
+_MIN_TIMED_BATCH = 2  # videos of the one timed step of a large network
+_LARGE_STEP_FLOPS = 1e12
 _USABLE_MEMORY_FRACTION = 0.9  # of a device's memory: the rest is for what is not counted
 
 
 @dataclass(frozen=True)
 class PretrainStepCost:
-    """What a step asks of each of several devices.
+    """Cost of a training step per device.
 
-    trainable_params: weights that are moved. flops: floating-point operations, a product and its sum being two.
-    state_bytes: bytes that are there between steps: weights, statistics, queues, and what the optimiser keeps.
-    peak_bytes: bytes at the step's height, state among them. clips: a device's, in one of the parts of a batch.
+    Attributes:
+        trainable_params: Number of trained parameters.
+        flops: Floating-point operations; a multiply-add counts as two.
+        state_bytes: Bytes that persist between steps: weights, statistics, queues and optimizer state.
+        peak_bytes: Peak bytes of the step, state included.
+        clips_per_device: Clips of a device in one accumulated part of a batch.
     """
 
     trainable_params: int
@@ -54,21 +61,27 @@ class PretrainStepCost:
 
 
 class DeviceThroughput(NamedTuple):
-    """Operations a second that a device reaches, and seconds that a step takes beside them."""
+    """Speed of a device: achieved FLOP/s, and further seconds per step."""
 
     flops_per_second: float
     overhead_seconds: float = 0.0
 
     def seconds(self, flops: int) -> float:
+        """Return the seconds of a step with this many FLOPs."""
         return self.overhead_seconds + flops / self.flops_per_second
 
 
 @dataclass(frozen=True)
 class GpuEstimate:
-    """A run on so many devices of so many bytes each.
+    """Estimate of a run.
 
-    total_steps: of the run. seconds: of a step.
-    clip_bytes_per_second: bytes of clips that go to each device in a second.
+    Attributes:
+        step_cost: Cost of a step per device.
+        num_devices: Number of devices.
+        usable_bytes: Bytes of a device that the run may use.
+        total_steps: Steps of the run.
+        step_seconds: Seconds per step.
+        clip_bytes_per_second: Bytes of clips that each device receives per second.
     """
 
     step_cost: PretrainStepCost
@@ -80,57 +93,79 @@ class GpuEstimate:
 
     @property
     def fits(self) -> bool:
+        """Whether a step fits into the usable memory."""
         return self.step_cost.peak_bytes <= self.usable_bytes
-
-    @property
-    def days(self) -> float:
-        return self.total_steps * self.step_seconds / _SECONDS_PER_DAY
 
 
 def estimate_run(
     config: PretrainConfig, *, num_videos: int, num_devices: int, usable_bytes: float, throughput: DeviceThroughput
 ) -> GpuEstimate:
-    """What a run on so many videos asks of so many devices.
+    """Estimate a run.
 
-    usable_bytes: bytes of a device that a run may fill. pace: of a device.
+    Args:
+        config: Config of the run.
+        num_videos: Number of training videos.
+        num_devices: Number of devices that share a batch.
+        usable_bytes: Bytes of a device that the run may use.
+        throughput: Speed of a device.
     """
     cost = count_step_cost(config, num_devices=num_devices)
     steps = max(1, num_videos // config.optim.batch_size) * config.optim.epochs
     seconds = throughput.seconds(cost.flops)
-    parts = cost.clips_per_device * config.train.grad_accum_steps
-    side, frames = config.data.image_size, config.data.num_frames + config.method.views.extra_frames
-    moved = parts * 3 * frames * side**2 * (4 if config.data.augment_on == "workers" else 1) / seconds
-    return GpuEstimate(cost, num_devices, int(usable_bytes), steps, seconds, moved)
+    num_clips = cost.clips_per_device * config.train.grad_accum_steps
+    num_frames = config.data.num_frames + config.method.views.extra_frames
+    bytes_per_value = 4 if config.data.augment_on == "workers" else 1
+    clip_bytes = 3 * num_frames * config.data.image_size**2 * bytes_per_value
+    return GpuEstimate(cost, num_devices, int(usable_bytes), steps, seconds, num_clips * clip_bytes / seconds)
 
 
 def count_step_cost(config: PretrainConfig, *, num_devices: int = 1) -> PretrainStepCost:
-    """What a step of these settings asks of the first of so many devices."""
-    parts = num_devices * config.train.grad_accum_steps
-    if config.optim.batch_size % parts:
+    """Count the cost of a step on FakeTensors, on the first of several devices.
+
+    Args:
+        config: Config of the run.
+        num_devices: Number of devices that share a batch.
+
+    Raises:
+        StillmotionError: The batch cannot be divided, or the run trains on cached tokens.
+    """
+    num_parts = num_devices * config.train.grad_accum_steps
+    if config.optim.batch_size % num_parts:
         raise StillmotionError(
-            f"a batch of {config.optim.batch_size} cannot be shared by {num_devices} devices × {config.train.grad_accum_steps} "
-            f"accumulated parts; choose a multiple of {parts} (--optim.batch-size)"
+            f"a batch of {config.optim.batch_size} cannot be shared by {num_devices} devices × "
+            f"{config.train.grad_accum_steps} accumulated parts; choose a multiple of {num_parts} (--optim.batch-size)"
         )
     if config.method.model.uses_tokens:
-        raise StillmotionError("a run on kept tokens is small; it is estimated by trying it")
-    videos = config.optim.batch_size // parts
-    with fake_tensor_mode(num_devices), FlopMemoryCounter() as tally:
-        step = _ZeroInputStep(config, build_on_fake_tensors(lambda: _build_method(config)), videos)
-        weights = tally.current_bytes
-        solved = step.compute_gradients()
-        height = tally.peak_bytes
-        step.optimizer_step(solved)
-        del solved
-        state = tally.current_bytes
-    peak = max(tally.peak_bytes, height + state - weights)  # what the optimiser has made is there in the next step
-    parameters = sum(p.numel() for p in step.method.trainable_parameters().values())
-    return PretrainStepCost(parameters, tally.flops, state, peak, videos * config.data.clips_per_video)
+        raise StillmotionError("a run on cached tokens is not counted; use stillmotion pretrain … --dry-run")
+    num_videos = config.optim.batch_size // num_parts
+    with fake_tensor_mode(num_devices), FlopMemoryCounter() as counter:
+        step = _ZeroInputStep(config, build_on_fake_tensors(lambda: _build_method(config)), num_videos)
+        weight_bytes = counter.current_bytes
+        gradients = step.compute_gradients()
+        gradient_peak = counter.peak_bytes
+        step.optimizer_step(gradients)
+        del gradients
+        state_bytes = counter.current_bytes
+    # The optimizer state of the first step exists during the next one.
+    peak_bytes = max(counter.peak_bytes, gradient_peak + state_bytes - weight_bytes)
+    num_params = sum(p.numel() for p in step.method.trainable_parameters().values())
+    num_clips = num_videos * config.data.clips_per_video
+    return PretrainStepCost(num_params, counter.flops, state_bytes, peak_bytes, num_clips)
 
 
 def find_fitting_config(
     config: PretrainConfig, *, num_devices: int, usable_bytes: float
 ) -> tuple[PretrainConfig, str] | None:
-    """The nearest settings whose step fits into so many bytes a device, and the options that make them."""
+    """Find the nearest options whose step fits into memory.
+
+    Args:
+        config: Config of the run.
+        num_devices: Number of devices that share a batch.
+        usable_bytes: Bytes of a device that the run may use.
+
+    Returns:
+        The changed config and its command-line options; None if nothing fits.
+    """
     for changed, options in _memory_saving_configs(config, num_devices):
         if count_step_cost(changed, num_devices=num_devices).peak_bytes <= usable_bytes:
             return changed, options
@@ -138,25 +173,27 @@ def find_fitting_config(
 
 
 def measure_throughput(config: PretrainConfig, device: torch.device) -> DeviceThroughput:
-    """What this device reaches, by two small steps of these settings, or by the smallest of large ones."""
-    little = (
-        _TIMED_BATCH_SIZES
-        if count_step_cost(_with_batch_size(config, _TIMED_BATCH_SIZES[-1])).flops < _LARGE_STEP_FLOPS
-        else (_MIN_TIMED_BATCH,)
-    )
-    timed = [_time_step(config, videos, device) for videos in little]
+    """Measure the speed of a device by two small steps, or by one small step of a large network.
+
+    Args:
+        config: Config of the run.
+        device: Device.
+    """
+    is_large = count_step_cost(_with_batch_size(config, _TIMED_BATCH_SIZES[-1])).flops >= _LARGE_STEP_FLOPS
+    sizes = (_MIN_TIMED_BATCH,) if is_large else _TIMED_BATCH_SIZES
+    timed = [_time_step(config, num_videos, device) for num_videos in sizes]
     if len(timed) == 1:
         return DeviceThroughput(timed[0][0] / timed[0][1])
-    (flops, seconds), (more, longer) = timed
-    rate = (more - flops) / max(longer - seconds, 1e-9)
+    (flops, seconds), (more_flops, more_seconds) = timed
+    rate = (more_flops - flops) / max(more_seconds - seconds, 1e-9)
     return DeviceThroughput(rate, max(0.0, seconds - flops / rate))
 
 
 def _time_step(config: PretrainConfig, num_videos: int, device: torch.device) -> tuple[int, float]:
-    """Operations and seconds of a step of so many videos."""
-    little = _with_batch_size(config, num_videos)
-    step = _ZeroInputStep(little, _build_method(little).to(device), num_videos, device)
-    # On a CPU its own time, which others that use it do not lengthen.
+    """Return FLOPs and seconds of a step."""
+    sample_config = _with_batch_size(config, num_videos)
+    step = _ZeroInputStep(sample_config, _build_method(sample_config).to(device), num_videos, device)
+    # On a CPU, process time is not lengthened by other processes.
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     seconds = []
     for _ in range(4 if num_videos > _MIN_TIMED_BATCH else 2):
@@ -165,7 +202,7 @@ def _time_step(config: PretrainConfig, num_videos: int, device: torch.device) ->
         step()
         synchronize(device)
         seconds.append(clock() - started)
-    return count_step_cost(little).flops, min(seconds[1:])
+    return count_step_cost(sample_config).flops, min(seconds[1:])
 
 
 def _with_batch_size(config: PretrainConfig, num_videos: int) -> PretrainConfig:
@@ -184,70 +221,82 @@ def estimate_rows(
     device_noun: str = "GPU",
     steps_done: int = 0,
 ) -> list[LabelValue]:
-    """An estimate in words; the precision "auto" is bf16 on GPUs.
+    """Estimate a run as rows of label and value; the precision "auto" is bf16 on GPUs.
 
-    memory_gib: GiB of a device. tflops: that each reaches; 0 times a small step here.
-    num_videos: of the set; 0 counts those of the configuration. called: what a device is. done: steps of the run.
+    Args:
+        config: Config of the run.
+        num_videos: Number of training videos; 0 counts those of the config.
+        num_devices: Number of devices that share a batch.
+        memory_gib: Memory per device in GiB.
+        tflops: Achieved TFLOP/s per device; 0 measures small steps on this machine.
+        device_noun: What a device is called.
+        steps_done: Steps that an interrupted run has done.
+
+    Raises:
+        StillmotionError: A number is too small, or the batch cannot be divided.
     """
-    for name, value, least in (("videos", num_videos, 0), ("gpus", num_devices, 1), ("gpu_memory", memory_gib, 0)):
+    for name, value, least in (
+        ("num_videos", num_videos, 0),
+        ("num_gpus", num_devices, 1),
+        ("gpu_memory", memory_gib, 0),
+    ):
         if value < least:
             raise StillmotionError(f"{name} is {value}; it must be at least {least}")
     if config.train.precision == "auto":
         config = replace(config, train=replace(config.train, precision=_BF16 if device_noun == "GPU" else "fp32"))
-    size = 0.0
+    video_bytes = 0.0
     if not num_videos:
-        found = config.data.open(synthetic=config.data.synthetic, seed=config.train.seed)
-        num_videos = len(found)
-        size = sum(path_size(Path(found.name(i))) for i in range(num_videos)) / max(1, num_videos)
-    here = resolve_device(config.train.device)
-    pace = DeviceThroughput(tflops * 1e12) if tflops else measure_throughput(config, here)
+        dataset = config.data.open(synthetic=config.data.synthetic, seed=config.train.seed)
+        num_videos = len(dataset)
+        video_bytes = sum(path_size(Path(dataset.name(i))) for i in range(num_videos)) / max(1, num_videos)
+    device = resolve_device(config.train.device)
+    throughput = DeviceThroughput(tflops * 1e12) if tflops else measure_throughput(config, device)
     usable = _USABLE_MEMORY_FRACTION * memory_gib * GIB
-    run = estimate_run(config, num_videos=num_videos, num_devices=num_devices, usable_bytes=usable, throughput=pace)
-    cost, each = run.step_cost, run.step_cost.clips_per_device * config.train.grad_accum_steps
-    several = f"{num_devices} {device_noun}s {each} clips each" if num_devices > 1 else f"a {device_noun} all {each}"
-    reached = f"{formatting.format_flops(pace.flops_per_second)}/s" + (
-        f" (small steps, timed on this {here.type})" if not tflops else ""
+    run = estimate_run(
+        config, num_videos=num_videos, num_devices=num_devices, usable_bytes=usable, throughput=throughput
     )
-    kind = "float32" if config.data.augment_on == "workers" else "uint8"
-    read = config.optim.batch_size / run.step_seconds
-    resumed = f"; {steps_done} are done, {max(0, run.total_steps - steps_done)} left" if steps_done else ""
-    left = max(0, run.total_steps - steps_done) * run.step_seconds
+    cost, data = run.step_cost, config.data
+    num_clips = cost.clips_per_device * config.train.grad_accum_steps
+    devices = f"{num_devices} {device_noun}s with" if num_devices > 1 else f"1 {device_noun} with"
+    speed = f"{format_flops(throughput.flops_per_second)}/s" + ("" if tflops else f" (measured on this {device.type})")
+    steps_left = max(0, run.total_steps - steps_done)
+    done = f"; {steps_done} are done, {steps_left} left" if steps_done else ""
+    videos_per_second = config.optim.batch_size / run.step_seconds
+    read = f"{format_significant(videos_per_second)}"
+    read += f", {format_bytes(videos_per_second * video_bytes)}" if video_bytes else ""
+    dtype = "float32" if data.augment_on == "workers" else "uint8"
     rows = [
         (
-            "a step",
-            f"{config.optim.batch_size} videos of {config.data.clips_per_video} clips; on {several}, {config.train.precision}",
+            "batch",
+            f"{config.optim.batch_size} videos × {data.clips_per_video} clips; {devices} {num_clips} clips each, "
+            f"{config.train.precision}",
         ),
-        ("weights that are moved", f"{formatting.format_significant(cost.trainable_params / 1e6)} M"),
-        ("between steps", f"{formatting.format_memory(cost.state_bytes)} of weights, statistics and optimiser"),
+        ("trainable parameters", format_params(cost.trainable_params)),
+        ("persistent memory", f"{format_memory(cost.state_bytes)} (weights, optimizer)"),
+        ("activations and gradients", format_memory(cost.peak_bytes - cost.state_bytes)),
+        (f"peak memory per {device_noun}", f"{format_memory(cost.peak_bytes)} of {format_memory(usable)} usable"),
         (
-            "beside them in a step",
-            f"{formatting.format_memory(cost.peak_bytes - cost.state_bytes)} of clips, activations and gradients",
+            "FLOPs per step",
+            f"{format_flops(cost.flops)} per {device_noun}: {format_duration(run.step_seconds)} at {speed}",
         ),
+        (f"input bandwidth per {device_noun}", f"{format_bytes(run.clip_bytes_per_second)}/s as {dtype}"),
+        ("videos read per second", read),
         (
-            "memory at its height",
-            f"{formatting.format_memory(cost.peak_bytes)} of {formatting.format_memory(usable)} usable a {device_noun}",
+            "time",
+            f"{format_duration(steps_left * run.step_seconds)}: {run.total_steps} steps on {num_videos} videos{done}",
         ),
-        (
-            "operations of a step",
-            f"{formatting.format_flops(cost.flops)} a {device_noun}: {formatting.format_duration(run.step_seconds)} at {reached}",
-        ),
-        (f"clips to each {device_noun}", f"{formatting.format_bytes(run.clip_bytes_per_second)} a second, as {kind}"),
-        (
-            "read for all",
-            f"{formatting.format_significant(read)} videos a second"
-            + (f", {formatting.format_bytes(read * size)}" if size else ""),
-        ),
-        ("time", f"{formatting.format_duration(left)}: {run.total_steps} steps on {num_videos} videos{resumed}"),
     ]
     if run.fits:
-        return [*rows, ("it fits", "")]
+        return [*rows, ("fits", "yes")]
     nearest = find_fitting_config(config, num_devices=num_devices, usable_bytes=usable)
-    remedy = f"this does: {nearest[1]}" if nearest else f"nor does a smaller part of a batch; take more {device_noun}s"
-    return [*rows, ("it does not fit", remedy)]
+    remedy = (
+        f"These options fit: {nearest[1]}" if nearest else f"More accumulation does not help; use more {device_noun}s."
+    )
+    return [*rows, ("fits", f"no. {remedy}")]
 
 
 class _ZeroInputStep:
-    """A step of pre-training on clips of nothing."""
+    """A pre-training step on clips of zeros."""
 
     def __init__(
         self, config: PretrainConfig, method: Method, num_videos: int, device: torch.device | str = "cpu"
@@ -272,7 +321,7 @@ class _ZeroInputStep:
             p.grad = torch.stack([gradient[name] for _, gradient in parts]).mean(0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.method.after_step([found.keys for found, _ in parts], 0.5)
+        self.method.after_step([output.keys for output, _ in parts], 0.5)
 
 
 def _build_method(config: PretrainConfig) -> Method:
@@ -285,7 +334,7 @@ def _build_method(config: PretrainConfig) -> Method:
 
 
 def _memory_saving_configs(config: PretrainConfig, num_devices: int) -> Iterator[tuple[PretrainConfig, str]]:
-    """Settings that need less and less memory; those that change what is learned come last."""
+    """Yield configs that need less and less memory, with their options; what changes the result comes last."""
     if config.train.precision == "fp32":
         config = replace(config, train=replace(config.train, precision=_BF16))
         yield config, "--train.precision bf16"
