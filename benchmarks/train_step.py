@@ -284,10 +284,8 @@ def accuracy(variant: str, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(get_recipe("demo-bod-simclr"), variant)
         run = pretrain(replace(config, train=replace(config.train, seed=seed)), Path(folder) / "run")
-        found = evaluate_linear_probe(load(run), TrainTestConfig("synthetic"), feature_kinds=("whole",))["accuracy"][
-            "trained"
-        ]["whole"]
-    return {factor: cell["top1"] for factor, cell in found.items()}
+        report = evaluate_linear_probe(load(run), TrainTestConfig("synthetic"), feature_kinds=("whole",))
+    return {factor: cell["top1"] for factor, cell in report.accuracy["pretrained"]["whole"].items()}
 
 
 def print_table(variants: Sequence[str], options: argparse.Namespace) -> None:

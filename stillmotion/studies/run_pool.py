@@ -91,7 +91,7 @@ class StudyRun:
         return self.measure_cost and isinstance(self.config, PretrainConfig)
 
     def load_scores(self) -> dict[str, dict[str, dict[str, float]]] | None:
-        """Load scores by network (trained, untrained), feature kind and target; None if there are none yet."""
+        """Load scores by network (pretrained, untrained), feature kind and target; None if there are none yet."""
         if isinstance(self.config, TransferConfig):
             return _read_json_if_intact(self.run_dir / TRANSFER_METRICS_FILE)
         probe = _read_json_if_intact(self.run_dir / RESULTS_FILE)
@@ -251,7 +251,7 @@ def measure_transfer_run(run_dir: Path, config: TransferConfig, eval_options: Ma
     )
     transferred = load(run_dir, device=config.train.device)
     geometry = evaluate_geometry([transferred], VideoDataConfig(eval_options["data"]), options).rows
-    rows = {"trained": geometry[transferred.name]}
+    rows = {"pretrained": geometry[transferred.name]}
     if eval_options.get("compare_untrained"):
         rows["untrained"] = geometry[FROZEN_ROW]
     metrics: dict[str, dict[str, float]] = {
@@ -260,7 +260,7 @@ def measure_transfer_run(run_dir: Path, config: TransferConfig, eval_options: Ma
     if eval_options.get("sequences"):
         sequences = SequenceDataConfig(eval_options["sequences"], resolution=eval_options["resolution"])
         for name in metrics:
-            encoder = transferred if name == "trained" else _frozen_image_encoder(config)
+            encoder = transferred if name == "pretrained" else _frozen_image_encoder(config)
             propagated = evaluate_propagation(encoder, sequences, run_dir / "propagated_masks" / name)
             metrics[name][_JF_COLUMN] = propagated.mean[_JF_COLUMN]
     write_json(run_dir / TRANSFER_METRICS_FILE, {name: {TOKEN_FEATURE: cells} for name, cells in metrics.items()})

@@ -100,7 +100,7 @@ def test_a_model_is_probed_and_embeds_and_its_folder_stays_as_it_was(dinov2, tmp
     found = evaluate_linear_probe(
         encoder, TrainTestConfig(folder), LinearProbeConfig(num_clips=1), feature_kinds=("whole",)
     )
-    assert found["accuracy"]["trained"]["whole"]["class"]["top1"] == 1.0
+    assert found.accuracy["pretrained"]["whole"]["class"]["top1"] == 1.0
     out = export_embeddings(encoder, VideoDataConfig(folder), tmp_path / "t.npz", num_clips=1, say=lambda line: None)
     wanted = extract_features(encoder, VideoFolder(folder), num_clips=1).vectors("whole")
     with np.load(out) as table:

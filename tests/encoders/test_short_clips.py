@@ -44,7 +44,7 @@ def test_it_embeds_the_whole_alone(short, class_videos, video, tmp_path):
 
 def test_it_is_probed_and_searched_by_the_whole_alone(short, class_videos):
     halves = TrainTestConfig(str(class_videos))
-    assert list(evaluate_linear_probe(load(short), halves, LinearProbeConfig(num_clips=1))["accuracy"]["trained"]) == [
+    assert list(evaluate_linear_probe(load(short), halves, LinearProbeConfig(num_clips=1)).accuracy["pretrained"]) == [
         "whole"
     ]
     (scores,) = (found.scores for found in evaluate_retrieval([load(short)], halves).values())

@@ -64,7 +64,7 @@ def test_it_comes_before_the_first_step_every_so_many_epochs_and_at_the_end(run)
 def test_it_finds_what_the_verbs_find(run):
     encoder, halves, found = load(run), TrainTestConfig("synthetic", num_synthetic=8), rows(run)[6]
     with single_thread():
-        probed = evaluate_linear_probe(encoder, halves, LinearProbeConfig(num_clips=4))["accuracy"]["trained"]
+        probed = evaluate_linear_probe(encoder, halves, LinearProbeConfig(num_clips=4)).accuracy["pretrained"]
         (nearest,) = (
             found.scores for found in evaluate_retrieval([encoder], halves, RetrievalConfig(num_clips=4)).values()
         )

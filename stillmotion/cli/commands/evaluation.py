@@ -59,11 +59,7 @@ def probe(
     videos are probed. Under torchrun, processes share the videos. Run the same command again to continue after an
     interruption.
     """
-    from stillmotion.evaluation.linear_probe.evaluate import (
-        evaluate_linear_probe,
-        format_probe_results,
-        prepare_linear_probe,
-    )
+    from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe, prepare_linear_probe
 
     with process_group(device, dry_run=dry_run) as device_name:
         (loaded,) = _load_encoders((encoder,), device_name)
@@ -71,8 +67,8 @@ def probe(
             _print_estimate(prepare_linear_probe(loaded, videos, config)[0], loader)
             return
         with progress_bar("embedding"):
-            results = evaluate_linear_probe(loaded, videos, config, loader=loader)
-    print_once("\n".join(format_probe_results(results)))
+            report = evaluate_linear_probe(loaded, videos, config, loader=loader)
+    print_once("\n".join(report.to_lines()))
 
 
 def retrieve(

@@ -1,4 +1,4 @@
-"""What evaluations are asked, as options; light to import, so that help does not wait for torch."""
+"""Options of `stillmotion probe`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,18 +9,18 @@ from stillmotion.evaluation.choices import ChoiceValidated
 
 @dataclass(frozen=True)
 class LinearProbeConfig(ChoiceValidated):
-    """How a probe is made.
+    """Protocol of a linear probe.
 
     Attributes:
-        preset: logistic is logistic regression on 4 clips; k400 the Kinetics protocol: SGD on a new random clip of each
-            training video in each of 60 epochs, tested on 10 clips × 3 crops; k400-3 the same, tested on 3 clips.
-        num_clips: evenly spaced, of each (k400: test) video, in place of the preset's, or of 1 whose frames are spread
-            over the video.
-        sgd_batch_size: of k400, training clips of a step over all processes; the rate is 0.5 for each 64.
-        cache_dir: a folder for features: the same evenly spaced clips in every epoch, each embedded once. All features are
-            then held in memory.
-        precision: of the frozen network, by autocast; fp32 is none.
-        compare_untrained: the network that the run started from, beside it.
+        preset: Protocol. logistic: logistic regression on 4 clips per video. k400: SGD for 60 epochs on one random
+            clip per video and epoch, tested on 10 clips × 3 crops. k400-3: the same, tested on 3 clips.
+        num_clips: Number of evenly spaced clips per video (for k400: per test video); default set by the preset, or 1
+            if the encoder samples frames over the whole video.
+        sgd_batch_size: Clips per SGD step over all processes (k400 presets); the learning rate is 0.5 per 64 clips.
+        cache_dir: Folder for cached features. k400 then uses the same evenly spaced clips in every epoch and keeps all
+            features in memory.
+        precision: Autocast precision of the frozen network; fp32 turns autocast off.
+        compare_untrained: Also probe the network with its initial weights.
     """
 
     preset: Literal["logistic", "k400", "k400-3"] = "logistic"
@@ -33,8 +33,8 @@ class LinearProbeConfig(ChoiceValidated):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sgd_batch_size < 1:
-            raise StillmotionError(f"sgd_batch is {self.sgd_batch_size}; a step takes at least 1 clip")
+            raise StillmotionError(f"--sgd-batch-size must be at least 1, got {self.sgd_batch_size}.")
         if self.preset == "logistic" and self.sgd_batch_size != 64:
             raise StillmotionError(
-                f"--sgd-batch-size {self.sgd_batch_size} is of the preset k400; logistic takes no steps"
+                "--sgd-batch-size applies to the k400 presets only; the logistic preset has no SGD steps."
             )

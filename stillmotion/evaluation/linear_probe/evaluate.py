@@ -1,5 +1,6 @@
-"""`stillmotion probe`: what a linear classifier reads off frozen features, by label or by synthetic factor."""
+"""`stillmotion probe`: linear probes of a frozen encoder."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -7,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stillmotion.data.datasets.config import SYNTHETIC
 from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.distributed import process_group
-from stillmotion.encoders import FEATURE_KINDS, Encoder, FeatureKind, ProgressCallback, resolve_num_clips
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.feature_cache import (
     ExtractionJob,
     cached_extraction_job,
@@ -20,37 +22,35 @@ from stillmotion.encoders.feature_cache import (
     load_or_extract_features,
     resolve_cache_dir,
 )
-from stillmotion.encoders.feature_extraction import ClipViews
+from stillmotion.encoders.feature_extraction import FEATURE_KINDS, ClipViews, resolve_num_clips
 from stillmotion.encoders.input_paths import RUN_DIR_HINT, collect_input_paths
 from stillmotion.encoders.sharded_extraction import extract_features_distributed
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluation.common import majority_accuracy
-from stillmotion.evaluation.linear_probe.classifiers import ProbeResult, logistic_probe, sgd_probe
+from stillmotion.evaluation.common import chance_accuracy, majority_accuracy
+from stillmotion.evaluation.linear_probe.classifiers import logistic_probe, sgd_probe
 from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
 from stillmotion.evaluation.linear_probe.online_classifier import SGDProbeConfig
 from stillmotion.evaluation.linear_probe.online_probe import run_online_probe
+from stillmotion.report.blocks import Table
 from stillmotion.utils.files import check_writable, write_json
-from stillmotion.utils.formatting import format_failed_videos
+from stillmotion.utils.formatting import format_count, format_failed_videos
+from stillmotion.utils.option_types import FeatureKind
 
-__all__ = [
-    "PROBE_PROTOCOLS",
-    "ProbeResult",
-    "evaluate_linear_probe",
-    "format_accuracy",
-    "format_probe_results",
-    "logistic_probe",
-    "sgd_probe",
-]
+logger = logging.getLogger(__name__)
+
 RESULTS_FILE = "linear_probe.json"
+Accuracies = dict[str, dict[str, dict[str, Any]]]  # by feature kind and target: top1, top5, best_c
 
 
 @dataclass(frozen=True)
 class ProbeProtocol:
-    """A protocol.
+    """A protocol of linear probing.
 
-    num_clips: per video. crops: of each clip of a test video; training takes the centre. Entire frames have one.
-    full_frame_crops: test crops are as large as the resized frame.
-    use_sgd: the classifier is trained by SGD, on clips that are drawn anew in every epoch unless features are cached.
+    Args:
+        num_clips: Clips per video.
+        num_crops: Crops per clip of a test video; training uses the center crop. Whole frames have one.
+        full_frame_crops: Test crops are as large as the short side of the resized frame.
+        use_sgd: Train the classifier by SGD, on clips that are sampled in every epoch unless features are cached.
     """
 
     num_clips: int
@@ -66,10 +66,67 @@ PROBE_PROTOCOLS = {
 }
 
 
-class _ProbeOutcome(NamedTuple):
-    """Accuracies by kind and target, the videos that could be read, and name and reason of the others."""
+@dataclass(frozen=True)
+class LinearProbeReport:
+    """Results of linear probes.
 
-    accuracy: dict[str, dict[str, dict[str, Any]]]
+    Args:
+        encoder: Spec of the encoder.
+        data: Data set.
+        preset: Protocol.
+        num_clips: Clips per video.
+        split_description: How the videos are split.
+        num_train_videos: Number of training videos.
+        num_test_videos: Number of test videos.
+        chance_accuracy: Accuracy of guessing, by target.
+        majority_accuracy: Accuracy of always predicting the most frequent training class, by target.
+        accuracy: top1, top5 and the chosen C, by the role of the network (pretrained, untrained, or no-weights),
+            feature kind and target.
+        failed: Reason for each video that could not be read.
+    """
+
+    encoder: str
+    data: str
+    preset: str
+    num_clips: int
+    split_description: str
+    num_train_videos: int
+    num_test_videos: int
+    chance_accuracy: dict[str, float]
+    majority_accuracy: dict[str, float]
+    accuracy: dict[str, Accuracies]
+    failed: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as JSON data."""
+        return asdict(self)
+
+    def table(self) -> Table:
+        """Return a row for each network and feature kind, and one for the majority class."""
+        targets = list(self.chance_accuracy)
+        rows = [
+            [role, kind, *(format_accuracy(by_target[t], self.chance_accuracy[t]) for t in targets)]
+            for role, by_kind in self.accuracy.items()
+            for kind, by_target in by_kind.items()
+        ]
+        rows.append(["majority class", "", *(f"{self.majority_accuracy[t]:.3f}" for t in targets)])
+        caption = (
+            f"Linear probe ({self.preset}) on {self.data}: {self.num_train_videos} training and "
+            f"{format_count(self.num_test_videos, 'test video')} ({self.split_description}), "
+            f"{format_count(self.num_clips, 'clip')} per video; top-1, and top-5 for more than five classes"
+        )
+        return Table(["network", "features", *targets], rows, caption)
+
+    def to_lines(self) -> list[str]:
+        """Return the results as lines of text."""
+        table = self.table()
+        return [table.caption, *table.to_text(), *format_failed_videos(self.failed)]
+
+
+class _ProbeOutcome(NamedTuple):
+    """Accuracies, indices of the readable videos, and reasons of the others."""
+
+    accuracy: Accuracies
     train: np.ndarray
     test: np.ndarray
     failed: dict[str, str]
@@ -82,47 +139,69 @@ def evaluate_linear_probe(
     *,
     feature_kinds: Sequence[FeatureKind] = FEATURE_KINDS,
     loader: LoaderConfig | None = None,
-    progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
-    """Linear probes of a frozen encoder, for every target that the videos are labelled with.
+) -> LinearProbeReport:
+    """Train linear probes on a frozen encoder, for every target of the labels.
 
-    encoder: into the folder of its run, `linear_probe.json` is written.
-    split_config: labelled videos; "synthetic" ones are drawn as the encoder's run draws them and asked for all four factors.
-    feature_kinds: of features; "concat" is static ⊕ dynamic. Of clips that are too short for halves, whole is asked alone.
-    Ranks share the videos; the first writes.
+    Writes `linear_probe.json` into the run folder of the encoder, if it has one. Processes share the videos; the first
+    one writes.
+
+    Args:
+        encoder: Encoder.
+        split_config: Labeled videos; "synthetic" ones are generated as in the encoder's run, with four factors as
+            targets.
+        config: Protocol.
+        feature_kinds: Feature kinds; those that the encoder does not have are skipped.
+        loader: Batch size and number of decoding processes.
+
+    Returns:
+        The accuracies.
+
+    Raises:
+        StillmotionError: If the videos have no labels, or several folds are requested.
     """
     config = config or LinearProbeConfig()
     if encoder.run_dir is not None:
         check_writable(encoder.run_dir / RESULTS_FILE, is_file=True, create=True, option_name=RUN_DIR_HINT)
-    rule = resolve_protocol(encoder, config)
-    _, parted = prepare_linear_probe(encoder, split_config, config)
-    train, test = parted.train_test()
-    networks = select_encoders(encoder, config)
-    ask = _probe_feature_stream if rule.use_sgd and config.cache_dir is None else _probe_stored_features
-    found = {
-        name: ask(network, train, test, config, rule, feature_kinds, split_config.split_seed, loader, progress)
-        for name, network in networks.items()
+    _warn_if_other_videos(encoder, split_config)
+    protocol = resolve_protocol(encoder, config)
+    _, split = prepare_linear_probe(encoder, split_config, config)
+    train, test = split.train_test()
+    probe = _probe_feature_stream if protocol.use_sgd and config.cache_dir is None else _probe_stored_features
+    outcomes = {
+        role: probe(network, train, test, config, protocol, feature_kinds, split_config.split_seed, loader)
+        for role, network in select_encoders(encoder, config).items()
     }
-    last = next(reversed(found.values()))
+    last = next(reversed(outcomes.values()))
     train_y = {target: y[last.train] for target, y in train.labels.items()}
     test_y = {target: y[last.test] for target, y in test.labels.items()}
-    results = {
-        "encoder": encoder.origin.spec,
-        "data": split_config.path,
-        "preset": config.preset,
-        "num_clips": rule.num_clips,
-        "split_description": parted.description,
-        "train_videos": len(last.train),
-        "test_videos": len(last.test),
-        "chance": {t: 1 / len(np.unique(y[y >= 0])) for t, y in train_y.items()},
-        "majority": {t: majority_accuracy(train_y[t], test_y[t]) for t in train_y},
-        "accuracy": {name: one.accuracy for name, one in found.items()},
-        "failed": {name: reason for one in found.values() for name, reason in one.failed.items()},
-    }
+    report = LinearProbeReport(
+        encoder=encoder.origin.spec,
+        data=split_config.path,
+        preset=config.preset,
+        num_clips=protocol.num_clips,
+        split_description=split.description,
+        num_train_videos=len(last.train),
+        num_test_videos=len(last.test),
+        chance_accuracy={target: chance_accuracy(y) for target, y in train_y.items()},
+        majority_accuracy={target: majority_accuracy(y, test_y[target]) for target, y in train_y.items()},
+        accuracy={role: outcome.accuracy for role, outcome in outcomes.items()},
+        failed={name: reason for outcome in outcomes.values() for name, reason in outcome.failed.items()},
+    )
     if encoder.run_dir is not None:
         file = encoder.run_dir / RESULTS_FILE
-        process_group.run_on_main(lambda: write_json(file, results, option_name=RUN_DIR_HINT))
-    return results
+        process_group.run_on_main(lambda: write_json(file, report.to_dict(), option_name=RUN_DIR_HINT))
+    return report
+
+
+def _warn_if_other_videos(encoder: Encoder, split_config: TrainTestConfig) -> None:
+    """Warn if a network that was trained on real videos is probed on synthetic ones."""
+    config = encoder.origin.pretrain_config
+    if split_config.path == SYNTHETIC and config is not None and config.data.path not in ("", SYNTHETIC):
+        logger.warning(
+            "Probing on synthetic videos, but %s was trained on %s. Add --data to probe on labeled videos.",
+            encoder.name,
+            config.data.path,
+        )
 
 
 def prepare_linear_probe(
@@ -163,20 +242,48 @@ def prepare_linear_probe(
 
 
 def resolve_protocol(encoder: Encoder, config: LinearProbeConfig) -> ProbeProtocol:
-    """The protocol with the clips that are asked for, or that the encoder is shown."""
-    rule = PROBE_PROTOCOLS[config.preset]
-    rule = replace(rule, num_clips=resolve_num_clips(encoder, config.num_clips, default=rule.num_clips))
-    return replace(rule, num_crops=1) if encoder.eval_input.whole_frame else rule
+    """Return the protocol of a preset with the number of clips and crops for an encoder.
+
+    Args:
+        encoder: Encoder.
+        config: Options of the probe.
+
+    Returns:
+        The protocol.
+    """
+    protocol = PROBE_PROTOCOLS[config.preset]
+    num_clips = resolve_num_clips(encoder, config.num_clips, default=protocol.num_clips)
+    num_crops = 1 if encoder.eval_input.whole_frame else protocol.num_crops
+    return replace(protocol, num_clips=num_clips, num_crops=num_crops)
 
 
 def select_encoders(encoder: Encoder, config: LinearProbeConfig) -> dict[str, Encoder]:
-    """What is probed, by what it is called."""
-    networks = {"untrained" if encoder.origin.kind == "recipe" else "trained": encoder}
+    """Return the networks to probe by role: pretrained, untrained, or no-weights (such as `flow`).
+
+    Args:
+        encoder: Encoder.
+        config: Options of the probe.
+
+    Returns:
+        The networks.
+    """
+    role = "untrained" if encoder.origin.kind == "recipe" else "pretrained"
+    if not any(True for _ in encoder.parameters()):
+        role = "no-weights"
+    networks = {role: encoder}
     return networks | {"untrained": encoder.untrained()} if config.compare_untrained else networks
 
 
 def train_test_views(protocol: ProbeProtocol, config: LinearProbeConfig) -> tuple[ClipViews, ClipViews]:
-    """What is taken of training and of test videos where features are held."""
+    """Return the views of training and of test videos, where features are stored.
+
+    Args:
+        protocol: Protocol.
+        config: Options of the probe.
+
+    Returns:
+        Views of training and of test videos.
+    """
     views = ClipViews(num_clips=protocol.num_clips, precision=config.precision)
     return views, replace(views, num_crops=protocol.num_crops, full_frame_crops=protocol.full_frame_crops)
 
@@ -190,42 +297,36 @@ def _probe_stored_features(
     feature_kinds: Sequence[FeatureKind],
     seed: int,
     loader: LoaderConfig | None,
-    progress: ProgressCallback | None,
 ) -> _ProbeOutcome:
-    """Evenly spaced clips, all of whose features are held."""
-    views, tested = train_test_views(protocol, config)
+    """Probe evenly spaced clips, whose features are all kept in memory."""
+    parts = zip((train, test), train_test_views(protocol, config), strict=True)
     if config.cache_dir is None:
-        x, tx = (
-            extract_features_distributed(encoder, half, of, loader=loader)
-            for half, of in ((train, views), (test, tested))
-        )
+        x, test_x = (extract_features_distributed(encoder, part, views, loader=loader) for part, views in parts)
     else:
-        x, tx = (
-            load_or_extract_features(encoder, half, **asdict(of), cache_dir=config.cache_dir, loader=loader).features
-            for half, of in ((train, views), (test, tested))
+        x, test_x = (
+            load_or_extract_features(encoder, part, **asdict(views), cache_dir=config.cache_dir, loader=loader).features
+            for part, views in parts
         )
 
-    def fitted() -> dict[str, dict[str, dict[str, Any]]]:
-        fit = (
-            partial(sgd_probe, sgd_config=SGDProbeConfig(batch_size=config.sgd_batch_size))
-            if protocol.use_sgd
-            else logistic_probe
-        )
+    def fit_all() -> Accuracies:
+        fit = logistic_probe
+        if protocol.use_sgd:
+            fit = partial(sgd_probe, sgd_config=SGDProbeConfig(batch_size=config.sgd_batch_size))
         return {
-            of: {
+            kind: {
                 target: fit(
-                    x.vectors(of, average=False),
+                    x.vectors(kind, average=False),
                     y[x.index],
-                    tx.vectors(of, average=False),
-                    test.labels[target][tx.index],
+                    test_x.vectors(kind, average=False),
+                    test.labels[target][test_x.index],
                     seed=seed,
                 )._asdict()
                 for target, y in train.labels.items()
             }
-            for of in [of for of in feature_kinds if of in x.kinds] or feature_kinds
+            for kind in x.available(feature_kinds)
         }
 
-    return _ProbeOutcome(process_group.run_on_main(fitted), x.index, tx.index, dict(x.failed + tx.failed))
+    return _ProbeOutcome(process_group.run_on_main(fit_all), x.index, test_x.index, dict(x.failed + test_x.failed))
 
 
 def _probe_feature_stream(
@@ -237,65 +338,51 @@ def _probe_feature_stream(
     feature_kinds: Sequence[FeatureKind],
     seed: int,
     loader: LoaderConfig | None,
-    progress: ProgressCallback | None,
 ) -> _ProbeOutcome:
-    """Clips that are drawn anew in every epoch, whose features pass."""
-    views = ClipViews(
-        num_clips=protocol.num_clips,
-        num_crops=protocol.num_crops,
-        full_frame_crops=protocol.full_frame_crops,
-        precision=config.precision,
-    )
-    sgd, folder = SGDProbeConfig(batch_size=config.sgd_batch_size), resolve_cache_dir(encoder, None)
-    kept = None
+    """Probe clips that are sampled in every epoch, whose features are not stored."""
+    _, views = train_test_views(protocol, config)
+    sgd_config, folder = SGDProbeConfig(batch_size=config.sgd_batch_size), resolve_cache_dir(encoder, None)
+    checkpoint_file = None
     if folder is not None:
         key = feature_cache_key(encoder, train, views)
-        kept = folder / f"{key}-{seed}-{sgd.batch_size}-{'-'.join(feature_kinds)}.probe-checkpoint.safetensors"
-    found = run_online_probe(
+        name = f"{key}-{seed}-{sgd_config.batch_size}-{'-'.join(feature_kinds)}.probe-checkpoint.safetensors"
+        checkpoint_file = folder / name
+    result = run_online_probe(
         encoder,
         train,
         test,
         views,
         feature_kinds=feature_kinds,
         seed=seed,
-        sgd_config=sgd,
-        checkpoint_file=kept,
+        sgd_config=sgd_config,
+        checkpoint_file=checkpoint_file,
         loader=loader,
-        progress=progress,
     )
-    accuracy: dict[str, dict[str, dict[str, Any]]] = {
-        of: {t: result._asdict() for t, result in by.items()} for of, by in found.accuracy.items()
+    accuracy: Accuracies = {
+        kind: {target: of_target._asdict() for target, of_target in by_target.items()}
+        for kind, by_target in result.accuracy.items()
     }
     train_index, test_index = (
-        np.array([i for i in range(len(half)) if half.name(i) not in broken], np.int64)
-        for half, broken in ((train, found.failed_train), (test, found.failed_test))
+        np.array([i for i in range(len(part)) if part.name(i) not in failed], np.int64)
+        for part, failed in ((train, result.failed_train), (test, result.failed_test))
     )
-    return _ProbeOutcome(accuracy, train_index, test_index, found.failed_train | found.failed_test)
+    return _ProbeOutcome(accuracy, train_index, test_index, result.failed_train | result.failed_test)
 
 
 def check_single_fold(split_config: TrainTestConfig) -> None:
-    """Raises where all folds are meant: a probe learns from one training half."""
+    """Raise StillmotionError if all folds are requested: a probe has one training split."""
     if split_config.fold == "all":
-        raise StillmotionError("fold is all, and a probe is of one; give its number (--fold 1)")
-
-
-def format_probe_results(results: dict[str, Any]) -> list[str]:
-    """The results of `probe` as lines for a terminal."""
-    targets = list(results["chance"])
-    width = max(10, *(len(t) + 2 for t in targets))
-    lines = [
-        f"{results['train_videos']} training and {results['test_videos']} test videos ({results['split_description']}), "
-        f"clips of each: {results['num_clips']}; top-1, and top-5 where there are more than five classes",
-        " " * 22 + "".join(f"{t:>{width}}" for t in targets),
-    ]
-    for network, by_kind in results["accuracy"].items():
-        for kind, by_target in by_kind.items():
-            cells = [format_accuracy(by_target[t], results["chance"][t]) for t in targets]
-            lines.append(f"{network:<12}{kind:<10}" + "".join(f"{c:>{width}}" for c in cells))
-    lines.append(f"{'majority class':<22}" + "".join(f"{results['majority'][t]:>{width}.3f}" for t in targets))
-    return lines + format_failed_videos(results["failed"])
+        raise StillmotionError("A linear probe uses one fold, got --fold all. Give a number, e.g. --fold 1.")
 
 
 def format_accuracy(result: Mapping[str, float], chance: float) -> str:
-    """Top-1, and top-5 where there are more than five classes."""
+    """Format top-1, and top-5 for more than five classes.
+
+    Args:
+        result: top1 and top5.
+        chance: Accuracy of guessing.
+
+    Returns:
+        Text such as "0.512" or "0.512/0.803".
+    """
     return f"{result['top1']:.3f}" + (f"/{result['top5']:.3f}" if chance < 1 / 5 else "")

@@ -1,12 +1,12 @@
-"""The linear probe of the papers: a new clip of each training video in every epoch, whose features pass and are gone.
+"""Linear probe of the papers: a new clip of each training video in every epoch, whose features are not stored.
 
-Memory is that of a few clips, whatever the set.
+It needs the memory of a few clips, whatever the size of the data set.
 
-Shapes: n videos of a step, D channels of all kinds together.
+Shapes: n videos of a step, D channels of all feature kinds together.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +18,11 @@ from torch import Tensor
 from stillmotion.data.datasets.base import FailedVideos, VideoDataset
 from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import SampleKey
-from stillmotion.data.loading.collate import print_message as to_stderr
 from stillmotion.data.loading.loader import iter_batches
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
 from stillmotion.distributed import collectives, process_group
-from stillmotion.encoders import Encoder, FeatureKind, Features, ProgressCallback
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.feature_extraction import (
     ClipViews,
     concat_features,
@@ -38,15 +37,17 @@ from stillmotion.evaluation.linear_probe.classifiers import ProbeResult, TrueCla
 from stillmotion.evaluation.linear_probe.online_classifier import STATE_KEYS, OnlineLinearClassifiers, SGDProbeConfig
 from stillmotion.models.input_config import InputConfig
 from stillmotion.utils.array_store import load_arrays, save_arrays
+from stillmotion.utils.option_types import FeatureKind
+from stillmotion.utils.progress import progress_part, report_progress
 
-_SAVE_INTERVAL_SECONDS = 60.0  # seconds from one writing of the classifiers to the next, at least
-_SHUFFLE_STREAM = 31  # what a generator is for, beside seed and epoch
-# A square of size pixels of a shorter edge of 256 to 320 for 224: so much of a frame of 4:3.
+_SAVE_INTERVAL_SECONDS = 60.0  # minimum time between two checkpoints
+_SHUFFLE_STREAM = 31  # number of the random stream, beside seed and epoch
+# Area of a 224-pixel crop of a 4:3 frame whose short side is 256 to 320 pixels.
 _CROP_AREA = (0.37, 0.57)
 
 
 class OnlineProbeResult(NamedTuple):
-    """Accuracies by kind and target, and name and reason of the training and of the test videos that are unreadable."""
+    """Accuracies by feature kind and target, and reasons of the training and test videos that could not be read."""
 
     accuracy: dict[FeatureKind, dict[str, ProbeResult]]
     failed_train: dict[str, str]
@@ -64,52 +65,65 @@ def run_online_probe(
     sgd_config: SGDProbeConfig | None = None,
     checkpoint_file: Path | None = None,
     loader: LoaderConfig | None = None,
-    say: Callable[[str], object] = to_stderr,
-    progress: ProgressCallback | None = None,
 ) -> OnlineProbeResult:
-    """Train a linear classifier for each kind of feature and each target, all by the same passes, and test them.
+    """Train a linear classifier for each feature kind and target, all in the same passes, and test them.
 
-    views: of a test video, told by the mean of their probabilities, and the precision of all. A training video shows
-        one random clip in an epoch, cropped and mirrored by chance, as (seed, epoch, video) has it.
-    feature_kinds: of which those that the encoder has are asked.
-    checkpoint_file: a file for the classifiers, written between epochs, which the same call goes on from if it is ended before
-        its time; it is removed at the end. say: told where it is damaged.
-    Ranks share each step's videos, and each learns from the features of all: the classifiers are those of one process.
+    In each epoch a training video gives one random clip, randomly cropped and flipped by (seed, epoch, video).
+    Processes share the videos of each step, and each learns from the features of all: the classifiers are those of a
+    single process.
+
+    Args:
+        encoder: Encoder.
+        train: Labeled training videos.
+        test: Labeled test videos.
+        views: Views of a test video, whose probabilities are averaged, and the precision of all passes.
+        feature_kinds: Feature kinds; those that the encoder does not have are skipped.
+        seed: Seed of order, clips and augmentation.
+        sgd_config: Settings of SGD.
+        checkpoint_file: File to which the classifiers are written between epochs, and from which the same call
+            continues if it was interrupted; it is removed at the end.
+        loader: Batch size and number of decoding processes.
+
+    Returns:
+        The accuracies.
+
+    Raises:
+        StillmotionError: If there are no labels, only one class, or fewer training videos than processes.
     """
     sgd_config, loader = sgd_config or SGDProbeConfig(), loader or LoaderConfig()
-    asked = _ProbeLabels(train, test)
-    total = sgd_config.epochs * len(train) + len(test)
-    course = _ProbeCheckpoint(checkpoint_file, sgd_config, asked.num_classes, say)
-    learners, broken = course.classifiers, course.failed
-    for step in _iter_feature_batches(
-        encoder, train, views, feature_kinds, seed, sgd_config, loader, start_epoch=course.epochs_done
-    ):
-        course.save_if_due(step.epoch)
-        for kind, x in step.features.items():
-            if kind not in learners:
-                learners[kind] = OnlineLinearClassifiers(x.shape[1], asked.num_classes, sgd_config)
-            learners[kind].train_step(x, asked.train[step.videos], epoch=step.epoch)
-        broken |= dict(step.failed)
-        if progress is not None:
-            progress(round(step.epoch * len(train)), total)
-    course.save_if_due(sgd_config.epochs)
-    so_far = len(train) * sgd_config.epochs
-    tell = None if progress is None else lambda done: progress(so_far + done, total)
-    ranks, test_broken = _test_classifiers(encoder, test, views, learners, asked, loader, tell)
-    every = {name: reason for some in process_group.all_gather_object(broken) for name, reason in some.items()}
-    course.delete()
-    found = {
-        kind: {target: TrueClassRanks(of, None).accuracy() for target, of in by_target.items()}
+    labels = _ProbeLabels(train, test)
+    num_train_steps = sgd_config.epochs * len(train)
+    total = num_train_steps + len(test)
+    checkpoint = _ProbeCheckpoint(checkpoint_file, sgd_config, labels.num_classes)
+    classifiers, failed = checkpoint.classifiers, checkpoint.failed
+    batches = _iter_feature_batches(
+        encoder, train, views, feature_kinds, seed, sgd_config, loader, start_epoch=checkpoint.epochs_done
+    )
+    for batch in batches:
+        checkpoint.save_if_due(batch.epoch)
+        for kind, x in batch.features.items():
+            if kind not in classifiers:
+                classifiers[kind] = OnlineLinearClassifiers(x.shape[1], labels.num_classes, sgd_config)
+            classifiers[kind].train_step(x, labels.train[batch.videos], epoch=batch.epoch)
+        failed |= dict(batch.failed)
+        report_progress(round(batch.epoch * len(train)), total)
+    checkpoint.save_if_due(sgd_config.epochs)
+    with progress_part(num_train_steps, total):
+        ranks, failed_test = _test_classifiers(encoder, test, views, classifiers, labels, loader)
+    all_failed = {name: reason for part in process_group.all_gather_object(failed) for name, reason in part.items()}
+    checkpoint.delete()
+    accuracy = {
+        kind: {target: TrueClassRanks(of_target, None).accuracy() for target, of_target in by_target.items()}
         for kind, by_target in ranks.items()
     }
-    return OnlineProbeResult(found, every, test_broken)
+    return OnlineProbeResult(accuracy, all_failed, failed_test)
 
 
 class _ProbeLabels:
-    """The labels of both halves.
+    """Labels of the training and test videos.
 
-    classes: of each target, those that training videos have. train: (videos, targets), their places among these, -1
-    where unknown. counts: how many there are.
+    classes: classes of each target that training videos have. train: (videos, targets), indices among these classes,
+    -1 where unknown.
     """
 
     def __init__(self, train: VideoDataset, test: VideoDataset) -> None:
@@ -119,13 +133,13 @@ class _ProbeLabels:
             for name, labels in (("training", y), ("test", test.labels[target])):
                 if not (labels >= 0).any():
                     raise StillmotionError(
-                        f"none of the {len(labels)} {name} videos has a label {target}; a probe needs labels on both "
-                        "sides"
+                        f"None of the {len(labels)} {name} videos has a label {target}; a probe needs labels in both "
+                        "splits."
                     )
             known = np.unique(y[y >= 0])
             if len(known) < 2:
                 raise StillmotionError(
-                    f"all training videos have the same {target}; a probe needs at least two classes"
+                    f"All training videos have the same {target}; a probe needs at least two classes."
                 )
             self.classes[target] = known
             columns.append(np.where(y >= 0, np.searchsorted(known, y), -1))
@@ -135,7 +149,7 @@ class _ProbeLabels:
 
 
 class _FeatureBatch(NamedTuple):
-    """What all ranks saw at a step: features (n, D) by kind, numbers of the videos (n,); epoch: how far it begins."""
+    """Features (n, D) by kind and indices of the videos (n,) of a step over all processes; epoch at its start."""
 
     features: dict[FeatureKind, Tensor]
     videos: Tensor
@@ -154,83 +168,75 @@ def _iter_feature_batches(
     *,
     start_epoch: int,
 ) -> Iterator[_FeatureBatch]:
-    """The steps from the epoch `start_epoch` on, which is what they would be had those before been taken."""
-    rank, world = process_group.get_rank(), process_group.get_world_size()
-    if min(len(train), sgd_config.batch_size) < world:
+    """Yield the steps from an epoch on, the same as if the epochs before had been run."""
+    rank, world_size = process_group.get_rank(), process_group.get_world_size()
+    if min(len(train), sgd_config.batch_size) < world_size:
         raise StillmotionError(
-            f"{len(train)} training videos, {sgd_config.batch_size} a step, are fewer than {world} processes; start fewer"
+            f"{len(train)} training videos (batch size {sgd_config.batch_size}) are fewer than {world_size} processes. "
+            "Start fewer processes."
         )
     size = min(loader.batch_size, videos_per_batch(encoder.eval_input, 1))
     steps = -(-len(train) // sgd_config.batch_size)
 
-    def shares() -> Iterator[tuple[int, int, list[np.ndarray]]]:
-        """Epoch, step and the videos of each rank."""
+    def iter_steps() -> Iterator[tuple[int, int, list[np.ndarray]]]:
+        """Yield epoch, step and the videos of each process."""
         for epoch in range(start_epoch, sgd_config.epochs):
             order = np.random.default_rng((seed, epoch, _SHUFFLE_STREAM)).permutation(len(train))
             for step in range(steps):
-                yield (
-                    epoch,
-                    step,
-                    np.array_split(order[step * sgd_config.batch_size : (step + 1) * sgd_config.batch_size], world),
-                )
+                batch = order[step * sgd_config.batch_size : (step + 1) * sgd_config.batch_size]
+                yield epoch, step, np.array_split(batch, world_size)
 
     def keys() -> Iterator[Sequence[SampleKey]]:
-        for epoch, _, ranks in shares():
-            own = ranks[rank].tolist()
-            yield from ([(epoch, i) for i in own[first : first + size]] for first in range(0, len(own), size))
+        for epoch, _, by_rank in iter_steps():
+            local = by_rank[rank].tolist()
+            yield from ([(epoch, i) for i in local[first : first + size]] for first in range(0, len(local), size))
 
     workers = loader.resolve_num_workers(train)
     batches = iter_batches(_training_clips(encoder, train, seed), keys(), num_videos=len(train), num_workers=workers)
     widths: dict[FeatureKind, int] = {}
-    for epoch, step, ranks in shares():
-        parts = [embed_batch(encoder, next(batches), views.precision) for _ in range(0, len(ranks[rank]), size)]
-        found = concat_features(parts)
+    for epoch, step, by_rank in iter_steps():
+        parts = [embed_batch(encoder, next(batches), views.precision) for _ in range(0, len(by_rank[rank]), size)]
+        local = concat_features(parts)
         if not widths:
-            widths = {kind: found.vectors(kind).shape[-1] for kind in _available_kinds(found, feature_kinds)}
-        own = [found.vectors(kind) if parts else np.empty((0, width), np.float32) for kind, width in widths.items()]
-        counts = [len(some) for some in ranks]
-        rows = collectives.all_gather_uneven(torch.from_numpy(np.concatenate(own, 1)), counts)
-        index = collectives.all_gather_uneven(torch.from_numpy(found.index), counts)
+            widths = {kind: local.vectors(kind).shape[-1] for kind in local.available(feature_kinds)}
+        vectors = [local.vectors(k) if parts else np.empty((0, width), np.float32) for k, width in widths.items()]
+        counts = [len(videos) for videos in by_rank]
+        rows = collectives.all_gather_uneven(torch.from_numpy(np.concatenate(vectors, 1)), counts)
+        index = collectives.all_gather_uneven(torch.from_numpy(local.index), counts)
         features = dict(zip(widths, rows.split(list(widths.values()), 1), strict=True))
-        yield _FeatureBatch(features, index, epoch + step / steps, found.failed)
+        yield _FeatureBatch(features, index, epoch + step / steps, local.failed)
 
 
 class _ProbeCheckpoint:
-    """The classifiers on their way, and where they go on after an end before their time. epochs: done before."""
+    """The classifiers in training, and the file from which an interrupted probe continues."""
 
-    def __init__(
-        self, file: Path | None, sgd_config: SGDProbeConfig, num_classes: Sequence[int], say: Callable[[str], object]
-    ) -> None:
+    def __init__(self, file: Path | None, sgd_config: SGDProbeConfig, num_classes: Sequence[int]) -> None:
         self._file, self._written = file, time.monotonic()
         self.classifiers: dict[FeatureKind, OnlineLinearClassifiers] = {}
         self.failed: dict[str, str] = {}
         self.epochs_done = 0
-        found = process_group.run_on_main(lambda: load_arrays(file)) if file else None
-        if found is None:
+        stored = process_group.run_on_main(lambda: load_arrays(file)) if file else None
+        if stored is None:
             return
-        self.epochs_done, self.failed = found.metadata["epochs_done"], found.metadata["failed"]
-        for kind in found.metadata["feature_kinds"]:
-            state = {name: found.arrays[f"{kind}.{name}"] for name in STATE_KEYS}
+        self.epochs_done, self.failed = stored.metadata["epochs_done"], stored.metadata["failed"]
+        for kind in stored.metadata["feature_kinds"]:
+            state = {name: stored.arrays[f"{kind}.{name}"] for name in STATE_KEYS}
             self.classifiers[kind] = OnlineLinearClassifiers(len(state["mean"]), num_classes, sgd_config)
             self.classifiers[kind].load_state_dict(state)
 
     def save_if_due(self, epoch: float) -> None:
-        """Write them down where an epoch is over, now and then."""
+        """Write them at the end of an epoch, if enough time has passed."""
         due = epoch == int(epoch) > self.epochs_done and time.monotonic() - self._written >= _SAVE_INTERVAL_SECONDS
         if self._file is None or process_group.get_rank() or not due:
             return
-        arrays = {f"{kind}.{name}": x for kind, own in self.classifiers.items() for name, x in own.state_dict().items()}
-        about = {"epochs_done": int(epoch), "feature_kinds": list(self.classifiers), "failed": self.failed}
-        save_arrays(self._file, dict(sorted(arrays.items())), about)
+        arrays = {f"{kind}.{name}": x for kind, c in self.classifiers.items() for name, x in c.state_dict().items()}
+        metadata = {"epochs_done": int(epoch), "feature_kinds": list(self.classifiers), "failed": self.failed}
+        save_arrays(self._file, dict(sorted(arrays.items())), metadata)
         self._written = time.monotonic()
 
     def delete(self) -> None:
         if self._file is not None and process_group.get_rank() == 0:
             self._file.unlink(missing_ok=True)
-
-
-def _available_kinds(features: Features, feature_kinds: Sequence[FeatureKind]) -> Sequence[FeatureKind]:
-    return [kind for kind in feature_kinds if kind in features.kinds] or feature_kinds
 
 
 def _training_clips(encoder: Encoder, train: VideoDataset, seed: int) -> TrainClipDataset:
@@ -240,7 +246,7 @@ def _training_clips(encoder: Encoder, train: VideoDataset, seed: int) -> TrainCl
 
 
 def _augment(input_config: InputConfig) -> "ClipAugmentation | _RandomFlip":
-    """Scale, place and flip by chance; of frames that are shown entire the flip alone."""
+    """Return random crop and flip; only the flip for inputs of whole frames."""
     if input_config.whole_frame:
         return _RandomFlip(eval_crop(input_config))
     mean, std = input_config.normalization
@@ -258,7 +264,7 @@ def _augment(input_config: InputConfig) -> "ClipAugmentation | _RandomFlip":
 
 @dataclass(frozen=True)
 class _RandomFlip:
-    """Frames as a test shows them, half of the time mirrored."""
+    """Test crop, flipped half of the time."""
 
     crop: EvalCrop
 
@@ -273,32 +279,30 @@ def _test_classifiers(
     classifiers: Mapping[FeatureKind, OnlineLinearClassifiers],
     labels: _ProbeLabels,
     loader: LoaderConfig,
-    tell: Callable[[int], object] | None,
 ) -> tuple[dict[FeatureKind, dict[str, np.ndarray]], dict[str, str]]:
-    """By kind and target the ranks of the labelled test videos' own classes, and the videos that are unreadable."""
-    own: dict[FeatureKind, dict[str, list[np.ndarray]]] = {
+    """Return the ranks of the true classes by kind and target, and the test videos that could not be read."""
+    local: dict[FeatureKind, dict[str, list[np.ndarray]]] = {
         kind: {t: [] for t in labels.classes} for kind in classifiers
     }
-    broken: dict[str, str] = {}
-    blocks = range(num_blocks(test))[process_group.get_rank() :: process_group.get_world_size()]
-    done = 0
+    failed: dict[str, str] = {}
+    world_size, done = process_group.get_world_size(), 0
+    blocks = range(num_blocks(test))[process_group.get_rank() :: world_size]
     for _, part in iter_features(encoder, test, views, blocks=blocks, loader=loader):
-        broken |= dict(part.failed)
+        failed |= dict(part.failed)
         done += len(part.index) + len(part.failed)
-        if tell is not None:
-            tell(min(done * process_group.get_world_size(), len(test)))
+        report_progress(min(done * world_size, len(test)), len(test))
         if len(part.index) == 0:
             continue
-        for kind, learner in classifiers.items():
-            shares = learner.predict_proba(torch.from_numpy(part.vectors(kind, average=False)))
-            for (target, classes), of in zip(labels.classes.items(), shares, strict=True):
+        for kind, classifier in classifiers.items():
+            probabilities = classifier.predict_proba(torch.from_numpy(part.vectors(kind, average=False)))
+            for (target, classes), of_target in zip(labels.classes.items(), probabilities, strict=True):
                 y = labels.test[target][part.index]
-                own[kind][target].append(true_class_ranks(of[y >= 0], classes, y[y >= 0]))
-    everyone = process_group.all_gather_object((own, broken))
-    unread = {name: reason for _, some in everyone for name, reason in some.items()}
-    raise_if_none_readable(unread, len(test), "test videos")
-    joined = {
-        kind: {target: np.concatenate([of for some, _ in everyone for of in some[kind][target]]) for target in by}
-        for kind, by in own.items()
+                local[kind][target].append(true_class_ranks(of_target[y >= 0], classes, y[y >= 0]))
+    gathered = process_group.all_gather_object((local, failed))
+    all_failed = {name: reason for _, part in gathered for name, reason in part.items()}
+    raise_if_none_readable(all_failed, len(test), "test videos")
+    ranks = {
+        kind: {target: np.concatenate([x for part, _ in gathered for x in part[kind][target]]) for target in by_target}
+        for kind, by_target in local.items()
     }
-    return joined, unread
+    return ranks, all_failed

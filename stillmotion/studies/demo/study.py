@@ -50,7 +50,7 @@ def run_demo(output_dir: str | Path, *, num_seeds: int = 5, num_processes: int =
     }
 
     def told(key: tuple[str, int]) -> str:
-        scores = _load_top1(runs[key].run_dir)["trained"][FEATURE_KIND]
+        scores = _load_top1(runs[key].run_dir)["pretrained"][FEATURE_KIND]
         return f"{key[0]:<11} seed {key[1]}  " + "  ".join(f"{f} {v:.2f}" for f, v in scores.items())
 
     train_and_evaluate(runs, num_processes=num_processes, format_line=told)
@@ -62,7 +62,7 @@ def run_demo(output_dir: str | Path, *, num_seeds: int = 5, num_processes: int =
 
 
 def _load_top1(run: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Top-1 by network (trained, untrained), kind of feature and factor."""
+    """Top-1 by network (pretrained, untrained), kind of feature and factor."""
     accuracy = read_json(run / RESULTS_FILE)["accuracy"]
     return {
         network: {kind: {f: cells[f]["top1"] for f in FACTORS} for kind, cells in kinds.items()}
@@ -82,7 +82,7 @@ def _build_results(
             "by_feature_kind": {str(seed): row for seed, row in rows.items()},
         }
 
-    methods = {name: table({s: found[name, s]["trained"] for s in seeds}) for name in DEMO_RECIPES}
+    methods = {name: table({s: found[name, s]["pretrained"] for s in seeds}) for name in DEMO_RECIPES}
     methods["untrained"] = table({s: found["simclr", s]["untrained"] for s in seeds})
     return {
         "factors": list(FACTORS),

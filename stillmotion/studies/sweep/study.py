@@ -92,11 +92,11 @@ def run_plans(
     names = {runs[key].run_dir: f"{key[0]}: {key[1]}, seed {key[2]}" for key in reversed(runs)}
 
     def told(folder: Path) -> str:
-        cells = _scores(unique[folder])["trained"].get(feature, {})
+        cells = _scores(unique[folder])["pretrained"].get(feature, {})
         return f"{names[folder]}  " + "  ".join(f"{t} {v:.3f}" for t, v in cells.items())
 
     train_and_evaluate(unique, num_processes=how.num_processes, format_line=told)
-    lacking = [run.run_dir for run in unique.values() if feature not in _scores(run)["trained"]]
+    lacking = [run.run_dir for run in unique.values() if feature not in _scores(run)["pretrained"]]
     if lacking:
         raise StillmotionError(f"{lacking[0]} has no {feature} features: its network makes too few time steps")
     starts = _untrained_scores(unique.values())
@@ -205,7 +205,7 @@ def _build_results(
     feature: str,
 ) -> dict[str, Any]:
     found = {key: _scores(run) for key, run in runs.items()}
-    targets = list(next(iter(found.values()))["trained"][feature])
+    targets = list(next(iter(found.values()))["pretrained"][feature])
     probed = isinstance(plan.base, PretrainConfig)
 
     def accuracy(kinds: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
@@ -222,7 +222,7 @@ def _build_results(
         points[name] = {
             "overrides": {place: to_dict(value) for place, value in changes.items()},
             "run_dirs": [str(runs[k].run_dir) for k in keys],
-            "accuracy": accuracy([found[k]["trained"] for k in keys]),
+            "accuracy": accuracy([found[k]["pretrained"] for k in keys]),
             "untrained": accuracy([untrained_scores[_untrained_key(runs[k].config), k[1]] for k in keys]),
         }
         if probed:
@@ -239,7 +239,7 @@ def _build_results(
         "points": points,
     }
     if probed:
-        results["chance"] = read_json(next(iter(runs.values())).run_dir / RESULTS_FILE)["chance"]
+        results["chance"] = read_json(next(iter(runs.values())).run_dir / RESULTS_FILE)["chance_accuracy"]
     results["significance_margin"] = significance_margins(results)
     results["claims"] = [judge_claim(claim, results) for claim in plan.claims]
     return results

@@ -1,13 +1,12 @@
 """A page that holds everything it shows, and the page of a pre-training run."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluation.linear_probe.evaluate import RESULTS_FILE, format_accuracy
+from stillmotion.evaluation.linear_probe.evaluate import RESULTS_FILE, LinearProbeReport
 from stillmotion.evaluation.retrieval.report import retrieval_sections
 from stillmotion.explain.encoder_sections import (
     EncoderView,
@@ -151,45 +150,28 @@ def describe_method(config: PretrainConfig) -> str:
     return f"{what}. The prediction loss is an inner level of {steps}, solved by {solver.name}."
 
 
-def linear_probe_table(results: dict[str, Any]) -> Table:
-    """The numbers of `linear_probe.json`."""
-    targets = list(results["chance"])
-    rows = [
-        [f"{network}, {kind}", *(format_accuracy(cells[t], results["chance"][t]) for t in targets)]
-        for network, kinds in results["accuracy"].items()
-        for kind, cells in kinds.items()
-    ]
-    rows.append(["commonest class", *(f"{results['majority'][t]:.3f}" for t in targets)])
-    caption = (
-        f"Accuracy of linear classifiers on frozen features of {results['data']} (preset "
-        f"{results['preset']}, {results['train_videos']} training and {results['test_videos']} test videos: "
-        f"{results['split_description']}; clips of each video: {results['num_clips']}): top-1, and top-5 where there are more than "
-        "five classes."
-    )
-    return Table(["features", *targets], rows, caption)
-
-
 def _probe_blocks(run_dir: Path) -> list[Block]:
     file = run_dir / RESULTS_FILE
     if not file.exists():
         return [Text(f"None were made yet: stillmotion probe {run_dir} --data … writes them, and report shows them.")]
     try:
-        return _probe_figures(read_json(file, hint=f"stillmotion probe {run_dir} --data … writes it again"))
-    except StillmotionError as error:
+        results = read_json(file, hint=f"stillmotion probe {run_dir} --data … writes it again")
+        return _probe_figures(LinearProbeReport(**results))
+    except (StillmotionError, TypeError) as error:
         return [Text(f"Not shown: {error}.")]
 
 
-def _probe_figures(results: dict[str, Any]) -> list[Block]:
-    accuracy = results["accuracy"]
+def _probe_figures(report: LinearProbeReport) -> list[Block]:
+    accuracy = report.accuracy
     shown = next(iter(accuracy.values()))
     bars = {kind: [_top1(cells)] for kind, cells in shown.items()}
     if len(accuracy) > 1:
         bars["untrained"] = [_top1(next(iter(accuracy["untrained"].values())))]
-    chart = plot_accuracy_bars(bars, factors=list(results["chance"]), chance=results["chance"])
+    chart = plot_accuracy_bars(bars, factors=list(report.chance_accuracy), chance=report.chance_accuracy)
     return [
         figure_block({"probe accuracies": chart}, caption=_BARS_CAPTION),
-        linear_probe_table(results),
-        *failed_video_blocks(results),
+        report.table(),
+        *failed_video_blocks({"failed": report.failed}),
     ]
 
 

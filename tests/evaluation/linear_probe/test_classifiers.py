@@ -107,7 +107,7 @@ def test_constant_channels_do_no_harm(fit):
 
 def test_what_cannot_be_probed_is_said():
     x, y = clusters(classes=2, videos=10)
-    with pytest.raises(StillmotionError, match="none of the 10 test videos has a label"):
+    with pytest.raises(StillmotionError, match="None of the 10 test videos has a label"):
         logistic_probe(x, y, x, np.full(10, -1))
     with pytest.raises(StillmotionError, match="at least two classes"):
         logistic_probe(x, np.zeros(10, int), x, y)

@@ -12,7 +12,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.linear_probe import evaluate as probes
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe
 from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
-from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe, format_probe_results
+from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
 from stillmotion.evaluation.linear_probe.online_classifier import SGDProbeConfig
 
 
@@ -22,15 +22,15 @@ def test_synthetic_probe_tells_every_factor_of_both_networks(run):
         TrainTestConfig("synthetic", num_synthetic=60),
         LinearProbeConfig(num_clips=1, compare_untrained=True),
     )
-    assert json.loads((run / "linear_probe.json").read_text()) == found
-    assert list(found["chance"]) == ["color", "shape", "brightness", "trajectory"]
-    assert found["chance"]["brightness"] == 0.5
-    assert list(found["accuracy"]) == ["trained", "untrained"]
-    for by_kind in found["accuracy"].values():
+    assert json.loads((run / "linear_probe.json").read_text()) == found.to_dict()
+    assert list(found.chance_accuracy) == ["color", "shape", "brightness", "trajectory"]
+    assert found.chance_accuracy["brightness"] == 0.5
+    assert list(found.accuracy) == ["pretrained", "untrained"]
+    for by_kind in found.accuracy.values():
         assert list(by_kind) == ["concat", "whole", "static", "dynamic", "motion"]
         assert by_kind["whole"]["color"]["top1"] > 0.6
-    assert found["accuracy"]["trained"] != found["accuracy"]["untrained"]
-    text = "\n".join(format_probe_results(found))
+    assert found.accuracy["pretrained"] != found.accuracy["untrained"]
+    text = "\n".join(found.to_lines())
     assert "60 training and 60 test videos" in text
     assert "untrained" in text
 
@@ -53,12 +53,12 @@ def test_a_set_with_a_split_is_probed_on_it(run, tmp_path):
     write_class_folders(tmp_path / "set" / "test", videos_per_class=3, seed=1)
     encoder = load(run)
     found = evaluate_linear_probe(encoder, TrainTestConfig(tmp_path / "set"), LinearProbeConfig(num_clips=2))
-    assert "own train and test split" in found["split_description"]
-    assert (found["train_videos"], found["test_videos"]) == (12, 6)
+    assert "own train and test split" in found.split_description
+    assert (found.num_train_videos, found.num_test_videos) == (12, 6)
     sides = [VideoFolder(tmp_path / "set" / name) for name in ("train", "test")]
     x, tx = (extract_features(encoder, side, num_clips=2).vectors("concat", average=False) for side in sides)
     wanted = logistic_probe(x, sides[0].labels["class"], tx, sides[1].labels["class"])
-    assert found["accuracy"]["trained"]["concat"]["class"] == wanted._asdict()
+    assert found.accuracy["pretrained"]["concat"]["class"] == wanted._asdict()
 
 
 def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run, tmp_path):
@@ -68,16 +68,16 @@ def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run,
     found = evaluate_linear_probe(
         load(run), TrainTestConfig(folder), LinearProbeConfig(num_clips=1), feature_kinds=("concat", "whole")
     )
-    assert found["split_description"] == "random 70/30 split, seed 0, stratified"
-    assert found["train_videos"] + found["test_videos"] == 20
-    assert sorted(name.rsplit("/", 1)[1] for name in found["failed"]) == ["empty.mp4", "torn.mp4"]
-    assert found["accuracy"]["trained"]["whole"]["class"]["top1"] == 1.0
-    assert "2 unreadable videos skipped:" in format_probe_results(found)
+    assert found.split_description == "random 70/30 split, seed 0, stratified"
+    assert found.num_train_videos + found.num_test_videos == 20
+    assert sorted(name.rsplit("/", 1)[1] for name in found.failed) == ["empty.mp4", "torn.mp4"]
+    assert found.accuracy["pretrained"]["whole"]["class"]["top1"] == 1.0
+    assert "2 unreadable videos skipped:" in found.to_lines()
     assert (
         evaluate_linear_probe(
             load(run), TrainTestConfig(folder, split_seed=1), LinearProbeConfig(num_clips=1), feature_kinds=("concat",)
-        )["split_description"]
-        != found["split_description"]
+        ).split_description
+        != found.split_description
     )
 
 
@@ -95,9 +95,9 @@ def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, m
         load(run), TrainTestConfig(folder), LinearProbeConfig(preset=preset, precision="bf16"), feature_kinds=("whole",)
     )
     assert seen == [ClipViews(num_clips=clips, num_crops=crops, full_frame_crops=True, precision="bf16")]
-    assert found["num_clips"] == clips
-    assert found["train_videos"] + found["test_videos"] == 8
-    assert found["accuracy"]["trained"]["whole"]["class"]["best_c"] is None
+    assert found.num_clips == clips
+    assert found.num_train_videos + found.num_test_videos == 8
+    assert found.accuracy["pretrained"]["whole"]["class"]["best_c"] is None
     assert not list((run / "features").iterdir())
 
 
@@ -119,7 +119,7 @@ def test_a_recipe_is_probed_untrained_and_nothing_is_written(tmp_path, monkeypat
         LinearProbeConfig(num_clips=1),
         feature_kinds=("concat",),
     )
-    assert list(found["accuracy"]) == ["untrained"]
+    assert list(found.accuracy) == ["untrained"]
     assert not list(tmp_path.iterdir())
 
 
@@ -127,9 +127,24 @@ def test_what_cannot_be_probed_is_said(run, tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=1)
     with pytest.raises(StillmotionError, match="has no labels"):
         evaluate_linear_probe(load(run), TrainTestConfig(folder / "dark"))
-    with pytest.raises(StillmotionError, match="preset is 'huge'; choose one of small, k400, k400-3"):
+    with pytest.raises(StillmotionError, match="preset is 'huge'; choose one of logistic, k400, k400-3"):
         evaluate_linear_probe(load(run), TrainTestConfig(folder), LinearProbeConfig(preset="huge"))
-    with pytest.raises(StillmotionError, match="small takes no steps"):
+    with pytest.raises(StillmotionError, match="the logistic preset has no SGD steps"):
         LinearProbeConfig(sgd_batch_size=32)
-    with pytest.raises(StillmotionError, match="a probe is of one"):
+    with pytest.raises(StillmotionError, match="uses one fold, got --fold all"):
         evaluate_linear_probe(load(run), TrainTestConfig(folder, fold="all"))
+
+
+def test_an_encoder_without_weights_is_not_called_pretrained():
+    split = TrainTestConfig("synthetic", num_synthetic=8)
+    report = evaluate_linear_probe(load("flow"), split, LinearProbeConfig(num_clips=1), feature_kinds=("whole",))
+    assert list(report.accuracy) == ["no-weights"]
+
+
+def test_synthetic_videos_for_a_run_of_real_ones_are_warned_of(run, caplog):
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["path"] = "/data/mine"
+    (run / "config.json").write_text(json.dumps(config))
+    split = TrainTestConfig("synthetic", num_synthetic=8)
+    evaluate_linear_probe(load(run), split, LinearProbeConfig(num_clips=1), feature_kinds=("whole",))
+    assert "Probing on synthetic videos, but run was trained on /data/mine" in caplog.text

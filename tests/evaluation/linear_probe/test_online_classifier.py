@@ -81,7 +81,7 @@ def test_classifiers_go_on_bit_for_bit():
     rule = SGDProbeConfig(epochs=6, warmup_epochs=1)
     whole = learned(x, y, rule=rule)
     again = OnlineLinearClassifiers(16, [3], rule)
-    again.load_state_dict(learned(x, y, rule=rule, epochs=3).state())
+    again.load_state_dict(learned(x, y, rule=rule, epochs=3).state_dict())
     again = learned(x, y, rule=rule, classifiers=again, start=3)
     for name, value in whole.state().items():
         np.testing.assert_array_equal(again.state()[name], value)

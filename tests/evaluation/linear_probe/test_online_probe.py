@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from support.class_videos import write_class_folders
+from support.progress import record_progress
 
 from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.splits import TrainTestConfig
@@ -12,7 +13,7 @@ from stillmotion.encoders.feature_extraction import ClipViews
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.linear_probe import online_probe
 from stillmotion.evaluation.linear_probe.classifiers import sgd_probe_ranks
-from stillmotion.evaluation.linear_probe.online_classifier import SGDProbeConfig
+from stillmotion.evaluation.linear_probe.online_classifier import OnlineLinearClassifiers, SGDProbeConfig
 from stillmotion.evaluation.linear_probe.online_probe import run_online_probe
 
 SHORT = SGDProbeConfig(epochs=3, warmup_epochs=1, batch_size=4)
@@ -83,24 +84,20 @@ def test_a_probe_that_was_ended_goes_on_to_the_same_end(encoder, tmp_path, monke
     whole = run_online_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), **options)
     kept = tmp_path / "kept.safetensors"
 
-    def stop(done, total):
-        if done >= 10:
-            raise KeyboardInterrupt
+    class Stopping(OnlineLinearClassifiers):
+        def train_step(self, x, y, *, epoch):
+            if epoch > 1.5:
+                raise KeyboardInterrupt
+            super().train_step(x, y, epoch=epoch)
 
+    monkeypatch.setattr(online_probe, "OnlineLinearClassifiers", Stopping)
     with pytest.raises(KeyboardInterrupt):
-        run_online_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, progress=stop, **options)
+        run_online_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, **options)
     assert kept.exists()
-    seen = []
-    again = run_online_probe(
-        encoder,
-        drawn(6, 1),
-        drawn(4, 2),
-        ClipViews(),
-        checkpoint_file=kept,
-        progress=lambda done, _: seen.append(done),
-        **options,
-    )
-    assert min(seen) >= 6
+    monkeypatch.setattr(online_probe, "OnlineLinearClassifiers", OnlineLinearClassifiers)
+    with record_progress() as reported:
+        again = run_online_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, **options)
+    assert min(done for done, _ in reported) >= 6
     assert again == whole
     assert not kept.exists()
 

@@ -17,7 +17,7 @@ def shown(monkeypatch):
     def probed(runs, *, processes, told):
         for (name, seed), run in runs.items():
             kinds = {kind: {f: {"top1": seed / 100} for f in FACTORS} for kind in FEATURE_KINDS}
-            networks = ["trained", "untrained"] if run.eval_options["compare_untrained"] else ["trained"]
+            networks = ["pretrained", "untrained"] if run.eval_options["compare_untrained"] else ["pretrained"]
             run.folder.mkdir(parents=True)
             (run.folder / "linear_probe.json").write_text(json.dumps({"accuracy": dict.fromkeys(networks, kinds)}))
             assert told((name, seed)).startswith(name)

@@ -69,7 +69,7 @@ def test_a_sweep_writes_a_table_a_page_and_the_numbers_behind_them(swept):
             config = json.loads(Path(run, "config.json").read_text())
             assert config["method"]["static_dynamic"]["radius"] == float(radius)
             assert config["train"]["seed"] == seed
-            probed = json.loads(Path(run, "linear_probe.json").read_text())["accuracy"]["trained"]["whole"]
+            probed = json.loads(Path(run, "linear_probe.json").read_text())["accuracy"]["pretrained"]["whole"]
             for factor, cell in probed.items():
                 assert point["accuracy"]["whole"][factor][seed] == cell["top1"]
             average = np.mean([cell["top1"] for cell in probed.values()])
@@ -108,12 +108,12 @@ def test_plans_made_together_share_the_probe_of_the_network_they_start_from(tmp_
         run.run_dir.mkdir(parents=True)
         (run.run_dir / "step_cost.json").write_text(json.dumps({"seconds": 0.1, "memory": 5.0}))
         cells = {"light": {"top1": number / 10}, "motion": {"top1": 0.5}}
-        accuracy = {"trained": {"whole": cells, "concat": cells}}
+        accuracy = {"pretrained": {"whole": cells, "concat": cells}}
         if run in bearers:
             start = {"light": {"top1": run.config.train.seed / 2}, "motion": {"top1": 0.25}}
             accuracy["untrained"] = {"whole": start, "concat": start}
         chance = {"light": 0.5, "motion": 0.5}
-        (run.run_dir / "linear_probe.json").write_text(json.dumps({"chance": chance, "accuracy": accuracy}))
+        (run.run_dir / "linear_probe.json").write_text(json.dumps({"chance_accuracy": chance, "accuracy": accuracy}))
     rates, lengths = run_plans(plans, tmp_path, SweepOptions(num_seeds=2, eval_num_videos=24))
     assert rates["points"]["2e-3"]["accuracy"]["whole"]["light"] == [0.1, 0.5]
     assert rates["points"]["2e-3"]["accuracy"]["whole"]["average"] == pytest.approx([0.3, 0.5])

@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_runs_own_measurement(swept):
     out, found = swept
     run = found["points"]["30"]["run_dirs"][1]
     written = json.loads((out / "runs" / run.rpartition("/")[2] / "transfer_metrics.json").read_text())
-    assert written["trained"]["tokens"]["J&F"] == found["points"]["30"]["accuracy"]["tokens"]["J&F"][1]
+    assert written["pretrained"]["tokens"]["J&F"] == found["points"]["30"]["accuracy"]["tokens"]["J&F"][1]
     assert (out / "method.separability_weight" / "report.html").exists()
     header = (out / "method.separability_weight" / "results.csv").read_text().splitlines()[0]
     assert "cycle_accuracy mean" in header
@@ -106,5 +106,5 @@ def test_a_frozen_model_is_measured_only_where_it_is_asked_for(swept, tmp_path):
     asked = {"data": "synthetic", "videos": 3}
     before = (run / "transfer_metrics.json").read_text()
     measure_transfer_run(run, small(), asked)
-    assert set(json.loads((run / "transfer_metrics.json").read_text())) == {"trained"}
+    assert set(json.loads((run / "transfer_metrics.json").read_text())) == {"pretrained"}
     (run / "transfer_metrics.json").write_text(before)
