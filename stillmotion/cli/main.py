@@ -66,11 +66,6 @@ def dispatch(args: list[str]) -> None:
 
 def _run(name: str, args: list[str]) -> None:
     verb = VERBS[name]
-    if isinstance(verb, Verb) and verb.group == "train" and any(arg in _HELP for arg in args):
-        from stillmotion.cli.training_help import format_training_help
-
-        print(format_training_help(name, verb.summary), flush=True)
-        return
     check_input_paths(name, args)
     from stillmotion.cli.parser import run_verb
 

@@ -50,16 +50,12 @@ def explain(
         raise StillmotionError("--compare-encoders shows the saliency of a class; add --class-name NAME")
     loaded = [load(text, device=device) for text in (encoder, *compare_encoders)]
     loaded[0] = loaded[0].with_input(num_frames=num_frames, stride=stride, image_size=image_size)
-    with progress_bar("explaining") as progress:
+    with progress_bar("explaining"):
         if target.class_name is not None:
-            asked, labelled = target.class_name, target.probe_data
-            explain_class(
-                loaded, video, out, class_name=asked, probe_data=labelled, max_videos=max_videos, progress=progress
-            )
+            name, data = target.class_name, target.probe_data
+            explain_class(loaded, video, out, class_name=name, probe_data=data, max_videos=max_videos)
         else:
-            explain_videos(
-                loaded[0], video, out, with_tubes=tubes, target=target, max_videos=max_videos, progress=progress
-            )
+            explain_videos(loaded[0], video, out, with_tubes=tubes, target=target, max_videos=max_videos)
     print(f"written: {out}/report.html")
 
 
@@ -76,11 +72,6 @@ def report(run: tyro.conf.Positional[Folder], follow: int = 0) -> None:
         run: Run folder of pretrain, transfer, finetune, detect or segment.
         follow: Rewrite the page every N seconds until the run ends; the page reloads itself. 0 writes it once.
     """
-    from stillmotion.training.run_report import follow_run as following
-    from stillmotion.training.run_report import write_run_page
+    from stillmotion.training.run_report import follow_run, write_run_page
 
-    print(f"written: {following(run, follow, say=_print_flushed) if follow else write_run_page(run)}")
-
-
-def _print_flushed(line: str) -> None:
-    print(line, flush=True)
+    print(f"written: {follow_run(run, follow) if follow else write_run_page(run)}")

@@ -3,11 +3,13 @@
 Each takes a run folder and a configuration, which starts as a recipe's or, by --config, as an earlier run's.
 """
 
+import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -22,45 +24,108 @@ from stillmotion.cli.parser import (
 )
 from stillmotion.distributed.torchrun import is_main_process
 from stillmotion.errors import StillmotionError
-from stillmotion.training.detect.config import DetectConfig
-from stillmotion.training.finetune.config import FinetuneConfig
-from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.run_dir import load_config
-from stillmotion.training.segment.config import SegmentConfig
 from stillmotion.training.tasks import config_class, recipe_table
-from stillmotion.training.transfer.config import TransferConfig
+
+if TYPE_CHECKING:
+    from stillmotion.training.segment.config import SegmentConfig
+    from stillmotion.training.transfer.config import TransferConfig
 
 _TRAINING_HELP = """
 Run the same command again to resume. A recipe sets all options; further options override single values.
---config RUN/config.json starts from the configuration of an earlier run; --list-recipes lists all recipes."""
-_HELP_ALL = "--help-all"
+--config RUN/config.json starts from the configuration of an earlier run; --list-recipes lists all recipes;
+--debug makes a small run of a recipe."""
+# Options that the short help shows, all others are behind --help-all.
+_COMMON_OPTIONS = {
+    "--out FOLDER": "Run folder; the same command again resumes the run.",
+    "--recipe NAME": "Recipe that sets all options; further options override single values.",
+    "--list-recipes": "List all recipes.",
+    "--config FILE": "Start from the configuration of an earlier run (RUN/config.json) instead of a recipe.",
+    "--debug": "Make a small run of the recipe, on synthetic videos, that takes a minute on a CPU.",
+    "--encoder ENCODER": "Encoder to start from, e.g. runs/mine or a model folder.",
+    "--data FOLDER": 'Videos: a folder, a CSV list, a public data set, or "synthetic".',
+    "--layout NAME": "Layout of the data set; detected if left out.",
+    "--num-workers N": "Decoding processes; -1 uses one per CPU core.",
+    "--optim.epochs N": "Number of epochs.",
+    "--optim.batch-size N": "Videos per step, over all processes.",
+    "--optim.lr RATE": "Learning rate.",
+    "--train.seed N": "Seed of weights, data order and augmentation.",
+    "--train.precision NAME": "Autocast precision: auto, fp32, bf16 or fp16.",
+    "--device DEVICE": "Device to run on: auto, cpu, cuda, or any torch device string.",
+    "--dry-run": "Print the estimated time, memory and disk space, and exit without running.",
+}
+_COMMON_OF_ESTIMATE = ("--recipe NAME", "--list-recipes", "--config FILE", "--data FOLDER")
+_NO_ENCODER = ("pretrain", "estimate")
+
+
+def common_options(verb: str) -> dict[str, str]:
+    """Return the options that the short help of a training verb shows, with their texts."""
+    shown = _COMMON_OF_ESTIMATE if verb == "estimate" else tuple(_COMMON_OPTIONS)
+    return {
+        option: text
+        for option, text in _COMMON_OPTIONS.items()
+        if option in shown and not (option.startswith("--encoder") and verb in _NO_ENCODER)
+    }
 
 
 def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) -> None:
-    """Call a training verb with its recipe's configuration, changed by what else was typed."""
-    verb_of = "pretrain" if verb == "estimate" else verb
-    if "--list-recipes" in args:
-        print("\n".join(recipe_table(verb_of).format_list()))
+    """Call a training verb with its recipe's configuration, changed by the other options.
+
+    Args:
+        function: The verb.
+        args: Arguments of the command line behind the verb.
+        verb: Name of the verb.
+
+    Raises:
+        StillmotionError: If the options contradict each other.
+    """
+    task = "pretrain" if verb == "estimate" else verb
+    if "-h" in args or "--help" in args:
+        print(_format_short_help(function, verb), flush=True)
         return
-    args = ["--help" if arg == _HELP_ALL else arg for arg in args]
+    if "--list-recipes" in args:
+        print("\n".join(recipe_table(task).format_list()))
+        return
+    from stillmotion.training.run_dir import load_config
+
+    args = ["--help" if arg == "--help-all" else arg for arg in args]
     file, rest = pop_option(args, "--config")
     name, head = pop_option(args, "--recipe")[0], pop_option(args, "--head")[0]
     if file is not None and name is not None:
         raise StillmotionError("--config and --recipe both set all options; give one of them")
-    fact = "-fact" if verb == "segment" and head == "fact" else ""
     debug = "--debug" in rest
     rest = [arg for arg in rest if arg != "--debug"]
     if file is not None and debug:
-        raise StillmotionError("--debug shrinks a recipe; give --recipe in place of --config")
-    recipes = recipe_table(verb_of)
-    config: Any = load_config(file, config_class(verb_of)) if file else None
-    config = config or recipes.get((name or recipes.names()[0]) + fact, debug=debug)
+        raise StillmotionError("--debug shrinks a recipe; give --recipe instead of --config")
+    if file is not None:
+        config: Any = load_config(file, config_class(task))
+    else:
+        recipes = recipe_table(task)
+        fact = "-fact" if verb == "segment" and head == "fact" else ""
+        config = recipes.get((name or recipes.names()[0]) + fact, debug=debug)
+    # The class of a configuration is known only now: importing all of them takes seconds.
+    function.__annotations__["config"] = ConfigOptions[config_class(task)]  # type: ignore[valid-type, misc]
     run_verb(function, rest, verb, extra_help=_TRAINING_HELP, config=config)
+
+
+def _format_short_help(function: Callable[..., Any], verb: str) -> str:
+    """Format the summary, examples and common options of a verb, without importing torch."""
+    options = common_options(verb)
+    parameters = inspect.getdoc(function) or ""
+    text, _, described = parameters.partition("\n\nArgs:\n")
+    for name, description in re.findall(r"^    (\w+): ((?:.|\n(?=        ))*)", described, re.MULTILINE):
+        option = f"--{name.replace('_', '-')}"
+        if not any(shown.split()[0] == option for shown in options):
+            options[f"{option} …"] = " ".join(description.split())
+    width = max(len(option) for option in options)
+    rows = [f"  {option:<{width}}  {help}" for option, help in options.items()]
+    return "\n".join(
+        [text, "", "Common options:", *rows, "", f"stillmotion {verb} --help-all shows every option with its default."]
+    )
 
 
 def pretrain(
     out: OutputDir,
-    config: ConfigOptions[PretrainConfig],
+    config: ConfigOptions[Any],
     cache_dir: OptionalFolder = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -86,7 +151,7 @@ def pretrain(
 
 def transfer(
     out: OutputDir,
-    config: ConfigOptions[TransferConfig],
+    config: ConfigOptions[Any],
     encoder: Annotated[str | None, tyro.conf.arg(metavar="ENCODER")] = None,
     cache_dir: OptionalFolder = None,
     dry_run: DryRun = False,
@@ -116,7 +181,7 @@ def transfer(
         print(f"trained: {folder}. Next: stillmotion report {folder}, geometry --encoder {folder}, propagate {folder}")
 
 
-def with_image_model(config: TransferConfig, encoder: str | None) -> TransferConfig:
+def with_image_model(config: "TransferConfig", encoder: str | None) -> "TransferConfig":
     """The configuration of a transfer of this image model, where one is given."""
     if encoder is not None:
         return replace(config, image_model=replace(config.image_model, path="" if encoder == "random" else encoder))
@@ -125,9 +190,7 @@ def with_image_model(config: TransferConfig, encoder: str | None) -> TransferCon
     return config
 
 
-def finetune(
-    out: OutputDir, config: ConfigOptions[FinetuneConfig], folds: tuple[int, ...] = (), dry_run: DryRun = False
-) -> None:
+def finetune(out: OutputDir, config: ConfigOptions[Any], folds: tuple[int, ...] = (), dry_run: DryRun = False) -> None:
     """Fine-tune an encoder and a new classifier on labeled videos: top-1, top-5 and confusion matrix.
 
     Examples:
@@ -157,9 +220,7 @@ def finetune(
         print(f"Next: stillmotion probe {example} --data …, or retrieve, explain, embed")
 
 
-def detect(
-    out: OutputDir, config: ConfigOptions[DetectConfig], num_box_videos: int = 0, dry_run: DryRun = False
-) -> None:
+def detect(out: OutputDir, config: ConfigOptions[Any], num_box_videos: int = 0, dry_run: DryRun = False) -> None:
     """Spatio-temporal action detection: train a box classifier on an encoder; frame mAP as on AVA.
 
     Examples:
@@ -189,7 +250,7 @@ def detect(
 
 def segment(
     out: OutputDir,
-    config: ConfigOptions[SegmentConfig],
+    config: ConfigOptions[Any],
     head: Literal["mstcn", "fact"] = "mstcn",
     cache_dir: OptionalFolder = None,
     dry_run: DryRun = False,
@@ -225,14 +286,14 @@ def segment(
     print("\n".join([*format_segmentation_results(predictions.results), f"written: {page}"]))
 
 
-def check_head(config: SegmentConfig, head: str) -> None:
+def check_head(config: "SegmentConfig", head: str) -> None:
     """Raises where an earlier run's configuration has another head."""
     if head != config.head.name:
         raise StillmotionError(f"--config has the head {config.head.name}; add --head {config.head.name}")
 
 
 def estimate(
-    config: ConfigOptions[PretrainConfig],
+    config: ConfigOptions[Any],
     num_videos: int = 0,
     num_gpus: int = 8,
     gpu_memory: float = 80.0,
