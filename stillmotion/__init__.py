@@ -1,43 +1,28 @@
-"""Label-free video representations with separate static and dynamic halves.
+"""Self-supervised video representations with separate static and dynamic components.
 
-encoder = stillmotion.load("runs/mine")
-whole, static, dynamic, motion = encoder.embed(["a.mp4", "b.mp4"])
+Example:
+    encoder = stillmotion.load("runs/mine")
+    whole, static, dynamic, motion = encoder.embed(["a.mp4", "b.mp4"])
 """
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stillmotion.errors import StillmotionError
+from stillmotion.errors import StillmotionError as StillmotionError
+from stillmotion.utils.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from stillmotion.encoders.encoder import Encoder
-    from stillmotion.encoders.embedding import Embeddings
-    from stillmotion.encoders.embedding import Embedding
+    from stillmotion.encoders.embedding import Embedding as Embedding
+    from stillmotion.encoders.embedding import Embeddings as Embeddings
+    from stillmotion.encoders.encoder import Encoder as Encoder
+    from stillmotion.encoders.loading import load as load
 
 __version__ = "0.1.0"
-__all__ = ["Embedding", "Encoder", "StillmotionError", "Embeddings", "__version__", "load"]
-_LAZY_EXPORTS = {
-    "Encoder": "stillmotion.encoders.encoder",
-    "Embeddings": "stillmotion.encoders.embedding",
-    "Embedding": "stillmotion.encoders.embedding",
-}
-
-
-def load(spec: str | Path, *, device: str | None = None) -> "Encoder":
-    """The encoder that a text names, in evaluation mode: a run folder, a recipe, a model's folder, a checkpoint.
-
-    spec: what `stillmotion.encoders.load` takes, with options behind an @.
-    device: "auto" is CUDA where there is one; None is the CPU.
-    """
-    from stillmotion.encoders import load
-
-    return load(spec, device=device)
-
-
-def __getattr__(name: str) -> Any:
-    """Classes are imported when they are asked for: the package itself imports at once."""
-    if name in _LAZY_EXPORTS:
-        from importlib import import_module
-
-        return getattr(import_module(_LAZY_EXPORTS[name]), name)
-    raise AttributeError(f"module 'stillmotion' has no attribute {name!r}")
+__getattr__, _lazy_names = lazy_exports(
+    __name__,
+    {
+        "encoders.embedding": ("Embedding", "Embeddings"),
+        "encoders.encoder": ("Encoder",),
+        "encoders.loading": ("load",),
+    },
+)
+__all__ = ["StillmotionError", "__version__", *_lazy_names]

@@ -1,0 +1,1 @@
+"""Helpers without knowledge of videos or networks: files, processes, formatting, registries."""

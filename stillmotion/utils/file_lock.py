@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, folders that have one writer, and originals that are never written to."""
+"""Locks of output folders, which have one writer, and removal of temporary files of killed writers."""
 
 import contextlib
 import errno
@@ -18,13 +18,18 @@ _TEMP_FILE = re.compile(r"\.(\d+)-\d+(?:-([0-9a-f]{8}))?\.part")
 
 @contextlib.contextmanager
 def lock_dir(directory: str | Path, *, option_name: str = "--out") -> Iterator[None]:
-    """Hold a folder as its one writer; an error that says who holds it where another process does.
+    """Lock a folder for writing. The lock ends with the process, however that ends.
 
-    The lock ends with the process, however that ends.
+    Args:
+        directory: The folder; made if it does not exist.
+        option_name: Command-line option that chooses another folder, for error messages.
+
+    Raises:
+        StillmotionError: Another process has locked it; the message says which.
     """
-    place = ensure_dir(directory, option_name=option_name)
-    with report_disk_errors(place / LOCK_FILE, option_name=option_name):
-        handle = open(place / LOCK_FILE, "a+")  # it stays open as long as it is held
+    path = ensure_dir(directory, option_name=option_name)
+    with report_disk_errors(path / LOCK_FILE, option_name=option_name):
+        handle = open(path / LOCK_FILE, "a+")  # noqa: SIM115 (open as long as the folder is locked)
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,14 +40,13 @@ def lock_dir(directory: str | Path, *, option_name: str = "--out") -> Iterator[N
             handle.seek(0)
             who = handle.read().strip() or "another process"
             raise StillmotionError(
-                f"{place} is being written by {who}; wait for it, or choose another {option_name}"
+                f"{path} is being written by {who}; wait for it, or choose another {option_name}"
             ) from None
         handle.truncate(0)
-        with report_disk_errors(
-            place / LOCK_FILE, option_name=option_name
-        ):  # past the buffer, which would be written once more on closing
+        with report_disk_errors(path / LOCK_FILE, option_name=option_name):
+            # Not through the buffer of the file, which would be written again on closing.
             os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
-        remove_stale_temp_files(place, include_other_hosts=True)
+        remove_stale_temp_files(path, include_other_hosts=True)
         try:
             yield
         finally:
@@ -50,9 +54,12 @@ def lock_dir(directory: str | Path, *, option_name: str = "--out") -> Iterator[N
 
 
 def lock_holder(directory: str | Path) -> str | None:
-    """Who holds a folder, in words; None where no one does. To ask takes no hold of it.
+    """Which process has locked a folder, in words; None if it is not locked.
 
-    A process of another machine is believed as long as the lock says so.
+    A process of another machine counts as long as the lock file names it.
+
+    Args:
+        directory: The folder.
     """
     try:
         who = (Path(directory) / LOCK_FILE).read_text().strip()
@@ -64,22 +71,25 @@ def lock_holder(directory: str | Path) -> str | None:
 
 
 def remove_stale_temp_files(directory: str | Path, *, include_other_hosts: bool = False) -> None:
-    """Remove what killed writers of this machine left unfinished in a folder, though not below it.
+    """Remove temporary files that killed writers left in a folder (not below it).
 
-    include_other_hosts: and what is there of other machines, none of which writes to the folder now.
+    Args:
+        directory: The folder.
+        include_other_hosts: Remove those of other machines, too; none of these may be writing to the folder.
     """
     for partial in Path(directory).glob(".*-*.part*"):
         if not (name := _TEMP_FILE.match(partial.name)):
             continue
-        pid, machine = name.groups()
-        here = machine in (None, _host_id())
-        if (here and not _is_process_alive(pid) and Path("/proc/self").exists()) or (include_other_hosts and not here):
+        pid, host = name.groups()
+        is_local = host in (None, _host_id())
+        is_stale = is_local and not _is_process_alive(pid) and Path("/proc/self").exists()
+        if is_stale or (include_other_hosts and not is_local):
             with contextlib.suppress(OSError):
                 remove_path(partial)
 
 
 def _is_process_alive(pid: str) -> bool:
-    """Whether a process works; a dead one stays in the table until its parent has heard of it."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in ("Z", "X")
     except (OSError, IndexError):

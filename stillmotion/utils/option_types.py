@@ -1,6 +1,6 @@
-"""Names of options that mean the same in every verb, wherever in a configuration they stand.
+"""Types of options that have the same name in every verb, wherever they are in a configuration.
 
-A field of one of these types is typed as `--data`, `--layout`, …, and not by its place, as `--data.path` would be.
+A field of one of these types becomes `--data`, `--layout`, … instead of `--data.path`.
 """
 
 from typing import Annotated, Literal

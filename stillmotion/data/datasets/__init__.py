@@ -1,0 +1,1 @@
+"""Data sets: folders, lists, shards, public data sets, their splits and verification."""

@@ -71,7 +71,7 @@ def matching_files(folder: Path, *patterns: str, subfolders: bool = False, requi
     return []
 
 
-def open_sequences(
+def open_readable_sequences(
     names: Iterable[str], open_one: Callable[[str], list[SequenceT]]
 ) -> tuple[list[SequenceT], FailedVideos]:
     """Open sequences by name.

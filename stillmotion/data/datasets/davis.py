@@ -8,7 +8,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from PIL import Image
 
-from stillmotion.data.datasets.annotations import check_exists, open_sequences, read_text_lines, select_sequences
+from stillmotion.data.datasets.annotations import (
+    check_exists,
+    open_readable_sequences,
+    read_text_lines,
+    select_sequences,
+)
 from stillmotion.data.datasets.base import FailedVideos
 from stillmotion.data.video.frame_folder import FrameFolderReader
 from stillmotion.errors import VideoError
@@ -94,7 +99,7 @@ def open_mask_sequences(
     frames = check_exists(paths.frames, hint, is_dir=True)
     file = paths.existing_list()
     listed = _read_sequence_names(file) if file else [each.name for each in sorted(frames.iterdir()) if each.is_dir()]
-    return open_sequences(
+    return open_readable_sequences(
         select_sequences(listed, names), lambda name: [_open_mask_sequence(name, frames / name, paths.masks / name)]
     )
 

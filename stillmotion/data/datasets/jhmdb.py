@@ -7,7 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from stillmotion.data.datasets.annotations import check_exists, open_sequences, read_text_lines, select_sequences
+from stillmotion.data.datasets.annotations import (
+    check_exists,
+    open_readable_sequences,
+    read_text_lines,
+    select_sequences,
+)
 from stillmotion.data.datasets.base import FailedVideos
 from stillmotion.data.video import VIDEO_SUFFIXES, open_video
 from stillmotion.data.video.frame_folder import FrameFolderReader
@@ -55,11 +60,11 @@ def open_keypoint_sequences(
         files = {file.name.removesuffix("_keypoints.npz"): file for file in sorted(root.glob("*_keypoints.npz"))}
         if not files:
             raise StillmotionError(f"{root}: no file <name>_keypoints.npz beside the videos.")
-        return open_sequences(
+        return open_readable_sequences(
             select_sequences(list(files), names), lambda name: _open_npz_keypoints(root, name, files[name])
         )
     pairs = _listed_files(root, Path(split)) if Path(split).is_file() else jhmdb_files(root, split)
-    return open_sequences(select_sequences(list(pairs), names), lambda name: [_open_jhmdb(name, *pairs[name])])
+    return open_readable_sequences(select_sequences(list(pairs), names), lambda name: [_open_jhmdb(name, *pairs[name])])
 
 
 def _open_npz_keypoints(root: Path, name: str, file: Path) -> list[KeypointSequence]:

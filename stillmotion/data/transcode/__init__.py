@@ -1,0 +1,1 @@
+"""Transcoding of data sets: small copies, shards, static and dynamic versions."""
