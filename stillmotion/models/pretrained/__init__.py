@@ -1,0 +1,1 @@
+"""Pretrained models: transformers wrapper, original checkpoints, Hugging Face hub, weight loading."""

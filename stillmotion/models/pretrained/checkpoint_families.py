@@ -1,7 +1,7 @@
-"""The families of image transformers, and by what names their authors' checkpoints call their weights.
+"""Table: how the authors of MAE, DINO, CLIP and others name the weights in their checkpoints.
 
-A name is turned into that of transformers by a table in which N stands for a block's number; a name with {qkv} is three
-there. Of a file that holds several networks, each family says which is taken, as its authors do.
+The keys are converted to those of transformers by a table in which N stands for the index of a block; a key with {qkv}
+is split into three. Of a file with several networks, each family loads the one that its authors recommend.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,18 @@ from stillmotion.models.input_config import CLIP_NORMALIZATION, IMAGENET_NORMALI
 
 @dataclass(frozen=True)
 class CheckpointFamily:
-    """How an original checkpoint is read.
+    """How an original checkpoint of a family is read.
 
-    model_class: the class of transformers. names: theirs by the authors', or of what stands before .weight and .bias.
-    network_prefixes: which network of a file is taken, the first that is there; "" is one without a name of its own.
-    ignored_keys: of the network's own names, those that are left behind. beside: of the names beside it. Both are patterns.
-    marker_keys: a file all of whose marks stand in some name is of this family; without any, it must be said.
-    config_options: of the configuration, where the weights do not tell them.
-    num_heads: of attention; 0 goes by the width.
+    Args:
+        model_class: Class in transformers.
+        key_map: Names in transformers by the authors' names, with or without .weight and .bias.
+        network_prefixes: Which network of a file is loaded: the first of these that it has; "" is one without a prefix.
+        ignored_keys: Pattern of the network's own keys that are ignored.
+        ignored_siblings: Pattern of keys beside the network that are ignored.
+        marker_keys: A file in which each of these occurs in a key is of this family; if empty, it is never detected.
+        config_options: Fields of the config that cannot be inferred from the weights.
+        num_heads: Attention heads; 0 infers them from the width.
+        normalization: Normalization of the frames.
     """
 
     model_class: str
@@ -35,12 +39,12 @@ class CheckpointFamily:
 
     @property
     def uses_rope(self) -> bool:
-        """Whether positions are turns of queries and keys, in place of a table."""
+        """Whether positions are rotary, not a table."""
         return self.model_class == "DINOv3ViTModel"
 
     @property
     def patch_embed_key(self) -> str:
-        """The name of the weights that see patches, which every network has."""
+        """Key of the patch embedding, which every network has."""
         return "conv1.weight" if "conv1" in self.key_map else "patch_embed.proj.weight"
 
 

@@ -169,25 +169,25 @@ class FrozenImageModel(TransformersBackbone):
     @contextlib.contextmanager
     def _replace_positions(self, grid: Tensor) -> Iterator[None]:
         """Replace the function that gives the model its positions by one that gives these, (N, P) or (B, N, P)."""
-        replacement: Callable[..., Any]
+        model: Any = self.model
         if self.uses_rope:
-            owner: nn.Module = self.model.rope_embeddings  # type: ignore[assignment]
-            name = "forward"
-            replacement = self._rope_angles(grid)
+            owner, name, function = model.rope_embeddings, "forward", self._rope_angles(grid)
         else:
-            owner = self.model.embeddings  # type: ignore[assignment]
-            prefix = self._position_table()[: self._num_prefix_tokens()].to(grid.dtype)
-            grid = grid if grid.ndim == 3 else grid[None]
-            table = torch.cat([prefix.expand(len(grid), -1, -1), grid], dim=1)
-            name = "interpolate_pos_encoding"
-            replacement = lambda *args: table
-        setattr(owner, name, replacement)
+            owner, name, function = model.embeddings, "interpolate_pos_encoding", self._full_table(grid)
+        setattr(owner, name, function)
         try:
             yield
         finally:
             delattr(owner, name)
 
-    def _rope_angles(self, coordinates: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    def _full_table(self, grid: Tensor) -> Callable[..., Tensor]:
+        """Position table with the model's own prefix, for any arguments."""
+        prefix = self._position_table()[: self._num_prefix_tokens()].to(grid.dtype)
+        grid = grid if grid.ndim == 3 else grid[None]
+        table = torch.cat([prefix.expand(len(grid), -1, -1), grid], dim=1)
+        return lambda *args: table
+
+    def _rope_angles(self, coordinates: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
         """Rotary embeddings at coordinates (N, 2) or (B, N, 2)."""
         frequencies: Tensor = self.model.rope_embeddings.inv_freq  # type: ignore[union-attr, assignment]
         angles = 2 * math.pi * coordinates[..., None].to(frequencies.dtype) * frequencies

@@ -1,7 +1,7 @@
-"""The tensors of a TorchScript archive, such as OpenAI's files of CLIP, without its code.
+"""Read the tensors of a TorchScript archive, such as OpenAI's CLIP files, without executing it.
 
-An archive is a zip file: `data.pkl` tells which tensor stands where in which module, `data/` holds their values, and
-`code/` what the modules do. The last is not looked at, and of what a pickle can name only tensors are built.
+An archive is a zip file: `data.pkl` describes modules and tensors, `data/` holds the values, and `code/` the code. The
+code is never read, and the unpickler builds nothing but tensors.
 """
 
 import collections
@@ -37,10 +37,17 @@ def is_torchscript(path: str | Path) -> bool:
 
 
 def read_torchscript_tensors(path: str | Path, *, with_values: bool = True) -> dict[str, Tensor]:
-    """The parameters and buffers of the module in an archive, by name.
+    """Read the parameters and buffers of an archive.
 
-    with_values: False gives names and shapes alone. A pickle that names anything else than modules, tensors and lists of
-    numbers raises UnpicklingError.
+    Args:
+        path: Archive.
+        with_values: False reads names and shapes only.
+
+    Returns:
+        Tensors by name.
+
+    Raises:
+        pickle.UnpicklingError: If the pickle names anything but modules, tensors and lists of numbers.
     """
     with zipfile.ZipFile(path) as opened:
         (pickled,) = (name for name in opened.namelist() if name.count("/") == 1 and name.endswith("/data.pkl"))
@@ -50,7 +57,7 @@ def read_torchscript_tensors(path: str | Path, *, with_values: bool = True) -> d
 
 
 class _ModuleStub:
-    """A module's attributes; what it was a module of does not matter."""
+    """Attributes of a module of any class."""
 
     attributes: dict[str, Any]
 
@@ -59,7 +66,7 @@ class _ModuleStub:
 
 
 class _TensorUnpickler(pickle.Unpickler):
-    """Builds modules without behaviour, and tensors."""
+    """Builds stubs of modules, and tensors."""
 
     def __init__(self, file: Any, opened: zipfile.ZipFile, root: str, with_values: bool) -> None:
         super().__init__(file)
@@ -77,18 +84,18 @@ class _TensorUnpickler(pickle.Unpickler):
             return collections.OrderedDict
         if module == "torch.jit._pickle":  # lists of numbers and of tensors, and the types of these
             return _identity
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a tensor")
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of a tensor")
 
     def persistent_load(self, pid: Any) -> Tensor:
-        _, dtype, key, _, number = pid
+        _, dtype, key, _, count = pid
         if key not in self._read:
             if not isinstance(dtype, torch.dtype):
-                raise pickle.UnpicklingError(f"{dtype} is no type of numbers")
+                raise pickle.UnpicklingError(f"{dtype} is not a dtype")
             if self._with_values:
-                found = bytearray(self._opened.read(f"{self._root}data/{key}"))
-                self._read[key] = torch.frombuffer(found, dtype=dtype) if found else torch.empty(0, dtype=dtype)
+                content = bytearray(self._opened.read(f"{self._root}data/{key}"))
+                self._read[key] = torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
             else:
-                self._read[key] = torch.empty(int(number), dtype=dtype, device="meta")
+                self._read[key] = torch.empty(int(count), dtype=dtype, device="meta")
         return self._read[key]
 
 

@@ -1,9 +1,10 @@
-"""Weights from files, matched by name and shape, with a report of what was and was not found.
+"""Load weights from a file by name and shape, with a report.
 
-Files are .safetensors, or .pt, .pth and .pyth read by `torch.load(weights_only=True)`; of a TorchScript archive the
-tensors are read and its code is not. Nothing in a file is executed. Names are matched by suffix, under the one prefix
-that fits best ("", "module.", "online.backbone.", …). PyTorchVideo's names of Slow-R50 are turned into SlowFast's.
-Tensors of another shape are reported and never inflated or cut."""
+Files are .safetensors, or .pt, .pth and .pyth read by `torch.load(weights_only=True)`; of a TorchScript archive only
+the tensors are read. Nothing in a file is executed. Names are matched by suffix, under the one prefix that matches most
+("", "module.", "online.backbone.", …). PyTorchVideo's names of Slow-R50 are converted to SlowFast's. Tensors of another
+shape are reported and never inflated or cropped.
+"""
 
 import argparse
 import pickle
@@ -24,7 +25,7 @@ from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.models.pretrained.torchscript_reader import is_torchscript, read_torchscript_tensors
 from stillmotion.utils.formatting import format_names
 
-# Where training programs put the weights within what they save, in the order in which they are looked for.
+# Keys under which training programs save weights, in the order in which they are tried.
 _STATE_DICT_KEYS = (
     "state_dict",
     "model_state",
@@ -37,19 +38,23 @@ _STATE_DICT_KEYS = (
     "backbone",
     "teacher",
 )
-# What a network may have beyond its backbone: absent from a file, these keep their values.
+# Modules beside the backbone that keep their values if a file does not have them.
 _OPTIONAL_HEADS = ("head", "fc", "classifier", "projector", "predictor", "prototypes")
-# Copies that follow the trained network; preferred only where the trained one is absent.
+# Momentum copies of the trained network, used only if the trained one is missing.
 _MOMENTUM_COPIES = re.compile(r"(^|[._])(target|momentum|teacher|ema|hist|encoder_k|key)([._]|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadReport:
-    """What became of each tensor.
+    """Which tensors were loaded.
 
-    prefix: what stood before the matched names in the file.
-    matched, missing: names of the module. unexpected: names in the file.
-    mismatched: (name in the module, its shape, the shape in the file).
+    Args:
+        path: File.
+        prefix: Prefix of the matched names in the file.
+        matched: Names in the module that were loaded.
+        missing: Names in the module that the file does not have.
+        unexpected: Names in the file that were not used.
+        mismatched: Name in the module, its shape, and the shape in the file.
     """
 
     path: str
@@ -61,102 +66,127 @@ class LoadReport:
 
     def __str__(self) -> str:
         total = len(self.matched) + len(self.missing) + len(self.mismatched)
-        under = f" under {self.prefix!r}" if self.prefix else ""
-        lines = [f"{len(self.matched)} of {total} tensors loaded from {self.path}{under}"]
+        prefix = f" (prefix {self.prefix!r})" if self.prefix else ""
+        lines = [f"Loaded {len(self.matched)} of {total} tensors from {self.path}{prefix}."]
         if self.missing:
-            lines.append(f"missing from the file: {format_names(self.missing)}")
+            lines.append(f"Missing: {format_names(self.missing)}.")
         if self.mismatched:
-            shapes = [f"{name} (file {found}, network {wanted})" for name, wanted, found in self.mismatched]
-            lines.append(f"of another shape: {format_names(shapes)}")
+            shapes = [f"{name} (file {in_file}, network {in_module})" for name, in_module, in_file in self.mismatched]
+            lines.append(f"Shape mismatch: {format_names(shapes)}.")
         if self.unexpected:
-            lines.append(f"not used: {format_names(self.unexpected)}")
-        return "; ".join(lines)
+            lines.append(f"Unused: {format_names(self.unexpected)}.")
+        return " ".join(lines)
 
 
 def load_weights(module: nn.Module, path: str | Path, *, prefix: str | None = None) -> LoadReport:
     """Load every tensor of `module` from a file, or raise and leave the module as it was.
 
-    module: a backbone, or a network with heads; heads that the file lacks keep their values.
-    prefix: where in the file the names start, such as "target.backbone."; by default the best match.
-    Returns the report; its text is fit for printing.
+    Args:
+        module: A backbone, or a network with heads; heads that the file does not have keep their values.
+        path: File of weights.
+        prefix: Prefix of the names in the file, such as "target.backbone."; by default the one that matches most.
+
+    Returns:
+        Report, whose text can be printed.
+
+    Raises:
+        StillmotionError: If the file is unreadable, or does not hold all tensors in the right shapes.
     """
-    found = read_state_dict(path)
-    wanted = module.state_dict()
+    tensors = read_state_dict(path)
+    parameters = module.state_dict()
     if prefix is None:
-        prefix = _best_prefix(found, wanted)
-    sources = _match_names(found, wanted, prefix)
-    matched = {name: found[key] for name, key in sources.items() if found[key].shape == wanted[name].shape}
+        prefix = _best_prefix(tensors, parameters)
+    sources = _match_names(tensors, parameters, prefix)
+    matched = {name: tensors[key] for name, key in sources.items() if tensors[key].shape == parameters[name].shape}
     report = LoadReport(
         path=str(path),
         prefix=prefix,
         matched=tuple(matched),
-        missing=tuple(name for name in wanted if name not in sources),
-        unexpected=tuple(sorted(found.keys() - {sources[name] for name in matched})),
+        missing=tuple(name for name in parameters if name not in sources),
+        unexpected=tuple(sorted(tensors.keys() - {sources[name] for name in matched})),
         mismatched=tuple(
-            (name, tuple(wanted[name].shape), tuple(found[key].shape))
+            (name, tuple(parameters[name].shape), tuple(tensors[key].shape))
             for name, key in sources.items()
             if name not in matched
         ),
     )
-    lacking = [name for name in wanted if name not in matched and not _is_optional(name)]
-    if lacking:
+    unmatched = [name for name in parameters if name not in matched and not _is_optional(name)]
+    if unmatched:
         raise StillmotionError(
-            f"{path} does not fit {type(module).__name__}: {len(lacking)} of its tensors would not be loaded "
-            f"({format_names(lacking)}). {report}. Choose the backbone that the file was made with"
+            f"{path} does not match {type(module).__name__}: {len(unmatched)} tensors cannot be loaded "
+            f"({format_names(unmatched)}). Use the backbone that the checkpoint was trained with. {report}"
         )
     with torch.no_grad():
         for name, value in matched.items():
-            wanted[name].copy_(value)
+            parameters[name].copy_(value)
     return report
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The named tensors in a file, wherever in it they are kept."""
+    """Read the weights of a file, whatever key they are saved under.
+
+    Args:
+        path: File of weights.
+
+    Returns:
+        Tensors by name.
+
+    Raises:
+        StillmotionError: If the file is unreadable or holds no named tensors.
+    """
     content = _read_file(Path(path))
     tensors = _find_tensors(content)
     if not tensors:
         keys = format_names([str(key) for key in content]) if isinstance(content, Mapping) else type(content).__name__
-        raise StillmotionError(f"{path} holds no named tensors (it holds {keys}); give a checkpoint's path")
+        raise StillmotionError(f"{path} holds no named tensors, only {keys}. Give the path of a checkpoint.")
     return tensors
 
 
 def read_all_tensors(path: str | Path, *, with_values: bool = True) -> dict[str, Tensor]:
-    """Every tensor in a file, by its name and by those of what it is kept in: `teacher.backbone.norm.weight`.
+    """Read every tensor of a file, with the names of the dictionaries around it: `teacher.backbone.norm.weight`.
 
-    with_values: False gives names and shapes alone.
+    Args:
+        path: File of weights.
+        with_values: False reads names and shapes only.
+
+    Returns:
+        Tensors by name.
     """
     return dict(_flatten(_read_file(Path(path), with_values=with_values, memory_map=True), ""))
 
 
 def _read_file(path: Path, *, with_values: bool = True, memory_map: bool = False) -> Any:
-    """What a file holds. values: as in `read_all`. mapped: they are read when they are asked for, where that can be."""
+    """Read a file; memory_map: read values on first access, if possible."""
     if not path.is_file():
-        raise StillmotionError(f"there is no file {path}; give the path of a .safetensors, .pt, .pth or .pyth file")
+        raise StillmotionError(f"{path} does not exist. Give the path of a .safetensors, .pt, .pth or .pyth file.")
     if path.suffix == ".safetensors":
         try:
             if with_values:
                 return safetensors.torch.load_file(path)
             with safetensors.safe_open(path, "pt") as opened:
-                return {name: torch.empty(opened.get_slice(name).get_shape(), device="meta") for name in opened.keys()}
+                shapes = {name: opened.get_slice(name).get_shape() for name in list(opened.keys())}
+            return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
         except (safetensors.SafetensorError, OSError) as error:
-            raise StillmotionError(f"{path} is not a readable safetensors file ({error}); fetch it again") from error
+            raise StillmotionError(
+                f"{path} is not a readable safetensors file ({error}). Download it again."
+            ) from error
     try:
         if is_torchscript(path):
             return read_torchscript_tensors(path, with_values=with_values)
-        # A namespace holds the options of the program that saved it; unpickled, it is data and nothing else.
+        # A namespace holds the options of the program that saved the file; it is harmless data.
         with torch.serialization.safe_globals([argparse.Namespace]):
-            place, memory_map = ("cpu", memory_map and zipfile.is_zipfile(path)) if with_values else ("meta", False)
-            return torch.load(path, map_location=place, weights_only=True, mmap=memory_map)
+            memory_map = memory_map and with_values and zipfile.is_zipfile(path)
+            return torch.load(path, map_location="cpu" if with_values else "meta", weights_only=True, mmap=memory_map)
     except pickle.UnpicklingError as error:
         raise StillmotionError(
-            f"{path} is damaged, or holds objects that could execute code, and was not read; "
-            "fetch it again, or save its state dict alone where you trust it"
+            f"{path} is damaged, or holds objects that could execute code, and was not read. Download it again, or "
+            "save only its state dict where you trust it."
         ) from error
     except (Interrupted, MemoryError):
         raise
-    except Exception as error:  # in a damaged file, torch's reader stumbles over anything
+    except Exception as error:  # torch can fail in any way on a damaged file
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise StillmotionError(f"{path} is not a readable checkpoint ({reason}); fetch it again") from error
+        raise StillmotionError(f"{path} is not a readable checkpoint ({reason}). Download it again.") from error
 
 
 def _flatten(content: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
@@ -180,34 +210,34 @@ def _find_tensors(content: Any) -> dict[str, Tensor]:
     return {}
 
 
-def _best_prefix(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """The prefix under which most tensors have the right name and shape."""
+def _best_prefix(tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> str:
+    """Prefix under which most tensors have the right name and shape."""
     score: Counter[str] = Counter()
-    for key, value in found.items():
+    for key, value in tensors.items():
         for cut in (0, *(match.end() for match in re.finditer(r"\.", key))):
-            name = _rename(key[cut:], wanted)
-            if name in wanted and wanted[name].shape == value.shape:
+            name = _rename(key[cut:], parameters)
+            if name in parameters and parameters[name].shape == value.shape:
                 score[key[:cut]] += 1
     if not score:
         return ""
     return min(score, key=lambda p: (-score[p], _MOMENTUM_COPIES.search(p) is not None, len(p), p))
 
 
-def _match_names(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], prefix: str) -> dict[str, str]:
-    """For each name of the module that the file has under `prefix`, its key in the file."""
-    keys = [key for key in found if key.startswith(prefix)]
-    sources = {name: key for key in keys if (name := _rename(key[len(prefix) :], wanted)) in wanted}
-    return {name: sources[name] for name in wanted if name in sources}
+def _match_names(tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor], prefix: str) -> dict[str, str]:
+    """Key in the file of each name of the module that the file has under `prefix`."""
+    keys = [key for key in tensors if key.startswith(prefix)]
+    sources = {name: key for key in keys if (name := _rename(key[len(prefix) :], parameters)) in parameters}
+    return {name: sources[name] for name in parameters if name in sources}
 
 
-def _rename(name: str, wanted: Mapping[str, Tensor]) -> str:
-    """The module's name for what a file calls `name`: the same one, or the one of another naming."""
-    if name in wanted:
+def _rename(name: str, parameters: Mapping[str, Tensor]) -> str:
+    """Name in the module of a tensor of a file: the same, or converted from another convention."""
+    if name in parameters:
         return name
     for rename in (_slowfast_name, _videomae_name):
-        other = rename(name)
-        if other in wanted:
-            return other
+        renamed = rename(name)
+        if renamed in parameters:
+            return renamed
     return name
 
 
@@ -222,12 +252,12 @@ def _slowfast_name(name: str) -> str:
     if block is None:
         return name
     stage, index, branch, part, letter, field = block.groups()
-    where = f"{branch}.{letter}" if letter else branch
-    return f"s{int(stage) + 1}.pathway0_res{index}.{where}{'_bn' if part == 'norm' else ''}.{field}"
+    layer = f"{branch}.{letter}" if letter else branch
+    return f"s{int(stage) + 1}.pathway0_res{index}.{layer}{'_bn' if part == 'norm' else ''}.{field}"
 
 
 def _videomae_name(name: str) -> str:
-    """The norm of VideoMAE's fine-tuned models, `fc_norm`, as the `norm` of its pre-trained ones."""
+    """The norm of VideoMAE's fine-tuned models, `fc_norm`, as the `norm` of its pretrained ones."""
     return name.removeprefix("fc_") if name.startswith("fc_norm.") else name
 
 

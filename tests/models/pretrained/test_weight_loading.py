@@ -55,7 +55,7 @@ def test_a_bare_state_dict_with_a_classifier_loads(name, shapes, tmp_path):
     assert all(missing.endswith("num_batches_tracked") for missing in report.missing)
 
 
-@pytest.mark.parametrize("prefix", ["", "module.", "backbone."])
+@pytest.mark.parametrize("prefix", ["", "module."])
 def test_a_slowfast_checkpoint_loads(prefix, tmp_path):
     shapes = checkpoint_shapes.slowfast_slow_r50()
     state = made_up(shapes, prefix=prefix) | made_up(shapes, prefix="backbone_hist.")
@@ -143,7 +143,7 @@ def test_a_backbone_that_was_not_matched_is_refused_and_left_alone(tmp_path):
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     with pytest.raises(
         StillmotionError,
-        match=r"does not fit SmallResNet3d: 10 of its tensors.*layers.0.0.weight.* and 5 more",
+        match=r"does not match SmallResNet3d: 10 tensors cannot be loaded .*layers.0.0.weight.* and 5 more",
     ):
         load_weights(backbone, path)
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
@@ -164,34 +164,28 @@ def test_missing_running_statistics_are_an_error(tmp_path):
         load_weights(small(), saved(state, tmp_path / "bare.pt"))
 
 
-def test_the_report_reads_as_a_sentence(tmp_path):
+def test_the_report_lists_what_was_not_used(tmp_path):
     state = {f"module.{name}": value for name, value in small().state_dict().items()}
     state |= {"module.fc.weight": torch.zeros(2, 8)}
     path = saved(state, tmp_path / "a.pt")
     text = str(load_weights(small(), path))
-    assert text == f"12 of 12 tensors loaded from {path} under 'module.'; not used: module.fc.weight"
+    assert text == f"Loaded 12 of 12 tensors from {path} (prefix 'module.'). Unused: module.fc.weight."
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(StillmotionError, match=r"there is no file .*nowhere\.pth"):
+    with pytest.raises(StillmotionError, match=r"nowhere\.pth does not exist"):
         load_weights(small(), tmp_path / "nowhere.pth")
 
 
-@pytest.mark.parametrize("name", ["bad.safetensors", "bad.pth", "bad.pyth"])
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\x80\x02garbage", b"PK\x03\x04" + bytes(100)])
-def test_a_damaged_file_is_one_clear_error(name, content, tmp_path):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(StillmotionError, match=rf"{name} is .*fetch it again"):
-        load_weights(small(), tmp_path / name)
-
-
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_a_truncated_file_is_one_clear_error(suffix, tmp_path):
-    path = tmp_path / f"whole{suffix}"
+def test_a_damaged_or_truncated_file_is_one_clear_error(suffix, tmp_path):
+    path = tmp_path / f"bad{suffix}"
     (save_file if suffix == ".safetensors" else torch.save)(small().state_dict(), path)
-    path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(StillmotionError, match="fetch it again"):
-        load_weights(small(), path)
+    truncated = path.read_bytes()[:-500]
+    for content in (b"", b"not a checkpoint", b"\x80\x02garbage", b"PK\x03\x04" + bytes(100), truncated):
+        path.write_bytes(content)
+        with pytest.raises(StillmotionError, match=r"bad\..* is .*Download it again"):
+            load_weights(small(), path)
 
 
 class Payload:
@@ -210,7 +204,7 @@ def test_code_in_a_file_is_not_executed(tmp_path):
 
 
 def test_a_file_without_tensors_says_what_it_holds(tmp_path):
-    with pytest.raises(StillmotionError, match=r"no named tensors \(it holds epoch, cfg\)"):
+    with pytest.raises(StillmotionError, match="no named tensors, only epoch, cfg"):
         read_state_dict(saved({"epoch": 1, "cfg": "x"}, tmp_path / "none.pt"))
-    with pytest.raises(StillmotionError, match=r"no named tensors \(it holds list\)"):
+    with pytest.raises(StillmotionError, match="no named tensors, only list"):
         read_state_dict(saved([torch.zeros(1)], tmp_path / "list.pt"))
