@@ -71,7 +71,7 @@ class PathDataset(VideoDataset):
         csv_rows: Sequence[dict[str, str]] = (),
     ) -> None:
         self.paths = list(paths)
-        self.root = root
+        self.root: Path | None = root
         self.missing_videos = list(missing_videos)
         self.csv_rows = list(csv_rows)
         self.labels: dict[str, np.ndarray] = {}

@@ -40,7 +40,7 @@ class BreakfastDataset(ActionSegmentationDataset):
     """
 
     def __init__(self, root: str | Path, *, train: bool, fold: int = 1, video_root: str | Path | None = None) -> None:
-        self.root = Path(root)
+        self.root: Path = Path(root)
         self._video_root = Path(video_root) if video_root is not None else self.root
         for folder in (self.root, self._video_root):
             check_exists(folder, f"Give the folder that holds {GROUND_TRUTH_DIR} and {SPLITS_DIR}.", is_dir=True)

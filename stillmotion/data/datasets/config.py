@@ -28,7 +28,7 @@ def layout_names() -> list[str]:
 
 def _layout_title(layout: str) -> str:
     """A layout with the title of its data set, if that is another."""
-    title = PUBLIC_DATASETS.builtin[layout].title if layout in PUBLIC_DATASETS.builtin else layout
+    title = PUBLIC_DATASETS[layout].title if layout in PUBLIC_DATASETS.builtin else layout
     return layout if title.lower() == layout else f"{layout} ({title})"
 
 

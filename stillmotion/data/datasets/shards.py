@@ -136,23 +136,23 @@ class ShardDataset(VideoDataset):
         return join_path(self._root, f"{sample.path}#{sample.hash}")
 
     @cached_property
-    def indices_by_shard(self) -> list[np.ndarray]:
+    def indices_by_shard(self) -> list[np.ndarray]:  # type: ignore[override]
         shard, offset = (self._select(self._table[name].to_numpy()) for name in ("shard", "offset"))
         order = np.lexsort((offset, shard))
         return [part for part in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1) if len(part)]
 
     @cached_property
-    def labels(self) -> dict[str, np.ndarray]:
+    def labels(self) -> dict[str, np.ndarray]:  # type: ignore[override]
         labels, _ = self._all_labels
         return {} if labels is None else {DEFAULT_TARGET: self._select(labels)}
 
     @cached_property
-    def classes(self) -> dict[str, list[str]]:
+    def classes(self) -> dict[str, list[str]]:  # type: ignore[override]
         labels, names = self._all_labels
         return {} if labels is None else {DEFAULT_TARGET: names}
 
     @cached_property
-    def csv_rows(self) -> list[dict[str, str]]:
+    def csv_rows(self) -> list[dict[str, str]]:  # type: ignore[override]
         names = [name for name in self._table.column_names if name.startswith(_LABEL_PREFIX)]
         table = self._table.select(["path", *names])
         selected = table if self._indices is None else table.take(self._indices)
@@ -184,7 +184,7 @@ class ShardDataset(VideoDataset):
     def _all_labels(self) -> tuple[np.ndarray | None, list[str]]:
         """Class id of each video of the whole list, and the class names; None if no label is known."""
         rows, row_of_video = self._distinct_rows(["class", "label"])
-        labels, classes = parse_labels(self.root / SHARD_INDEX_FILE, rows)
+        labels, classes = parse_labels(join_path(self._root, SHARD_INDEX_FILE), rows)
         return (None if labels is None else np.asarray(labels, np.int64)[row_of_video]), classes
 
     def _distinct_rows(self, columns: Sequence[str]) -> tuple[list[dict[str, str]], np.ndarray]:

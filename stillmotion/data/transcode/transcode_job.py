@@ -280,8 +280,9 @@ def _iter_entries(job: _Job, todo: list[tuple[int, str]], num_processes: int) ->
     try:
         with closing(run_in_processes(job.transcode_one, todo, num_processes)) as results:
             for (index, path), entry in results:
-                failed = isinstance(entry, WorkerDied)
-                yield _failed_entry(job.dataset.name(index), path, str(entry)) if failed else entry
+                if isinstance(entry, WorkerDied):
+                    entry = _failed_entry(job.dataset.name(index), path, str(entry))
+                yield entry
     finally:
         for folder in {(job.output_dir / path).parent for _, path in todo}:
             file_lock.remove_stale_temp_files(folder)  # of workers that were stopped while they wrote
