@@ -30,27 +30,21 @@ def videos(tmp_path: Path) -> Path:
     return root
 
 
-def test_every_name_is_embedded_and_what_is_no_video_is_told(videos: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    encoder = load(cached_run("debug-bod-simclr"))
-    rows = pq.read_table(
-        export_embeddings(
-            encoder, VideoDataConfig(str(videos)), tmp_path / "rows.parquet", num_clips=1, say=said.append
-        )
-    )
-    names = {Path(name).name for name in rows["path"].to_pylist()}
-    assert len(names) == len(rows) == 6
+def test_every_name_is_embedded_and_what_is_no_video_is_reported(videos: Path, tmp_path: Path) -> None:
+    encoder = load(cached_run("k400-bod-simclr"))
+    export = export_embeddings(encoder, VideoDataConfig(str(videos)), tmp_path / "rows.parquet", num_clips=1)
+    names = {Path(name).name for name in pq.read_table(export.file)["path"].to_pylist()}
+    assert len(names) == export.num_videos == 6
     assert {r"caf\xe9.mp4", "http:x.mp4"} <= names
-    assert any("pipe.mp4: not a regular file" in line for line in said)
+    (reason,) = export.failed.values()
+    assert "pipe.mp4: not a regular file" in reason
 
 
 def test_every_name_is_found_and_explained(videos: Path, tmp_path: Path) -> None:
-    encoder = load(cached_run("debug-bod-simclr")).with_input(stride=1)
+    encoder = load(cached_run("k400-bod-simclr")).with_input(stride=1)
     query = os.fsdecode(os.fsencode(videos / "dark") + b"/" + ODD[0])
-    found = search_folder(
-        encoder, query, VideoDataConfig(str(videos)), SearchConfig(top_k=9, num_clips=1), say=lambda line: None
-    )
+    found = search_folder(encoder, query, VideoDataConfig(str(videos)), SearchConfig(top_k=9, num_clips=1))
     assert len(found) == 5
-    explain_videos(encoder, query, tmp_path / "explained", say=lambda line: None)
+    explain_videos(encoder, query, tmp_path / "explained")
     (shown,) = json.loads((tmp_path / "explained" / "results.json").read_text())["videos"]
     assert shown["name"] == query

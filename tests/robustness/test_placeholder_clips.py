@@ -73,20 +73,19 @@ def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, caplog: py
 
 
 def test_short_and_cut_videos_are_told_once_in_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stillmotion.training.pretrain.config.PretrainDataConfig.open", lambda self, **options: Half())
     train(small_config(overrides={"data.augment": "none", "optim.epochs": 2, "data.frame_stride": 2}), tmp_path)
-    said = capsys.readouterr().err.splitlines()
-    assert said.count("video-5: 8 of 16 frames can be read; truncated or damaged") == 1
-    assert said.count("1 of 64 videos are shorter than a clip; their last frame is repeated") == 1
+    assert caplog.messages.count("video-5: 8 of 16 frames can be read; truncated or damaged") == 1
+    assert caplog.messages.count("1 of 64 videos are shorter than a clip; their last frame is repeated") == 1
 
 
 def test_fewer_videos_than_the_default_batch_are_taken_together_and_said_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "stillmotion")
     few = small_config(overrides={"data.synthetic.num_videos": 12, "optim.batch_size": 32})
     train(replace(few, recipe="laptop"), tmp_path)
-    said = capsys.readouterr().err
-    assert "stillmotion: 12 videos are fewer than a batch of 32: taking 12 at a time (--optim.batch-size)" in said
+    assert "The data set has 12 videos, fewer than the batch size 32; using a batch size of 12" in caplog.text
     train(replace(few, recipe="laptop"), tmp_path)  # the same run, which is finished

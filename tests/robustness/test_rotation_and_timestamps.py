@@ -43,7 +43,7 @@ def test_rotation_in_the_metadata_is_applied(quarters: int, tmp_path: Path) -> N
     video = open_video(turned)
     expected = np.rot90(plain, -quarters)  # a player shows the picture turned clockwise
     np.testing.assert_array_equal(video.get_frames([1])[0], expected)
-    np.testing.assert_array_equal(list(video)[1], expected)
+    np.testing.assert_array_equal(list(video.iter_frames([0, 1]))[1], expected)
 
 
 def test_clips_of_a_variable_rate_are_taken_by_time(tmp_path: Path) -> None:

@@ -116,6 +116,6 @@ def test_sigterm_ends_a_run_whose_decoders_are_stuck_and_saves_it(tmp_path: Path
     command.send(signal.SIGTERM)
     assert command.wait() == 143
     (said,) = command.stderr.splitlines()[-1:]
-    assert "the same command resumes it" in said
+    assert "Run the same command to resume" in said
     assert (tmp_path / "training_state.pt").exists()
     assert "Traceback" not in command.stderr
