@@ -69,7 +69,7 @@ RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
     "transfer": (partial(transfer, TRANSFER_RECIPES.get("dinov2-b16", debug=True)), "Transfer run: run"),
     "finetune": (partial(finetune, small_finetune.small_config(epochs=1)), "Fine-tuning run: run"),
     "detect": (partial(detect, small_detect.small_config(epochs=1)), "Action detection run: run"),
-    "segment": (partial(segment, localising()), "Action localisation: run"),
+    "segment": (partial(segment, localising()), "Action segmentation run: run"),
     "folds of finetune": (train_folds, "Fine-tuning on 2 folds: run"),
 }
 
@@ -122,7 +122,7 @@ def test_a_folder_that_is_no_run_is_refused_in_one_line(case: str, tmp_path: Pat
     for name, content in (files or {}).items():
         (tmp_path / "other" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "other" / name).write_text(content)
-    with pytest.raises(StillmotionError, match=r"other is not a run folder of .*; give what --out named") as told:
+    with pytest.raises(StillmotionError, match=r"other is not a run folder of .*; give the --out of such a run") as told:
         write_run_page(tmp_path / "other")
     assert "\n" not in str(told.value)
     assert not list(tmp_path.rglob("report.html"))

@@ -1,4 +1,4 @@
-"""The page of a detection run, its lines for a terminal, and its boxes over test videos."""
+"""HTML report of a detection run, its text for a terminal, and videos with boxes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,25 +17,31 @@ from stillmotion.training.detect.config import DetectConfig
 from stillmotion.training.detect.task import DETECTIONS_FILE, open_action_dataset
 from stillmotion.training.report import loss_curve_blocks
 from stillmotion.training.run_dir import load_config, load_results
-from stillmotion.utils.formatting import format_names
+from stillmotion.utils.formatting import format_count, format_names, format_table
 
 BOX_VIDEOS_DIR = "boxes"
-_MIN_SCORE = 0.4  # score of an action that is written on a box
+_MIN_SCORE = 0.4  # of an action that is written on a box
 _MAX_VIDEOS = 4  # videos that the page shows
-_VIDEO_CAPTION = (
-    "What was found, with scores, beside what is annotated; a frame has the boxes of its nearest key frame."
-)
+_VIDEO_CAPTION = "Predicted boxes with scores, beside annotated ones; a frame shows the boxes of its nearest key frame."
 
 
 def write_detection_videos(run_dir: str | Path, num_videos: int) -> list[Path]:
-    """Write so many test videos of a run, with found and annotated boxes on them, into its folder `boxes`."""
+    """Write test videos of a run with predicted and annotated boxes into its folder `boxes`.
+
+    Args:
+        run_dir: Run folder.
+        num_videos: Number of videos.
+
+    Returns:
+        The files.
+    """
     folder = Path(run_dir)
     config = load_config(folder, DetectConfig)
     videos = open_action_dataset(config.data, seed=config.train.seed, train=False)
-    unread = load_results(folder)["failed"]
-    names = list(dict.fromkeys(video for video, _ in videos.keyframes.keyframes if video not in unread))[:num_videos]
+    failed = load_results(folder)["failed"]
+    names = list(dict.fromkeys(video for video, _ in videos.keyframes.keyframes if video not in failed))[:num_videos]
     rows = {
-        "found": boxes_by_key_frame(
+        "predicted": boxes_by_key_frame(
             read_box_csv(folder / DETECTIONS_FILE, has_scores=True), videos.actions, min_score=_MIN_SCORE
         ),
         "annotated": boxes_by_key_frame(videos.annotated_boxes, videos.actions, min_score=1),
@@ -44,33 +50,31 @@ def write_detection_videos(run_dir: str | Path, num_videos: int) -> list[Path]:
 
 
 def write_detect_page(run_dir: str | Path) -> Path:
-    """Write `report.html` of a run: what was trained, its loss, AP of each action, and the videos that were drawn."""
+    """Write `report.html` of a run, and return its path."""
     folder = Path(run_dir)
     config, results = load_config(folder, DetectConfig), load_results(folder)
     sections = [
-        Section("What was trained", [_settings(config, results)]),
+        Section("Settings", [_settings(config, results)]),
         Section("Loss", loss_curve_blocks({folder.name: folder})),
         Section("Average precision", _score_blocks(results)),
         *retrieval_sections(folder),
     ]
-    films = sorted((folder / BOX_VIDEOS_DIR).glob("*.mp4"))[:_MAX_VIDEOS]
-    for film in films:
+    for file in sorted((folder / BOX_VIDEOS_DIR).glob("*.mp4"))[:_MAX_VIDEOS]:
         blocks: list[Block] = [
-            VideoBlock(data_uri(film.read_bytes(), "video/mp4"), _VIDEO_CAPTION),
-            ImageBlock(image_file_uri(film.with_suffix(".png")), "Its first key frames."),
+            VideoBlock(data_uri(file.read_bytes(), "video/mp4"), _VIDEO_CAPTION),
+            ImageBlock(image_file_uri(file.with_suffix(".png")), "First key frames."),
         ]
-        sections.append(Section(f"Boxes: {film.stem}", blocks))
+        sections.append(Section(f"Boxes: {file.stem}", blocks))
     return write_page(folder / "report.html", f"Action detection run: {folder.name}", sections)
 
 
 def format_detection_results(results: Mapping[str, Any]) -> list[str]:
-    """The results of `detect` as lines for a terminal."""
-    wide = max(14, *(len(name) + 2 for name in results["AP"]))
-    lines = [f"{'':<{wide}}{'AP':>7}{'annotated':>11}"]
-    for name, score in results["AP"].items():
-        lines.append(f"{name:<{wide}}{_format_score(score):>7}{results['num_annotations'][name]:>11}")
-    counted = sum(score is not None for score in results["AP"].values())
-    lines.append(f"{'mAP':<{wide}}{_format_score(results['mAP']):>7}   over {counted} actions, at an overlap of 0.5")
+    """Format the results of `detect` as lines for a terminal."""
+    scored = sum(score is not None for score in results["AP"].values())
+    rows = [[name, _format_score(s), str(results["num_annotations"][name])] for name, s in results["AP"].items()]
+    rows.append(["mAP", _format_score(results["mAP"]), ""])
+    lines = format_table([["action", "AP", "annotated"], *rows])
+    lines.append(f"mAP over {scored} actions at IoU 0.5")
     lines.append(f"tested on {results['test_box_source']}, in {results['test_key_frames']} key frames")
     return lines + _format_missing(results)
 
@@ -78,21 +82,21 @@ def format_detection_results(results: Mapping[str, Any]) -> list[str]:
 def _settings(config: DetectConfig, results: Mapping[str, Any]) -> Table:
     data, head, optim = config.data, config.head, config.optim
     steps = ", ".join(f"{m:g}" for m in optim.milestones)
-    course = f"× {optim.gamma:g} at {steps}" if optim.milestones else "cosine"
-    trained = "the classifier alone, on a frozen backbone" if head.freeze_backbone else "backbone and classifier"
+    schedule = f"× {optim.gamma:g} at {steps}" if optim.milestones else "cosine"
+    trained = "classifier only (frozen backbone)" if head.freeze_backbone else "backbone and classifier"
     rows = [
         ["recipe", config.recipe or "none"],
-        ["encoder", config.encoder + (", its network with fresh weights" if config.from_scratch else "")],
-        ["trained", trained],
+        ["encoder", config.encoder + (", trained from scratch" if config.from_scratch else "")],
+        ["trained layers", trained],
         [
             "key frames",
-            f"{data.path}: {results['train_key_frames']} to train on, {results['test_key_frames']} to test on",
+            f"{data.path}: {results['train_key_frames']} training, {results['test_key_frames']} test",
         ],
-        ["boxes in training", results["train_box_source"]],
-        ["boxes in the test", results["test_box_source"]],
+        ["training boxes", results["train_box_source"]],
+        ["test boxes", results["test_box_source"]],
         ["head", f"RoIAlign {head.roi_size}×{head.roi_size}, max pooling, dropout {head.dropout:g}"],
-        ["optimiser", f"{optim.name}, rate {optim.lr * optim.lr_scale:g} ({course})"],
-        ["course", f"{optim.epochs} epochs of batches of {optim.batch_size}, {results['steps']} steps"],
+        ["optimizer", f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g} ({schedule})"],
+        ["schedule", f"{optim.epochs} epochs of batches of {optim.batch_size}, {results['steps']} steps"],
         ["seed", str(results["seed"])],
     ]
     return Table(["setting", "value"], rows)
@@ -104,8 +108,8 @@ def _score_blocks(results: Mapping[str, Any]) -> list[Block]:
     ranked = sorted(counted.items(), key=lambda item: -item[1])
     rows += [[name, _format_score(score), str(results["num_annotations"][name])] for name, score in ranked]
     caption = (
-        f"Frame AP at an overlap of 0.5, for the {len(counted)} of {len(results['AP'])} actions that are annotated, on "
-        f"{results['test_box_source']}. With no more than 50 detections a frame, as ActivityNet's script has it, mAP is "
+        f"Frame AP at IoU 0.5 of the {len(counted)} of {len(results['AP'])} actions with annotations, on "
+        f"{results['test_box_source']}. With at most 50 detections per frame, as in ActivityNet's script, mAP is "
         f"{_format_score(results['mAP_top50'])}."
     )
     blocks: list[Block] = [Table(["action", "AP", "annotated"], rows, caption)]
@@ -128,13 +132,11 @@ def _plot_scores(scores: Mapping[str, float]) -> Figure:
 def _format_missing(results: Mapping[str, Any]) -> list[str]:
     lines = []
     if results["missing_videos"]:
-        lines.append(
-            f"{len(results['missing_videos'])} videos are annotated but not there: {format_names(results['missing_videos'])}."
-        )
+        missing = results["missing_videos"]
+        lines.append(f"{format_count(len(missing), 'annotated video')} missing: {format_names(missing)}.")
     if results["failed"]:
-        lines.append(
-            f"{len(results['failed'])} videos could not be read and do not count: {format_names(list(results['failed']))}."
-        )
+        failed = list(results["failed"])
+        lines.append(f"{format_count(len(failed), 'video')} could not be read: {format_names(failed)}.")
     return lines
 
 

@@ -90,7 +90,12 @@ class FinetuneDataConfig(ClipConfig, VideoSource):
         ClipConfig.__post_init__(self)
         VideoSource.__post_init__(self)
         check_ranges(
-            self, "data", clips_per_video=(1, None), num_test_clips=(1, None), videos_per_class=(0, None), seed=(0, None)
+            self,
+            "data",
+            clips_per_video=(1, None),
+            num_test_clips=(1, None),
+            videos_per_class=(0, None),
+            seed=(0, None),
         )
 
     def train_test_config(self) -> TrainTestConfig:

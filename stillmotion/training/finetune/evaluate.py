@@ -1,4 +1,4 @@
-"""The test of a classifier: the mean of its probabilities over K clips of a video, and what they get right."""
+"""Test a video classifier: mean probabilities over clips, accuracies and the confusion matrix."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +14,7 @@ from stillmotion.errors import raise_if_none_readable
 from stillmotion.functional.classification import confusion_matrix, topk_accuracy
 from stillmotion.models.heads import VideoClassifier
 from stillmotion.models.input_config import InputConfig
+from stillmotion.utils.formatting import format_failed_videos
 from stillmotion.utils.progress import report_progress
 
 _CLIPS_PER_FORWARD = 16  # clips in a forward pass
@@ -80,46 +81,45 @@ def predict_videos(
 
 
 def classification_metrics(probabilities: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
-    """Top-1, top-5, the accuracy of each class, their mean, and the confusion matrix, ready for JSON.
+    """Return top-1, top-5, the accuracy of each class, their mean, and the confusion matrix, ready for JSON.
 
-    probabilities: (N, C). labels: (N,), -1 for a class that was not trained, which is never right.
+    Args:
+        probabilities: Probabilities (N, C).
+        labels: Labels (N,); -1 for a class without training videos, which counts as wrong.
+        classes: Names of the classes.
     """
     scores, y = torch.from_numpy(probabilities), torch.from_numpy(labels)
-    table = confusion_matrix(scores.argmax(1), y, len(classes))
-    counts = table.sum(1).tolist()
-    right = table.diagonal().tolist()
-    per_class = {name: hits / n if n else None for name, hits, n in zip(classes, right, counts, strict=True)}
-    asked = [value for value in per_class.values() if value is not None]
+    confusion = confusion_matrix(scores.argmax(1), y, len(classes))
+    counts, correct = confusion.sum(1).tolist(), confusion.diagonal().tolist()
+    per_class = {name: hits / n if n else None for name, hits, n in zip(classes, correct, counts, strict=True)}
+    tested = [value for value in per_class.values() if value is not None]
     return {
         "top1": topk_accuracy(scores, y, 1),
         "top5": topk_accuracy(scores, y, 5),
-        "mean_class_accuracy": sum(asked) / len(asked) if asked else 0.0,
+        "mean_class_accuracy": sum(tested) / len(tested) if tested else 0.0,
         "per_class": per_class,
         "num_videos_per_class": dict(zip(classes, counts, strict=True)),
-        "confusion": table.tolist(),
+        "confusion": confusion.tolist(),
         "num_unseen_class_videos": int((y < 0).sum()),
     }
 
 
 def format_finetune_results(results: Mapping[str, Any]) -> list[str]:
-    """The results of a fine-tuning run as lines for a terminal."""
+    """Format the results of a fine-tuning run as lines for a terminal."""
     lines = [
-        f"{results['train_videos']} training and {results['test_videos']} test videos ({results['split_description']}), "
-        f"{len(results['classes'])} classes of {results['target']}",
-        f"top-1 {results['top1']:.3f}  top-5 {results['top5']:.3f}  mean over classes {results['mean_class_accuracy']:.3f}  "
-        f"(commonest class {results['majority_accuracy']:.3f}; {results['num_test_clips']} clips × {results['num_test_crops']} crops)",
+        f"{results['train_videos']} training and {results['test_videos']} test videos "
+        f"({results['split_description']}), {len(results['classes'])} classes of {results['target']}",
+        f"top-1 {results['top1']:.3f}  top-5 {results['top5']:.3f}  "
+        f"mean over classes {results['mean_class_accuracy']:.3f}  (majority class {results['majority_accuracy']:.3f}; "
+        f"{results['num_test_clips']} clips × {results['num_test_crops']} crops)",
     ]
     if results["num_unseen_class_videos"]:
-        lines.append(
-            f"{results['num_unseen_class_videos']} test videos are of classes that no training video has: all wrong"
-        )
-    if results["failed"]:
-        lines.append(f"{len(results['failed'])} unreadable test videos were skipped:")
-        lines += [f"  {reason}" for reason in results["failed"].values()]
-    return lines
+        count = results["num_unseen_class_videos"]
+        lines.append(f"{count} test videos are of classes without training videos and count as wrong")
+    return lines + format_failed_videos(results["failed"])
 
 
 def format_fold_results(results: Mapping[str, Any]) -> list[str]:
-    """The results of several folds as lines for a terminal."""
+    """Format the results of several folds as lines for a terminal."""
     lines = [f"fold {fold}  top-1 {r['top1']:.3f}  top-5 {r['top5']:.3f}" for fold, r in results["folds"].items()]
     return [*lines, f"mean    top-1 {results['top1']:.3f}  top-5 {results['top5']:.3f}"]

@@ -1,7 +1,8 @@
-"""Fine-tuning: an encoder and a new head, trained end to end on labels, and tested.
+"""Fine-tuning: train an encoder and a new classifier end to end on labels, and test them.
 
-What is drawn for a video (its clip, its dropout, its share in mixup) is a function of (seed, epoch, video). Batch norm
-is over all ranks, as in pre-training."""
+All randomness of a video (clip, dropout, mixup) is a function of (seed, epoch, video). Batch norm is synchronized over
+ranks, as in pre-training.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +20,6 @@ from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.distributed import collectives, process_group
 from stillmotion.encoders import Encoder
-from stillmotion.training.encoder_file import write_encoder_file
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.classification import mixup_pairs, smooth_one_hot, soft_cross_entropy, topk_accuracy
 from stillmotion.models.freeze import unfreeze
@@ -32,6 +32,7 @@ from stillmotion.training.downstream import (
     seeded_dropout_mask,
     train_and_test,
 )
+from stillmotion.training.encoder_file import write_encoder_file
 from stillmotion.training.finetune.config import ClassifierConfig, FinetuneConfig, FinetuneDataConfig
 from stillmotion.training.finetune.evaluate import classification_metrics, predict_videos
 from stillmotion.training.model_setup import prepare_model
@@ -49,7 +50,7 @@ from stillmotion.utils import files
 from stillmotion.utils.device import autocast
 from stillmotion.utils.formatting import LabelValue
 
-_RNG_DROPOUT, _RNG_MIXUP = 21, 22  # what a generator is for, beside seed, epoch and video
+_RNG_DROPOUT, _RNG_MIXUP = 21, 22  # purpose of a generator, in its seed
 
 
 def finetune(config: FinetuneConfig, run_dir: str | Path) -> Path:
@@ -78,12 +79,11 @@ def _open_dataset(data: FinetuneDataConfig) -> ClassificationSplit:
 
 
 def _build_classifier(encoder: Encoder, num_classes: int, head: ClassifierConfig) -> VideoClassifier:
-    """The encoder's network under a new head."""
-    intake, ordered = encoder.input_config, head.pool == "concat"
-    steps = (
-        count_time_steps(encoder.backbone, num_frames=intake.num_frames, image_size=intake.image_size) if ordered else 1
-    )
-    return VideoClassifier(encoder.backbone, num_classes, pool=head.pool, num_steps=steps)
+    """Return the encoder's network under a new head."""
+    clip, num_steps = encoder.input_config, 1
+    if head.pool == "concat":
+        num_steps = count_time_steps(encoder.backbone, num_frames=clip.num_frames, image_size=clip.image_size)
+    return VideoClassifier(encoder.backbone, num_classes, pool=head.pool, num_steps=num_steps)
 
 
 def finetune_folds(config: FinetuneConfig, output_dir: str | Path, folds: Sequence[int]) -> Path:
@@ -137,7 +137,7 @@ def check_folds_differ(config: FinetuneConfig, folds: Sequence[int]) -> None:
 
 
 class FinetuneTrainer(Trainer):
-    """A classifier, its optimiser and labelled clips."""
+    """Trainer of a video classifier."""
 
     model: VideoClassifier
 
@@ -145,44 +145,43 @@ class FinetuneTrainer(Trainer):
         super().__init__(config, run_dir, device)
         self.config = config
         self.videos = _open_dataset(config.data)
-        self.labels = torch.from_numpy(
-            np.tile(self.videos.train_labels, config.data.clips_per_video)
-        )  # of an epoch's items
-        began = load_initial_encoder(config, config.data)
-        self.input_config = began.input_config
+        # Labels of the items of an epoch.
+        self.labels = torch.from_numpy(np.tile(self.videos.train_labels, config.data.clips_per_video))
+        encoder = load_initial_encoder(config, config.data)
+        self.input_config = encoder.input_config
         self.loader = self._build_loader()
         open_run_dir(run_dir, config)
-        process_group.run_on_main(lambda: write_encoder_file(run_dir, began))
+        process_group.run_on_main(lambda: write_encoder_file(run_dir, encoder))
         names = [self.videos.classes[i] for i in self.videos.train_labels]
         self.record_dataset(self.videos.train, root=config.data.path, labels=names)
         torch.manual_seed(config.train.seed)
-        unfreeze(began.backbone, config.head.unfreeze)
-        method = _build_classifier(began, len(self.videos.classes), config.head)
-        prepare_model(method, began.backbone, config.train, device)
+        unfreeze(encoder.backbone, config.head.unfreeze)
+        model = _build_classifier(encoder, len(self.videos.classes), config.head)
+        prepare_model(model, encoder.backbone, config.train, device)
         torch.manual_seed(config.train.seed * 1009 + process_group.get_rank() + 1)
-        weights = {name: p for name, p in method.named_parameters() if p.requires_grad}
-        self.setup(method, weights, layer_depth=method.layer_depth)
+        weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.setup(model, weights, layer_depth=model.layer_depth)
 
     def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         if self.global_step == 0:
             self._report_frozen_params(log)
         self.optimizer.zero_grad()
-        parts = self.train_config.grad_accum_steps
-        found = torch.zeros(2, device=self.device)
-        for _ in range(parts):
+        num_parts = self.train_config.grad_accum_steps
+        metrics = torch.zeros(2, device=self.device)
+        for _ in range(num_parts):
             batch = next(batches)
-            self.record_failed_videos(batch, log)
+            self.record_failed_videos(batch)
             self.check_input(batch["clips"])
             loss, accuracy = self._loss(batch, epoch)
-            self.backward(loss / parts)
-            found += torch.stack([loss.detach(), accuracy]) / parts
-        return self.optimizer_step({"loss/cross_entropy": found[0], "train_accuracy": found[1]})
+            self.backward(loss / num_parts)
+            metrics += torch.stack([loss.detach(), accuracy]) / num_parts
+        return self.optimizer_step({"loss/cross_entropy": metrics[0], "train_accuracy": metrics[1]})
 
     def test(self) -> dict[str, Any]:
-        """Accuracy on the test half, by its K clips."""
-        collectives.broadcast_(self.model.buffers())  # the running statistics that the checkpoint holds
+        """Return the accuracy on the test videos, averaged over their clips."""
+        collectives.broadcast_(self.model.buffers())  # running statistics, as in the checkpoint
         videos, data = self.videos, self.config.data
-        index, probabilities, broken = predict_videos(
+        indices, probabilities, failed = predict_videos(
             self.model,
             videos.test,
             self.input_config,
@@ -191,8 +190,8 @@ class FinetuneTrainer(Trainer):
             full_frame_crops=data.test_full_frame,
             num_workers=num_decode_workers(data.num_workers),
         )
-        labels = videos.test_labels[index]
-        commonest = np.bincount(videos.train_labels).argmax()
+        labels = videos.test_labels[indices]
+        majority = np.bincount(videos.train_labels).argmax()
         return {
             "encoder": self.config.encoder,
             "from_scratch": self.config.from_scratch,
@@ -203,32 +202,31 @@ class FinetuneTrainer(Trainer):
             "split_description": videos.description,
             "classes": videos.classes,
             "train_videos": len(videos.train),
-            "test_videos": len(index),
+            "test_videos": len(indices),
             "steps": self.global_step,
             "seed": self.train_config.seed,
             "num_test_clips": data.num_test_clips,
             "num_test_crops": data.num_test_crops,
             **classification_metrics(probabilities, labels, videos.classes),
-            "majority_accuracy": float((labels == commonest).mean()),
-            "failed": dict(broken),
+            "majority_accuracy": float((labels == majority).mean()),
+            "failed": dict(failed),
         }
 
     def _loss(self, batch: Batch, epoch: int) -> tuple[Tensor, Tensor]:
-        """The cross entropy of a batch, and the share of videos whose (larger) label comes first."""
+        """Return the cross entropy of a batch, and the top-1 accuracy, for mixed videos of the larger label."""
         head, videos = self.config.head, batch["index"].tolist()
         clips = batch["clips"][:, 0].to(self.device, non_blocking=True)
         targets = smooth_one_hot(self.labels[batch["index"]], len(self.videos.classes), smoothing=head.label_smoothing)
         targets = targets.to(self.device)
         if head.mixup_alpha:
-            shares = torch.tensor(
-                [self._rng(v, epoch, _RNG_MIXUP).beta(head.mixup_alpha, head.mixup_alpha) for v in videos[::2]]
-            )
-            clips, targets = mixup_pairs(clips, shares), mixup_pairs(targets, shares)
-        kept = self._dropout_mask(videos, epoch) if head.dropout else None
+            alpha = head.mixup_alpha
+            fractions = torch.tensor([self._rng(v, epoch, _RNG_MIXUP).beta(alpha, alpha) for v in videos[::2]])
+            clips, targets = mixup_pairs(clips, fractions), mixup_pairs(targets, fractions)
+        mask = self._dropout_mask(videos, epoch) if head.dropout else None
         with autocast(self.device, self.train_config.precision):
-            scores = self.model(clips, kept).float()
-        right = topk_accuracy(scores.detach(), targets.argmax(1), 1)
-        return soft_cross_entropy(scores, targets), torch.tensor(right, device=self.device)
+            logits = self.model(clips, mask).float()
+        accuracy = topk_accuracy(logits.detach(), targets.argmax(1), 1)
+        return soft_cross_entropy(logits, targets), torch.tensor(accuracy, device=self.device)
 
     def _dropout_mask(self, videos: list[int], epoch: int) -> Tensor:
         """Return dropout factors of the pooled features."""
@@ -240,13 +238,13 @@ class FinetuneTrainer(Trainer):
         return np.random.default_rng((self.train_config.seed, epoch, video, purpose))
 
     def _build_loader(self) -> ClipLoader:
-        config, data, intake = self.config, self.config.data, self.input_config
+        config, data, clip = self.config, self.config.data, self.input_config
         train = self.videos.train
         dataset = TrainClipDataset(
             Subset(train.dataset, np.tile(train.indices, data.clips_per_video)),
-            **intake.sampling,
+            **clip.sampling,
             num_clips=1,
-            augment=data.augment.build(intake.image_size, intake.normalization),
+            augment=data.augment.build(clip.image_size, clip.normalization),
             seed=config.train.seed,
             strict=data.fail_on_unreadable,
         )
@@ -259,10 +257,10 @@ class FinetuneTrainer(Trainer):
         )
 
     def _report_frozen_params(self, log: RunLog) -> None:
-        still = sum(p.numel() for p in self.model.parameters() if not p.requires_grad)
-        if still:
-            every = sum(p.numel() for p in self.model.parameters())
-            log.info(f"{still} of {every} weights stay as they are in {self.config.encoder} (--head.unfreeze)")
+        frozen = sum(p.numel() for p in self.model.parameters() if not p.requires_grad)
+        if frozen:
+            total = sum(p.numel() for p in self.model.parameters())
+            log.info(f"{frozen} of {total} weights are frozen (--head.unfreeze)")
 
 
 def plan_finetune(config: FinetuneConfig, output_dir: str | Path, folds: Sequence[int] = ()) -> list[LabelValue]:

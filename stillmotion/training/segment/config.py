@@ -4,13 +4,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
-from stillmotion.errors import StillmotionError
 from stillmotion.models.fact import FACTConfig
 from stillmotion.models.mstcn import MSTCNConfig
 from stillmotion.training.config import FREE_ON_RESUME, EncoderRunConfig, require_plain_training
 from stillmotion.utils.option_types import FOLD_ARG, DataPath, NumWorkers
 from stillmotion.utils.typed_config import check_ranges
-
 
 PRECOMPUTED_FEATURES = "precomputed"  # in place of an encoder: features that lie with the data
 
@@ -40,9 +38,7 @@ class SegmentDataConfig:
     synthetic: SyntheticUntrimmedConfig = field(default_factory=SyntheticUntrimmedConfig)
 
     def __post_init__(self) -> None:
-        check_ranges(
-            self, "data", feature_stride=(1, None), fold=(1, None), seed=(0, None), num_workers=(-1, None)
-        )
+        check_ranges(self, "data", feature_stride=(1, None), fold=(1, None), seed=(0, None), num_workers=(-1, None))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Training of a head that tells the action of every frame, on the features of whole videos.
+"""Train a head for action segmentation on the features of whole videos.
 
-Videos differ in length, so a step takes them one by one and moves the weights by the mean of their gradients.
+Videos differ in length, so a step processes them one by one and averages their gradients.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,14 +27,14 @@ SegmentHead = MSTCN | FACT
 
 
 class LabeledFrames(NamedTuple):
-    """A video's features (n, D) and, of the same frames, its labels (n,)."""
+    """Features (n, D) and labels (n,) of a video."""
 
     features: Tensor
     labels: Tensor
 
 
 class FrameDataset(Protocol):
-    """Numbered videos, each read when it is asked for."""
+    """Videos by index."""
 
     def __len__(self) -> int: ...
 
@@ -50,21 +50,29 @@ def train_head(
     failed_videos: Mapping[str, str] = MappingProxyType({}),
     named_videos: NamedVideos | None = None,
 ) -> SegmentHead:
-    """Train a head as `config` says and return it in evaluation mode; a folder with an unfinished run is resumed.
+    """Train a head; a folder with an unfinished run is resumed.
 
-    dataset: to train on. actions: how many there are. broken: reasons of the videos that were skipped, by name.
-    named_videos: the set that the videos are of; a run that goes on says what has changed of it.
+    Args:
+        config: Config of the run.
+        run_dir: Run folder.
+        dataset: Training videos.
+        num_actions: Number of actions.
+        failed_videos: Reasons for the videos that were skipped, by name.
+        named_videos: Data set of the videos, whose changes a resumed run reports.
+
+    Returns:
+        The head in evaluation mode.
     """
     if config.train.num_threads:
         torch.set_num_threads(config.train.num_threads)
     run = SegmentTrainer(config, Path(run_dir), resolve_device(config.train.device), dataset, num_actions, named_videos)
-    run.failed_videos = dict(failed_videos)
+    run.data_warnings.failed_videos = dict(failed_videos)
     run.train()
     return run.model.eval()
 
 
 class SegmentTrainer(Trainer):
-    """A head, its optimiser and the videos' features."""
+    """Trainer of a segmentation head."""
 
     model: SegmentHead
 
@@ -89,19 +97,19 @@ class SegmentTrainer(Trainer):
             head.standardizer.fit(*_feature_mean_std(dataset))
 
     def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
-        numbers: list[int] = next(batches)["index"]
+        indices: list[int] = next(batches)["index"]
         self.optimizer.zero_grad()
-        sums: dict[str, Tensor] = {}
-        for number in numbers:
-            features, labels = (part.to(self.device) for part in self.dataset[number])
-            parts = {name: part / len(numbers) for name, part in self.model.compute_losses(features, labels).items()}
-            self.backward(torch.stack(list(parts.values())).sum())
-            sums = {name: sums.get(name, 0) + part.detach() for name, part in parts.items()}
-        return self.optimizer_step({f"loss/{name}": value for name, value in sums.items()})
+        totals: dict[str, Tensor] = {}
+        for index in indices:
+            features, labels = (tensor.to(self.device) for tensor in self.dataset[index])
+            losses = {name: loss / len(indices) for name, loss in self.model.compute_losses(features, labels).items()}
+            self.backward(torch.stack(list(losses.values())).sum())
+            totals = {name: totals.get(name, 0) + loss.detach() for name, loss in losses.items()}
+        return self.optimizer_step({f"loss/{name}": value for name, value in totals.items()})
 
 
 class _VideoBatches:
-    """Numbers of videos, batch by batch, in an order that seed and epoch fix; an epoch's last batch may be smaller."""
+    """Batches of video indices in an order that depends on seed and epoch; the last batch may be smaller."""
 
     def __init__(self, num_videos: int, *, batch_size: int, seed: int) -> None:
         if num_videos < 1:
@@ -116,12 +124,12 @@ class _VideoBatches:
 
 
 def _feature_mean_std(dataset: FrameDataset) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (D,) over all frames; in two passes, since a mean may dwarf its deviation."""
+    """Return mean and standard deviation (D,) over all frames, in two passes for numerical stability."""
 
-    def total(centre: Tensor, power: int) -> Tensor:
-        parts = ((dataset[i].features.double() - centre).pow(power).sum(0) for i in range(len(dataset)))
+    def total(center: Tensor, power: int) -> Tensor:
+        parts = ((dataset[i].features.double() - center).pow(power).sum(0) for i in range(len(dataset)))
         return torch.stack(list(parts)).sum(0)
 
-    frames = sum(len(dataset[i].labels) for i in range(len(dataset)))
-    mean = total(torch.zeros(()), 1) / frames
-    return mean.float(), (total(mean, 2) / frames).sqrt().float()
+    num_frames = sum(len(dataset[i].labels) for i in range(len(dataset)))
+    mean = total(torch.zeros(()), 1) / num_frames
+    return mean.float(), (total(mean, 2) / num_frames).sqrt().float()

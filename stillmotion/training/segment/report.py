@@ -1,4 +1,4 @@
-"""Actions along time: what was predicted above what is true, one bar for each video."""
+"""HTML report of an action segmentation run: scores, timelines and recall per action."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +17,7 @@ from stillmotion.report.plot_style import PALETTE, TEXT_COLOR, escape_mathtext, 
 from stillmotion.training.report import failed_video_blocks, loss_curve_blocks
 from stillmotion.training.segment.task import SegmentPredictions, load_predictions
 from stillmotion.utils.files import ensure_dir
+from stillmotion.utils.formatting import format_table
 
 _BAR_HEIGHT, _VIDEO_GAP = 0.42, 0.3  # heights of a bar, and of the space between two videos
 _LEGEND_COLUMNS = 4
@@ -29,32 +30,36 @@ def plot_timelines(
     *,
     max_videos: int = 8,
 ) -> Figure:
-    """A figure of up to `max_videos` videos, evenly chosen, each with the labels (T,) predicted and true.
+    """Plot the predicted labels of videos above the true ones; all videos have the same length in the plot.
 
-    Time is a video's own: bars are of one length. The legend names the actions that are seen.
+    Args:
+        predicted: Predicted labels (T,) by video.
+        target: True labels (T,) by video.
+        actions: Names of the actions.
+        max_videos: Number of evenly chosen videos.
     """
     names = list(target)
     names = [names[i] for i in np.unique(np.linspace(0, len(names) - 1, max_videos).round().astype(int))]
-    seen = sorted({int(label) for name in names for labels in (predicted[name], target[name]) for label in labels})
-    colour = dict(zip(seen, _action_colors(len(seen)), strict=True))
+    labels_used = sorted(
+        {int(label) for name in names for labels in (predicted[name], target[name]) for label in labels}
+    )
+    color = dict(zip(labels_used, _action_colors(len(labels_used)), strict=True))
     step = 2 * _BAR_HEIGHT + _VIDEO_GAP
-    rows = -(-len(seen) // _LEGEND_COLUMNS)
+    rows = -(-len(labels_used) // _LEGEND_COLUMNS)
     figure, axes = new_axes(width=8.4, height=0.5 * len(names) + 0.24 * rows + 0.7)
-    for place, name in enumerate(names):
-        for labels, top in ((predicted[name], place * step), (target[name], place * step + _BAR_HEIGHT)):
+    for row, name in enumerate(names):
+        for labels, top in ((predicted[name], row * step), (target[name], row * step + _BAR_HEIGHT)):
             for segment in find_segments(labels):
                 start, length = segment.start / len(labels), (segment.stop - segment.start) / len(labels)
-                axes.broken_barh([(start, length)], (top, 0.9 * _BAR_HEIGHT), color=colour[segment.label], linewidth=0)
-    axes.set_yticks(
-        [place * step + 0.95 * _BAR_HEIGHT for place in range(len(names))], [escape_mathtext(n) for n in names]
-    )
+                axes.broken_barh([(start, length)], (top, 0.9 * _BAR_HEIGHT), color=color[segment.label], linewidth=0)
+    axes.set_yticks([row * step + 0.95 * _BAR_HEIGHT for row in range(len(names))], [escape_mathtext(n) for n in names])
     axes.set_ylim(len(names) * step - _VIDEO_GAP, -0.05)
     axes.set_xlim(0, 1)
-    axes.set_xlabel("share of the video; above what was predicted, below what is true")
+    axes.set_xlabel("fraction of the video; predicted (top) and true (bottom) actions")
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
     figure.legend(
-        handles=[Patch(color=colour[label], label=escape_mathtext(actions[label])) for label in seen],
+        handles=[Patch(color=color[label], label=escape_mathtext(actions[label])) for label in labels_used],
         loc="outside lower center",
         ncols=_LEGEND_COLUMNS,
         frameon=False,
@@ -65,7 +70,7 @@ def plot_timelines(
 
 
 def _action_colors(count: int) -> Sequence[str]:
-    """The palette of all figures, or as many hues as there are actions."""
+    """Return the palette of all figures, or as many hues as there are actions."""
     if count <= len(PALETTE):
         return PALETTE[:count]
     hues = matplotlib.colormaps["turbo"](np.linspace(0.03, 0.97, count))
@@ -73,34 +78,36 @@ def _action_colors(count: int) -> Sequence[str]:
 
 
 SCORE_NAMES = {"edit": "Edit", "accuracy": "accuracy", "f1@10": "F1@10", "f1@25": "F1@25", "f1@50": "F1@50"}
-_TIMELINES_CAPTION = "Evenly chosen test videos. A colour is an action; each video has the length of the page."
+_TIMELINES_CAPTION = "Evenly chosen test videos, scaled to the same length. Colors are actions."
 
 
-def write_segment_page(run_dir: str | Path, answers: SegmentPredictions | None = None) -> Path:
-    """Write `report.html`, and the timelines as `timelines.png`; answers: those of the run, where they are at hand."""
-    answers = answers or load_predictions(run_dir)
-    results = answers.results
-    drawn = plot_timelines(answers.predictions, answers.ground_truth, answers.actions)
-    save_figure(drawn, ensure_dir(run_dir, mark_generated=True) / "timelines.png", dpi=150)
+def write_segment_page(run_dir: str | Path, predictions: SegmentPredictions | None = None) -> Path:
+    """Write `report.html` and `timelines.png` of a run.
+
+    Args:
+        run_dir: Run folder.
+        predictions: Predictions of the run; None loads them.
+
+    Returns:
+        The path of the report.
+    """
+    predictions = predictions or load_predictions(run_dir)
+    results = predictions.results
+    figure = plot_timelines(predictions.predictions, predictions.ground_truth, predictions.actions)
+    save_figure(figure, ensure_dir(run_dir, mark_generated=True) / "timelines.png", dpi=150)
     sections = [
         Section("Scores", [_score_table(results), *failed_video_blocks(results)]),
-        Section(
-            "Prediction and truth", [figure_block({"timelines of test videos": drawn}, caption=_TIMELINES_CAPTION)]
-        ),
+        Section("Timelines", [figure_block({"timelines of test videos": figure}, caption=_TIMELINES_CAPTION)]),
         Section("Actions", [_recall_table(results)]),
         Section("Losses", loss_curve_blocks({results["head"]: Path(run_dir)})),
         *retrieval_sections(run_dir),
     ]
-    return write_page(Path(run_dir) / "report.html", f"Action localisation: {Path(run_dir).name}", sections)
+    return write_page(Path(run_dir) / "report.html", f"Action segmentation run: {Path(run_dir).name}", sections)
 
 
 def format_segmentation_results(results: dict[str, Any]) -> list[str]:
-    """The scores as text, beside those of the commonest action."""
-    width = max(len(row[0]) for row in _score_rows(results))
-    heads = "".join(f"{head:>10}" for head in SCORE_NAMES.values())
-    return [f"{'':<{width}}{heads}"] + [
-        f"{name:<{width}}" + "".join(f"{value:>10}" for value in values) for name, *values in _score_rows(results)
-    ]
+    """Format the scores as lines for a terminal, beside those of the majority baseline."""
+    return format_table([["", *SCORE_NAMES.values()], *_score_rows(results)])
 
 
 def _score_rows(results: dict[str, Any]) -> list[list[str]]:
@@ -108,17 +115,17 @@ def _score_rows(results: dict[str, Any]) -> list[list[str]]:
         results["head"]: results["metrics"],
         f"always {results['majority_baseline']['action']}": results["majority_baseline"],
     }
-    return [[name, *(f"{found[key]:.1f}" for key in SCORE_NAMES)] for name, found in named.items()]
+    return [[name, *(f"{scores[key]:.1f}" for key in SCORE_NAMES)] for name, scores in named.items()]
 
 
 def _score_table(results: dict[str, Any]) -> Table:
     caption = (
-        f"In percent, on {results['test_videos']} test videos of split {results['fold']} of {results['data']}; head "
+        f"In percent, on {results['test_videos']} test videos of fold {results['fold']} of {results['data']}; head "
         f"{results['head']} trained on features of {results['encoder']} of {results['train_videos']} videos."
     )
     return Table(["", *SCORE_NAMES.values()], _score_rows(results), caption)
 
 
 def _recall_table(results: dict[str, Any]) -> Table:
-    rows = [[name, f"{share:.1f}"] for name, share in results["frame_recall"].items()]
-    return Table(["action", "frames told, %"], rows, "Of the frames of each action, how many were told as such.")
+    rows = [[name, f"{recall:.1f}"] for name, recall in results["frame_recall"].items()]
+    return Table(["action", "recall, %"], rows, "Fraction of the frames of each action that are predicted correctly.")

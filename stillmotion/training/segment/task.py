@@ -14,7 +14,6 @@ from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedDataset
 from stillmotion.distributed import process_group
 from stillmotion.encoders import Encoder, load
 from stillmotion.encoders.frame_feature_cache import FrameFeatureCache
-from stillmotion.training.segment.config import PRECOMPUTED_FEATURES
 from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.functional.segmentation_metrics import segmentation_scores
 from stillmotion.planning.dry_run import format_run_cost, measure_training
@@ -34,7 +33,7 @@ from stillmotion.training.run_dir import (
     open_run_dir,
 )
 from stillmotion.training.runtime import FEATURE_EXTRACTION_TIMEOUT, training_session
-from stillmotion.training.segment.config import SegmentConfig
+from stillmotion.training.segment.config import PRECOMPUTED_FEATURES, SegmentConfig
 from stillmotion.training.segment.head_trainer import LabeledFrames, SegmentTrainer, train_head
 from stillmotion.training.trainer import num_decode_workers
 from stillmotion.utils import files

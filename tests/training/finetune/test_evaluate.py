@@ -103,7 +103,7 @@ def test_lines_for_a_terminal_name_what_was_skipped():
     }
     lines = format_finetune_results(results)
     assert "top-1 0.667" in lines[1]
-    assert lines[2].startswith("1 test videos are of classes that no training video has")
+    assert lines[2].startswith("1 test videos are of classes without training videos")
     assert lines[-1] == "  x.mp4: torn"
     folds = {"folds": {"1": {"top1": 0.5, "top5": 1.0}, "2": {"top1": 0.7, "top5": 1.0}}, "top1": 0.6, "top5": 1.0}
     assert [line.split()[0] for line in format_fold_results(folds)] == ["fold", "fold", "mean"]

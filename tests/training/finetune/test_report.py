@@ -41,7 +41,7 @@ def run(tmp_path):
 def test_the_page_holds_curves_accuracy_classes_and_confusion(run):
     html = write_finetune_page(run).read_text()
     assert html.count("<svg") == 2
-    for words in ("top-1", "0.500", "most often taken for", "run (1)", "none tested", "torn.mp4", "× 0.1 at epochs 60"):
+    for words in ("top-1", "0.500", "most frequent error", "run (1)", "none tested", "torn.mp4", "× 0.1 at epochs 60"):
         assert words in html
     assert_self_contained(html)
 
