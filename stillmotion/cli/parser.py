@@ -110,7 +110,7 @@ def _metavar_registry() -> tyro.constructors.ConstructorRegistry:
             nargs=1,
             metavar=names[convert],
             instance_from_str=lambda words: convert(words[0]),
-            is_instance=lambda value: isinstance(value, convert),
+            is_instance=lambda value: isinstance(value, (int, float) if convert is float else convert),
             str_from_instance=lambda value: [str(value)],
         )
 
@@ -121,7 +121,7 @@ def _one_line(box: str) -> str:
     """Turn tyro's boxed message into one plain line."""
     text = " ".join(" ".join(line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]).split())
     text = re.split(r" (?:Argument|For full) helptext", text)[0].rstrip(". ")
-    if unknown := re.match(r"Unrecognized options: (\S+)", text):
+    if unknown := re.match(r"Unrecognized options: ([^\s,]+)", text):
         if not unknown[1].startswith("-"):
             return f"unexpected argument {unknown[1]!r}"
         similar = re.search(r"Perhaps you meant: (--[\w.-]+)", text)

@@ -57,7 +57,7 @@ def run(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "mine"
     command = Command("pretrain", "--data", str(videos), "--out", str(out), *QUICK)
     words = command.expect_success()
-    assert "1 unreadable video skipped" in words
+    assert "Skipped" in words
     assert command.stdout.startswith(f"trained: {out}. Next: stillmotion probe {out} --data")
     return out
 
@@ -156,7 +156,7 @@ MISTAKES = {
     "place that is a file": ("pretrain --data VIDEOS --out FILE/run --optim.batch-size 4", "cannot write to"),
     "missing run": ("report NOWHERE", "no such file or folder"),
     "file for a run": ("report FILE", "is not a run folder"),
-    "missing run to probe": ("probe NOWHERE --data VIDEOS", "neither a folder nor a recipe"),
+    "missing run to probe": ("probe NOWHERE --data VIDEOS", "Unknown encoder"),
     "missing videos to embed": ("embed debug:k400-simclr --data NOWHERE --out a.npz", "no such file or folder"),
     "missing videos to prepare": ("prepare --data NOWHERE --out NEW", "no such file or folder"),
     "nothing to demonstrate": ("demo --out NEW --num-seeds 0", "seeds 0"),
@@ -247,7 +247,7 @@ def test_a_prepared_copy_trains_without_the_broken_file(videos: Path, tmp_path: 
         "prepare", "--data", str(videos), "--out", str(copy), "--short-side", "24", "--num-processes", "1"
     )
     assert prepare.expect_success() == ""
-    assert prepare.stdout.startswith(f"10 videos prepared in {copy}\n1 video left out:\n")
+    assert prepare.stdout.startswith(f"10 videos prepared in {copy}\n1 video failed:\n")
     assert str(videos / "dark" / "broken.mp4") in prepare.stdout
     Command("pretrain", "--data", str(copy), "--out", str(out), *QUICK).expect_success()
     assert json.loads((out / "failed_videos.json").read_text()) == {}

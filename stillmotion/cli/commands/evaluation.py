@@ -175,11 +175,7 @@ def order(
         out: Folder for results.json and results.txt.
         compare_untrained: Also evaluate each network with its initial weights.
     """
-    from stillmotion.evaluation.temporal_order.evaluate import (
-        evaluate_temporal_order,
-        format_order_results,
-        prepare_temporal_order,
-    )
+    from stillmotion.evaluation.temporal_order.evaluate import evaluate_temporal_order, prepare_temporal_order
 
     options = {"action_pairs": action_pairs, "compare_untrained": compare_untrained, "output_dir": out}
     with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
@@ -187,8 +183,8 @@ def order(
         if dry_run:
             _print_estimate(prepare_temporal_order(loaded, videos, **options)[0], loader)
             return
-        results = evaluate_temporal_order(loaded, videos, **options, loader=loader)
-    print_once("\n".join(format_order_results(results)))
+        report = evaluate_temporal_order(loaded, videos, **options, loader=loader)
+    print_once("\n".join(report.to_lines()))
 
 
 def propagate(
@@ -335,17 +331,10 @@ def still_clips(
         out: JSON file to write the results to.
     """
     from stillmotion.encoders import load
-    from stillmotion.evaluation.still_clips import evaluate_still_clips, format_still_clip_results
+    from stillmotion.evaluation.still_clips import evaluate_still_clips
 
     loaded = [load(text, device=device) for text in encoder]
-    with progress_bar("embedding") as progress:
-        results = evaluate_still_clips(
-            loaded,
-            videos,
-            num_clips=num_clips,
-            compare_untrained=compare_untrained,
-            output_file=out,
-            loader=loader,
-            progress=progress,
-        )
-    print("\n".join(format_still_clip_results(results)))
+    options = {"num_clips": num_clips, "compare_untrained": compare_untrained, "output_file": out}
+    with progress_bar("embedding"):
+        report = evaluate_still_clips(loaded, videos, **options, loader=loader)
+    print("\n".join(report.to_lines()))

@@ -53,18 +53,18 @@ _COMMON_OPTIONS = {
     "--device DEVICE": "Device to run on: auto, cpu, cuda, or any torch device string.",
     "--dry-run": "Print the estimated time, memory and disk space, and exit without running.",
 }
-_COMMON_OF_ESTIMATE = ("--recipe NAME", "--list-recipes", "--config FILE", "--data FOLDER")
-_NO_ENCODER = ("pretrain", "estimate")
+_ABSENT_OPTIONS = {
+    "pretrain": ("--encoder",),
+    "detect": ("--layout",),
+    "segment": ("--layout",),
+    "estimate": ("--out", "--encoder", "--dry-run", "--num-workers", "--device", "--optim.epochs", "--optim.lr"),
+}
 
 
 def common_options(verb: str) -> dict[str, str]:
     """Return the options that the short help of a training verb shows, with their texts."""
-    shown = _COMMON_OF_ESTIMATE if verb == "estimate" else tuple(_COMMON_OPTIONS)
-    return {
-        option: text
-        for option, text in _COMMON_OPTIONS.items()
-        if option in shown and not (option.startswith("--encoder") and verb in _NO_ENCODER)
-    }
+    absent = _ABSENT_OPTIONS.get(verb, ())
+    return {option: text for option, text in _COMMON_OPTIONS.items() if option.split()[0] not in absent}
 
 
 def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) -> None:
