@@ -1,6 +1,6 @@
-"""V-BYOL: predict a momentum encoder's embeddings; no negatives (Grill et al. 2020; BOD-VCL, Eq. 4).
+"""BYOL: predict a momentum encoder's embeddings, without negatives (Grill et al. 2020; BOD-VCL, Eq. 4).
 
-Under a split the predictor stands behind it, one for each component.
+With a static/dynamic decomposition, each component has its own predictor.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from stillmotion.models.heads import MLPHead
 
 @dataclass(frozen=True)
 class BYOLConfig(ObjectiveConfig):
-    """V-BYOL.
+    """BYOL on video clips (V-BYOL).
 
     Attributes:
         momentum: Initial momentum of the target encoder; rises to 1 with a cosine schedule.
@@ -32,10 +32,17 @@ class BYOLConfig(ObjectiveConfig):
         return BYOL(embedding_dim, self)
 
     def debug_size(self) -> Self:
-        return replace(self, predictor_hidden_dim=64, momentum=0.9)  # whose keys follow within a hundred steps
+        return replace(self, predictor_hidden_dim=64, momentum=0.9)  # follows within a hundred steps
 
 
 class BYOL(Objective):
+    """Prediction of the momentum encoder's embeddings, without negatives.
+
+    Args:
+        embedding_dim: Dimension of the embeddings (m).
+        config: Configuration of the objective.
+    """
+
     uses_momentum_encoder = True
 
     def __init__(self, embedding_dim: int, config: BYOLConfig) -> None:

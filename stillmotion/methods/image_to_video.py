@@ -1,9 +1,9 @@
-"""Image-to-video transfer: a projection of frozen tokens that follows patches through time and keeps what they mean.
+"""Image-to-video transfer: a projection of frozen image-model tokens, with cycle and separability loss.
 
-"From Static to Dynamic: Exploring Self-supervised Image-to-Video Representation Transfer Learning". The loss is the one
-its authors train by: tokens of the model and of g have length 1; means of 2×2 of them are compared by their dot
-product; separability is summed over a frame's tokens and over the walk's three views.
-Shapes: B videos, K windows of positions, N tokens, D channels.
+"From Static to Dynamic: Exploring Self-supervised Image-to-Video Representation Transfer Learning". The loss is that of
+the authors' training: tokens before and after the projection are L2-normalized, means of 2×2 tokens are compared by dot
+product, and separability is summed over a frame's tokens and the three views of the cycle.
+Shapes: B videos, K position windows, N tokens, D channels.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from stillmotion.functional.position_embeddings import WindowMode
 
 @dataclass(frozen=True)
 class ProjectionConfig:
-    """The projection g; the paper's is LayerNorm(tanh(Linear)).
+    """Projection of tokens; the paper's is LayerNorm(tanh(Linear)).
 
     Attributes:
         num_layers: Number of linear layers (1 to 3), with tanh between them. A single layer is followed by tanh.
@@ -45,12 +45,12 @@ class ProjectionConfig:
 
     def __post_init__(self) -> None:
         if self.num_layers not in (1, 2, 3):
-            raise StillmotionError(f"a projection of {self.num_layers} layers; choose 1, 2 or 3")
+            raise StillmotionError(f"--method.projection.num-layers must be 1, 2 or 3, got {self.num_layers}.")
 
 
 @dataclass(frozen=True)
 class PositionAugmentConfig:
-    """Positional encoding augmentation: under which positions the first frame is seen when the walk comes back.
+    """Positional encoding augmentation of the first frame at the end of the cycle.
 
     Attributes:
         window: How windows of the enlarged position grid are chosen: none (no augmentation), center, random, edge or
@@ -68,21 +68,21 @@ class PositionAugmentConfig:
 
     @property
     def num_views(self) -> int:
-        """K, how many windows a frame is seen under."""
+        """Number of position windows per frame (K)."""
         return {"none": 0, "multiple": self.num_windows}.get(self.window, 1)
 
 
 @dataclass(frozen=True)
 class TransferMethodConfig:
-    """What the projection is trained for.
+    """Losses of image-to-video transfer.
 
     Attributes:
         temperature: Temperature τ of the patch affinities.
         token_pool_size: Side length of the average pooling of the token grid before affinities are computed.
         separability_loss: Separability loss between tokens before and after the projection: kl or mse.
         separability_weight: Weight λ of the separability loss.
-        normalize_tokens: L2-normalize tokens before pooling and compare them by dot product. Off: tokens keep their norm
-            and pooled tokens are compared by cosine.
+        normalize_tokens: L2-normalize tokens before pooling and compare them by dot product. Off: tokens keep their
+            norm and pooled tokens are compared by cosine.
         separability_reduction: Reduction of the separability loss over tokens and the three views: sum or mean.
         projection: The projection g.
         positions: Position augmentation of the first frame at the end of the cycle.
@@ -99,7 +99,12 @@ class TransferMethodConfig:
 
 
 class TokenProjection(nn.Module):
-    """g: tokens (…, D) to tokens (…, D)."""
+    """Projection of tokens (…, D) to tokens (…, D).
+
+    Args:
+        token_dim: Dimension of the tokens (D).
+        config: Configuration of the projection.
+    """
 
     def __init__(self, token_dim: int, config: ProjectionConfig) -> None:
         super().__init__()
@@ -111,22 +116,28 @@ class TokenProjection(nn.Module):
         if config.residual:
             nn.init.zeros_(layers[-1].weight)
             nn.init.zeros_(layers[-1].bias)
-        steps: list[nn.Module] = [layers[0]]
+        modules: list[nn.Module] = [layers[0]]
         for layer in layers[1:]:
-            steps += [nn.Tanh(), layer]
+            modules += [nn.Tanh(), layer]
         if not config.residual:
-            steps += [nn.Tanh()] if config.final_tanh and config.num_layers == 1 else []
-            steps += [nn.LayerNorm(token_dim)] if config.layer_norm else []
+            modules += [nn.Tanh()] if config.final_tanh and config.num_layers == 1 else []
+            modules += [nn.LayerNorm(token_dim)] if config.layer_norm else []
         self.residual = config.residual
-        self.layers = nn.Sequential(*steps)
+        self.layers = nn.Sequential(*modules)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        found = self.layers(tokens)
-        return tokens + found if self.residual else found
+        projected = self.layers(tokens)
+        return tokens + projected if self.residual else projected
 
 
 class TransferOutput(NamedTuple):
-    """The loss, its parts by name as they are logged, and the share of patches that come back (detached)."""
+    """Loss of a batch of frame pairs.
+
+    Attributes:
+        total: The loss.
+        losses: Its parts by name, detached.
+        cycle_accuracy: Fraction of patches that return to their position, detached.
+    """
 
     total: Tensor
     losses: dict[str, Tensor]
@@ -134,7 +145,12 @@ class TransferOutput(NamedTuple):
 
 
 class TransferLoss(nn.Module):
-    """The projection and its loss on tokens, whichever model they come from."""
+    """Projection and its loss on tokens of any image model.
+
+    Args:
+        token_dim: Dimension of the tokens (D).
+        config: Configuration of the projection and the losses.
+    """
 
     def __init__(self, token_dim: int, config: TransferMethodConfig) -> None:
         super().__init__()
@@ -144,27 +160,31 @@ class TransferLoss(nn.Module):
     def forward(
         self, first: Tensor, second: Tensor, first_shifted: Tensor | None, grid_size: tuple[int, int]
     ) -> TransferOutput:
-        """Means over videos, of tokens (B, N, D) of frames t1 and t2.
+        """Compute the loss, a mean over videos.
 
-        first_shifted: t1 again under K windows of positions, (B, K, N, D); None is t1 as it was. grid: rows and columns.
+        Args:
+            first: Tokens (B, N, D) of the first frame.
+            second: Tokens (B, N, D) of the second frame.
+            first_shifted: Tokens (B, K, N, D) of the first frame under K position windows; None uses `first`.
+            grid_size: Rows and columns of the token grid.
         """
         c = self.config
-        seen = [first, second] if first_shifted is None else [first, second, first_shifted.flatten(0, 1)]
-        projected = [self.projection(tokens) for tokens in seen]
+        frozen = [first, second] if first_shifted is None else [first, second, first_shifted.flatten(0, 1)]
+        projected = [self.projection(tokens) for tokens in frozen]
         if c.normalize_tokens:
-            seen, projected = ([F.normalize(tokens, dim=-1) for tokens in views] for views in (seen, projected))
+            frozen, projected = ([F.normalize(tokens, dim=-1) for tokens in views] for views in (frozen, projected))
         pooled = [pool_tokens(tokens, grid_size, factor=c.token_pool_size) for tokens in projected]
         k = 1 if first_shifted is None else first_shifted.shape[1]
-        there, away = (tokens.repeat_interleave(k, 0) for tokens in pooled[:2])
-        walk = (there, away, there if first_shifted is None else pooled[2])
+        start, middle = (tokens.repeat_interleave(k, 0) for tokens in pooled[:2])
+        views = (start, middle, start if first_shifted is None else pooled[2])
         similarity: Similarity = "dot" if c.normalize_tokens else "cosine"
-        cycle = cycle_loss(*walk, temperature=c.temperature, similarity=similarity).mean()
-        found = cycle_accuracy(*(x.detach() for x in walk), temperature=c.temperature, similarity=similarity)
+        cycle = cycle_loss(*views, temperature=c.temperature, similarity=similarity).mean()
+        accuracy = cycle_accuracy(*(x.detach() for x in views), temperature=c.temperature, similarity=similarity)
         means = [
-            separability_loss(z, p, metric=c.separability_loss).mean() for z, p in zip(seen, projected, strict=True)
+            separability_loss(z, p, metric=c.separability_loss).mean() for z, p in zip(frozen, projected, strict=True)
         ]
-        # The walk has three views: without other positions, the first frame is two of them.
-        apart = sum(means, start=means[0] if first_shifted is None else torch.zeros_like(cycle))
-        apart = apart * first.shape[1] if c.separability_reduction == "sum" else apart / 3
-        parts = {"cycle": cycle.detach(), "separability": apart.detach()}
-        return TransferOutput(cycle + c.separability_weight * apart, parts, found.mean())
+        # The cycle has three views: without position windows, the first frame is two of them.
+        separability = sum(means, start=means[0] if first_shifted is None else torch.zeros_like(cycle))
+        separability = separability * first.shape[1] if c.separability_reduction == "sum" else separability / 3
+        losses = {"cycle": cycle.detach(), "separability": separability.detach()}
+        return TransferOutput(cycle + c.separability_weight * separability, losses, accuracy.mean())

@@ -1,6 +1,7 @@
-"""One method for all: an encoder, a split or none, an objective for each component, and the inner prediction loss.
+"""Self-supervised method: from clips to the losses of all components, and the Koopman prediction loss.
 
-Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding channels."""
+Shapes: b videos with v clips each, T frames, D backbone features, M embedding dimensions.
+"""
 
 import contextlib
 import copy
@@ -30,7 +31,7 @@ from stillmotion.models.batch_norm import freeze_running_stats
 
 @dataclass(frozen=True)
 class PredictionLossConfig:
-    """The inner loss (Eq. 19).
+    """Koopman prediction loss, the inner loss (BOD-VCL, Eq. 19).
 
     Attributes:
         orthogonality_weight: Weight ν of the orthogonality term ‖KᵀK - I‖².
@@ -52,10 +53,14 @@ class PredictionLossConfig:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """A point in the grid: views, a network, a split, an inner loss and an objective.
+    """Self-supervised method: views, model, static/dynamic decomposition, prediction loss and objective.
 
     Attributes:
-        static_dynamic: Decomposition of frame embeddings into a static and a dynamic component (field.
+        views: Temporal-derivative views and the losses computed on them.
+        model: Backbone and projection head.
+        static_dynamic: Decomposition of frame embeddings into a static and a dynamic component.
+        prediction: Koopman prediction loss, the inner loss.
+        objective: Objective on each component.
         gradient_balance: Exponent that balances the gradients of the static and dynamic component. 0 leaves the
             component with the smaller norm dominant; 1 makes both equal.
     """
@@ -70,42 +75,50 @@ class MethodConfig:
     def __post_init__(self) -> None:
         if self.static_dynamic.method == "none" and self.views.loss_routing != "all":
             raise StillmotionError(
-                f"views.loss_routing is {self.views.loss_routing}, but the embedding is whole and has no halves; split it "
-                "(--method.static-dynamic.method slow) or ask for all (--method.views.loss-routing all)"
+                f"--method.views.loss-routing {self.views.loss_routing} needs a static/dynamic decomposition. Set "
+                "--method.static-dynamic.method slow, or use --method.views.loss-routing all."
             )
         if self.model.uses_tokens and self.views.derivative_color != "keep":
             raise StillmotionError(
-                f"views.derivative_color is {self.views.derivative_color}, but tokens have no colours; leave it out"
+                f"--method.views.derivative-color {self.views.derivative_color} does not apply to tokens_cnn, whose "
+                "input has no color. Remove the option."
             )
 
 
 class MethodOutput(NamedTuple):
-    """Losses by name, whose sum is minimised, and the keys that `Method.commit` wants after the step."""
+    """Losses of a batch.
+
+    Attributes:
+        losses: Losses by name, whose sum is minimized.
+        keys: Embeddings by the momentum encoder, by component, for `Method.after_step`.
+    """
 
     losses: dict[str, Tensor]
     keys: dict[str, Tensor]
 
 
 class Method(nn.Module):
-    """From clips (b, v, 3, T, H, W) to losses.
+    """Computes all losses of a batch of clips (b, v, 3, T, H, W).
 
-    `forward` moves nothing but the batch-norm statistics of the outer level, so that a solver may call it as often as
-    it needs; momentum encoder and queues move in `after_step`.
+    `forward` changes no state but the batch-norm statistics of the outer level, so that a solver may call it several
+    times in a step; momentum encoder and queues are updated in `after_step`.
+
+    Args:
+        config: Configuration of the method.
     """
 
     def __init__(self, config: MethodConfig) -> None:
         super().__init__()
         self.config = config
+        self.views = config.views.build()
         self.online = EmbeddingNetwork(config.model)
-        parts = ("whole",) if config.static_dynamic.method == "none" else ("static", "dynamic")
-        width = (
-            config.model.embedding_dim
-            if parts == ("whole",)
-            else config.static_dynamic.out_features(config.model.embedding_dim)
-        )
-        self.objectives = nn.ModuleDict({p: config.objective.build(width) for p in parts})
-        for part in parts:
-            self._objective(part).separate_batch_norm = config.views.batch_norm == "separate"
+        is_whole = config.static_dynamic.method == "none"
+        components = ("whole",) if is_whole else ("static", "dynamic")
+        dim = config.model.embedding_dim
+        dim = dim if is_whole else config.static_dynamic.out_features(dim)
+        self.objectives = nn.ModuleDict({name: config.objective.build(dim) for name in components})
+        for name in components:
+            self._objective(name).separate_batch_norm = config.views.batch_norm == "separate"
         self.target: EmbeddingNetwork | None = None
         if any(o.uses_momentum_encoder for o in self.objectives.values()):
             self.target = copy.deepcopy(self.online).requires_grad_(False)
@@ -119,68 +132,74 @@ class Method(nn.Module):
         early_features: Tensor | None = None,
         features: Tensor | None = None,
     ) -> MethodOutput:
-        """The losses of a level; "both" is the single-level sum, with one pass through the backbone.
+        """Compute the losses of the outer level, the inner level, or both in one backbone pass.
 
-        components: the halves that these clips show; an embedding that is whole is always asked for.
-        early_features: what the online backbone's `early` made of all clips, where that is at hand; then its last stage is run.
-        features: what all of it made of them; then it is not run.
+        Args:
+            clips: Clips (b, v, 3, T, H, W).
+            level: outer computes the objectives, inner the prediction loss, both their single-level sum.
+            components: Components whose objective is computed; a whole embedding is always included.
+            early_features: Result of the online backbone's `early` for all clips; only its last stage is run then.
+            features: Features of all clips by the online backbone, which is not run then.
         """
         if clips.ndim != 6:
             raise StillmotionError(
-                f"clips have shape {tuple(clips.shape)}; expected (videos, clips, channels, frames, height, width)"
+                f"Expected clips of shape (videos, clips, channels, frames, height, width), got {tuple(clips.shape)}."
             )
-        strict = self.config.prediction.per_frame_kernels
-        parts: dict[str, Tensor] = {}
+        losses: dict[str, Tensor] = {}
         keys: dict[str, Tensor] = {}
         if level != "inner":
             if features is None:
                 features = self._features(clips, early_features)
-            wanted = {"whole", *components}
-            project = partial(self._project, self.online)
-            embeddings = self._decompose_videos(
-                self.config.views.run_per_side(project, features, clips.shape[1]), clips.shape[1]
-            )
-            keys = {name: z for name, z in self._momentum_embeddings(clips).items() if name in wanted}
+            included = {"whole", *components}
+            embedded = self.views.run_per_side(partial(self._project, self.online), features, clips.shape[1])
+            embeddings = self._decompose_videos(embedded, clips.shape[1])
+            keys = {name: z for name, z in self._momentum_embeddings(clips).items() if name in included}
             for name, z in embeddings.items():
-                if name not in wanted:
-                    continue
-                parts[name] = self.objectives[name](z, keys.get(name))
+                if name in included:
+                    losses[name] = self.objectives[name](z, keys.get(name))
         if level != "outer":
-            seen = min(self.config.prediction.clips_per_video or clips.shape[1], clips.shape[1])
-            with freeze_running_stats(self.online):
-                if features is None or strict:
-                    with framewise_mode(self.online.backbone) if strict else contextlib.nullcontext():
-                        features = self._features(clips, early_features, seen)
-                else:
-                    features = _first_clips(features, clips.shape, seen)
-                frames = self.config.views.run_per_side(partial(self._frame_embeddings, self.online), features, seen)
-            p = self.config.prediction
-            loss = koopman.prediction_loss(
-                frames,
-                orthogonality=p.orthogonality_weight,
-                ridge=p.ridge,
-                hold_out=p.holdout,
-                relative=p.relative_error,
-            )
-            parts["prediction"] = loss.prediction
-            parts["orthogonality"] = p.orthogonality_weight * loss.orthogonality
-        return MethodOutput(parts, keys)
+            losses |= self._prediction_losses(clips, early_features, features)
+        return MethodOutput(losses, keys)
+
+    def _prediction_losses(
+        self, clips: Tensor, early_features: Tensor | None, features: Tensor | None
+    ) -> dict[str, Tensor]:
+        config = self.config.prediction
+        num_clips = min(config.clips_per_video or clips.shape[1], clips.shape[1])
+        with freeze_running_stats(self.online):
+            if features is None or config.per_frame_kernels:
+                framewise = framewise_mode(self.online.backbone) if config.per_frame_kernels else contextlib.nullcontext()
+                with framewise:
+                    features = self._features(clips, early_features, num_clips)
+            else:
+                features = _first_clips(features, clips.shape, num_clips)
+            frames = self.views.run_per_side(partial(self._frame_embeddings, self.online), features, num_clips)
+        loss = koopman.prediction_loss(
+            frames,
+            orthogonality=config.orthogonality_weight,
+            ridge=config.ridge,
+            hold_out=config.holdout,
+            relative=config.relative_error,
+        )
+        return {
+            "prediction": loss.prediction,
+            "orthogonality": config.orthogonality_weight * loss.orthogonality,
+        }
 
     def _features(self, clips: Tensor, early_features: Tensor | None, num_clips: int | None = None) -> Tensor:
-        """The online network's features (b·seen, T, D) of the first clips of each video."""
-        backbone, shown = self.online.backbone, clips[:, :num_clips]
+        """Features (b · num_clips, T, D) of the first clips of each video, by the online backbone."""
+        backbone, clips_used = self.online.backbone, clips[:, :num_clips]
         if early_features is None:
-            return self.config.views.run_per_side(backbone, shown.flatten(0, 1), shown.shape[1])
-        return self.config.views.run_per_side(
-            backbone.forward_last_stage, _first_clips(early_features, clips.shape, num_clips), shown.shape[1]
-        )
+            return self.views.run_per_side(backbone, clips_used.flatten(0, 1), clips_used.shape[1])
+        early = _first_clips(early_features, clips.shape, num_clips)
+        return self.views.run_per_side(backbone.forward_last_stage, early, clips_used.shape[1])
 
     def _frame_embeddings(self, network: EmbeddingNetwork, features: Tensor) -> Tensor:
         frames = network.project(features)
         return F.normalize(frames, dim=-1) if self.config.static_dynamic.normalize else frames
 
     def _decompose_videos(self, embeddings: Tensor, num_clips: int) -> dict[str, Tensor]:
-        """Embeddings (b, v, M) by component, of what `_project` makes of all clips."""
+        """Embeddings (b, v, M) by component, from the result of `_project` for all clips."""
         return {name: z.unflatten(0, (-1, num_clips)) for name, z in self.decompose(embeddings).items()}
 
     def _project(self, network: EmbeddingNetwork, features: Tensor) -> Tensor:
@@ -189,26 +208,24 @@ class Method(nn.Module):
         return self._frame_embeddings(network, features)
 
     def embed_clips(self, clips: Tensor) -> Tensor:
-        """What `decompose` takes, of clips (n, 3, T, H, W)."""
+        """Embed clips (n, 3, T, H, W) with the online network, before decomposition."""
         return self._project(self.online, self.online.backbone(clips))
 
     def decompose(self, embeddings: Tensor) -> dict[str, Tensor]:
-        """Embeddings (n, M) by component, of per-frame embeddings (n, T, M); those of a whole (n, M) are its own."""
+        """Decompose frame embeddings (n, T, M) into components (n, M); whole embeddings (n, M) are one component."""
         if self.config.static_dynamic.method == "none":
             return {"whole": embeddings}
-        parts = dict(zip(("static", "dynamic"), decompose(embeddings, self.config.static_dynamic), strict=True))
+        components = dict(zip(("static", "dynamic"), decompose(embeddings, self.config.static_dynamic), strict=True))
         if self.config.gradient_balance and self.config.objective.is_scale_invariant:
-            parts = {
-                name: rescale_gradient(z, embeddings.mean(1), power=self.config.gradient_balance)
-                for name, z in parts.items()
-            }
-        return parts
+            power, mean_frame = self.config.gradient_balance, embeddings.mean(1)
+            components = {name: rescale_gradient(z, mean_frame, power=power) for name, z in components.items()}
+        return components
 
     @torch.no_grad()
     def _momentum_embeddings(self, clips: Tensor) -> dict[str, Tensor]:
-        """The momentum encoder's embeddings. If the objective shuffles, each of several ranks embeds a random share.
+        """Embeddings by the momentum encoder; if the objective shuffles keys, each rank embeds a random share of them.
 
-        That is the shuffled batch norm of He et al.: a rank's statistics must not tell which keys are its own.
+        This is the shuffled batch norm of He et al.: a rank's statistics must not reveal which keys are its own.
         """
         target = self.target
         if target is None:
@@ -218,16 +235,18 @@ class Method(nn.Module):
         def run(rows: Tensor) -> Tensor:
             return self._project(target, target.backbone(rows))
 
-        embedded = self.config.views.run_per_side(
+        embedded = self.views.run_per_side(
             partial(_run_shuffled_over_ranks, run) if shuffled else run, clips.flatten(0, 1), clips.shape[1]
         )
         return self._decompose_videos(embedded, clips.shape[1])
 
     @torch.no_grad()
     def after_step(self, keys: Iterable[dict[str, Tensor]], progress: float) -> None:
-        """After the optimiser's step: keep the keys of its batches, and let the momentum encoder follow (Eq. 3).
+        """Update queues and the momentum encoder after an optimizer step (BOD-VCL, Eq. 3).
 
-        progress: from 0 to 1 over the run; the momentum rises to 1 along a cosine.
+        Args:
+            keys: `MethodOutput.keys` of the step's micro-batches.
+            progress: Progress of the run, from 0 to 1; the momentum rises to 1 along a cosine.
         """
         for batch in keys:
             for name, z in batch.items():
@@ -239,11 +258,11 @@ class Method(nn.Module):
                 slow.lerp_(fast, 1 - momentum)
 
     def trainable_parameters(self) -> dict[str, nn.Parameter]:
-        """The weights that a solver moves, by name."""
+        """Return trainable parameters by name."""
         return {name: p for name, p in self.named_parameters() if p.requires_grad}
 
     def frozen_parameter_names(self, epoch: int) -> set[str]:
-        """Names of weights that rest in this epoch."""
+        """Return names of parameters that are frozen in this epoch."""
         return {
             f"objectives.{c}.{name}"
             for c in self.objectives
@@ -255,14 +274,14 @@ class Method(nn.Module):
 
 
 def _run_shuffled_over_ranks(run: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """What `run` makes of rows (n, …), each of which any rank may have embedded."""
-    everyone = all_gather_no_grad(rows)
-    order = torch.randperm(len(everyone), device=rows.device)
+    """Apply a network to rows (n, …), each on a random rank."""
+    all_rows = all_gather_no_grad(rows)
+    order = torch.randperm(len(all_rows), device=rows.device)
     broadcast_([order])
-    mine = slice(get_rank() * len(rows), (get_rank() + 1) * len(rows))
-    return all_gather_no_grad(run(everyone[order[mine]]))[order.argsort()][mine]
+    local = slice(get_rank() * len(rows), (get_rank() + 1) * len(rows))
+    return all_gather_no_grad(run(all_rows[order[local]]))[order.argsort()][local]
 
 
 def _first_clips(x: Tensor, shape: torch.Size, num_clips: int | None) -> Tensor:
-    """Of x (b·v, …), the rows of each video's first clips. shape: of the clips."""
+    """Rows of x (b·v, …) that belong to the first clips of each video; shape is that of the clips."""
     return x.unflatten(0, shape[:2])[:, :num_clips].flatten(0, 1)

@@ -18,7 +18,7 @@ from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 @dataclass(frozen=True)
 class MoCoConfig(ObjectiveConfig):
-    """V-MoCo.
+    """MoCo on video clips (V-MoCo).
 
     Attributes:
         temperature: InfoNCE temperature (α in Eq. 1).
@@ -37,10 +37,17 @@ class MoCoConfig(ObjectiveConfig):
         return MoCo(embedding_dim, self)
 
     def debug_size(self) -> Self:
-        return replace(self, queue_size=128, momentum=0.9)  # whose keys follow within a hundred steps
+        return replace(self, queue_size=128, momentum=0.9)  # follows within a hundred steps
 
 
 class MoCo(Objective):
+    """InfoNCE with keys of a momentum encoder and a queue of negatives.
+
+    Args:
+        embedding_dim: Dimension of the embeddings (m).
+        config: Configuration of the objective.
+    """
+
     uses_momentum_encoder = True
     queue: Tensor
     queue_position: Tensor
@@ -54,17 +61,17 @@ class MoCo(Objective):
 
     def forward(self, z: Tensor, keys: Tensor | None = None) -> Tensor:
         assert keys is not None
-        # `commit` may write into the queue before a backward pass: the loss keeps a normalised copy.
+        # `after_step` may write into the queue before a backward pass: the loss keeps a normalized copy.
         return moco_loss(z, keys, self.queue, temperature=self.config.temperature)
 
     def chance_loss(self, num_videos: int, num_views: int) -> float:
-        """All clips and keys alike: the log of the candidates for each positive."""
+        """All clips and keys equal: the log of the number of candidates per positive."""
         return math.log((num_views - 1 + len(self.queue)) / (num_views - 1))
 
     @torch.no_grad()
     def after_step(self, keys: Tensor) -> None:
         """Replace the oldest keys by those of all ranks."""
         new = F.normalize(all_gather_no_grad(keys).flatten(0, 1).to(self.queue.dtype), dim=1)[-len(self.queue) :]
-        places = (self.queue_position + torch.arange(len(new), device=new.device)) % len(self.queue)
-        self.queue[places] = new
+        positions = (self.queue_position + torch.arange(len(new), device=new.device)) % len(self.queue)
+        self.queue[positions] = new
         self.queue_position.copy_((self.queue_position + len(new)) % len(self.queue))

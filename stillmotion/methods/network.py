@@ -1,6 +1,4 @@
-"""One method for all: an encoder, a split or none, an objective for each component, and the inner prediction loss.
-
-Shapes: b videos, v clips of each, T frames, D backbone channels, M embedding channels."""
+"""Embedding network: `ModelConfig` and the backbone with its projection head."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -9,15 +7,15 @@ import torch
 from torch import Tensor, nn
 from tyro.conf import arg
 
-from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones import TemporalPadding, create_backbone, list_backbones
 from stillmotion.models.heads import MLPHead
 from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig
+from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The network.
+    """Backbone and projection head.
 
     Attributes:
         backbone: Backbone network, one of: {backbone names}.
@@ -35,7 +33,7 @@ class ModelConfig:
         projector_batch_norm: Use batch norm in the projection head.
     """
 
-    backbone: Annotated[str, arg(help=f"one of {', '.join(list_backbones())}.")] = "slow_r50"
+    backbone: Annotated[str, arg(help=f"Backbone network, one of: {', '.join(list_backbones())}.")] = "slow_r50"
     stage_channels: tuple[int, ...] = ()
     grid_size: int = 1
     image_model: ImageModelConfig = field(default_factory=ImageModelConfig)
@@ -48,18 +46,28 @@ class ModelConfig:
     projector_batch_norm: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("embedding_dim", "projector_layers", "projector_hidden_dim", "grid_size"):
-            if getattr(self, name) < 1:
-                raise StillmotionError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+        at_least_one = (1, None)
+        check_ranges(
+            self,
+            "method.model",
+            embedding_dim=at_least_one,
+            projector_layers=at_least_one,
+            projector_hidden_dim=at_least_one,
+            grid_size=at_least_one,
+        )
 
     @property
     def uses_tokens(self) -> bool:
-        """Whether the backbone learns on the tokens of an image transformer."""
+        """Whether the backbone takes the tokens of an image transformer."""
         return self.backbone == "tokens_cnn"
 
 
 class EmbeddingNetwork(nn.Module):
-    """Backbone and projection head: what the momentum encoder is a copy of."""
+    """Backbone and projection head; the momentum encoder is a copy of it.
+
+    Args:
+        config: Configuration of the network.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -81,6 +89,6 @@ class EmbeddingNetwork(nn.Module):
         )
 
     def project(self, features: Tensor) -> Tensor:
-        """Embeddings of features, at least in float32: in float16, cosines of what is almost zero are NaN."""
+        """Project features (…, D) to embeddings (…, M), in float32 at least: in float16, tiny cosines are NaN."""
         z = self.projector(features)
         return z.to(torch.promote_types(z.dtype, torch.float32))

@@ -15,7 +15,7 @@ from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 @dataclass(frozen=True)
 class SimCLRConfig(ObjectiveConfig):
-    """V-SimCLR.
+    """SimCLR on video clips (V-SimCLR).
 
     Attributes:
         temperature: InfoNCE temperature (α in Eq. 1).
@@ -32,6 +32,12 @@ class SimCLRConfig(ObjectiveConfig):
 
 
 class SimCLR(Objective):
+    """InfoNCE among the clips of a batch.
+
+    Args:
+        config: Configuration of the objective.
+    """
+
     def __init__(self, config: SimCLRConfig) -> None:
         super().__init__()
         self.config = config
@@ -41,7 +47,7 @@ class SimCLR(Objective):
         return loss(z, temperature=self.config.temperature)
 
     def chance_loss(self, num_videos: int, num_views: int) -> float:
-        """All clips alike: the log of the candidates for each positive."""
+        """All clips equal: the log of the number of candidates per positive."""
         if self.config.negatives == "same-side":
             return math.log(num_videos)
         return math.log((num_videos * num_views - 1) / (num_views - 1))

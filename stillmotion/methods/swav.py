@@ -1,6 +1,6 @@
 """V-SwAV: predict another clip's assignment to prototypes (Caron et al. 2020).
 
-Under a split each component has its own prototypes.
+With a static/dynamic decomposition, each component has its own prototypes.
 """
 
 import math
@@ -16,7 +16,7 @@ from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 @dataclass(frozen=True)
 class SwAVConfig(ObjectiveConfig):
-    """V-SwAV.
+    """SwAV on video clips (V-SwAV).
 
     Attributes:
         temperature: Softmax temperature of the predictions.
@@ -42,6 +42,13 @@ class SwAVConfig(ObjectiveConfig):
 
 
 class SwAV(Objective):
+    """Prediction of another clip's assignment to prototypes.
+
+    Args:
+        embedding_dim: Dimension of the embeddings (m).
+        config: Configuration of the objective.
+    """
+
     def __init__(self, embedding_dim: int, config: SwAVConfig) -> None:
         super().__init__()
         self.config = config
@@ -55,7 +62,7 @@ class SwAV(Objective):
         )
 
     def chance_loss(self, num_videos: int, num_views: int) -> float:
-        """Each prototype as likely as any other."""
+        """All prototypes equally likely."""
         return math.log(self.config.num_prototypes)
 
     def frozen_parameter_names(self, epoch: int) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from stillmotion.methods.objective import Objective, ObjectiveConfig
 
 @dataclass(frozen=True)
 class VICRegConfig(ObjectiveConfig):
-    """VICReg. Under a split, frames must keep their scale (--method.static-dynamic.no-normalize).
+    """VICReg on video clips. With a static/dynamic decomposition, set --method.static-dynamic.no-normalize.
 
     Attributes:
         invariance_weight: Weight of the invariance term (distance between views).
@@ -32,6 +32,12 @@ class VICRegConfig(ObjectiveConfig):
 
 
 class VICReg(Objective):
+    """Variance, invariance and covariance regularization.
+
+    Args:
+        config: Configuration of the objective.
+    """
+
     def __init__(self, config: VICRegConfig) -> None:
         super().__init__()
         self.config = config
@@ -43,7 +49,7 @@ class VICReg(Objective):
         )
 
     def chance_loss(self, num_videos: int, num_views: int) -> float:
-        """All clips alike, at no distance from each other: what is left is the variance term."""
+        """All clips equal: only the variance term remains."""
         c = self.config
         return vicreg_loss(
             torch.ones(2, 2, 2),

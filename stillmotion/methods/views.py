@@ -1,4 +1,4 @@
-"""Temporal derivatives of clips by forward differences (ViDiDi, §2.2)."""
+"""Temporal-derivative views, their schedules (ViDiDi) and the routing of losses to views."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,15 +15,21 @@ from stillmotion.models.batch_norm import forward_per_side
 
 
 def temporal_derivative(clips: Tensor, order: int, *, num_frames: int) -> Tensor:
-    """The forward difference of this order in time: frame t is Σ_i (-1)^(order-i) C(order, i) clips[t + i].
+    """Temporal derivative by forward differences (ViDiDi, §2.2): frame t is Σ_i (-1)^(order-i) C(order, i) clips[t + i].
 
-    clips: (…, C, T, H, W). frames: how many are kept, the first ones; T must be at least frames + order.
+    Args:
+        clips: Clips (…, C, T, H, W); T must be at least `num_frames + order`.
+        order: Order of the derivative; 0 is the clip itself.
+        num_frames: Frames to return, the first ones.
+
+    Returns:
+        Derivatives (…, C, num_frames, H, W).
     """
-    there = clips.shape[-3]
-    if order < 0 or num_frames < 1 or there < num_frames + order:
+    available = clips.shape[-3]
+    if order < 0 or num_frames < 1 or available < num_frames + order:
         raise StillmotionError(
-            f"{num_frames} frames of the derivative of order {order} need a clip of {num_frames + order}; it has {there} "
-            "(raise --data.num-frames)"
+            f"{num_frames} frames of the derivative of order {order} need a clip of {num_frames + order} frames, got "
+            f"{available}. Increase --data.num-frames."
         )
     return torch.diff(clips.narrow(-3, 0, num_frames + order), n=order, dim=-3)
 
@@ -45,15 +51,18 @@ LossRouting = Literal["all", "static-on-rgb", "separate"]
 DerivativeColor = Literal["keep", "random-hue", "gray"]
 BatchNormMode = Literal["joint", "separate"]
 _MAX_ORDER = 2
-# These set the draws of orders and of colours apart from those of clips, which are made of (seed, epoch, index).
+# Purposes of random numbers; clips are sampled with (seed, epoch, index).
 _RNG_ORDERS = 1
 _RNG_COLORS = 2
 
 
 class _SchedulePlan(NamedTuple):
-    """epochs: orders of both sides, epoch by epoch, over and over. added: a batch adds one of these.
+    """Derivative orders of both sides of a pair.
 
-    alternates: batches take them in turn, from one that is drawn for the epoch; else each batch draws its own.
+    Attributes:
+        epoch_orders: Orders epoch by epoch, repeated.
+        batch_orders: Orders that a batch adds: a random one of these.
+        alternates: Batches take them in turn, from a random start in each epoch.
     """
 
     epoch_orders: tuple[DerivativeOrders, ...]
@@ -63,7 +72,7 @@ class _SchedulePlan(NamedTuple):
 
 _ALTERNATING: tuple[DerivativeOrders, ...] = ((1, 1), (1, 0), (0, 1), (0, 0))  # Algorithm 1, lines 1-4
 _EXTRA_DERIVATIVE: tuple[DerivativeOrders, ...] = ((0, 0), (1, 1))  # Algorithm 1, lines 5-6
-# The rows of Table 6. "Random augmentation" is read as a draw for each side, all orders being equally likely.
+# Rows of ViDiDi, Table 6. "Random augmentation" is read as independent orders of both sides, equally likely.
 _PLANS: dict[str, _SchedulePlan] = {
     "base": _SchedulePlan(((0, 0),)),
     "random-1st": _SchedulePlan(((0, 0),), tuple(product((0, 1), (0, 1)))),
@@ -80,7 +89,7 @@ _PLANS: dict[str, _SchedulePlan] = {
 
 @dataclass(frozen=True)
 class ViewsConfig:
-    """Which derivatives in time the encoder is shown, and which half of its embedding is asked for on which.
+    """Temporal-derivative views and the losses computed on them.
 
     Attributes:
         schedule: When clips are replaced by temporal derivatives. base: never. alternate: RGB and first derivatives in
@@ -99,63 +108,98 @@ class ViewsConfig:
     def __post_init__(self) -> None:
         if self.schedule == "base" and (self.loss_routing, self.derivative_color) != ("all", "keep"):
             raise StillmotionError(
-                f"views.loss_routing is {self.loss_routing} and views.derivative_color {self.derivative_color}, but no view is a derivative: leave them "
-                "out, or choose a schedule that has some (--method.views.schedule alternate)"
+                f"--method.views.loss-routing {self.loss_routing} and --method.views.derivative-color "
+                f"{self.derivative_color} need derivative views. Remove them, or set --method.views.schedule alternate."
             )
 
     @property
     def extra_frames(self) -> int:
-        """How many frames are read beyond those of a clip; as many for every order, so that all views are as long."""
+        """Frames that are read beyond those of a clip; the same for every order, so that all views are equally long."""
         return 0 if self.schedule == "base" else _MAX_ORDER
 
+    def build(self) -> "TemporalViews":
+        """Build the views."""
+        return TemporalViews(self)
+
+
+class TemporalViews:
+    """Replaces clips by their temporal derivatives, as a schedule has it, and says which losses they are used for."""
+
+    def __init__(self, config: ViewsConfig) -> None:
+        self.config = config
+
     def draw_orders(self, *, seed: int, epoch: int, step: int) -> DerivativeOrders:
-        """The orders of both sides in a step of an epoch: a function of these numbers, the same on all ranks."""
-        plan = _PLANS[self.schedule]
-        # The first turn is drawn: if it were fixed, a log of every tenth step might see the same turn always.
-        drawn = np.random.default_rng((seed, epoch, 0 if plan.alternates else step, _RNG_ORDERS)).integers(
-            len(plan.batch_orders)
-        )
-        added = plan.batch_orders[(drawn + step * plan.alternates) % len(plan.batch_orders)]
+        """Return the derivative orders of both sides in a step; a function of the arguments, equal on all ranks.
+
+        Args:
+            seed: Seed of the run.
+            epoch: Number of the epoch.
+            step: Number of the step in the epoch.
+        """
+        plan = _PLANS[self.config.schedule]
+        # The start of the alternation is random: if it were fixed, a log of every tenth step might see one kind only.
+        rng = np.random.default_rng((seed, epoch, 0 if plan.alternates else step, _RNG_ORDERS))
+        start = rng.integers(len(plan.batch_orders))
+        added = plan.batch_orders[(start + step * plan.alternates) % len(plan.batch_orders)]
         first, second = zip(plan.epoch_orders[epoch % len(plan.epoch_orders)], added, strict=True)
         return sum(first), sum(second)
 
     def routed_components(self, orders: DerivativeOrders) -> tuple[str, ...]:
-        """The halves that are asked for where the sides show these orders."""
-        frames = not any(orders)
-        static = frames or self.loss_routing == "all"
-        dynamic = not frames or self.loss_routing != "separate"
+        """Return the components whose loss is computed on views of these orders."""
+        is_rgb = not any(orders)
+        static = is_rgb or self.config.loss_routing == "all"
+        dynamic = not is_rgb or self.config.loss_routing != "separate"
         return ("static",) * static + ("dynamic",) * dynamic
 
     def run_per_side(self, fn: Callable[[Tensor], Tensor], rows: Tensor, num_clips: int) -> Tensor:
-        """What `fn` makes of rows (b·v, …), by as many passes as there are sides where they are normed apart.
+        """Apply a network to all clips, in one pass per side if batch norms are separate.
 
-        num_clips: v, of each video.
+        Args:
+            fn: The network.
+            rows: Its input (b·v, …), for b videos with v clips each.
+            num_clips: Clips per video (v).
         """
-        if self.batch_norm == "joint":
+        if self.config.batch_norm == "joint":
             return fn(rows)
         return forward_per_side(fn, rows.unflatten(0, (-1, num_clips))).flatten(0, 1)
 
     def draw_color_matrices(self, *, seed: int, epoch: int, indices: Iterable[int], num_clips: int) -> Tensor | None:
-        """What the colours of each clip's derivative are multiplied by, (b, v, 3, 3); None leaves them.
+        """Return random color matrices (b, v, 3, 3) for the derivative of each clip; None if colors are kept.
 
-        indices: the batch's videos. With the seed and the epoch, a video's number fixes what is drawn for its clips.
+        Args:
+            seed: Seed of the run.
+            epoch: Number of the epoch.
+            indices: Indices of the batch's videos, which determine their random numbers.
+            num_clips: Clips per video (v).
         """
-        if self.derivative_color == "keep":
+        if self.config.derivative_color == "keep":
             return None
-        drawn = [
+        angles = [
             np.random.default_rng((seed, epoch, int(i), _RNG_COLORS)).uniform(-np.pi, np.pi, num_clips) for i in indices
         ]
-        angle = np.concatenate(drawn)
-        even = np.ones_like(angle)
-        matrices = color_matrices(even, even * (self.derivative_color == "random-hue"), angle)
+        angle = np.concatenate(angles)
+        ones = np.ones_like(angle)
+        matrices = color_matrices(ones, ones * (self.config.derivative_color == "random-hue"), angle)
         return torch.from_numpy(matrices.astype(np.float32)).unflatten(0, (-1, num_clips))
 
     def __call__(self, clips: Tensor, orders: DerivativeOrders, color_matrices: Tensor | None = None) -> Tensor:
-        """The views of clips (b, v, 3, T + extra, H, W): (b, v, 3, T, H, W). colours: of `color_matrices`."""
-        if self.extra_frames == 0:
+        """Return the views of clips.
+
+        Args:
+            clips: Clips (b, v, 3, T + extra_frames, H, W).
+            orders: Derivative orders of both sides.
+            color_matrices: Result of `draw_color_matrices`.
+
+        Returns:
+            Views (b, v, 3, T, H, W).
+        """
+        extra_frames = self.config.extra_frames
+        if extra_frames == 0:
             return clips
-        frames = clips.shape[-3] - self.extra_frames
-        sides = [temporal_derivative(clip, orders[i % 2], num_frames=frames) for i, clip in enumerate(clips.unbind(1))]
+        num_frames = clips.shape[-3] - extra_frames
+        sides = [
+            temporal_derivative(clip, orders[i % 2], num_frames=num_frames) for i, clip in enumerate(clips.unbind(1))
+        ]
         if color_matrices is not None:
             for i in range(len(sides)):
                 if orders[i % 2] > 0:

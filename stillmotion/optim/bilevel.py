@@ -1,23 +1,24 @@
-"""Gradients of an outer loss taken at weights that an inner loss has improved (BOD-VCL, Eq. 23–25).
+"""Bi-level solvers: gradients of an outer loss after steps on an inner loss (BOD-VCL, Eq. 23–25).
 
-Both levels share one set of weights θ: θ* = θ - γ∇inner(θ), one or more steps, and wanted is d outer(θ*(θ)) / dθ.
-With g = ∇outer(θ*) and H the Hessian of the inner loss, the solvers return
+Both levels share one set of weights θ: θ* = θ - γ∇inner(θ), one or more steps; the solvers compute
+d outer(θ*(θ)) / dθ. With g = ∇outer(θ*) and H the Hessian of the inner loss, they return
 
-    plain         ∇outer(θ); the inner loss is not used
-    single-level  ∇outer(θ) likewise: there the caller's outer loss holds the inner one, from one pass (Table 8)
-    first-order   g
-    itd-rmad      Π_k (I - γH(θ_k)) g, by reverse differentiation through the inner steps: exact
-    exact-last-stage    the same where the inner level moves the late weights only, with γ chosen by curvature: exact, too
-    exact-projector    likewise, the late weights being the projector's
-    aid-fd        the same product at θ with H v by a finite difference of ∇inner: first order plus one pass
-    aid-cg        (I + γ·steps·H(θ))⁻¹ g by conjugate gradients: θ* as the proximal point of θ
-    aid-nmn       the same inverse by a truncated Neumann series
+    plain             ∇outer(θ); the inner loss is not used
+    single-level      ∇outer(θ); the caller's outer loss includes the inner one, from one pass (Table 8)
+    first-order       g
+    itd-rmad          Π_k (I - γH(θ_k)) g, by reverse differentiation through the inner steps: exact
+    exact-last-stage  the same if the inner level updates the late weights only, with γ limited by curvature: exact, too
+    exact-projector   likewise; the late weights are the projector's
+    aid-fd            the same product at θ with H v by a finite difference of ∇inner: first order plus one pass
+    aid-cg            (I + γ·steps·H(θ))⁻¹ g by conjugate gradients: θ* as the proximal point of θ
+    aid-nmn           the same inverse by a truncated Neumann series
 
-Late are the weights behind a seam, up to which both levels share one pass. With h what that pass makes of the early
-weights, θ* depends on h also through ∇inner; so what goes back into the shared pass is ∂outer/∂h - γ(∂²inner/∂h∂θ) g.
+Late weights are those behind the part of the network that both levels share in one pass. With h the result of that pass
+(the early features), θ* depends on h also through ∇inner; so the gradient that goes back into the shared pass is
+∂outer/∂h - γ(∂²inner/∂h∂θ) g.
 
-Weights are passed as a dictionary and never written to, so there is nothing to put back. On several ranks each
-gradient and each Hessian product is averaged as soon as it is made, so all ranks hold the same θ*.
+Weights are passed as a dictionary and never written to, so there is nothing to restore. On several ranks each gradient
+and each Hessian product is averaged as soon as it is computed, so that all ranks have the same θ*.
 """
 
 from collections.abc import Callable
@@ -44,22 +45,16 @@ SolverName = Literal[
     "aid-nmn",
     "itd-rmad",
 ]
-LATE_LAYER_SOLVERS: tuple[SolverName, ...] = (
-    "exact-last-stage",
-    "exact-projector",
-)  # with an inner level of late weights, and γ by curvature
-SECOND_ORDER_SOLVERS: tuple[SolverName, ...] = (
-    "exact-last-stage",
-    "itd-rmad",
-    "aid-cg",
-    "aid-nmn",
-)  # through the network, and not its head alone
-EARLY_FEATURES = "early_features"  # stands among the weights for what the early ones have made
+# Solvers whose inner level updates late weights only, with γ limited by curvature.
+LATE_LAYER_SOLVERS: tuple[SolverName, ...] = ("exact-last-stage", "exact-projector")
+# Solvers that differentiate the backbone twice.
+SECOND_ORDER_SOLVERS: tuple[SolverName, ...] = ("exact-last-stage", "itd-rmad", "aid-cg", "aid-nmn")
+EARLY_FEATURES = "early_features"  # name of the early features among the weights
 
 
 @dataclass(frozen=True)
 class SolverConfig:
-    """How the two levels are combined.
+    """Solver of the bi-level optimization.
 
     Attributes:
         name: Bi-level solver. plain and single-level have no inner level. exact-projector updates the projector in the
@@ -83,20 +78,29 @@ class SolverConfig:
 
     def __post_init__(self) -> None:
         if self.name not in get_args(SolverName):
-            raise StillmotionError(f"solver is {self.name!r}; choose one of {', '.join(get_args(SolverName))}")
+            raise StillmotionError(f"Unknown solver {self.name!r}. Choose one of {', '.join(get_args(SolverName))}.")
         if not self.difference_step > 0:
-            raise StillmotionError(f"difference is {self.difference_step}; it must be positive (0.01 is a good start)")
+            raise StillmotionError(
+                f"--solver.difference-step must be positive, got {self.difference_step}. 0.01 is a good default."
+            )
         if self.curvature_limit < 0:
-            raise StillmotionError(f"curvature is {self.curvature_limit}; it must be positive, or 0 for γ = inner_lr")
+            raise StillmotionError(
+                f"--solver.curvature-limit must not be negative, got {self.curvature_limit}. 0 disables the limit."
+            )
         if self.inner_steps < 1 or self.solver_iterations < 1:
             raise StillmotionError(
-                f"inner_steps {self.inner_steps} and terms {self.solver_iterations} must be at least 1 (--solver.name plain has no "
-                "inner level)"
+                f"--solver.inner-steps and --solver.solver-iterations must be at least 1, got {self.inner_steps} and "
+                f"{self.solver_iterations}. Use --solver.name plain for no inner level."
             )
 
 
 class SharedPrefix(NamedTuple):
-    """The part of a network before the seam: its weights' names, and from all weights to what it makes of the batch."""
+    """Part of a network that both levels share.
+
+    Attributes:
+        param_names: Names of its parameters.
+        forward: From all weights to its output for the batch.
+    """
 
     param_names: frozenset[str]
     forward: Callable[[ParamDict], Tensor]
@@ -112,17 +116,18 @@ def hypergradient(
     autocast_dtype: torch.dtype | None = None,
     loss_scale: float = 1.0,
 ) -> ParamDict:
-    """The gradient of `outer` at the weights that `inner` improves, with respect to the weights before.
+    """Compute the gradient of the outer loss after inner steps, by the weights before them.
 
-    inner, outer: from weights to this rank's mean loss. `outer` is called exactly once, and `inner` only where there
-        is an inner level.
-    weights: by name; those that a loss does not use get a zero gradient.
-    shared_prefix: of exact-last-stage and exact-projector; without it all weights are late. With it `inner` and `outer` get, in place of
-        its weights, what it has made under the name `SEAM`.
-    autocast_dtype: the dtype that autocast computes the losses in, if any; no finite difference is taken below its rounding.
-    loss_scale: losses are multiplied by it before, and gradients divided by it after each backward pass, against
-        underflow in float16. Where it makes a gradient overflow, that gradient is returned at once, so that the
-        caller lowers the scale.
+    Args:
+        inner: From weights to this rank's mean inner loss; called only if there is an inner level.
+        outer: From weights to this rank's mean outer loss; called exactly once.
+        weights: Weights by name; those that a loss does not use get a zero gradient.
+        config: Options of the solver.
+        shared_prefix: Shared part of the network, for exact-last-stage and exact-projector; without it all weights are
+            late. With it, `inner` and `outer` get its output as `EARLY_FEATURES` in place of its weights.
+        autocast_dtype: Dtype of autocast, if any; a finite difference is not smaller than its rounding error.
+        loss_scale: Losses are multiplied by it before, and gradients divided by it after each backward pass, against
+            underflow in float16. If a gradient overflows, it is returned at once, so that the caller lowers the scale.
     """
     weights = _as_leaves(weights)
     shared_prefix = shared_prefix if config.name in LATE_LAYER_SOLVERS else None
@@ -130,35 +135,35 @@ def hypergradient(
         return _mean_gradient(outer(weights), weights, loss_scale)
 
     unroll = config.name in ("itd-rmad", *LATE_LAYER_SOLVERS)
-    # Where each inner step was taken, this rank's inner gradient there, and the step's size.
+    # Weights of each inner step, this rank's inner gradient there, and the step size.
     path: list[tuple[ParamDict, ParamDict, float | Tensor]] = []
     rate: float | Tensor = config.inner_lr
-    start, here, first_step = weights, weights, None
+    start, current, first_step = weights, weights, None
     if shared_prefix is not None:
-        seam = shared_prefix.forward(weights)
-        seam = seam.to(torch.promote_types(seam.dtype, torch.float32))  # its gradient must not underflow
-        here = _as_leaves(
-            {k: w for k, w in weights.items() if k not in shared_prefix.param_names} | {EARLY_FEATURES: seam}
+        early = shared_prefix.forward(weights)
+        early = early.to(torch.promote_types(early.dtype, torch.float32))  # its gradient must not underflow
+        current = _as_leaves(
+            {k: w for k, w in weights.items() if k not in shared_prefix.param_names} | {EARLY_FEATURES: early}
         )
     for _ in range(config.inner_steps):
-        moved = {k: w for k, w in here.items() if k != EARLY_FEATURES}
+        late = {k: w for k, w in current.items() if k != EARLY_FEATURES}
         if unroll:
-            local = _gradient(inner(here), moved, loss_scale)
+            local = _gradient(inner(current), late, loss_scale)
             step = _all_reduced(local)
         else:
-            step = _mean_gradient(inner(here), moved, loss_scale)
+            step = _mean_gradient(inner(current), late, loss_scale)
         if loss_scale != 1 and not _all_finite(step):
             return _fill_missing(step, weights)
         if unroll:
-            rate = _inner_step_size(config, local, moved, step)
-            path.append((here, local, rate))
+            rate = _inner_step_size(config, local, late, step)
+            path.append((current, local, rate))
         if config.name == "aid-fd" and first_step is None:
             first_step = step
-        here = _as_leaves(here | _subtract(moved, step, rate))
+        current = _as_leaves(current | _subtract(late, step, rate))
         local = {}
-        del moved, step  # copies of the weights, which the outer pass need not hold
-    gradient = _mean_gradient(outer(here), here, loss_scale)
-    del here
+        del late, step  # copies of the weights, freed before the outer pass
+    gradient = _mean_gradient(outer(current), current, loss_scale)
+    del current
     if loss_scale != 1 and not _all_finite(gradient):
         return _fill_missing(gradient, weights)
 
@@ -166,12 +171,12 @@ def hypergradient(
         for point, local, rate in reversed(path):
             gradient = _subtract(gradient, _hessian_product(local, point, gradient), rate)
         if shared_prefix is not None:
-            before = {k: w for k, w in weights.items() if k in shared_prefix.param_names}
-            gradient |= _mean_gradient((seam * gradient.pop(EARLY_FEATURES)).sum(), before, loss_scale)
+            prefix_weights = {k: w for k, w in weights.items() if k in shared_prefix.param_names}
+            gradient |= _mean_gradient((early * gradient.pop(EARLY_FEATURES)).sum(), prefix_weights, loss_scale)
             gradient = {k: gradient[k] for k in weights}
     elif config.name == "aid-fd":
         dtype = autocast_dtype or next(iter(start.values())).dtype
-        share = max(config.difference_step, torch.finfo(dtype).eps)
+        relative_step = max(config.difference_step, torch.finfo(dtype).eps)
 
         def inner_gradient(w: ParamDict) -> ParamDict:
             w = _as_leaves(w)
@@ -179,7 +184,7 @@ def hypergradient(
 
         for _ in range(config.inner_steps):
             base = None if config.central_difference else first_step
-            product = _finite_difference(inner_gradient, start, gradient, base, share)
+            product = _finite_difference(inner_gradient, start, gradient, base, relative_step)
             gradient = _subtract(gradient, product, config.inner_lr)
     elif config.name in ("aid-cg", "aid-nmn"):
         local = _gradient(inner(start), start, loss_scale)
@@ -198,13 +203,13 @@ def _as_leaves(weights: ParamDict) -> ParamDict:
 
 
 def _gradient(loss: Tensor, weights: ParamDict, scale: float) -> ParamDict:
-    """This rank's gradient, with the graph that it can be differentiated by again."""
+    """Gradient of this rank, which can be differentiated again."""
     grads = torch.autograd.grad(loss * scale, list(weights.values()), create_graph=True, materialize_grads=True)
     return _unscaled(dict(zip(weights, grads, strict=True)), scale)
 
 
 def _mean_gradient(loss: Tensor, weights: ParamDict, scale: float) -> ParamDict:
-    """The mean over ranks, but at the seam this rank's own."""
+    """Gradient averaged over ranks; that of early features is this rank's."""
     return _unscaled(all_reduced_gradients(loss * scale, weights, local_names=frozenset({EARLY_FEATURES})), scale)
 
 
@@ -217,15 +222,15 @@ def _fill_missing(gradient: ParamDict, weights: ParamDict) -> ParamDict:
 
 
 def _inner_step_size(config: SolverConfig, local: ParamDict, point: ParamDict, step: ParamDict) -> float | Tensor:
-    """γ: `inner_lr`, or less where it is chosen and the inner loss bends along its own gradient."""
+    """γ: `inner_lr`, or less if the curvature of the inner loss along its gradient limits it."""
     if config.name not in LATE_LAYER_SOLVERS or config.curvature_limit == 0:
         return config.inner_lr
-    bend = _norm(_hessian_product(local, point, step)).clamp_min(torch.finfo(torch.float32).tiny)
-    return (config.curvature_limit * _norm(step) / bend).clamp_max(config.inner_lr)
+    curvature = _norm(_hessian_product(local, point, step)).clamp_min(torch.finfo(torch.float32).tiny)
+    return (config.curvature_limit * _norm(step) / curvature).clamp_max(config.inner_lr)
 
 
 def _all_reduced(gradient: ParamDict) -> ParamDict:
-    """The mean over ranks of what is there already, detached; at the seam each rank's own. No graph is touched."""
+    """Detached mean over ranks; that of early features is this rank's."""
     # A stride of 0 is an expanded tensor, which cannot be written to.
     mean = {k: g.detach().clone() if g.requires_grad or 0 in g.stride() else g for k, g in gradient.items()}
     all_reduce_mean_(g for k, g in mean.items() if k != EARLY_FEATURES)
@@ -233,7 +238,7 @@ def _all_reduced(gradient: ParamDict) -> ParamDict:
 
 
 def _hessian_product(local: ParamDict, point: ParamDict, v: ParamDict) -> ParamDict:
-    """H v averaged over ranks, from a gradient whose graph is kept; H is symmetric."""
+    """H v averaged over ranks, from a gradient that can be differentiated; H is symmetric."""
     used = [k for k, g in local.items() if g.requires_grad]
     products = torch.autograd.grad(
         [local[k] for k in used],
@@ -250,11 +255,11 @@ def _finite_difference(
     weights: ParamDict,
     v: ParamDict,
     base: ParamDict | None,
-    share: float,
+    relative_step: float,
 ) -> ParamDict:
-    """H v ≈ (∇(θ + εv) - ∇(θ)) / ε, or the central difference where no base ∇(θ) is given."""
-    size = _norm(weights).detach()
-    step = share * torch.where(size > 0, size, 1) / _norm(v).clamp_min(1e-30)
+    """H v ≈ (∇(θ + εv) - ∇(θ)) / ε, or the central difference if no base ∇(θ) is given."""
+    norm = _norm(weights).detach()
+    step = relative_step * torch.where(norm > 0, norm, 1) / _norm(v).clamp_min(1e-30)
     ahead = gradient(_subtract(weights, v, -step))
     if base is not None:
         return {k: (ahead[k] - base[k]) / step for k in weights}
@@ -276,7 +281,7 @@ def _conjugate_gradient(matrix: Callable[[ParamDict], ParamDict], b: ParamDict, 
 
 
 def _safe_divide(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and 0 where a is all but 0: what is solved stays as it is."""
+    """a / b, or 0 if a is almost 0, so that a solution does not change any more."""
     return torch.where(a > torch.finfo(a.dtype).tiny, a / b, 0)
 
 

@@ -1,7 +1,7 @@
-"""Gradients averaged over ranks in buckets, each on its way while the backward pass makes the next.
+"""Gradients averaged over ranks in buckets, overlapped with the backward pass.
 
 Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020 (arXiv:2006.15704), for
-gradients that are asked for by `torch.autograd.grad` and belong to no module.
+gradients from `torch.autograd.grad`, which belong to no module.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stillmotion.distributed.process_group import get_world_size
 
-BUCKET_BYTES = 25 * 2**20  # bytes
+BUCKET_BYTES = 25 * 2**20
 
 
 def all_reduced_gradients(
@@ -23,9 +23,13 @@ def all_reduced_gradients(
     local_names: frozenset[str] = frozenset(),
     bucket_bytes: int = BUCKET_BYTES,
 ) -> dict[str, Tensor]:
-    """The gradient of a loss by weight name, the mean over ranks; zero where the loss does not depend on a weight.
+    """Compute the gradient of a loss by weight name, averaged over ranks; zero for weights that the loss does not use.
 
-    loss: this rank's mean. own: names whose gradient stays this rank's. bucket: bytes that are sent at a time.
+    Args:
+        loss: Mean loss of this rank.
+        weights: Weights by name.
+        local_names: Names of weights whose gradient is not averaged.
+        bucket_bytes: Size of the messages.
     """
     buckets = (
         _GradientBuckets({k: w for k, w in weights.items() if k not in local_names}, bucket_bytes)
@@ -37,15 +41,15 @@ def all_reduced_gradients(
     finally:
         if buckets is not None:
             buckets.remove_hooks()
-    found = dict(zip(weights, grads, strict=True))
-    return found if buckets is None else found | buckets.wait()
+    gradients = dict(zip(weights, grads, strict=True))
+    return gradients if buckets is None else gradients | buckets.wait()
 
 
 class _GradientBuckets:
-    """What has come of a backward pass, and what of it is on its way.
+    """Gradients of a backward pass, sent in buckets.
 
-    Gradients come from the last layers to the first; a bucket is sent once it is full and those before it are sent, so
-    that all ranks send in one order.
+    Gradients arrive from the last layer to the first; a bucket is sent once it is full and the buckets before it are
+    sent, so that all ranks send in the same order.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], bucket_bytes: int) -> None:
@@ -72,23 +76,23 @@ class _GradientBuckets:
         self._sent.append((flat, dist.all_reduce(flat, async_op=True)))
 
     def _gradient(self, name: str) -> Tensor:
-        found = self._ready.pop(name, None)
-        return torch.zeros_like(self._weights[name]) if found is None else found
+        gradient = self._ready.pop(name, None)
+        return torch.zeros_like(self._weights[name]) if gradient is None else gradient
 
     def remove_hooks(self) -> None:
-        """Stop listening."""
+        """Remove the hooks of the weights."""
         for hook in self._hooks:
             hook.remove()
 
     def wait(self) -> dict[str, Tensor]:
-        """Every weight's gradient, once all have arrived; what no gradient came of is sent as zeros."""
+        """Wait for all messages and return the gradients; weights without a gradient are sent as zeros."""
         while len(self._sent) < len(self._names):
             self._send()
-        found: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
         for names, (flat, work) in zip(self._names, self._sent, strict=True):
             work.wait()
             flat /= get_world_size()
             shapes = [self._weights[name].shape for name in names]
             parts = flat.split([shape.numel() for shape in shapes])
-            found |= {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
-        return {name: found[name] for name in self._weights}
+            gradients |= {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
+        return {name: gradients[name] for name in self._weights}

@@ -1,7 +1,7 @@
 """Layer-wise adaptive rate scaling (You et al. 2017), as in SlowFast's contrastive recipes.
 
 A weight's step is lr · trust · ‖w‖ / (‖g‖ + wd·‖w‖) times (g + wd·w), through momentum. Norms get neither the scaling
-nor weight decay, biases only the scaling: give each in a group with `weight_decay=0`, and norms with `adapt=False`.
+nor weight decay, biases only the scaling: use groups with `weight_decay=0`, and norms with `use_trust_ratio=False`.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,9 +12,15 @@ from torch import Tensor
 
 
 class LARS(torch.optim.Optimizer):
-    """SGD with momentum whose rate is set for each tensor by its norm.
+    """LARS: SGD with momentum and a learning rate per tensor, set by the norms of weight and gradient.
 
-    trust_coefficient: the trust coefficient. nesterov: look-ahead momentum.
+    Args:
+        params: Parameters or parameter groups; a group may set `use_trust_ratio` to False.
+        lr: Learning rate.
+        momentum: Momentum.
+        weight_decay: Weight decay.
+        trust_coefficient: Trust coefficient.
+        nesterov: Use Nesterov momentum.
     """
 
     def __init__(
@@ -39,6 +45,7 @@ class LARS(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Run an optimizer step; closures are not supported."""
         assert closure is None
         for group in self.param_groups:
             for p in group["params"]:
@@ -46,11 +53,12 @@ class LARS(torch.optim.Optimizer):
                     continue
                 g = p.grad.add(p, alpha=group["weight_decay"])
                 if group["use_trust_ratio"]:
-                    size, slope = p.norm(), p.grad.norm()
-                    ratio = group["trust_coefficient"] * size / (slope + group["weight_decay"] * size)
-                    g = g * torch.where((size > 0) & (slope > 0), ratio, 1.0)
+                    weight_norm, grad_norm = p.norm(), p.grad.norm()
+                    denominator = grad_norm + group["weight_decay"] * weight_norm
+                    ratio = group["trust_coefficient"] * weight_norm / denominator
+                    g = g * torch.where((weight_norm > 0) & (grad_norm > 0), ratio, 1.0)
                 state = self.state[p]
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(p)
-                speed = state["momentum"].mul_(group["momentum"]).add_(g)
-                p.add_(g.add(speed, alpha=group["momentum"]) if group["nesterov"] else speed, alpha=-group["lr"])
+                velocity = state["momentum"].mul_(group["momentum"]).add_(g)
+                p.add_(g.add(velocity, alpha=group["momentum"]) if group["nesterov"] else velocity, alpha=-group["lr"])

@@ -1,4 +1,4 @@
-"""Optimisers and the learning-rate schedule of the recipes."""
+"""`OptimConfig`, `build_optimizer` and the learning-rate schedule."""
 
 import math
 from collections.abc import Callable
@@ -10,11 +10,12 @@ from torch import nn
 
 from stillmotion.errors import StillmotionError
 from stillmotion.optim.lars import LARS
+from stillmotion.utils.typed_config import check_ranges
 
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """How weights are moved.
+    """Optimizer and learning-rate schedule.
 
     Attributes:
         name: Optimizer: lars, sgd (both with Nesterov momentum 0.9) or adamw.
@@ -48,17 +49,15 @@ class OptimConfig:
     cosine_start: Literal["epoch-0", "after-warmup"] = "epoch-0"
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "epochs"):
-            if getattr(self, name) < 1:
-                raise StillmotionError(f"optim.{name} is {getattr(self, name)}; it must be at least 1")
+        check_ranges(self, "optim", batch_size=(1, None), epochs=(1, None))
         if not self.lr > 0:
             raise StillmotionError(f"optim.lr is {self.lr}; it must be positive")
         if not 0 < self.layer_decay <= 1:
-            raise StillmotionError(f"optim.layer_decay is {self.layer_decay}; it must lie above 0 and at most at 1")
+            raise StillmotionError(f"optim.layer_decay is {self.layer_decay}; it must be above 0 and at most 1")
 
     @property
     def lr_scale(self) -> float:
-        """What `lr` and `warmup_start_lr` are multiplied by."""
+        """Factor of `lr` and `warmup_start_lr` for the batch size."""
         return self.batch_size / self.lr_batch_size if self.lr_batch_size else 1.0
 
 
@@ -69,20 +68,23 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     layer_depth: Callable[[str], int] | None = None,
 ) -> torch.optim.Optimizer:
-    """The optimiser for these weights; vectors are not decayed, and LARS adapts of them the biases of matrices only.
+    """Build the optimizer. Vectors have no weight decay; LARS scales matrices and their biases, but not norm layers.
 
-    betas: of AdamW.
-    layer_depth: how many stages lie above the weight of this name; its rate is `layer_decay` to that power.
+    Args:
+        named_params: Parameters by name.
+        config: Optimizer options.
+        betas: Betas of AdamW.
+        layer_depth: Number of stages above a parameter's, by its name; its learning rate is multiplied by `layer_decay`
+            to this power.
     """
     matrices = {name for name, p in named_params.items() if p.ndim > 1}
-    parted: dict[tuple[int, bool, bool], list[nn.Parameter]] = {}
+    by_group: dict[tuple[int, bool, bool], list[nn.Parameter]] = {}
     for name, p in named_params.items():
-        # Norms and their biases are what is left: the rate is theirs as it is.
         adapt = name in matrices or (name.endswith("bias") and f"{name.removesuffix('bias')}weight" in matrices)
-        parted.setdefault((layer_depth(name) if layer_depth else 0, name in matrices, adapt), []).append(p)
+        by_group.setdefault((layer_depth(name) if layer_depth else 0, name in matrices, adapt), []).append(p)
     groups: list[dict[str, Any]] = []
-    for above, matrix, adapt in sorted(parted, key=lambda key: (key[0], not key[1], not key[2])):
-        group = {"params": parted[above, matrix, adapt], "weight_decay": config.weight_decay if matrix else 0.0}
+    for above, matrix, adapt in sorted(by_group, key=lambda key: (key[0], not key[1], not key[2])):
+        group = {"params": by_group[above, matrix, adapt], "weight_decay": config.weight_decay if matrix else 0.0}
         groups.append(group | {"lr_scale": config.layer_decay**above})
         if config.name == "lars":
             groups[-1]["use_trust_ratio"] = adapt
@@ -94,23 +96,33 @@ def build_optimizer(
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Give every group its share of this rate."""
+    """Set the learning rate of all parameter groups.
+
+    Args:
+        optimizer: Optimizer of `build_optimizer`.
+        lr: Learning rate, which each group multiplies by its own scale.
+    """
     for group in optimizer.param_groups:
-        group["lr"] = lr * group.get("lr_scale", 1.0)  # checkpoints of older versions have no shares
+        group["lr"] = lr * group["lr_scale"]
 
 
 def lr_at_epoch(config: OptimConfig, epoch: float) -> float:
-    """The rate at a fractional epoch: a linear warm-up into a cosine, or into steps."""
-    rise = config.warmup_epochs if config.cosine_start == "after-warmup" else 0.0
+    """Return the learning rate at a fractional epoch: a linear warm-up, then a cosine or steps.
 
-    def course(at: float) -> float:
+    Args:
+        config: Optimizer options.
+        epoch: Epochs done, with fraction.
+    """
+    start_epoch = config.warmup_epochs if config.cosine_start == "after-warmup" else 0.0
+
+    def scheduled(at: float) -> float:
         if config.milestones:
             return config.lr * config.gamma ** sum(at >= milestone for milestone in config.milestones)
-        share = (at - rise) / (config.epochs - rise) if config.epochs > rise else 0.0
-        return config.lr * 0.5 * (1 + math.cos(math.pi * share))
+        progress = (at - start_epoch) / (config.epochs - start_epoch) if config.epochs > start_epoch else 0.0
+        return config.lr * 0.5 * (1 + math.cos(math.pi * progress))
 
-    rate = course(epoch)
+    lr = scheduled(epoch)
     if epoch < config.warmup_epochs:
         start = min(config.warmup_start_lr, config.lr)
-        rate = start + (course(config.warmup_epochs) - start) * epoch / config.warmup_epochs
-    return rate * config.lr_scale
+        lr = start + (scheduled(config.warmup_epochs) - start) * epoch / config.warmup_epochs
+    return lr * config.lr_scale

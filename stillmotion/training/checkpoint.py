@@ -1,13 +1,12 @@
-"""A run folder's two files: weights anyone can load, and the state that a resumed run continues from.
+"""Checkpoint of a run: a weights file that anyone can load, the training state for resuming, and saved epochs.
 
-Beside them stand the weights of epochs that are kept for good.
-
-Both are written beside their place and then renamed, so that a kill at any moment leaves a whole file; the weights come
-first, so that a state never speaks of weights that are not there. Resuming reads only `training_state.pt`; nothing that is read
-here can execute code.
+Files are written under a temporary name and then renamed, so that a kill at any time leaves complete files; the weights
+come first, so that a training state never refers to weights that do not exist. Resuming reads only `training_state.pt`;
+nothing that is read here can execute code.
 """
 
 import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from stillmotion.distributed import process_group
 from stillmotion.encoders.run_weights import WEIGHTS_FILE as WEIGHTS_FILE
 from stillmotion.encoders.run_weights import epoch_weights_path as epoch_weights_path
 from stillmotion.errors import StillmotionError
@@ -24,54 +24,143 @@ from stillmotion.utils import files
 STATE_FILE = "training_state.pt"
 
 
-def save_checkpoint(run_dir: Path, model: nn.Module, state: dict[str, Any]) -> None:
-    """Write both files; `state` is what `load_state` gives back, made of tensors, numbers, strings and containers."""
+class CheckpointManager:
+    """Saves and restores a run on all ranks.
+
+    Args:
+        run_dir: The run directory.
+        check_weights: Raises if the weights must not be saved; called on the main process.
+    """
+
+    def __init__(self, run_dir: Path, check_weights: Callable[[], None]) -> None:
+        self.run_dir, self._check_weights = run_dir, check_weights
+
+    def save(self, model: nn.Module, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint with the random generators of all ranks. Collective.
+
+        Args:
+            model: The model whose weights are saved.
+            state: Training state without weights and generators.
+        """
+        rng_states = process_group.all_gather_object(get_rng_state())
+
+        def write() -> None:
+            self._check_weights()
+            save_checkpoint(self.run_dir, model, dict(state) | {"rng_states": rng_states})
+
+        process_group.run_on_main(write)
+
+    def save_epoch(self, model: nn.Module, epoch: int) -> None:
+        """Save the weights of an epoch to its own file. Collective.
+
+        Args:
+            model: The model whose weights are saved.
+            epoch: Number of the epoch, counted from 1.
+        """
+
+        def write() -> None:
+            self._check_weights()
+            save_epoch_weights(self.run_dir, model, epoch)
+
+        process_group.run_on_main(write)
+
+    def restore_rng(self, rng_states: Sequence[dict[str, Any]], *seeds: int) -> bool:
+        """Restore the random generators of this rank.
+
+        Args:
+            rng_states: Generators of all ranks, from a checkpoint.
+            *seeds: Seeds of new generators, if the number of processes has changed.
+
+        Returns:
+            Whether the number of processes is the same.
+        """
+        rank = process_group.get_rank()
+        if len(rng_states) == process_group.get_world_size():
+            set_rng_state(rng_states[rank])
+            return True
+        seed_from(*seeds, rank)
+        return False
+
+    def missing_epochs(self, epochs: Iterable[int]) -> list[int]:
+        """Return those of these epochs whose weights are not saved."""
+        return [epoch for epoch in epochs if not epoch_weights_path(self.run_dir, epoch).exists()]
+
+    def describe_last(self) -> str:
+        """Describe the last good checkpoint."""
+        state = load_training_state(self.run_dir)
+        if state is None:
+            return "No checkpoint was written yet"
+        return f"Last good checkpoint: {self.run_dir / WEIGHTS_FILE} (step {state['step']})"
+
+
+def save_checkpoint(run_dir: Path, model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Write the weights file and the training state atomically.
+
+    Args:
+        run_dir: The run directory.
+        model: The model whose weights are saved.
+        state: What `load_training_state` returns: tensors, numbers, strings and containers of them.
+    """
     tensors = _cpu_state_dict(model)
     _save_weights(run_dir / WEIGHTS_FILE, tensors)
-    files.write_atomic(run_dir / STATE_FILE, lambda file: torch.save(state | {"model": tensors}, file))
+    files.write_atomic(run_dir / STATE_FILE, lambda file: torch.save(dict(state) | {"model": tensors}, file))
 
 
 def save_epoch_weights(run_dir: Path, model: nn.Module, epoch: int) -> None:
-    """Write the weights of an epoch to a file of its own."""
+    """Save the weights of an epoch to its own file.
+
+    Args:
+        run_dir: The run directory.
+        model: The model whose weights are saved.
+        epoch: Number of the epoch, counted from 1.
+    """
     file = epoch_weights_path(run_dir, epoch)
     files.ensure_dir(file.parent)
     _save_weights(file, _cpu_state_dict(model))
 
 
 def repair_weights(run_dir: Path, state: dict[str, Any]) -> str | None:
-    """Write the weights again where they are not those of the state; what was wrong with them, in words."""
+    """Rewrite the weights file from the training state if it is missing, damaged or out of date.
+
+    Args:
+        run_dir: The run directory.
+        state: Its training state.
+
+    Returns:
+        What was wrong; None if nothing was.
+    """
     file, tensors = run_dir / WEIGHTS_FILE, state["model"]
     if not file.exists():
-        wrong = "missing"
+        problem = "missing"
     else:
         try:
-            found = load_file(file)
-        except Exception:  # in a damaged file, its reader stumbles over anything
-            wrong = "damaged"
+            weights = load_file(file)
+        except Exception:  # the reader may raise anything on a damaged file
+            problem = "damaged"
         else:
-            if found.keys() == tensors.keys() and all(_bitwise_equal(found[name], tensors[name]) for name in tensors):
+            if weights.keys() == tensors.keys() and all(_bitwise_equal(weights[k], tensors[k]) for k in tensors):
                 return None
-            wrong = "not those of the last whole checkpoint"
+            problem = "out of date"
     _save_weights(file, tensors)
-    return f"the weights of {file} were {wrong}, and are written again from {STATE_FILE} (step {state['step']})"
+    return f"{file} was {problem} and was restored from {STATE_FILE} (step {state['step']})."
 
 
 def load_training_state(run_dir: Path) -> dict[str, Any] | None:
-    """The state of a run, or None where none was written yet."""
+    """Load the training state of a run; None if no checkpoint was written yet."""
     file = run_dir / STATE_FILE
     if not file.exists():
         return None
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # in a damaged file, torch's reader stumbles over anything
+    except Exception as error:  # torch's reader may raise anything on a damaged file
         reason = str(error).partition("\n")[0] or type(error).__name__
         if isinstance(error, pickle.UnpicklingError):
-            reason = "it is damaged, or holds objects that could execute code"
-        raise StillmotionError(f"{file} cannot be read ({reason}); delete it to start over") from None
+            reason = "it is damaged, or contains objects that could execute code"
+        raise StillmotionError(f"{file} cannot be read ({reason}); delete it to start over.") from None
 
 
 def get_rng_state() -> dict[str, Any]:
-    """Where torch's generators stand in this process; nothing else here draws from a global generator."""
+    """Return the state of torch's CPU and CUDA generators; no other global generator is used."""
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -79,14 +168,14 @@ def get_rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put this process's random generators back to `random_state()`."""
+    """Restore the generators from `get_rng_state`."""
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
 def seed_from(*seeds: int) -> None:
-    """Let torch's generators of this process begin anew, as these numbers have it."""
+    """Seed torch's generators with a hash of these integers."""
     torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]))
 
 
@@ -99,7 +188,6 @@ def _save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _bitwise_equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors hold the same bits."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return torch.equal(a.flatten().view(torch.uint8), b.flatten().view(torch.uint8))

@@ -1,4 +1,4 @@
-"""Which videos a run is trained on, in a few bytes a video: a run that goes on can say what has changed since."""
+"""Fingerprint of the videos a run is trained on, and what changed since."""
 
 import hashlib
 import os
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from stillmotion.utils.hashing import file_fingerprint
 
-_CONTENT_SAMPLE_SIZE = 200  # videos whose content is looked at
+_CONTENT_SAMPLE_SIZE = 200  # videos whose content is hashed
 
 
 class NamedVideos(Protocol):
-    """Numbered videos, each of which has a name."""
+    """Protocol of a video set: a length and a name per index."""
 
     def __len__(self) -> int: ...
 
@@ -23,52 +23,63 @@ class NamedVideos(Protocol):
 
 
 def fingerprint_dataset(videos: NamedVideos, *, root: str = "", labels: Sequence[str] = ()) -> dict[str, Tensor]:
-    """Numbers (n,) that stand for names and labels, and (s,) for the content of some videos.
+    """Hash the names and labels of all videos, and the content of a sample.
 
-    root: what names are told apart below, so that a set may be moved. labels: of the videos, where they are known.
+    Args:
+        videos: The videos.
+        root: Directory that names are relative to, so that a data set may be moved.
+        labels: Labels of the videos, if known.
+
+    Returns:
+        Hashes (n,) of names and labels, hashes (s,) of content, and the number of items.
     """
     base = os.path.abspath(root if Path(root).is_dir() else os.path.dirname(root)) + os.sep if root else ""
     numbers: dict[int, tuple[str, int]] = {}
     for i in range(len(videos)):
         name = videos.name(i)
         numbers.setdefault(_hash_int64(os.path.abspath(name).removeprefix(base) if base else name), (name, i))
-    # The least numbers are a sample by chance, and nearly the same one of a set that has grown.
+    # The smallest hashes are a random sample, which is nearly the same for a set that has grown.
     sample = sorted(numbers)[:_CONTENT_SAMPLE_SIZE]
     content = [(number, _content_hash(Path(numbers[number][0]))) for number in sample]
-    known = [(number, found) for number, found in content if found]
+    hashed = [(number, value) for number, value in content if value]
     return {
         "names": torch.tensor(list(numbers)),
         "labels": torch.tensor([_hash_int64(labels[i]) for _, i in numbers.values()] if len(labels) else []),
-        "content_names": torch.tensor([number for number, _ in known]),
-        "content": torch.tensor([found for _, found in known]),
+        "content_names": torch.tensor([number for number, _ in hashed]),
+        "content": torch.tensor([value for _, value in hashed]),
         "num_items": torch.tensor(len(videos)),
     }
 
 
 def describe_changes(previous: Mapping[str, Tensor], current: Mapping[str, Tensor]) -> str | None:
-    """What is different between two digests, in words; None where nothing is."""
+    """Describe the difference between two fingerprints; None if they are equal.
+
+    Args:
+        previous: Fingerprint of the run so far.
+        current: Fingerprint now.
+    """
     old, new = set(previous["names"].tolist()), set(current["names"].tolist())
-    told = [f"{len(new - old)} videos more"] * bool(new - old) + [f"{len(old - new)} gone"] * bool(old - new)
-    relabelled = _count_changed(previous, current, "names", "labels")
+    changes = [f"{len(new - old)} added"] * bool(new - old) + [f"{len(old - new)} removed"] * bool(old - new)
+    relabeled = _count_changed(previous, current, "names", "labels")
     rewritten = _count_changed(previous, current, "content_names", "content")
     if rewritten:
-        seen = len(current["content_names"])
-        told.append(f"{rewritten} changed" + f" of {seen} looked at" * (seen < len(new)))
-    told += [f"{relabelled} labelled otherwise"] * bool(relabelled)
-    if not told and int(previous["num_items"]) != int(current["num_items"]):
-        told.append(f"{int(current['num_items'])} items of them in place of {int(previous['num_items'])}")
-    return ", ".join(told) or None
+        sample = len(current["content_names"])
+        changes.append(f"{rewritten} changed" + f" (of {sample} checked)" * (sample < len(new)))
+    changes += [f"{relabeled} relabeled"] * bool(relabeled)
+    if not changes and int(previous["num_items"]) != int(current["num_items"]):
+        changes.append(f"{int(current['num_items'])} items instead of {int(previous['num_items'])}")
+    return ", ".join(changes) or None
 
 
 def _count_changed(previous: Mapping[str, Tensor], current: Mapping[str, Tensor], key: str, value: str) -> int:
-    """How many of those that both know have another value."""
+    """Number of keys in both fingerprints whose values differ."""
     old = dict(zip(previous[key].tolist(), previous[value].tolist(), strict=False))
     new = dict(zip(current[key].tolist(), current[value].tolist(), strict=False))
     return sum(new[number] != old[number] for number in old.keys() & new.keys())
 
 
 def _content_hash(path: Path) -> int | None:
-    """A number for what a file holds, or a folder of frames; None where there is neither."""
+    """Hash of a video file or a directory of frames; None if there is neither."""
     try:
         if path.is_file():
             return _hash_int64(file_fingerprint(path))

@@ -1,10 +1,11 @@
-"""Where a run's numbers go beside `metrics.jsonl`: TensorBoard, Weights & Biases, MLflow, and what packages add.
+"""Metric loggers besides metrics.jsonl: TensorBoard, Weights & Biases, MLflow, and loggers of plugins.
 
-Only the first rank has loggers. None has a say in the training: one that fails is named once, and left.
+Only the first rank has loggers. They do not affect training: a logger that fails is reported once and disabled.
 """
 
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import secrets
@@ -19,26 +20,37 @@ from stillmotion.utils import files
 from stillmotion.utils.registry import Registry
 from stillmotion.utils.typed_config import flatten_config
 
-LOGGER_IDS_FILE = "logger_ids.json"  # in a run folder: by which id its run goes on at each service
-_PARAMS_PER_REQUEST = 100  # settings that MLflow takes in a message
-_MAX_PARAM_LENGTH = 500  # letters of one
+LOGGER_IDS_FILE = "logger_ids.json"  # ids of the run at each service
+_PARAMS_PER_REQUEST = 100  # limit of MLflow
+_MAX_PARAM_LENGTH = 500  # limit of MLflow, in characters
+messages = logging.getLogger(__name__)
 
 
 class Logger(Protocol):
-    """What takes a run's numbers: made with (folder, config, start), and closed at the end.
+    """Protocol of a metric logger, constructed with (run_dir, config, start_step).
 
-    folder: of the run. config: its settings, as in config.json. start: steps done before; those above it are told anew.
-    A class whose `package` is not installed is refused before the run begins.
+    `config` is the contents of config.json. Metrics of steps above `start_step` are logged again by a resumed run. A
+    class attribute `package` names a package that must be installed.
     """
 
-    def log_metrics(self, step: int, metrics: Mapping[str, float]) -> None: ...
+    def log_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of a step.
+
+        Args:
+            step: Number of the step.
+            metrics: Metrics by name.
+        """
 
     def close(self, *, completed: bool) -> None:
-        """finished: the run came to its last step."""
+        """Close the logger.
+
+        Args:
+            completed: Whether the last step was reached.
+        """
 
 
 class TensorBoardLogger:
-    """Event files in the run's folder `tensorboard`."""
+    """Writes event files to `tensorboard/` in the run directory."""
 
     def __init__(self, run_dir: Path, config: Mapping[str, Any], start_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second to import
@@ -54,7 +66,7 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """A run of Weights & Biases; a resumed run goes on in it. WANDB_MODE, WANDB_PROJECT and the like are heeded."""
+    """Logs to Weights & Biases; a resumed run continues its W&B run. Respects WANDB_* variables."""
 
     package: ClassVar[str] = "wandb"
 
@@ -68,11 +80,11 @@ class WandbLogger:
             resume="allow",
             dir=str(run_dir),
             config=dict(config),
-            settings=wandb.Settings(console="off"),  # which would come between the run and its progress bar
+            settings=wandb.Settings(console="off"),  # else it breaks the progress bar
         )
 
     def log_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        if step >= self._run.step:  # what an earlier attempt sent, it has
+        if step >= self._run.step:  # earlier steps were sent before the run was resumed
             self._run.log(dict(metrics), step=step)
 
     def close(self, *, completed: bool) -> None:
@@ -80,7 +92,7 @@ class WandbLogger:
 
 
 class MLflowLogger:
-    """A run at MLFLOW_TRACKING_URI, in the experiment of MLFLOW_EXPERIMENT_NAME; a resumed run goes on in it."""
+    """Logs to MLFLOW_TRACKING_URI, experiment MLFLOW_EXPERIMENT_NAME; a resumed run continues its MLflow run."""
 
     package: ClassVar[str] = "mlflow"
 
@@ -91,12 +103,12 @@ class MLflowLogger:
         self._client, self._metric = mlflow.MlflowClient(), Metric
         self._id = _load_run_ids(run_dir).get("mlflow", "")
         if self._id:
-            with contextlib.suppress(mlflow.MlflowException):  # of a run that is not, or no longer, at this address
+            with contextlib.suppress(mlflow.MlflowException):  # the run does not exist at this address
                 self._client.update_run(self._id, status="RUNNING")
                 return
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _project_name(run_dir)
-        there = self._client.get_experiment_by_name(name)
-        experiment = there.experiment_id if there else self._client.create_experiment(name)
+        existing = self._client.get_experiment_by_name(name)
+        experiment = existing.experiment_id if existing else self._client.create_experiment(name)
         self._id = self._client.create_run(experiment, run_name=_run_name(run_dir)).info.run_id
         settings = [Param(key, str(value)[:_MAX_PARAM_LENGTH]) for key, value in flatten_config(dict(config)).items()]
         for first in range(0, len(settings), _PARAMS_PER_REQUEST):
@@ -118,48 +130,63 @@ LOGGERS: Registry[Callable[[Path, Mapping[str, Any], int], Logger]] = Registry(
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Raises where there is no such logger, or its package is not installed."""
+    """Raise if a logger is unknown or its package is not installed."""
     for name in names:
         package = getattr(LOGGERS.lookup(name), "package", None)
-        found = importlib.util.find_spec(package) if package else None
-        if package and (found is None or found.origin is None):  # which a folder that wandb wrote has not
+        spec = importlib.util.find_spec(package) if package else None
+        if package and (spec is None or spec.origin is None):  # a directory written by wandb has no origin
             raise StillmotionError(
-                f"the logger {name} needs the package {package}, which is not installed: pip install {package}, or "
-                f"leave {name} out of --train.loggers"
+                f"Logger {name} needs the package {package}, which is not installed. Run pip install {package}, or "
+                f"remove {name} from --train.loggers."
             )
 
 
 class LoggerCollection:
-    """Several loggers as one. say: told of one that fails, which is then left."""
+    """Forwards metrics to several loggers; a logger that fails is disabled.
 
-    def __init__(
-        self, names: Sequence[str], run_dir: Path, *, start_step: int, on_failure: Callable[[str], object]
-    ) -> None:
-        self._say, self._open = on_failure, dict[str, Logger]()
+    Args:
+        names: Names of the loggers.
+        run_dir: The run directory.
+        start_step: Steps done before.
+    """
+
+    def __init__(self, names: Sequence[str], run_dir: Path, *, start_step: int) -> None:
+        self._open: dict[str, Logger] = {}
         config = files.read_json(run_dir / CONFIG_FILE) if (run_dir / CONFIG_FILE).exists() else {}
         for name in dict.fromkeys(names):
             with self._isolate_failure(name):
                 self._open[name] = LOGGERS.lookup(name)(run_dir, config, start_step)
 
     def log_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of a step to all loggers.
+
+        Args:
+            step: Number of the step.
+            metrics: Metrics by name.
+        """
         for name, logger in list(self._open.items()):
             with self._isolate_failure(name):
                 logger.log_metrics(step, metrics)
 
     def close(self, *, completed: bool) -> None:
+        """Close all loggers.
+
+        Args:
+            completed: Whether the last step was reached.
+        """
         for name, logger in list(self._open.items()):
             with self._isolate_failure(name):
                 logger.close(completed=completed)
 
     @contextlib.contextmanager
     def _isolate_failure(self, name: str) -> Iterator[None]:
-        """The run, from what goes wrong in somebody else's package or in the network."""
+        """Keep the run going if a logger fails."""
         try:
             yield
         except Exception as error:
             self._open.pop(name, None)
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            self._say(f"the logger {name} has failed and is left ({reason}); metrics.jsonl has every number")
+            messages.warning("Logger %s failed and was disabled (%s). All metrics are in metrics.jsonl.", name, reason)
 
 
 def _run_name(run_dir: Path) -> str:
@@ -167,15 +194,13 @@ def _run_name(run_dir: Path) -> str:
 
 
 def _project_name(run_dir: Path) -> str:
-    """The folder that holds the run's."""
     return run_dir.resolve().parent.name or "stillmotion"
 
 
 def _load_run_ids(run_dir: Path) -> dict[str, str]:
-    """The ids of this run, by service."""
     try:
         return dict(files.read_json(run_dir / LOGGER_IDS_FILE, hint="delete it"))
-    except (OSError, ValueError, TypeError, StillmotionError):  # without them, a new run begins there
+    except (OSError, ValueError, TypeError, StillmotionError):  # a new run is started at the service
         return {}
 
 

@@ -1,6 +1,6 @@
-"""A network as it is trained: on its device and in its layout there, its blocks forgetful or compiled as is asked for.
+"""Setup of a model for training: sync batch norm, activation checkpointing, channels-last, torch.compile.
 
-Nothing here changes the names or the values of its state.
+Nothing here changes the names or values of its state dict.
 """
 
 import torch
@@ -19,9 +19,14 @@ COMPILE_BACKEND = "inductor"  # of torch.compile
 def prepare_model(
     model: nn.Module, backbone: Backbone, train: TrainConfig, device: torch.device, *, sync_batch_norm: bool = True
 ) -> None:
-    """Make a method ready to be trained on a device.
+    """Prepare a model for training: sync batch norm, activation checkpointing, device, memory format, torch.compile.
 
-    backbone: of it, what is computed again or compiled. joint: its batch norms see the batch of all ranks.
+    Args:
+        model: The model.
+        backbone: Its backbone, which is checkpointed or compiled.
+        train: Options of the training loop.
+        device: Device to train on.
+        sync_batch_norm: Whether batch norms see the batch of all ranks.
     """
     if sync_batch_norm:
         sync_batch_norms(model)
@@ -37,10 +42,14 @@ def prepare_model(
 
 
 def use_channels_last(backbone: Backbone, device: torch.device) -> None:
-    """Let a convolutional network have its weights and clips with channels last, where that is the faster layout.
+    """Use channels_last_3d for a convolutional backbone on CUDA.
 
-    That is on CUDA. On a CPU a step of Slow-R50 or S3D takes as long, and one of R3D-18 longer; `small_resnet3d`, which
-    is faster so, has its clips in this layout everywhere.
+    On a CPU a step of Slow-R50 or S3D takes as long, and one of R3D-18 longer; `small_resnet3d` uses this layout on all
+    devices.
+
+    Args:
+        backbone: The backbone.
+        device: Its device.
     """
     convolutions = [part for part in backbone.modules() if isinstance(part, Conv3d)]
     if device.type != "cuda" or not convolutions:
@@ -51,7 +60,7 @@ def use_channels_last(backbone: Backbone, device: torch.device) -> None:
 
 
 def _check_compiler(device: torch.device) -> None:
-    """Raises where what is compiled for a CPU could not be built."""
+    """Raise if torch.compile on CPU has no C++ compiler."""
     if COMPILE_BACKEND != "inductor" or device.type != "cpu":
         return
     from torch._inductor.cpp_builder import get_cpp_compiler
@@ -61,5 +70,5 @@ def _check_compiler(device: torch.device) -> None:
         get_cpp_compiler()
     except (InvalidCxxCompiler, RuntimeError):
         raise StillmotionError(
-            "train.compile builds C++ on a CPU, and there is no compiler; install g++, or leave --train.compile out"
+            "--train.compile needs a C++ compiler on CPU, and none was found. Install g++ or remove --train.compile."
         ) from None

@@ -1,6 +1,6 @@
-"""Evaluation between the epochs of a run: nearest neighbours and linear probes of its encoder as it then stands.
+"""Online evaluation between the epochs of a run: k-NN and linear probe of its current encoder.
 
-Nothing of the training changes: the encoder is a copy, and what is drawn meanwhile is drawn again.
+It does not affect training: the encoder is a copy, and random generators are restored.
 """
 
 import time
@@ -27,16 +27,21 @@ from stillmotion.training.run_log import RunLog, load_metrics
 from stillmotion.training.trainer import Trainer
 from stillmotion.utils.device import preserve_rng
 
-KNN_PREFIX, PROBE_PREFIX = "online_knn/", "online_probe/"  # what the names of its numbers begin with
-_MIN_VIDEOS_PER_CLASS = 10  # videos, at the least on average: where there are more classes, some of them are asked
+KNN_PREFIX, PROBE_PREFIX = "online_knn/", "online_probe/"  # of metric names
+_MIN_VIDEOS_PER_CLASS = 10  # on average; with more classes, a random subset of them is used
 
 
 class OnlineEvaluation:
-    """Evaluates a run before its first step, every `--train.eval-every-epochs` epochs, and at its end.
+    """Runs k-NN and a linear probe before the first step, every N epochs and at the end.
 
-    data_config: of the run, which are asked unless `--train.eval-data` names others. drawn: how synthetic ones are.
-    make_encoder: what the run would be if it ended now, in evaluation mode. workers: decoding processes, as of the run.
-    Ranks share the videos. What cannot be evaluated is said, and the run goes on.
+    Videos are divided among ranks. An evaluation that fails is reported, and training continues.
+
+    Args:
+        trainer: The training run.
+        data_config: Its videos, which are used unless --train.eval-data is given.
+        make_encoder: Builds the encoder of the current weights, in evaluation mode.
+        synthetic_config: Options of synthetic videos.
+        num_workers: Decoding processes.
     """
 
     def __init__(
@@ -50,23 +55,21 @@ class OnlineEvaluation:
     ) -> None:
         settings = trainer.train_config
         count, other = settings.eval_num_videos, settings.eval_data
-        halves = TrainTestConfig(other or data_config.path, num_synthetic=count // 2, split_seed=settings.seed)
+        config = TrainTestConfig(other or data_config.path, num_synthetic=count // 2, split_seed=settings.seed)
         if not other:
-            halves = replace(
-                halves, layout=data_config.layout, annotations=data_config.annotations, fold=data_config.fold
+            config = replace(
+                config, layout=data_config.layout, annotations=data_config.annotations, fold=data_config.fold
             )
         self._trainer, self._make_encoder, self._loader = trainer, make_encoder, LoaderConfig(num_workers=num_workers)
         self._train_test: tuple[Subset, int] | None = None
         try:
-            parted = halves.open(synthetic_config)
-            train, test = _sample_train_test(parted, count, seed=settings.seed)
+            split = config.open(synthetic_config)
+            train, test = _sample_train_test(split, count, seed=settings.seed)
         except MissingLabelsError as error:
-            self._message = f"nothing is evaluated in between: {error}, or another set by --train.eval-data"
+            self._message = f"Online evaluation is disabled: {error} Labeled videos can be given with --train.eval-data."
         else:
-            self._train_test = (Subset(parted.dataset, np.concatenate([train, test])), len(train))
-            self._message = (
-                f"evaluated in between: {len(train)} videos to learn from, {len(test)} to ask ({parted.description})"
-            )
+            self._train_test = (Subset(split.dataset, np.concatenate([train, test])), len(train))
+            self._message = f"Online evaluation: {len(train)} training and {len(test)} test videos ({split.description})"
 
     def __call__(self, log: RunLog) -> None:
         run = self._trainer
@@ -80,63 +83,59 @@ class OnlineEvaluation:
         begin = time.monotonic()
         try:
             with preserve_rng(run.device):
-                found = self._evaluate(*self._train_test)
+                metrics = self._evaluate(*self._train_test)
         except StillmotionError as error:
-            log.info(f"not evaluated after epoch {epoch}: {error}")
+            log.info(f"Online evaluation after epoch {epoch} was skipped: {error}")
             return
-        lines = _format_lines(found)
-        took = f"epoch {epoch}, evaluated in {time.monotonic() - begin:.0f} s:"
-        log.log_evaluation(
-            run.global_step, found, lines=[took, *(f"  {line}" for line in lines)], summary=lines[0].partition(" · ")[0]
-        )
+        lines = _format_lines(metrics)
+        title = f"Online evaluation after epoch {epoch} ({time.monotonic() - begin:.0f} s):"
+        indented = [f"  {line}" for line in lines]
+        log.log_evaluation(run.global_step, metrics, lines=[title, *indented], summary=lines[0].partition(" · ")[0])
 
     def _is_already_logged(self) -> bool:
-        """Whether this was found before a run was resumed here."""
-        known = load_metrics(self._trainer.run_dir)
-        return any(
-            step == self._trainer.global_step
-            for name in known
-            if name.startswith(KNN_PREFIX)
-            for step, _ in known[name]
-        )
+        """Whether this evaluation was logged before the run was resumed."""
+        curves = load_metrics(self._trainer.run_dir)
+        knn_curves = [curve for name, curve in curves.items() if name.startswith(KNN_PREFIX)]
+        return any(step == self._trainer.global_step for curve in knn_curves for step, _ in curve)
 
     def _evaluate(self, dataset: Subset, num_train: int) -> dict[str, float]:
         encoder = self._make_encoder()
         views = ClipViews(num_clips=resolve_num_clips(encoder, None, default=PROBE_PROTOCOLS["logistic"].num_clips))
         features = extract_features_distributed(encoder, dataset, views, loader=self._loader)
         kinds: tuple[FeatureKind, ...] = ("whole", "static", "dynamic") + ("motion",) * encoder.backbone.is_framewise
-        there = [kind for kind in kinds if kind in features.kinds]
+        available = [kind for kind in kinds if kind in features.kinds]
         return process_group.run_on_main(
-            lambda: _knn_and_probe_accuracy(features, dataset, num_train, there, self._trainer.train_config.seed)
+            lambda: _knn_and_probe_accuracy(features, dataset, num_train, available, self._trainer.train_config.seed)
         )
 
 
 def _knn_and_probe_accuracy(
     features: Features, dataset: Subset, num_train: int, feature_kinds: list[FeatureKind], seed: int
 ) -> dict[str, float]:
-    """Accuracies by name: of the nearest of the first `num_train` videos, and of a linear probe that learns from them."""
-    found = {}
+    """Accuracies by metric name: k-NN and linear probe, trained on the first `num_train` videos."""
+    metrics = {}
     labels = {target: y[features.index] for target, y in dataset.labels.items()}
-    first = features.index < num_train
+    is_train = features.index < num_train
     for kind in feature_kinds:
         views = features.vectors(kind, average=False)
         for target, y in labels.items():
-            learned, asked = (np.flatnonzero((y != UNKNOWN_LABEL) & half) for half in (first, ~first))
-            if len(np.unique(y[learned])) < 2 or not len(asked):
-                continue  # a label that tells nothing, beside others
+            train, test = (np.flatnonzero((y != UNKNOWN_LABEL) & part) for part in (is_train, ~is_train))
+            if len(np.unique(y[train])) < 2 or not len(test):
+                continue  # this label has one value only
             name = kind if len(labels) == 1 else f"{kind}/{target}"
-            x, tx = views[learned], views[asked]
-            found[KNN_PREFIX + name] = score_retrieval(tx.mean(1), y[asked], x.mean(1), y[learned]).metrics()["recall@1"]
-            found[PROBE_PREFIX + name] = logistic_probe(x, y[learned], tx, y[asked], seed=seed).top1
-    if not found:
-        raise StillmotionError("its videos are all of one class; --train.eval-data names others")
-    return found
+            x, tx = views[train], views[test]
+            retrieval = score_retrieval(tx.mean(1), y[test], x.mean(1), y[train])
+            metrics[KNN_PREFIX + name] = retrieval.metrics()["recall@1"]
+            metrics[PROBE_PREFIX + name] = logistic_probe(x, y[train], tx, y[test], seed=seed).top1
+    if not metrics:
+        raise StillmotionError("All evaluation videos have the same label. Choose others with --train.eval-data.")
+    return metrics
 
 
 def _sample_train_test(split: TrainTestSplit, max_videos: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of so many videos at most, of both halves together, drawn by seed.
+    """Indices of at most `max_videos` training and test videos, sampled by seed.
 
-    Of a larger set with many classes, as many of these are drawn as leave ten videos to each.
+    Of a larger set with many classes, a subset of classes is sampled, so that each has ten videos.
     """
     rng = np.random.default_rng(seed)
     y = next(iter(split.dataset.labels.values()))
@@ -145,13 +144,13 @@ def _sample_train_test(split: TrainTestSplit, max_videos: int, *, seed: int) -> 
     classes = classes[classes != UNKNOWN_LABEL]
     if len(train) + len(test) > max_videos and len(classes) > max(2, max_videos // _MIN_VIDEOS_PER_CLASS):
         chosen = rng.choice(classes, max(2, max_videos // _MIN_VIDEOS_PER_CLASS), replace=False)
-        train, test = (half[np.isin(y[half], chosen)] for half in (train, test))
+        train, test = (indices[np.isin(y[indices], chosen)] for indices in (train, test))
     test = np.sort(rng.permutation(test)[: max_videos // 2])
     return np.sort(rng.permutation(train)[: max_videos - len(test)]), test
 
 
 def _format_lines(metrics: dict[str, float]) -> list[str]:
-    """The numbers in words, a line for each target: what the nearest say, and what a probe says."""
+    """Format metrics as one line per target."""
     rows: dict[str, dict[str, list[str]]] = {}
     for name, value in metrics.items():
         measure, kind, *target = name.split("/", 2)

@@ -1,4 +1,4 @@
-"""The course of training: every loss part of one or several runs, and what was found between the epochs."""
+"""Sections that the pages of all training runs share: progress, loss curves, diagnostics, evaluation curves."""
 
 import time
 from collections.abc import Mapping
@@ -8,92 +8,146 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
-from stillmotion.report.charts import plot_lines
+from stillmotion.report.charts import MIN_SMOOTHED_VALUES, plot_lines
 from stillmotion.training.run_dir import load_any_config
 from stillmotion.training.run_log import RunStatus, load_metrics, load_run_status
-from stillmotion.utils.formatting import format_clock
+from stillmotion.utils.formatting import format_clock, format_count
+
+Metrics = Mapping[str, list[tuple[int, float]]]  # pairs of step and value by name
 
 _LOSS_PREFIX = "loss/"
 _HEALTH_PREFIX = "health/"
-_EVALUATION_TITLES = {"online_knn": "nearest neighbour", "online_probe": "linear probe"}
-_PLOTTED_KINDS = ("static", "dynamic", "whole", "motion")  # in the order of their colours, as health has them
+_EVALUATION_TITLES = {"online_knn": "nearest neighbor", "online_probe": "linear probe"}
+_PLOTTED_KINDS = ("static", "dynamic", "whole", "motion")  # in the order of their colors
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+_NO_STEPS = "No step has been logged yet."
+_EVALUATION_CAPTION = (
+    "Accuracy on held-out labeled videos after each epoch: k-nearest neighbors (online_knn) and a linear classifier "
+    "(online_probe)."
+)
+_HEALTH_CAPTION = (
+    "Training diagnostics per component, from one batch. embedding_std: standard deviation of unit embeddings (1: "
+    "spread evenly, 0: collapsed). effective_rank: number of directions used. embedding_norm: mean embedding norm. "
+    "loss_grad_norm: gradient of the component's loss with respect to the frame features. batch_knn_accuracy: fraction "
+    "of clips whose nearest clip of another video in the batch has the same label. shuffled_key_loss: the loss with "
+    "keys of other videos. static_eigenvalue_fraction: fraction of eigenvalues counted as static. still_clip_ratio: "
+    "norm of the dynamic component on frozen clips, relative to moving ones."
+)
 
 
 def plot_loss_curves(run_dirs: Mapping[str, str | Path]) -> dict[str, Figure]:
-    """A figure for each loss part that any of the runs has, with a line for each run that has it.
+    """Plot every loss part of one or several runs.
 
-    run_dirs: folders by the name that the legend gives them. A run without metrics has no line.
+    Args:
+        run_dirs: Run directories by their names in the legend; a run without metrics has no line.
+
+    Returns:
+        A figure for each loss part that any of the runs has.
     """
-    curves = {name: load_metrics(folder) for name, folder in run_dirs.items()}
-    parts = dict.fromkeys(key for found in curves.values() for key in found if key.startswith(_LOSS_PREFIX))
-    return {
-        part.removeprefix(_LOSS_PREFIX): plot_lines(curves, part, part.removeprefix(_LOSS_PREFIX)) for part in parts
-    }
+    return _plot_losses({name: load_metrics(run_dir) for name, run_dir in run_dirs.items()})
+
+
+def _plot_losses(curves: Mapping[str, Metrics]) -> dict[str, Figure]:
+    keys = dict.fromkeys(key for metrics in curves.values() for key in metrics if key.startswith(_LOSS_PREFIX))
+    parts = {key.removeprefix(_LOSS_PREFIX): key for key in keys}
+    return {part: plot_lines(curves, key, part) for part, key in parts.items()}
 
 
 def plot_health_curves(run_dir: str | Path) -> dict[str, Figure]:
-    """A figure for each number that `train.health` logged, with a line for each component that has it."""
-    found = load_metrics(run_dir)
-    measures: dict[str, dict[str, str]] = {}  # by title: the keys of the components
-    for key in found:
+    """Plot the training diagnostics of a run: a figure for each, with a line for each component."""
+    metrics = load_metrics(run_dir)
+    keys_by_title: dict[str, dict[str, str]] = {}
+    for key in metrics:
         if key.startswith(_HEALTH_PREFIX):
             component, _, measure = key.removeprefix(_HEALTH_PREFIX).partition("/")
-            measures.setdefault(measure or component, {})[component] = key
-    return {
-        title: plot_lines({component: {title: found[key]} for component, key in keys.items()}, title, title)
-        for title, keys in measures.items()
-    }
+            keys_by_title.setdefault(measure or component, {})[component] = key
+    return _plot_by_title(metrics, keys_by_title)
 
 
 def plot_evaluation_curves(run_dir: str | Path) -> dict[str, Figure]:
-    """A figure over the epochs for each measure of an evaluation in between and each label, with a line by part."""
-    found = load_metrics(run_dir)
-    titles: dict[str, dict[str, str]] = {}  # by title: the keys of the parts
-    for measure, words in _EVALUATION_TITLES.items():
-        for key in found:
+    """Plot the accuracies of evaluations during training over the epochs: a figure for each kind and label."""
+    metrics = load_metrics(run_dir)
+    keys_by_title: dict[str, dict[str, str]] = {}
+    for prefix, title in _EVALUATION_TITLES.items():
+        for key in metrics:
             front, _, rest = key.partition("/")
-            if front == measure:
-                part, _, target = rest.partition("/")
-                titles.setdefault(f"{words}: {target}" if target else words, {})[part] = key
-    titles = {title: {part: keys[part] for part in _PLOTTED_KINDS if part in keys} for title, keys in titles.items()}
-    step, epoch = found["epoch"][-1] if "epoch" in found else (1, 1.0)
+            if front == prefix:
+                kind, _, target = rest.partition("/")
+                keys_by_title.setdefault(f"{title}: {target}" if target else title, {})[kind] = key
+    ordered = {
+        title: {kind: keys[kind] for kind in _PLOTTED_KINDS if kind in keys} for title, keys in keys_by_title.items()
+    }
+    step, epoch = metrics["epoch"][-1] if "epoch" in metrics else (1, 1.0)
+    return _plot_by_title(metrics, ordered, steps_per_epoch=step / epoch)
+
+
+def _plot_by_title(
+    metrics: Metrics, keys_by_title: Mapping[str, Mapping[str, str]], *, steps_per_epoch: float = 0.0
+) -> dict[str, Figure]:
+    """Plot a figure for each title, with a line for each name and its metric."""
     return {
         title: plot_lines(
-            {part: {title: found[key]} for part, key in keys.items()}, title, title, steps_per_epoch=step / epoch
+            {name: {title: metrics[key]} for name, key in keys.items()}, title, title, steps_per_epoch=steps_per_epoch
         )
-        for title, keys in titles.items()
+        for title, keys in keys_by_title.items()
     }
 
 
 def plot_metric(run_dirs: Mapping[str, str | Path], metric: str, *, title: str) -> Figure | None:
-    """A figure of one logged number, with a line for each run that has it; None where none has."""
-    curves = {name: load_metrics(folder) for name, folder in run_dirs.items()}
-    return plot_lines(curves, metric, title) if any(metric in found for found in curves.values()) else None
+    """Plot one logged metric.
+
+    Args:
+        run_dirs: Run directories by their names in the legend.
+        metric: Name of the metric.
+        title: Title of the figure.
+
+    Returns:
+        The figure; None if no run has the metric.
+    """
+    curves = {name: load_metrics(run_dir) for name, run_dir in run_dirs.items()}
+    return plot_lines(curves, metric, title) if any(metric in metrics for metrics in curves.values()) else None
 
 
-_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
-_EVALUATION_CAPTION = (
-    "Accuracy on labelled videos that were held out, as it was found between the epochs: of the nearest of the other "
-    "videos (knn), and of a linear classifier that learned from them (probe)."
-)
+def loss_curve_blocks(run_dirs: Mapping[str, Path]) -> list[Block]:
+    """Build the blocks with every loss part of runs, given by their names in the legend."""
+    curves = {name: load_metrics(run_dir) for name, run_dir in run_dirs.items()}
+    figures = {f"loss part {part}": figure for part, figure in _plot_losses(curves).items()}
+    if not figures:
+        return [Text(_NO_STEPS)]
+    is_smoothed = any(len(values) >= MIN_SMOOTHED_VALUES for metrics in curves.values() for values in metrics.values())
+    how = ", as logged (thin) and smoothed" if is_smoothed else ""
+    return [figure_block(figures, caption=f"Every part of the loss over the steps{how}.")]
 
 
-def progress_sections(run_dir: Path) -> list[Section]:
-    """How far a run is; none of a run that is at its end."""
-    course = load_run_status(run_dir)
-    if course.is_finished and course.locked_by is None:
-        return []
-    return [Section("How far it is", progress_blocks(course, load_any_config(run_dir).optim.epochs))]
+def health_sections(run_dir: Path) -> list[Section]:
+    """Build the section with training diagnostics; none if the run did not log them."""
+    figures = plot_health_curves(run_dir)
+    return [Section("Training diagnostics", [figure_block(figures, caption=_HEALTH_CAPTION)])] if figures else []
 
 
 def evaluation_sections(run_dir: Path) -> list[Section]:
-    """What was found between the epochs; none of runs that were not evaluated."""
-    drawn = plot_evaluation_curves(run_dir)
-    return [Section("Between the epochs", [figure_block(drawn, caption=_EVALUATION_CAPTION)])] if drawn else []
+    """Build the section with evaluations during training; none if there were none."""
+    figures = plot_evaluation_curves(run_dir)
+    if not figures:
+        return []
+    return [Section("Evaluation during training", [figure_block(figures, caption=_EVALUATION_CAPTION)])]
+
+
+def progress_sections(run_dir: Path) -> list[Section]:
+    """Build the section about the progress of a run; none if it is finished."""
+    status = load_run_status(run_dir)
+    if status.is_finished and status.locked_by is None:
+        return []
+    return [Section("Progress", progress_blocks(status, load_any_config(run_dir).optim.epochs))]
 
 
 def progress_blocks(status: RunStatus, num_epochs: int) -> list[Block]:
-    """What a run said last, and whether it goes on."""
+    """Build the blocks about the progress of a run.
+
+    Args:
+        status: Its status.
+        num_epochs: Epochs in all.
+    """
     rows = []
     if status.total_steps:
         rows += [
@@ -101,48 +155,26 @@ def progress_blocks(status: RunStatus, num_epochs: int) -> list[Block]:
             ["epochs", f"{status.step * num_epochs / status.total_steps:.2f} of {num_epochs}"],
         ]
     if status.clips_per_second is not None and status.locked_by:
-        rows.append(["clips a second", f"{status.clips_per_second:,.0f}"])
+        rows.append(["clips per second", f"{status.clips_per_second:,.0f}"])
     if status.eta_seconds is not None and status.locked_by:
         rows.append(["time left", format_clock(max(0.0, status.eta_seconds - status.seconds_since_update))])
     if status.updated_at is not None:
-        rows.append(["last heard of", time.strftime(_TIME_FORMAT, time.localtime(status.updated_at))])
-    rows.append(["this page", time.strftime(_TIME_FORMAT)])
-    return [Text(_describe_status(status)), Table(["course", "value"], rows)]
+        rows.append(["last update", time.strftime(_TIME_FORMAT, time.localtime(status.updated_at))])
+    rows.append(["page written", time.strftime(_TIME_FORMAT)])
+    return [Text(_describe_status(status)), Table(["progress", "value"], rows)]
 
 
 def _describe_status(status: RunStatus) -> str:
     if status.locked_by and status.is_finished:
-        return f"Its last step is taken; {status.locked_by} is at what follows."
+        return f"The last training step is done; {status.locked_by} is evaluating the run."
     if status.locked_by:
-        return f"It is being trained by {status.locked_by}." + " No step was logged yet." * (not status.step)
+        return f"The run is being trained by {status.locked_by}." + f" {_NO_STEPS}" * (not status.step)
     if status.is_finished:
-        return "Its last step is taken; the same command again finishes what follows."
-    return "It is not being trained, and is not at its end; the same command goes on from its last checkpoint."
-
-
-_HEALTH_CAPTION = (
-    "What a batch says of each component. deviation: of unit embeddings, 1 where they are spread evenly and 0 where "
-    "all clips are alike; rank: how many directions they fill; norm: their mean length; gradient: of the component's "
-    "loss, by the frames; nearest: how often the nearest clip of another video in the batch shares the label; inside: "
-    "the share of eigenvalues that count as static; still: what is left of the dynamic half where clips stand still."
-)
-
-
-def loss_curve_blocks(run_dirs: dict[str, Path]) -> list[Block]:
-    """Every loss part of the runs."""
-    drawn = {f"loss part {part}": figure for part, figure in plot_loss_curves(run_dirs).items()}
-    if not drawn:
-        return [Text("No step was logged yet.")]
-    return [figure_block(drawn, caption="Every part of the loss over the steps: as logged (thin) and smoothed.")]
-
-
-def health_sections(run_dir: Path) -> list[Section]:
-    """The course of what tells a collapse; none of runs that did not log it."""
-    drawn = plot_health_curves(run_dir)
-    return [Section("Health", [figure_block(drawn, caption=_HEALTH_CAPTION)])] if drawn else []
+        return "The last training step is done; run the same command again to finish the evaluation."
+    return "The run is not finished and not being trained; run the same command again to resume from its checkpoint."
 
 
 def failed_video_blocks(results: Mapping[str, Any]) -> list[Block]:
-    """Which videos could not be read, if any."""
+    """Build the block that lists the videos under `failed` in results; none if there are none."""
     names = results["failed"]
-    return [Text(f"{len(names)} videos could not be read: {', '.join(names)}.")] if names else []
+    return [Text(f"{format_count(len(names), 'video')} could not be read: {', '.join(names)}.")] if names else []

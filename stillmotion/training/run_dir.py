@@ -1,7 +1,7 @@
-"""Configurations as JSON, and the run folders that hold them."""
+"""The run directory: its lock, config.json, what may change on resume, and results.json."""
 
 import contextlib
-import sys
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,10 @@ from stillmotion.utils import file_lock, files
 from stillmotion.utils.device import resolve_precision
 from stillmotion.utils.typed_config import diff_configs, from_dict, to_dict
 
+RESULTS_FILE = "results.json"
 ConfigT = TypeVar("ConfigT")
+RunConfigT = TypeVar("RunConfigT", bound=RunConfig)
+logger = logging.getLogger(__name__)
 
 
 def load_config(run_dir: str | Path, expected_class: type[ConfigT]) -> ConfigT:
@@ -57,157 +60,176 @@ def config_from_dict(data: Any, source_name: str = "this") -> RunConfig:
 def _read_config_json(path: Path) -> Any:
     file = path if path.suffix == ".json" else path / CONFIG_FILE
     try:
-        return files.read_json(file, hint="restore it or choose another run folder")
+        return files.read_json(file, hint="Restore it or choose another run directory.")
     except (FileNotFoundError, NotADirectoryError):
-        raise StillmotionError(f"{path} is not a run folder: it has no {CONFIG_FILE}") from None
-
-
-RESULTS_FILE = "results.json"
+        raise StillmotionError(f"{path} is not a run directory: it has no {CONFIG_FILE}.") from None
 
 
 def load_results(run_dir: str | Path) -> dict[str, Any]:
-    """What a finished run measured."""
+    """Load results.json of a finished run."""
     try:
-        return files.files.read_json(Path(run_dir) / RESULTS_FILE, hint="the same command again makes it anew")
+        return files.read_json(Path(run_dir) / RESULTS_FILE, hint="Run the same command to create it again.")
     except OSError:
-        raise StillmotionError(f"{run_dir} has no {RESULTS_FILE}; the same command again finishes the run") from None
+        raise StillmotionError(
+            f"{run_dir} has no {RESULTS_FILE}. Run the same command again to finish the run."
+        ) from None
 
 
 def _is_readable_json(path: Path) -> bool:
-    """Whether the results are there; torn ones are named, and are to be made anew."""
+    """Whether results exist and can be read; a damaged file is reported and made again."""
     if not path.exists():
         return False
     try:
-        files.read_json(path, hint="it is made anew")
+        files.read_json(path, hint="It is created again.")
     except StillmotionError as error:
-        print(error, file=sys.stderr)
+        logger.warning(str(error))
         return False
     return True
 
 
-RunConfigT = TypeVar("RunConfigT", bound=RunConfig)
-
-
 @contextlib.contextmanager
 def lock_run_dir(run_dir: str | Path) -> Iterator[None]:
-    """Hold a run folder as its one writer; where the first rank cannot have it, all ranks end with its error.
+    """Lock a run directory for writing; if the main process fails to, all ranks raise its error.
 
-    What lies in the folder is no input of other runs. A folder that was made for nothing, as an error shows, is taken
-    away again.
+    The directory is marked as generated, so that other runs do not use it as data. A directory that was created for a
+    run that failed at once is removed.
     """
-    place = Path(run_dir)
-    with contextlib.ExitStack() as holding:
+    path = Path(run_dir)
+    with contextlib.ExitStack() as stack:
 
-        def hold() -> bool:
-            new = not place.exists()
-            files.ensure_dir(place, mark_generated=True)
-            holding.enter_context(file_lock.lock_dir(place))
-            return new
+        def lock() -> bool:
+            is_new = not path.exists()
+            files.ensure_dir(path, mark_generated=True)
+            stack.enter_context(file_lock.lock_dir(path))
+            return is_new
 
-        new = process_group.run_on_main(hold)
+        is_new = process_group.run_on_main(lock)
         try:
             yield
         except BaseException:
-            if new and process_group.get_rank() == 0:
-                _remove_if_unused(place)
+            if is_new and process_group.get_rank() == 0:
+                _remove_if_unused(path)
             raise
 
 
 def check_inputs_not_overwritten(run_dir: str | Path, data_path: str, *other_inputs: str | Path | None) -> None:
-    """Raises where a run would write over what it reads.
+    """Raise if a run would overwrite one of its inputs.
 
-    data_path: a folder, in which runs may lie, or a list. others: files and folders, as far as they are there.
+    Args:
+        run_dir: The run directory.
+        data_path: A directory of videos, inside which runs may lie, or a list of videos.
+        *other_inputs: Other files and directories that the run reads, if they exist.
     """
     data = Path(data_path)
     if data.is_dir() and data.resolve() == Path(run_dir).resolve():
-        raise StillmotionError(f"{run_dir} is the folder of the videos; choose another --out")
-    given = [Path(other) for other in other_inputs if other]
-    files.check_no_overlap(
-        run_dir, [place for place in (data, *given) if place.exists() and not (place is data and data.is_dir())]
-    )
+        raise StillmotionError(f"{run_dir} is the video directory. Choose another --out.")
+    inputs = [Path(other) for other in other_inputs if other]
+    if not data.is_dir():
+        inputs.append(data)
+    files.check_no_overlap(run_dir, [path for path in inputs if path.exists()])
 
 
 def open_run_dir(run_dir: Path, config: RunConfig) -> None:
-    """Make the folder and write `config.json`, or check that the run in it is this one.
+    """Create the run directory and write config.json, or check that the run in it can be resumed.
 
-    A run that has not come to its first checkpoint has nothing to lose: it may be replaced. A run may be made longer:
-    its epochs may grow, and from there on its schedule is that of the longer run. And one that is not at its end may go
-    on more gently: at a lower rate, with clipped gradients, in fp32.
+    A run without a checkpoint may be replaced. A run may be made longer; from there on it follows the longer schedule.
+    A run that is not finished may continue with a lower learning rate, with gradient clipping or in fp32.
+
+    Args:
+        run_dir: The run directory.
+        config: Configuration of the run.
     """
     process_group.run_on_main(lambda: _write_config(run_dir, config))
 
 
 def check_resumable(run_dir: Path, config: RunConfig) -> list[str]:
-    """Raises where `open_folder` would; else how a run that is there goes on otherwise than before, in words."""
-    told: list[str] = []
+    """Raise if the run directory cannot be opened.
+
+    Args:
+        run_dir: The run directory.
+        config: Configuration of the run.
+
+    Returns:
+        Descriptions of what changes on resume.
+    """
+    changes: list[str] = []
     verb = run_verb(run_dir)
     if verb is not None and verb != config.verb:
-        raise StillmotionError(f"{run_dir} holds a run of {verb}; choose another --out or delete it")
+        raise StillmotionError(f"{run_dir} already contains a {verb} run. Choose another --out or delete it.")
     if (run_dir / CONFIG_FILE).exists() and (run_dir / STATE_FILE).exists():
-        there, told = _apply_allowed_changes(run_dir, load_config(run_dir, type(config)), config)
-        other = diff_configs(resume_identity(there), resume_identity(config))
-        if other:
+        existing, changes = _apply_allowed_changes(run_dir, load_config(run_dir, type(config)), config)
+        differences = diff_configs(resume_identity(existing), resume_identity(config))
+        if differences:
             raise StillmotionError(
-                f"{run_dir} holds another run ({'; '.join(other[:3])}); choose another --out or delete it"
+                f"{run_dir} contains a different run ({'; '.join(differences[:3])}). Choose another --out or delete it."
             )
     elif verb is None and _is_json(run_dir / CONFIG_FILE):
-        raise StillmotionError(f"{run_dir / CONFIG_FILE} is not of a run of stillmotion's; choose another --out")
-    return told
+        raise StillmotionError(f"{run_dir / CONFIG_FILE} was not written by stillmotion. Choose another --out.")
+    return changes
 
 
 def _write_config(run_dir: Path, config: RunConfig) -> None:
-    told = check_resumable(run_dir, config)
+    changes = check_resumable(run_dir, config)
     files.ensure_dir(run_dir)
     files.write_json(run_dir / CONFIG_FILE, to_dict(config))
-    for line in told:
-        print(f"{run_dir} goes on {line}")
+    if changes:
+        logger.info("Resuming %s with changes: %s", run_dir, "; ".join(changes))
 
 
 def resolve_run_precision(config: RunConfigT, run_dir: str | Path, device: torch.device) -> RunConfigT:
-    """The configuration with what "auto" stands for: the precision that the folder's run has, or this device's.
+    """Replace precision auto by the precision of the existing run, or by this device's default.
 
-    A run does not change its precision by being moved to another kind of device, and says so.
+    Args:
+        config: Configuration of the run.
+        run_dir: The run directory.
+        device: Device to train on.
     """
     if config.train.precision != "auto":
         return config
-    place, own = Path(run_dir), resolve_precision(device, "auto")
-    precision = own
-    if (place / CONFIG_FILE).exists() and (place / STATE_FILE).exists() and run_verb(place) == config.verb:
-        there = load_config(place, type(config)).train.precision
-        precision = own if there == "auto" else there
-    if precision != own and process_group.get_rank() == 0:
-        print(f"{run_dir} goes on in {precision}, as it began; a new run on this {device.type} has {own}")
+    path, default = Path(run_dir), resolve_precision(device, "auto")
+    precision = default
+    if (path / CONFIG_FILE).exists() and (path / STATE_FILE).exists() and run_verb(path) == config.verb:
+        existing = load_config(path, type(config)).train.precision
+        precision = default if existing == "auto" else existing
+    if precision != default and process_group.get_rank() == 0:
+        logger.info(
+            "Resuming %s in %s, the precision it started with (a new run on %s would use %s).",
+            run_dir,
+            precision,
+            device.type,
+            default,
+        )
     return replace(config, train=replace(config.train, precision=cast(Any, precision)))
 
 
 def _apply_allowed_changes(run_dir: Path, existing: RunConfig, config: RunConfig) -> tuple[RunConfig, list[str]]:
-    """The configuration of a folder's run with what may change in its course, and what changes, in words."""
-    told: list[str] = []
-    before, now, was = existing.optim, config.optim, existing.train.precision
+    """The existing configuration with changes that are allowed on resume, and descriptions of these changes."""
+    changes: list[str] = []
+    old, new, old_precision = existing.optim, config.optim, existing.train.precision
     changed = existing
-    if now.lr < before.lr:
-        told.append(f"at a learning rate of {now.lr:g} in place of {before.lr:g}, from its last good checkpoint")
-        changed = replace(changed, optim=replace(changed.optim, lr=now.lr))
-    if _max_norm_or_inf(now) < _max_norm_or_inf(before):
-        told.append(f"with gradients clipped at {now.max_grad_norm:g}")
-        changed = replace(changed, optim=replace(changed.optim, max_grad_norm=now.max_grad_norm))
-    if was != "fp32" and config.train.precision == "fp32":
-        told.append(f"in fp32 in place of {was}")
+    if new.lr < old.lr:
+        changes.append(f"learning rate {new.lr:g} instead of {old.lr:g}")
+        changed = replace(changed, optim=replace(changed.optim, lr=new.lr))
+    if _max_norm_or_inf(new) < _max_norm_or_inf(old):
+        changes.append(f"gradient clipping at {new.max_grad_norm:g}")
+        changed = replace(changed, optim=replace(changed.optim, max_grad_norm=new.max_grad_norm))
+    if old_precision != "fp32" and config.train.precision == "fp32":
+        changes.append(f"fp32 instead of {old_precision}")
         changed = replace(changed, train=replace(changed.train, precision="fp32"))
-    if now.epochs > before.epochs:
-        told.append(
-            f"to {now.epochs} epochs in place of {before.epochs}; its learning rate follows the longer schedule from "
-            "here on, as no single run would"
+    if new.epochs > old.epochs:
+        changes.append(
+            f"{new.epochs} epochs instead of {old.epochs}; from here on the learning rate follows the longer schedule, "
+            "so the result differs from a single long run"
         )
-        changed = replace(changed, optim=replace(changed.optim, epochs=now.epochs))
-    elif told and _is_finished(run_dir):
+        changed = replace(changed, optim=replace(changed.optim, epochs=new.epochs))
+    elif changes and _is_finished(run_dir):
         return existing, []
-    return changed, told
+    return changed, changes
 
 
 def _is_finished(run_dir: Path) -> bool:
     state = load_training_state(run_dir)
-    return state is not None and state["step"] >= state.get("total_steps", float("inf"))
+    return state is not None and state["step"] >= state["total_steps"]
 
 
 def _is_json(file: Path) -> bool:
@@ -229,9 +251,9 @@ def resume_identity(config: RunConfig) -> dict[str, Any]:
 
 
 def _remove_if_unused(run_dir: Path) -> None:
-    own = {file_lock.LOCK_FILE, files.GENERATED_MARKER}
+    markers = {file_lock.LOCK_FILE, files.GENERATED_MARKER}
     with contextlib.suppress(OSError):
-        if {file.name for file in run_dir.iterdir()} <= own:
-            for name in own:
+        if {file.name for file in run_dir.iterdir()} <= markers:
+            for name in markers:
                 (run_dir / name).unlink(missing_ok=True)
             run_dir.rmdir()

@@ -1,4 +1,4 @@
-"""This process: the device it computes on, and the signals that ask it to stop."""
+"""Training session (device, process group, determinism) and stop signals."""
 
 import contextlib
 import os
@@ -21,21 +21,22 @@ from stillmotion.training.config import TrainConfig
 from stillmotion.utils.device import resolve_device
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_DUPLICATE_SIGNAL_SECONDS = (
-    3.0  # seconds in which a rank hears of one Ctrl-C twice: from the terminal and from torchrun
-)
-FEATURE_EXTRACTION_TIMEOUT = timedelta(
-    days=1
-)  # by which ranks with shares of their own may be apart: a lost one is noticed all the same
-_STOP_GRACE_SECONDS = 3.0  # seconds that a run which is asked to stop still waits for clips
+_DUPLICATE_SIGNAL_SECONDS = 3.0  # within which a rank gets one Ctrl-C twice: from the terminal and from torchrun
+# Ranks that extract features may wait this long for each other; a failed rank is noticed earlier.
+FEATURE_EXTRACTION_TIMEOUT = timedelta(days=1)
+_STOP_GRACE_SECONDS = 3.0  # for which a run that was asked to stop waits for clips
 
 
 @contextlib.contextmanager
 def training_session(train: TrainConfig, *, timeout: timedelta | None = None) -> Iterator[torch.device]:
-    """This process's device, within the group of processes that `torchrun` describes, where it does.
+    """Context manager of a training process: device, process group, threads, determinism, stop signals.
 
-    timeout: how long one of them waits for the others, as `distributed.start` has it.
-    Ctrl-C and SIGTERM end what is done meanwhile by `Interrupted`; so does the loss of a rank that was ended so.
+    Args:
+        train: Options of the training loop.
+        timeout: How long ranks wait for each other; None is the process group's default.
+
+    Yields:
+        The device of this process.
     """
     with raise_on_stop_signals():
         device = resolve_device(train.device)
@@ -48,40 +49,41 @@ def training_session(train: TrainConfig, *, timeout: timedelta | None = None) ->
         except RuntimeError as error:
             if not process_group.is_peer_failure(error):
                 raise
-            time.sleep(2)  # whoever ended the other rank is about to end this one
-            raise StillmotionError("another process of this run has ended; its own words say why") from None
+            time.sleep(2)  # what ended the other rank may be about to end this one
+            raise StillmotionError("Another process of this run failed; see its error message.") from None
         finally:
             process_group.destroy_process_group()
 
 
 @contextlib.contextmanager
 def _deterministic_algorithms() -> Iterator[None]:
-    """Within it, torch takes algorithms that give the same bits each time, and warns where it has none."""
+    """Use deterministic algorithms; torch warns if it has none."""
     cudnn, workspace = torch.backends.cudnn, "CUBLAS_WORKSPACE_CONFIG"
-    before = cudnn.deterministic, cudnn.benchmark, os.environ.get(workspace)
-    asked, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    previous = cudnn.deterministic, cudnn.benchmark, os.environ.get(workspace)
+    enabled, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     os.environ.setdefault(workspace, ":4096:8")  # read when cuBLAS is first called
     cudnn.deterministic, cudnn.benchmark = True, False
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        cudnn.deterministic, cudnn.benchmark = before[:2]
-        torch.use_deterministic_algorithms(asked, warn_only=warns)
-        if before[2] is None:
+        cudnn.deterministic, cudnn.benchmark = previous[:2]
+        torch.use_deterministic_algorithms(enabled, warn_only=warns)
+        if previous[2] is None:
             os.environ.pop(workspace, None)
 
 
 def sync_batch_norms(module: nn.Module) -> None:
-    """Let batch norms see the batch of all ranks, where there are several."""
+    """Convert batch norms to synchronized ones if there are several ranks."""
     if get_world_size() > 1:
         convert_sync_batchnorm(module)
 
 
 class StopRequest:
-    """Whether Ctrl-C or SIGTERM has asked the run to stop; a second Ctrl-C does not wait for the end of a step.
+    """Records Ctrl-C or SIGTERM; a second Ctrl-C stops immediately.
 
-    exit_code: what the process then ends with.
+    Attributes:
+        exit_code: Exit code of the process after the signal.
     """
 
     def __init__(self) -> None:
@@ -90,40 +92,46 @@ class StopRequest:
 
     @property
     def is_requested(self) -> bool:
-        """Whether this rank was."""
+        """Whether this rank received a stop signal."""
         return self._since is not None
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it was some time ago."""
+        """Whether the stop signal was received more than a few seconds ago."""
         return self._since is not None and time.monotonic() - self._since > _STOP_GRACE_SECONDS
 
     def handle_signal(self, signum: int, frame: FrameType | None) -> None:
+        """Handle a signal, as `signal.signal` needs it.
+
+        Args:
+            signum: Number of the signal.
+            frame: Not used.
+        """
         now = time.monotonic()
         if self._since is None:
             self._since, self.exit_code = now, 128 + signum
         elif signum == signal.SIGINT and now - self._since > _DUPLICATE_SIGNAL_SECONDS * (
             "TORCHELASTIC_RUN_ID" in os.environ
         ):
-            raise Interrupted("stopped at once; the same command goes on from the last checkpoint", 128 + signum)
+            raise Interrupted("Stopped immediately. Run the same command to resume from the last checkpoint.", 128 + signum)
 
     def is_requested_on_any_rank(self) -> bool:
-        """Whether any rank was asked; all of them learn it at the same step."""
+        """Whether any rank received a stop signal. Collective."""
         if get_world_size() == 1:
             return self.is_requested
-        # On the CPU, whatever computes: to ask the device would be to wait for it.
-        asked = torch.tensor([float(self.is_requested and self.exit_code == 128 + number) for number in _SIGNALS])
-        all_reduce_mean_([asked])
-        if asked.any() and not self.is_requested:
-            self.exit_code = 128 + _SIGNALS[int(asked.argmax())]
-        return bool(asked.any())
+        # On the CPU, because reading from the device would wait for it.
+        requested = torch.tensor([float(self.is_requested and self.exit_code == 128 + number) for number in _SIGNALS])
+        all_reduce_mean_([requested])
+        if requested.any() and not self.is_requested:
+            self.exit_code = 128 + _SIGNALS[int(requested.argmax())]
+        return bool(requested.any())
 
 
 @contextlib.contextmanager
 def defer_stop_signals() -> Iterator[StopRequest]:
-    """Collect Ctrl-C and SIGTERM instead of dying of them.
+    """Context manager that records Ctrl-C and SIGTERM instead of raising.
 
-    What breaks after such a signal was broken by it, which other processes heard, too: it is no error.
+    An error after such a signal is taken as its consequence, since other processes received it, too.
     """
     request = StopRequest()
     with _signal_handlers(request.handle_signal):
@@ -132,28 +140,28 @@ def defer_stop_signals() -> Iterator[StopRequest]:
         except (RuntimeError, EOFError, OSError):
             if not request.is_requested:
                 raise
-            raise Interrupted("stopped; the same command goes on from the last checkpoint", request.exit_code) from None
+            raise Interrupted("Stopped. Run the same command to resume from the last checkpoint.", request.exit_code) from None
 
 
 @contextlib.contextmanager
 def raise_on_stop_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end what is done meanwhile by `Interrupted`, wherever it stands."""
+    """Context manager in which Ctrl-C and SIGTERM raise `Interrupted` immediately."""
     with _signal_handlers(_raise_interrupted):
         yield
 
 
 def _raise_interrupted(signum: int, frame: FrameType | None) -> None:
-    raise Interrupted("stopped; the same command goes on from there", 128 + signum)
+    raise Interrupted("Stopped. Run the same command to resume.", 128 + signum)
 
 
 @contextlib.contextmanager
 def _signal_handlers(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
     try:
-        before = {number: signal.signal(number, handler) or signal.SIG_DFL for number in _SIGNALS}
-    except ValueError:  # outside the main thread signals are somebody else's
-        before = {}
+        previous_handlers = {number: signal.signal(number, handler) or signal.SIG_DFL for number in _SIGNALS}
+    except ValueError:  # only the main thread can handle signals
+        previous_handlers = {}
     try:
         yield
     finally:
-        for number, previous in before.items():
+        for number, previous in previous_handlers.items():
             signal.signal(number, previous)

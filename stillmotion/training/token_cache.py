@@ -1,4 +1,4 @@
-"""What runs on kept tokens share: by what a store is told, and how the one of a pre-training run is filled."""
+"""The cache of image-model tokens that pretraining and transfer read."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,13 +18,20 @@ from stillmotion.training.pretrain.encoder import training_input_config
 from stillmotion.training.trainer import num_decode_workers
 from stillmotion.utils.hashing import file_fingerprint
 
-TOKEN_DIR = "tokens"  # where a run keeps them, unless it is told where
+TOKEN_DIR = "tokens"  # default directory, inside the run directory
 
 
 def token_cache_key(
     config: ImageModelConfig, image_model: FrozenImageModel, dataset: VideoDataset, *, synthetic: Any
 ) -> dict[str, Any]:
-    """What the tokens of a model and of videos depend on. drawn: how videos are, if they are synthetic."""
+    """Return everything that the tokens depend on, as the key of the token cache.
+
+    Args:
+        config: Configuration of the image model.
+        image_model: The image model.
+        dataset: The videos.
+        synthetic: Options of the videos, if they are synthetic.
+    """
     return {
         "images": asdict(config) | {"content": _content_fingerprint(config.path)},
         "normalisation": image_model.normalization,
@@ -34,7 +41,7 @@ def token_cache_key(
 
 
 def with_resolved_image_model(config: PretrainConfig) -> PretrainConfig:
-    """The configuration whose image model is found from any folder; an error where a run on tokens has none."""
+    """Resolve the image model to an absolute path; raise if a run on tokens has none."""
     model = config.method.model
     if not model.uses_tokens:
         return config
@@ -42,7 +49,7 @@ def with_resolved_image_model(config: PretrainConfig) -> PretrainConfig:
         if model.image_model.arch == "tiny":
             return config
         raise StillmotionError(
-            "no image model given; add --method.model.image-model.path MODEL, such as a folder that transformers wrote"
+            "No image model given. Add --method.model.image-model.path MODEL (a Hugging Face name or directory)."
         )
     images = resolve_image_model(model.image_model)
     return replace(config, method=replace(config.method, model=replace(model, image_model=images)))
@@ -51,7 +58,14 @@ def with_resolved_image_model(config: PretrainConfig) -> PretrainConfig:
 def build_token_dataset(
     config: PretrainConfig, dataset: VideoDataset, backbone: TokensCNN, cache_dir: str | Path
 ) -> TokenClipDataset:
-    """The clips of a run on kept tokens; the store in this folder may lack some, or all, until `fill`."""
+    """Build the dataset of clips of cached tokens; call `fill_run_token_cache` before reading it.
+
+    Args:
+        config: Configuration of the run.
+        dataset: The videos.
+        backbone: Backbone that takes the tokens.
+        cache_dir: Directory of the token cache.
+    """
     data, seed = config.data, config.train.seed
     rows, columns = backbone.image_model.patch_grid(data.image_size, data.image_size)
     drawn = asdict(data.synthetic) | {"seed": seed} if data.path == "synthetic" else None

@@ -13,7 +13,7 @@ from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.methods.views import ViewsConfig
 
 FRAMES, CHANGES = (0, 0), (1, 1)
-ROUTED = ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color="random-hue")
+ROUTED = ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color="random-hue").build()
 
 
 def colours_of(views, index, **numbers):
@@ -33,7 +33,7 @@ def colours_of(views, index, **numbers):
     ],
 )
 def test_a_half_is_asked_for_where_its_view_shows_it(route, orders, asked):
-    assert set(ViewsConfig("full", loss_routing=route).routed_components(orders)) == asked
+    assert set(ViewsConfig("full", loss_routing=route).build().routed_components(orders)) == asked
 
 
 def test_a_routed_loss_is_that_of_each_half_on_its_own_views_written_out():
@@ -61,7 +61,7 @@ def test_a_routed_loss_is_that_of_each_half_on_its_own_views_written_out():
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("route", ["static-on-rgb", "separate"])
 def test_a_half_that_is_routed_away_teaches_nothing(objective, route):
-    views, clips = ViewsConfig("alternate", loss_routing=route), tiny_clips(num_frames=7)
+    views, clips = ViewsConfig("alternate", loss_routing=route).build(), tiny_clips(num_frames=7)
     for orders in (FRAMES, CHANGES):
         method, asked = tiny_method(objective).train(), views.routed_components(orders)
         shown = views(clips, orders)
@@ -87,7 +87,7 @@ def test_a_half_that_is_routed_away_teaches_nothing(objective, route):
 @pytest.mark.parametrize("colour", ["keep", "random-hue", "gray"])
 def test_derivatives_are_coloured_and_frames_are_not(colour):
     views, clips = (
-        ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color=colour),
+        ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color=colour).build(),
         tiny_clips(num_frames=7),
     )
     colours = colours_of(views, range(4))
@@ -126,11 +126,11 @@ def test_a_still_clip_has_no_change_to_show_and_what_it_shows_tells_nothing():
 
 
 def test_settings_that_would_do_nothing_are_refused_with_a_remedy():
-    with pytest.raises(StillmotionError, match=r"loss_routing is static-on-rgb .* no view is a derivative.*schedule"):
+    with pytest.raises(StillmotionError, match=r"loss-routing static-on-rgb .*need derivative views.*schedule"):
         ViewsConfig(loss_routing="static-on-rgb")
-    with pytest.raises(StillmotionError, match=r"derivative_color random-hue.*no view is a derivative"):
+    with pytest.raises(StillmotionError, match=r"derivative-color random-hue need derivative views"):
         ViewsConfig(derivative_color="random-hue")
-    with pytest.raises(StillmotionError, match=r"loss_routing is separate.*whole.*--method\.static-dynamic\.method"):
+    with pytest.raises(StillmotionError, match=r"loss-routing separate needs a static/dynamic decomposition.*--method\.static-dynamic\.method"):
         MethodConfig(
             views=ViewsConfig("alternate", loss_routing="separate"), static_dynamic=StaticDynamicConfig(method="none")
         )

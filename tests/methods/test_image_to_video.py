@@ -233,5 +233,5 @@ def test_the_papers_projection_is_norm_of_tanh_of_linear():
 
 
 def test_four_layers_are_refused():
-    with pytest.raises(StillmotionError, match="choose 1, 2 or 3"):
+    with pytest.raises(StillmotionError, match="must be 1, 2 or 3"):
         ProjectionConfig(num_layers=4)

@@ -206,7 +206,7 @@ def test_prediction_in_strict_time_teaches_centre_slices_only():
 
 def test_wrong_clips_are_named():
     method = tiny_method("simclr")
-    with pytest.raises(StillmotionError, match=r"expected \(videos, clips, channels, frames, height, width\)"):
+    with pytest.raises(StillmotionError, match=r"shape \(videos, clips, channels, frames, height, width\)"):
         method(tiny_clips()[0])
     with pytest.raises(StillmotionError, match="at least 2 views"):
         method(tiny_clips(num_views=1))

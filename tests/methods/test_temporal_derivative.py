@@ -68,5 +68,5 @@ def test_a_gradient_passes_through(order):
 
 
 def test_a_clip_that_is_too_short_is_named():
-    with pytest.raises(StillmotionError, match="8 frames of the derivative of order 2 need a clip of 10; it has 9"):
+    with pytest.raises(StillmotionError, match="8 frames of the derivative of order 2 need a clip of 10 frames, got 9"):
         temporal_derivative(torch.zeros(3, 9, 2, 2), 2, num_frames=8)

@@ -40,7 +40,7 @@ TABLE_6 = {
 
 
 def drawn(schedule, epoch, *, seed=0):
-    views = ViewsConfig(schedule)
+    views = ViewsConfig(schedule).build()
     return [views.draw_orders(seed=seed, epoch=epoch, step=step) for step in range(STEPS)]
 
 
@@ -81,7 +81,7 @@ def test_turns_show_frames_and_first_derivatives_one_after_the_other():
 
 
 def test_orders_depend_on_seed_epoch_and_step_alone_and_on_each():
-    views = ViewsConfig("full")
+    views = ViewsConfig("full").build()
     torch.manual_seed(1)
     first = drawn("full", 0)
     torch.manual_seed(2)
@@ -99,14 +99,14 @@ def test_only_derivatives_ask_for_more_frames_and_all_for_two():
 
 def test_base_hands_clips_on_untouched():
     clips = tiny_clips()
-    assert ViewsConfig()(clips, (0, 0)) is clips
+    assert ViewsConfig().build()(clips, (0, 0)) is clips
 
 
 @pytest.mark.parametrize("v", [2, 3, 4])
 @pytest.mark.parametrize("orders", sorted(ANY_2))
 def test_sides_take_turns_among_the_clips_of_a_video(v, orders):
     clips = tiny_clips(num_views=v, num_frames=7)
-    found = ViewsConfig("full")(clips, orders)
+    found = ViewsConfig("full").build()(clips, orders)
     assert found.shape == (4, v, 3, 5, 6, 6)
     for i in range(v):
         t = [clips[:, i, :, k : k + 5] for k in range(3)]
@@ -123,7 +123,7 @@ def test_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(o
         clips = clips[..., :1, :, :].expand_as(clips)
     for orders in ((1, 0), (1, 2), (2, 2)):
         method = tiny_method(objective, how).train()
-        losses = method(ViewsConfig("full")(clips, orders), level="both").losses
+        losses = method(ViewsConfig("full").build()(clips, orders), level="both").losses
         sum(losses.values()).backward()
         assert all(loss.isfinite() for loss in losses.values())
         assert all(w.grad.isfinite().all() for w in method.trainable_parameters().values())

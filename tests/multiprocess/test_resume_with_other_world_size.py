@@ -84,12 +84,12 @@ def trained(case: str, folder: Path, *, until: int | None) -> dict[int, list[lis
     build, note = pretraining._build_method, Trainer.record_failed_videos
 
     class Asked(StopRequest):
-        def agreed(self) -> bool:
+        def is_requested_on_any_rank(self) -> bool:
             return run.global_step == until
 
-    def noted(self, batch, log) -> None:
-        shown.setdefault(self.done, []).append(batch["index"].tolist())
-        note(self, batch, log)
+    def noted(self, batch) -> None:
+        shown.setdefault(self.global_step, []).append(batch["index"].tolist())
+        note(self, batch)
 
     with pytest.MonkeyPatch.context() as patched, small_pretrain.single_thread():
         patched.setattr(pretraining, "_build_method", lambda *given, **o: build(*given, **o).double())

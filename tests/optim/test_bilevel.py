@@ -275,11 +275,11 @@ def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(nam
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "aid"}, "solver is 'aid'; choose one of plain, "),
-        ({"inner_steps": 0}, "inner_steps 0"),
-        ({"solver_iterations": 0}, "terms 0"),
-        ({"difference_step": 0.0}, "difference is 0.0; it must be positive"),
-        ({"curvature_limit": -0.1}, "curvature is -0.1; it must be positive, or 0"),
+        ({"name": "aid"}, "Unknown solver 'aid'. Choose one of plain, "),
+        ({"inner_steps": 0}, "at least 1, got 0 and 5"),
+        ({"solver_iterations": 0}, "at least 1, got 1 and 0"),
+        ({"difference_step": 0.0}, "difference-step must be positive, got 0.0"),
+        ({"curvature_limit": -0.1}, "curvature-limit must not be negative, got -0.1"),
     ],
 )
 def test_wrong_options_are_named(options, message):

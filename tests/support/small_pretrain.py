@@ -62,16 +62,16 @@ def single_thread() -> Iterator[None]:
 def stop_at_step(step: int, total_steps: int) -> Iterator[None]:
     """What runs inside is asked to stop after so many steps of all, and does."""
 
-    class Asked(StopRequest):
-        seen = 0
+    class StopAtStep(StopRequest):
+        num_steps = 0
 
-        def agreed(self) -> bool:
-            self.seen += 1
-            return self.seen == step
+        def is_requested_on_any_rank(self) -> bool:
+            self.num_steps += 1
+            return self.num_steps == step
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("stillmotion.training.runtime.StopRequest", Asked)
-        with pytest.raises(Interrupted, match=f"stopped at step {step} of {total_steps}"):
+        patched.setattr("stillmotion.training.runtime.StopRequest", StopAtStep)
+        with pytest.raises(Interrupted, match=f"Stopped at step {step} of {total_steps}"):
             yield
 
 

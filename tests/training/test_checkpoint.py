@@ -93,7 +93,7 @@ def test_damaged_files_are_one_clear_line(tmp_path: Path, module: torch.nn.Modul
 
 
 def test_random_generators_go_on_where_they_were(tmp_path: Path, module: torch.nn.Module) -> None:
-    checkpoint.save_checkpoint(tmp_path, module, {"random": [checkpoint.get_rng_state()]})
+    checkpoint.save_checkpoint(tmp_path, module, {"rng_states": [checkpoint.get_rng_state()]})
     expected = torch.randn(5)
     torch.randn(100)
     state = checkpoint.load_training_state(tmp_path)

@@ -47,9 +47,9 @@ def half_way(run: Path) -> None:
 
 def test_the_page_of_a_finished_run_has_what_was_found_between_the_epochs(run: Path) -> None:
     html = write_run_page(run).read_text()
-    assert "How far it is" not in html
+    assert "<h2>Progress" not in html
     assert "refresh" not in html
-    assert 'aria-label="nearest neighbour: color"' in html
+    assert 'aria-label="nearest neighbor: color"' in html
     assert 'aria-label="linear probe: trajectory"' in html
     assert_self_contained(html)
 
@@ -58,7 +58,7 @@ def test_a_run_that_goes_on_is_shown_at_any_moment_and_reloads(run: Path) -> Non
     half_way(run)
     with file_lock.lock_dir(run):
         html = write_run_page(run, reload_seconds=30).read_text()
-    assert f"It is being trained by process {os.getpid()} on" in html
+    assert f"The run is being trained by process {os.getpid()} on" in html
     assert "3 of 4 (75%)" in html
     assert "1.50 of 2" in html
     assert "1:02:0" in html
@@ -74,7 +74,7 @@ def test_what_is_not_written_yet_is_not_missed(run: Path) -> None:
             (run / gone).unlink()
             assert load_run_status(run).total_steps == total
         html = write_run_page(run).read_text()
-    assert "It is being trained" in html
+    assert "The run is being trained" in html
     assert "refresh" not in html
     assert "no checkpoint.safetensors yet" in html
 
@@ -95,16 +95,16 @@ def test_a_run_that_was_killed_is_not_thought_to_go_on(run: Path) -> None:
     (run / file_lock.LOCK_FILE).write_text(f"process {child} on {os.uname().nodename}")
     assert file_lock.lock_holder(run) is None
     (section,) = progress_sections(run)
-    assert "It is not being trained, and is not at its end" in section.blocks[0].text
+    assert "The run is not finished and not being trained" in section.blocks[0].text
     (run / file_lock.LOCK_FILE).write_text("process 1 on another.machine")
     assert file_lock.lock_holder(run) == "process 1 on another.machine"
 
 
 def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "stillmotion")
     pages: list[int] = []
-    said: list[str] = []
 
     def write(run: Path, *, reload_seconds: int = 0) -> Path:
         pages.append(reload_seconds)
@@ -114,11 +114,11 @@ def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
     monkeypatch.setattr("stillmotion.training.run_report.lock_holder", lambda _: next(holders, None))
     monkeypatch.setattr("stillmotion.training.run_report.write_run_page", write)
     monkeypatch.setattr("stillmotion.training.run_report._wait", lambda *_: None)
-    assert follow_run(tmp_path, 30, say=said.append) == tmp_path
+    assert follow_run(tmp_path, 30) == tmp_path
     assert pages == [30, 30, 0]
-    assert len(said) == 1
-    with pytest.raises(StillmotionError, match="follow is -1"):
-        follow_run(tmp_path, -1, say=said.append)
+    assert len(caplog.messages) == 1
+    with pytest.raises(StillmotionError, match="--follow must be at least 1 second, got -1"):
+        follow_run(tmp_path, -1)
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_ctrl_c_leaves_the_following_and_not_the_run(tmp_path: Path) -> None:
         assert following.is_running, following.stderr
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert "It is being trained" in (place / "report.html").read_text()
+    assert "The run is being trained" in (place / "report.html").read_text()
     following.send(signal.SIGINT)
     assert following.wait() == 130
     assert training.is_running, training.stderr

@@ -57,7 +57,7 @@ def test_an_epoch_is_named_behind_the_run_and_has_results_of_its_own(run):
 
 def test_epochs_that_are_not_there_are_named(run):
     with pytest.raises(
-        StillmotionError, match=r"no weights of epoch 2 \(kept: 1, 3\); train it with --train.save-epochs 2"
+        StillmotionError, match=r"no saved weights of epoch 2 \(saved epochs: 1, 3\). Train it with --train.save-epochs 2"
     ):
         load(f"{run}@epoch=2")
     with pytest.raises(StillmotionError, match="has no option 'epoch'"):

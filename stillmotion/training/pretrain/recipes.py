@@ -112,7 +112,7 @@ _DEMO_OBJECTIVES: dict[str, ObjectiveConfig] = {
     "swav": SwAVConfig(num_prototypes=32),
     "vicreg": VICRegConfig(),
 }
-DEMO_DATA_DESCRIPTION = " on synthetic videos whose color is correlated with their motion"
+DEMO_DATA_DESCRIPTION = " on synthetic videos whose color predicts their motion"
 
 
 def demo_config(name: str, *, decompose: bool) -> PretrainConfig:

@@ -1,5 +1,6 @@
-"""Pre-training: what a step of a method is, with any solver, precision and number of accumulated parts."""
+"""`pretrain`: training of a self-supervised method with any solver, precision and number of micro-batches."""
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,13 +15,12 @@ from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import SYNTHETIC
 from stillmotion.data.loading.cached_tokens import TokenClipDataset
 from stillmotion.data.loading.clip_dataset import TrainClipDataset
-from stillmotion.data.loading.collate import Batch, print_message
+from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.sampler import build_epoch_order
 from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.distributed import process_group
 from stillmotion.distributed.torchrun import torchrun_world_size
 from stillmotion.encoders import Encoder
-from stillmotion.training.pretrain.encoder import encoder_from_state
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Method
 from stillmotion.models.backbones.tokens_cnn import TokensCNN
@@ -33,6 +33,7 @@ from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.online_evaluation import OnlineEvaluation
 from stillmotion.training.pretrain.collapse_monitor import CollapseMonitor, embedding_stats
 from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.encoder import encoder_from_state
 from stillmotion.training.pretrain.gpu_estimate import GIB, estimate_rows
 from stillmotion.training.pretrain.train_step import compute_gradients
 from stillmotion.training.run_dir import (
@@ -59,14 +60,20 @@ from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import LabelValue
 from stillmotion.utils.progress import progress_bar
 
-_LAPTOP_RECIPE = "laptop"  # the recipe for whatever videos there are, whose rate stands smaller batches
+logger = logging.getLogger(__name__)
+_LAPTOP_RECIPE = "laptop"  # for any videos; its learning rate allows smaller batches
 
 
 def pretrain(config: PretrainConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None) -> Path:
-    """Train as `config` says and return the run folder; a folder with an unfinished run is resumed.
+    """Pretrain a method; resumes an unfinished run. Under torchrun every process calls this.
 
-    cache_dir: where tokens are kept, in place of the run's own folder; runs on the same videos share them.
-    Under `torchrun` every process calls this; the first one writes.
+    Args:
+        config: Configuration of the run.
+        run_dir: The run directory.
+        cache_dir: Directory of the token cache, shared by runs on the same videos. Default: inside the run directory.
+
+    Returns:
+        The run directory.
     """
     config = _check_run(config, run_dir)
     with training_session(config.train) as device, lock_run_dir(run_dir):
@@ -84,7 +91,14 @@ def _check_run(config: PretrainConfig, run_dir: str | Path) -> PretrainConfig:
 
 
 class PretrainTrainer(Trainer):
-    """A method, its optimiser and its clips."""
+    """Trainer of a self-supervised method.
+
+    Args:
+        config: Configuration of the run.
+        run_dir: The run directory.
+        device: Device to train on.
+        cache_dir: Directory of the token cache. Default: inside the run directory.
+    """
 
     model: Method
     supports_online_eval = True
@@ -110,8 +124,8 @@ class PretrainTrainer(Trainer):
         self.clips_per_step = config.optim.batch_size * config.data.clips_per_video
         if self.steps_per_epoch == 0:
             raise StillmotionError(
-                f"an epoch has {self.loader.steps_per_epoch} batches but a step takes {config.train.grad_accum_steps}; "
-                "lower --train.grad-accum-steps"
+                f"An epoch has {self.loader.steps_per_epoch} batches, fewer than --train.grad-accum-steps "
+                f"{config.train.grad_accum_steps}. Decrease --train.grad-accum-steps."
             )
         _check_min_batch_size(config)
         if config.train.eval_every_epochs:
@@ -123,10 +137,12 @@ class PretrainTrainer(Trainer):
             with progress_bar("tokens"):
                 fill_run_token_cache(dataset, config, backbone)
         self.record_dataset(videos, root=data.path)
-        self.labels = {target: torch.as_tensor(found) for target, found in videos.labels.items()}
+        self.labels = {target: torch.as_tensor(y) for target, y in videos.labels.items()}
         self.collapse_monitor = CollapseMonitor()
         if config.method.objective.shuffles_keys:
-            self.world_size_note = "; its batch norms see what one process has, which is another share of them now"
+            self.world_size_note = (
+                "; MoCo's batch norms see one process's share of the batch, which is different now"
+            )
         torch.manual_seed(config.train.seed * 1009 + process_group.get_rank() + 1)
         self.setup(method, method.trainable_parameters())
 
@@ -134,58 +150,57 @@ class PretrainTrainer(Trainer):
         return encoder_from_state(self.config, self.model.state_dict()).to(self.device)
 
     def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
-        # How keys are shuffled over ranks is a function of seed and step, however many ranks there are.
+        # The shuffling of keys over ranks is a function of seed and step, for any number of ranks.
         seed_from(self.config.train.seed, self.global_step)
-        solved = []
+        results = []
         for _ in range(self.config.train.grad_accum_steps):
-            batch = self._to_device(next(batches), log)
-            solved.append(self._compute_gradients(batch))
-        seen = self._log_embedding_stats(batch, log) if self.should_log(self.global_step + 1) else {}
-        return self._apply_gradients(solved, epoch) | seen
+            batch = self._to_device(next(batches))
+            results.append(self._compute_gradients(batch))
+        stats = self._embedding_stats(batch, log) if self.should_log(self.global_step + 1) else {}
+        return self._apply_gradients(results, epoch) | stats
 
-    def _to_device(self, batch: Batch, log: RunLog) -> Batch:
-        """The batch with its clips on the device, as the augmentation left them or finished there."""
-        self.record_failed_videos(batch, log)
+    def _to_device(self, batch: Batch) -> Batch:
+        """The batch with its clips on the device, where their augmentation may be completed."""
+        self.record_failed_videos(batch)
         self.check_input(batch["clips"])
         clips = batch["clips"].to(self.device, non_blocking=True)
         if "augment_params" in batch:
             clips = self.augment.apply_on_device(clips, np.stack(batch["augment_params"]))
         return batch | {"clips": clips}
 
-    def _log_embedding_stats(self, batch: Batch, log: RunLog) -> dict[str, float]:
-        """What the frames of a batch, which are no derivatives, say of the method before its step."""
+    def _embedding_stats(self, batch: Batch, log: RunLog) -> dict[str, float]:
+        """Embedding statistics of the RGB clips of a batch, before the step."""
         clips = batch["clips"][:, :, :, : self.config.data.num_frames]
-        labels = {target: found[batch["index"]] for target, found in self.labels.items()}
-        numbers = embedding_stats(self.model, clips, labels, precision=self.train_config.precision)
-        for line in self.collapse_monitor.update(numbers):
-            log.info(f"step {self.global_step + 1}: {line}")
-        return numbers
+        labels = {target: y[batch["index"]] for target, y in self.labels.items()}
+        stats = embedding_stats(self.model, clips, labels, precision=self.train_config.precision)
+        for warning in self.collapse_monitor.update(stats):
+            log.info(f"Step {self.global_step + 1}: {warning}")
+        return stats
 
     def _compute_gradients(self, batch: Batch) -> tuple[Any, ParamDict]:
         epoch, step = divmod(self.global_step, self.steps_per_epoch)
-        views, seed, clips = self.config.method.views, self.config.train.seed, batch["clips"]
+        views, seed, clips = self.model.views, self.config.train.seed, batch["clips"]
         orders = views.draw_orders(seed=seed, epoch=epoch, step=step)
-        colours = views.draw_color_matrices(seed=seed, epoch=epoch, indices=batch["index"], num_clips=clips.shape[1])
-        shown = views(clips, orders, colours)
+        colors = views.draw_color_matrices(seed=seed, epoch=epoch, indices=batch["index"], num_clips=clips.shape[1])
         return compute_gradients(
             self.model,
-            shown,
+            views(clips, orders, colors),
             self.config,
             components=views.routed_components(orders),
             loss_scale=self.grad_scaler.get_scale(),
         )
 
     def _apply_gradients(self, results: list[tuple[Any, ParamDict]], epoch: int) -> dict[str, float]:
-        """Move the weights by the mean of the accumulated gradients; the numbers worth writing down."""
+        """Run the optimizer step on the mean of the accumulated gradients; return metrics."""
         frozen, scale = self.model.frozen_parameter_names(epoch), self.grad_scaler.get_scale()
         for name, p in self.trainable_params.items():
             p.grad = None if name in frozen else _mean_tensor([gradient[name] for _, gradient in results]) * scale
         losses = {
-            f"loss/{name}": _mean_tensor([found.losses[name] for found, _ in results]) for name in results[0][0].losses
+            f"loss/{name}": _mean_tensor([output.losses[name] for output, _ in results]) for name in results[0][0].losses
         }
-        numbers = self.optimizer_step(losses)
-        self.model.after_step([found.keys for found, _ in results], self.global_step / self.total_steps)
-        return numbers
+        metrics = self.optimizer_step(losses)
+        self.model.after_step([output.keys for output, _ in results], self.global_step / self.total_steps)
+        return metrics
 
 
 def _build_method(config: PretrainConfig, device: torch.device, *, fresh: bool) -> Method:
@@ -196,11 +211,11 @@ def _build_method(config: PretrainConfig, device: torch.device, *, fresh: bool) 
         if method.target is not None:
             method.target.load_state_dict(method.online.state_dict())
         if process_group.get_rank() == 0:
-            print(report)
+            logger.info(str(report))
             if config.method.model.temporal_padding == "replicate":
-                print(
-                    "a clip's first and last frame are repeated beyond it: for weights that were trained with zeros "
-                    "there, as public ones are, give --method.model.temporal-padding zeros"
+                logger.info(
+                    "Temporal padding is replicate. Most public weights were trained with zero padding: use "
+                    "--method.model.temporal-padding zeros for them."
                 )
     prepare_model(
         method, method.online.backbone, config.train, device, sync_batch_norm=not config.method.objective.shuffles_keys
@@ -209,39 +224,42 @@ def _build_method(config: PretrainConfig, device: torch.device, *, fresh: bool) 
 
 
 def _shrink_batch_to_dataset(config: PretrainConfig, num_videos: int, run_dir: Path) -> PretrainConfig:
-    """The configuration with a batch that so many videos make, where the batch is `laptop`'s and nobody's wish.
+    """The configuration with a batch that fits a small data set, if it has the default batch size of `laptop`.
 
-    A run that goes on keeps the batch of its folder, however many processes share it now.
+    A resumed run keeps its batch size, whatever the number of processes.
     """
-    parts = process_group.get_world_size() * config.train.grad_accum_steps
-    batch = num_videos - num_videos % parts
+    batch_size, default = config.optim.batch_size, get_recipe(_LAPTOP_RECIPE).optim.batch_size
+    num_parts = process_group.get_world_size() * config.train.grad_accum_steps
+    smaller = num_videos - num_videos % num_parts
     if (run_dir / STATE_FILE).exists() and run_verb(run_dir) == config.verb:
-        batch = load_config(run_dir, PretrainConfig).optim.batch_size
-    own = config.recipe == _LAPTOP_RECIPE and config.optim.batch_size == get_recipe(_LAPTOP_RECIPE).optim.batch_size
-    if not own or num_videos >= config.optim.batch_size or batch < 2 * config.train.grad_accum_steps:
+        smaller = load_config(run_dir, PretrainConfig).optim.batch_size
+    is_default = config.recipe == _LAPTOP_RECIPE and batch_size == default
+    if not is_default or num_videos >= batch_size or smaller < 2 * config.train.grad_accum_steps:
         return config
     if process_group.get_rank() == 0:
-        print_message(
-            f"{num_videos} videos are fewer than a batch of {config.optim.batch_size}: taking {batch} at a time (--optim.batch-size)"
+        logger.info(
+            "The data set has %d videos, fewer than the batch size %d; using a batch size of %d (--optim.batch-size).",
+            num_videos,
+            batch_size,
+            smaller,
         )
-    return replace(config, optim=replace(config.optim, batch_size=batch))
+    return replace(config, optim=replace(config.optim, batch_size=smaller))
 
 
 def _check_min_batch_size(config: PretrainConfig) -> None:
-    """Raises where videos are told from the others of their batch, and there are none."""
-    together = config.optim.batch_size // config.train.grad_accum_steps
-    if together < 2 and not config.method.objective.build(config.method.model.embedding_dim).uses_momentum_encoder:
-        parts = f" in {config.train.grad_accum_steps} parts (--train.grad-accum-steps)" * (
-            config.train.grad_accum_steps > 1
-        )
+    """Raise if the objective compares the videos of a batch, and a micro-batch has only one."""
+    objective = config.method.objective
+    micro_batch_size = config.optim.batch_size // config.train.grad_accum_steps
+    if micro_batch_size < 2 and not objective.build(config.method.model.embedding_dim).uses_momentum_encoder:
+        accumulation = " or decrease --train.grad-accum-steps" if config.train.grad_accum_steps > 1 else ""
         raise StillmotionError(
-            f"a batch of {config.optim.batch_size}{parts} has no second video, from which {config.method.objective.title} "
-            "tells the first; raise --optim.batch-size"
+            f"{objective.title} needs at least 2 videos per batch, got {micro_batch_size}. Increase "
+            f"--optim.batch-size{accumulation}."
         )
 
 
 def _augments_on_device(config: PretrainConfig, device: torch.device) -> bool:
-    """Whether clips are finished on the device."""
+    """Whether color, blur and normalization run on the device."""
     return device.type == "cuda" if config.data.augment_on == "auto" else config.data.augment_on == "device"
 
 

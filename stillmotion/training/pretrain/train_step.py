@@ -1,4 +1,4 @@
-"""One batch: the losses by name, and the gradient that the configured solver makes of them."""
+"""Losses and gradients of one pretraining batch under the configured solver."""
 
 import contextlib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.method import Method, MethodOutput
-from stillmotion.methods.views import ViewsConfig
+from stillmotion.methods.views import TemporalViews
 from stillmotion.models.backbones import Backbone, double_backward_mode
 from stillmotion.optim.bilevel import (
     EARLY_FEATURES,
@@ -33,28 +33,36 @@ def compute_gradients(
     components: Iterable[str] = ("static", "dynamic"),
     loss_scale: float = 1.0,
 ) -> tuple[MethodOutput, ParamDict]:
-    """The losses of clips (b, v, 3, T, H, W), detached, and the gradient by weight name, averaged over ranks.
+    """Compute the losses of a batch and the solver's gradient.
 
-    The inner level's losses are those before its first step, the outer level's those after its last.
-    components: the halves that the clips show. scale: of the losses during backward passes, against underflow in float16.
+    Args:
+        method: The method.
+        clips: Clips (b, v, 3, T, H, W).
+        config: Configuration of the run.
+        components: Components whose loss is computed on these clips.
+        loss_scale: Scale of the losses in backward passes, against underflow in float16.
+
+    Returns:
+        Detached losses (the inner level's before its first step, the outer level's after the last) and the gradient by
+        parameter name, averaged over ranks.
     """
     outer_level = "both" if config.solver.name == "single-level" else "outer"
-    found = MethodOutput({}, {})
+    output = MethodOutput({}, {})
 
     def run(weights: ParamDict, level: str) -> Tensor:
-        known = "features" if config.solver.name == "exact-projector" else "early_features"
-        options = {"level": level, "components": components, known: weights.get(EARLY_FEATURES)}
+        argument = "features" if config.solver.name == "exact-projector" else "early_features"
+        options = {"level": level, "components": components, argument: weights.get(EARLY_FEATURES)}
         weights = {name: w for name, w in weights.items() if name != EARLY_FEATURES}
         twice = level == "inner" and config.solver.name in (*LATE_LAYER_SOLVERS, *SECOND_ORDER_SOLVERS)
         with (
             autocast(clips.device, config.train.precision),
             double_backward_mode(method.online.backbone) if twice else contextlib.nullcontext(),
         ):
-            losses: MethodOutput = functional_call(method, weights, (clips,), options)
-        found.keys.update(losses.keys)
-        for name, value in losses.losses.items():
-            found.losses.setdefault(name, value.detach())
-        return torch.stack([value.float() for value in losses.losses.values()]).sum()
+            result: MethodOutput = functional_call(method, weights, (clips,), options)
+        output.keys.update(result.keys)
+        for name, value in result.losses.items():
+            output.losses.setdefault(name, value.detach())
+        return torch.stack([value.float() for value in result.losses.values()]).sum()
 
     gradient = hypergradient(
         lambda weights: run(weights, "inner"),
@@ -65,40 +73,46 @@ def compute_gradients(
         autocast_dtype=AUTOCAST_DTYPES[resolve_precision(clips.device, config.train.precision)],
         loss_scale=loss_scale,
     )
-    return found, gradient
+    return output, gradient
 
 
 def build_shared_prefix(method: Method, clips: Tensor, config: PretrainConfig) -> SharedPrefix | None:
-    """What both levels of the solver share: the online backbone, all of it but its last stage, or nothing."""
+    """Return the backbone part that both solver levels share: all of it, all but its last stage, or None.
+
+    Args:
+        method: The method.
+        clips: Clips (b, v, 3, T, H, W).
+        config: Configuration of the run.
+    """
     if config.solver.name not in LATE_LAYER_SOLVERS:
         return None
     if config.method.prediction.per_frame_kernels:
         raise StillmotionError(
-            f"{config.solver.name} runs the backbone once for both levels, and strict prediction has its own; choose "
-            "--solver.name itd-rmad, or first-order"
+            f"Solver {config.solver.name} shares one backbone pass between both levels and cannot be combined with "
+            "--method.prediction.per-frame-kernels. Use --solver.name itd-rmad or first-order."
         )
     backbone = method.online.backbone
     last = len(backbone.stage_prefixes) - 1
-    inside = {
+    local_names = {
         name: name.removeprefix(_BACKBONE_PREFIX)
         for name in method.trainable_parameters()
         if name.startswith(_BACKBONE_PREFIX)
     }
     whole = config.solver.name == "exact-projector"
-    names = {name: own for name, own in inside.items() if whole or backbone.stage_index(own) < last}
+    names = {name: local for name, local in local_names.items() if whole or backbone.stage_index(local) < last}
 
     def run(weights: ParamDict) -> Tensor:
-        replaced = {f"backbone.{own}": weights[name] for name, own in names.items()}
+        replaced = {f"backbone.{local}": weights[name] for name, local in names.items()}
         with autocast(clips.device, config.train.precision):
-            return functional_call(_BackbonePrefix(backbone, config.method.views, whole=whole), replaced, (clips,))
+            return functional_call(_BackbonePrefix(backbone, method.views, whole=whole), replaced, (clips,))
 
     return SharedPrefix(frozenset(names), run)
 
 
 class _BackbonePrefix(nn.Module):
-    """A backbone up to its seam or its end, as a module, which is what `functional_call` calls."""
+    """A whole backbone, or one without its last stage, as a module for `functional_call`."""
 
-    def __init__(self, backbone: Backbone, views: ViewsConfig, *, whole: bool) -> None:
+    def __init__(self, backbone: Backbone, views: TemporalViews, *, whole: bool) -> None:
         super().__init__()
         self.backbone, self.views, self.whole = backbone, views, whole
 

@@ -29,6 +29,8 @@ from stillmotion.training.report import (
 from stillmotion.training.run_dir import load_config
 from stillmotion.training.transfer.config import TransferConfig
 
+_MIN_PANEL_SIZE = 160  # pixels
+
 
 def patch_grid_indices(grid_size: tuple[int, int], *, max_per_side: int = 5) -> list[int]:
     """The numbers of patches spread evenly over a grid, at most so many to a side."""
@@ -51,6 +53,8 @@ def draw_patch_matches(
 
     frames: uint8 (2, S, S, 3).
     """
+    scale = -(-_MIN_PANEL_SIZE // frames.shape[1])  # small frames are enlarged, so that marks and names are visible
+    frames = frames.repeat(scale, 1).repeat(scale, 2)
     panels = {"first frame": _draw_patches(frames[0], grid_size, patches)}
     panels |= {f"second, {name}": _draw_patches(frames[1], grid_size, numbers) for name, numbers in matches.items()}
     return concat_panels({name: panel[None] for name, panel in panels.items()})[0]
@@ -118,7 +122,10 @@ def _settings(config: TransferConfig) -> Table:
         ],
         ["projection", f"layers: {g.num_layers}; {tail or 'nothing behind'}"],
         ["positional augmentation", places.window + (f", ratio {places.enlarge_ratio:g}" if places.num_views else "")],
-        ["separability", f"{method.separability_loss}, weight {method.separability_weight:g}, {held} over tokens and views"],
+        [
+            "separability",
+            f"{method.separability_loss}, weight {method.separability_weight:g}, {held} over tokens and views",
+        ],
         ["temperature", f"{method.temperature:g}, tokens pooled {method.token_pool_size}×{method.token_pool_size}"],
         [
             "optimiser",

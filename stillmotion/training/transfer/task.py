@@ -1,6 +1,7 @@
-"""Training of a projection on frozen tokens.
+"""`transfer`: training of a token projection on a frozen image model.
 
-Everything random is a function of (seed, epoch, video), so that a run resumes bit for bit with no generator to restore."""
+Everything random is a function of (seed, epoch, video), so that a run resumes bit for bit without restoring a generator.
+"""
 
 import copy
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.transforms.augment import pair_augmentation
 from stillmotion.encoders import Encoder
 from stillmotion.encoders.patch_tokens import PatchTokenModel
-from stillmotion.training.transfer.encoder import encoder_from_tokens
 from stillmotion.functional.position_embeddings import crop_windows, enlarged_grid_size, sample_window_corners
 from stillmotion.methods.image_to_video import TransferLoss
 from stillmotion.models.pretrained.frozen_image_model import load_image_model, resolve_image_model
@@ -31,18 +31,24 @@ from stillmotion.training.runtime import training_session
 from stillmotion.training.token_cache import TOKEN_DIR, token_cache_key
 from stillmotion.training.trainer import Trainer, build_train_loader
 from stillmotion.training.transfer.config import TransferConfig
+from stillmotion.training.transfer.encoder import encoder_from_tokens
 from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import LabelValue, format_bytes
 
 _ADAMW_BETAS = (0.9, 0.95)
-_RNG_WINDOWS, _RNG_WINDOW_CHOICE = 11, 12  # what a generator is for, beside seed, epoch and video
+_RNG_WINDOWS, _RNG_WINDOW_CHOICE = 11, 12  # purposes of random numbers
 
 
 def transfer(config: TransferConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None) -> Path:
-    """Train a projection as `config` says and return the run folder; a folder with an unfinished run is resumed.
+    """Train a token projection on a frozen image model; resumes an unfinished run. Under torchrun every process calls this.
 
-    cache_dir: where tokens are kept, in place of the run's own folder; runs on the same pairs share them.
-    Under `torchrun` every process calls this; the first one writes.
+    Args:
+        config: Configuration of the run.
+        run_dir: The run directory.
+        cache_dir: Directory of the token cache, shared by runs on the same pairs. Default: inside the run directory.
+
+    Returns:
+        The run directory.
     """
     config = _check_run(config, run_dir)
     with training_session(config.train) as device, lock_run_dir(run_dir):
@@ -60,7 +66,14 @@ def _check_run(config: TransferConfig, run_dir: str | Path) -> TransferConfig:
 
 
 class TransferTrainer(Trainer):
-    """The frozen model, the projection, its optimiser and pairs of frames."""
+    """Trainer of a token projection on frame pairs.
+
+    Args:
+        config: Configuration of the run.
+        run_dir: The run directory.
+        device: Device to train on.
+        cache_dir: Directory of the token cache. Default: inside the run directory.
+    """
 
     model: TransferLoss
     supports_online_eval = True
@@ -98,20 +111,20 @@ class TransferTrainer(Trainer):
 
     def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         batch = next(batches)
-        self.record_failed_videos(batch, log)
+        self.record_failed_videos(batch)
         pair = epoch % self.config.data.pairs_per_video if self.token_cache is not None else 0
         if self.token_cache is None or not any(self.token_cache.has(video, pair) for video in batch["index"].tolist()):
             self.check_input(batch["clips"])
-        first, second, back = self._pair_tokens(batch, epoch)
-        found = self.model(first, second, back, self.token_grid)
+        first, second, shifted = self._pair_tokens(batch, epoch)
+        output = self.model(first, second, shifted, self.token_grid)
         self.optimizer.zero_grad()
-        self.backward(found.total)
-        losses = {f"loss/{name}": part.detach() for name, part in found.losses.items()}
-        return self.optimizer_step(losses | {"cycle_accuracy": found.accuracy})
+        self.backward(output.total)
+        losses = {f"loss/{name}": loss.detach() for name, loss in output.losses.items()}
+        return self.optimizer_step(losses | {"cycle_accuracy": output.cycle_accuracy})
 
     @torch.no_grad()
     def _pair_tokens(self, batch: dict[str, Any], epoch: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Of t1 and t2 (B, N, D), and of t1 under windows of positions (B, K, N, D)."""
+        """Tokens (B, N, D) of both frames, and (B, K, N, D) of the first frame under position windows."""
         videos = batch["index"].tolist()
         clips = batch["clips"][:, 0].transpose(1, 2)  # (B, 2, 3, S, S)
         if self.token_cache is not None:
@@ -120,25 +133,25 @@ class TransferTrainer(Trainer):
             if views.shape[1] == 2:
                 return views[:, 0], views[:, 1], None
             chosen = torch.tensor([self._choose_windows(video, epoch) for video in videos], device=self.device)
-            back = views[:, 2:].gather(1, chosen[..., None, None].expand(-1, -1, *views.shape[2:]))
-            return views[:, 0], views[:, 1], back
+            shifted = views[:, 2:].gather(1, chosen[..., None, None].expand(-1, -1, *views.shape[2:]))
+            return views[:, 0], views[:, 1], shifted
         frames = clips.to(self.device, non_blocking=True)
         first, second = self.image_model.patch_tokens(frames.transpose(0, 1).flatten(0, 1)).chunk(2)
-        places = [self._position_windows(video, epoch) for video in videos]
-        if places[0] is None:
+        per_video = [self._position_windows(video, epoch) for video in videos]
+        if per_video[0] is None:
             return first, second, None
-        windows = torch.cat([p for p in places if p is not None])
-        again = frames[:, 0].repeat_interleave(len(windows) // len(frames), 0)
-        return first, second, self.image_model.patch_tokens(again, windows).unflatten(0, (len(frames), -1))
+        windows = torch.cat([w for w in per_video if w is not None])
+        repeated = frames[:, 0].repeat_interleave(len(windows) // len(frames), 0)
+        return first, second, self.image_model.patch_tokens(repeated, windows).unflatten(0, (len(frames), -1))
 
     def _cached_tokens(self, video: int, frames: Tensor, epoch: int) -> Tensor:
-        """Tokens (2 + F, N, D) of a pair and of its first frame under all its fixed windows."""
+        """Tokens (2 + F, N, D) of a pair, and of its first frame under all F fixed windows."""
         assert self.token_cache is not None
         pair = epoch % self.config.data.pairs_per_video
-        kept = self.token_cache.read(video, pair)
-        if kept is not None:
-            return kept
-        # One pair at a time: what is kept must not depend on the batch it came in.
+        cached = self.token_cache.read(video, pair)
+        if cached is not None:
+            return cached
+        # One pair at a time: cached tokens must not depend on the batch.
         frames = frames.to(self.device)
         parts = [self.image_model.patch_tokens(frames)]
         windows = self._position_windows(video, epoch)
@@ -147,38 +160,38 @@ class TransferTrainer(Trainer):
         return self.token_cache.write(video, pair, torch.cat(parts))
 
     def _position_windows(self, video: int, epoch: int) -> Tensor | None:
-        """Windows of positions (K, h, w, P) for a video: new ones in each epoch, or all fixed ones of its pair."""
-        places, data = self.config.method.positions, self.config.data
-        if places.window == "none":
+        """Position windows (K, h, w, P) of a video: new ones in each epoch, or all fixed ones of its pair."""
+        positions, data = self.config.method.positions, self.config.data
+        if positions.window == "none":
             return None
-        spare = (self.position_grid.shape[0] - self.token_grid[0], self.position_grid.shape[1] - self.token_grid[1])
-        turn = epoch % data.pairs_per_video if data.pairs_per_video and places.fixed_windows else epoch
-        rng = np.random.default_rng((data.seed, turn, video, _RNG_WINDOWS))
-        draws = places.fixed_windows or 1 if places.window != "multiple" else 1
-        number = places.fixed_windows or places.num_windows
+        free = (self.position_grid.shape[0] - self.token_grid[0], self.position_grid.shape[1] - self.token_grid[1])
+        index = epoch % data.pairs_per_video if data.pairs_per_video and positions.fixed_windows else epoch
+        rng = np.random.default_rng((data.seed, index, video, _RNG_WINDOWS))
+        num_draws = positions.fixed_windows or 1 if positions.window != "multiple" else 1
+        num_windows = positions.fixed_windows or positions.num_windows
         corners = [
             c
-            for _ in range(draws)
-            for c in sample_window_corners(spare, mode=places.window, num_windows=number, rng=rng)
+            for _ in range(num_draws)
+            for c in sample_window_corners(free, mode=positions.window, num_windows=num_windows, rng=rng)
         ]
         return crop_windows(self.position_grid, corners, *self.token_grid)
 
     def _choose_windows(self, video: int, epoch: int) -> list[int]:
-        """Which of the fixed windows of a video's pair this epoch sees."""
-        places = self.config.method.positions
+        """Indices of the fixed windows of a video's pair that are used in this epoch."""
+        positions = self.config.method.positions
         rng = np.random.default_rng((self.config.train.seed, epoch, video, _RNG_WINDOW_CHOICE))
-        return rng.permutation(places.fixed_windows or 1)[: places.num_views].tolist()
+        return rng.permutation(positions.fixed_windows or 1)[: positions.num_views].tolist()
 
     def _build_loader(self) -> ClipLoader:
         config = self.config
-        data, seen = config.data, self.image_model.normalization
+        data, normalization = config.data, self.image_model.normalization
         dataset = FramePairDataset(
             self.videos,
             num_frames=2,
             stride=1,
             num_clips=1,
             augment=pair_augmentation(
-                data.image_size, scale=data.crop_scale, mean=seen.mean, std=seen.std, flip_p=data.flip_prob
+                data.image_size, scale=data.crop_scale, mean=normalization.mean, std=normalization.std, flip_p=data.flip_prob
             ),
             seed=data.seed,
             strict=data.fail_on_unreadable,
@@ -189,8 +202,8 @@ class TransferTrainer(Trainer):
         return build_train_loader(dataset, config.optim, config.train, num_workers=data.num_workers)
 
     def _open_token_cache(self, cache_dir: str | Path) -> TokenCache:
-        data, places = self.config.data, self.config.method.positions
-        views = 2 + (0 if places.window == "none" else places.fixed_windows or 1)
+        data, positions = self.config.data, self.config.method.positions
+        views = 2 + (0 if positions.window == "none" else positions.fixed_windows or 1)
         shape = (
             len(self.videos),
             data.pairs_per_video,
@@ -198,15 +211,15 @@ class TransferTrainer(Trainer):
             self.token_grid[0] * self.token_grid[1],
             self.image_model.out_features,
         )
-        drawn = asdict(data.synthetic) if data.path == "synthetic" else None
-        about = {
-            **token_cache_key(self.config.image_model, self.image_model, self.videos, synthetic=drawn),
+        synthetic = asdict(data.synthetic) if data.path == "synthetic" else None
+        key = {
+            **token_cache_key(self.config.image_model, self.image_model, self.videos, synthetic=synthetic),
             "pairs": {
                 name: getattr(data, name) for name in ("frame_gap", "image_size", "crop_scale", "flip_prob", "seed")
             },
-            "positions": {} if places.window == "none" else {"crop": places.window, "ratio": places.enlarge_ratio},
+            "positions": {} if positions.window == "none" else {"crop": positions.window, "ratio": positions.enlarge_ratio},
         }
-        return TokenCache(cache_dir, shape, about)
+        return TokenCache(cache_dir, shape, key)
 
 
 def plan_transfer(config: TransferConfig, run_dir: str | Path) -> list[LabelValue]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stillmotion.encoders import load
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
-from stillmotion.methods.views import DerivativeOrders, ViewsConfig
+from stillmotion.methods.views import DerivativeOrders, TemporalViews, ViewsConfig
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.training.pretrain import task as module
 from stillmotion.training.pretrain.config import PretrainConfig
@@ -40,20 +40,20 @@ ROUTED = {"method.views": ViewsConfig("alternate", loss_routing="static-on-rgb",
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DerivativeOrders, int, int]]:
     """What runs show from now on: orders, and frames before and after."""
     shown: list[tuple[DerivativeOrders, int, int]] = []
-    show = ViewsConfig.__call__
+    show = TemporalViews.__call__
 
-    def noted(self: ViewsConfig, clips: Tensor, orders: DerivativeOrders, colours: Tensor | None = None) -> Tensor:
+    def noted(self: TemporalViews, clips: Tensor, orders: DerivativeOrders, colours: Tensor | None = None) -> Tensor:
         views = show(self, clips, orders, colours)
         shown.append((orders, clips.shape[3], views.shape[3]))
         return views
 
-    monkeypatch.setattr(ViewsConfig, "__call__", noted)
+    monkeypatch.setattr(TemporalViews, "__call__", noted)
     return shown
 
 
 def scheduled(config: PretrainConfig, *, steps: int = 2) -> list[DerivativeOrders]:
     """The orders of every step."""
-    views, seed = config.method.views, config.train.seed
+    views, seed = config.method.views.build(), config.train.seed
     return [views.draw_orders(seed=seed, epoch=e, step=s) for e in range(config.optim.epochs) for s in range(steps)]
 
 

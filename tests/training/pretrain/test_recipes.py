@@ -141,7 +141,7 @@ def test_optimisers_have_nesterov_momentum_and_spare_vectors() -> None:
 
 def test_every_embedding_has_128_channels_but_where_m_is_varied() -> None:
     for name in K400:
-        assert get_recipe(name).method.model.embedding_dim == int((re.findall(r"-width(\d+)$", name) or [128])[0]), name
+        assert get_recipe(name).method.model.embedding_dim == int((re.findall(r"-dim(\d+)$", name) or [128])[0]), name
 
 
 def test_objectives_and_heads_are_those_of_the_paper_and_its_predecessor() -> None:

@@ -19,7 +19,7 @@ from stillmotion.training.transfer.task import TransferTrainer, transfer
 
 
 def small(family="dinov2", *, positions=None, pairs=0, epochs=3, **optim):
-    config = TRANSFER_RECIPES.get(f"debug-{family}")
+    config = TRANSFER_RECIPES.get("dinov3-s16" if family == "dinov3" else f"{family}-b16", debug=True)
     synthetic = replace(config.data.synthetic, num_videos=6, image_size=24, num_frames=12)
     return replace(
         config,
