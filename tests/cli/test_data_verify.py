@@ -38,9 +38,9 @@ def test_what_is_missing_is_named_and_the_exit_code_tells(hmdb51: Path, tmp_path
     ("line", "words"),
     [
         ("data verify imagenet HERE", "imagenet"),
-        ("data verify ucf101 HERE", "no lists of ucf101"),
+        ("data verify ucf101 HERE", "no annotation lists of ucf101"),
         ("data verify ucf101 HERE/nowhere", "no such file or folder"),
-        ("data make", "there is no data 'make'; choose one of check"),
+        ("data make", "there is no data 'make'; choose one of verify"),
     ],
 )
 def test_a_mistake_is_one_line(line: str, words: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_both_kinds_are_made_as_a_user_types_them(tmp_path: Path) -> None:
     }
     for kind, run in runs.items():
         run.expect_success()
-        assert run.stdout.startswith(f"4 {kind} videos in {tmp_path / kind}\n1 video left out:\n")
+        assert run.stdout.startswith(f"4 {kind} videos in {tmp_path / kind}\n1 video failed:\n")
         assert "broken.mp4" in run.stdout
         copy = VideoDataConfig(tmp_path / kind).open()
         assert copy.classes["class"] == ["dark", "light"]  # type: ignore[attr-defined]

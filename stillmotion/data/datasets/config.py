@@ -88,7 +88,7 @@ class VideoDataConfig(VideoSource):
 
     Attributes:
         split: Split to read: train, val or test. All videos are read if omitted.
-        fold: Fold to read, counted from 1, for data sets with several splits (default: 1).
+        fold: Fold to read, counted from 1, for data sets with several splits. The first if omitted.
     """
 
     split: SplitName = None

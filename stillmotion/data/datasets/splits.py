@@ -56,7 +56,7 @@ class TrainTestConfig(VideoSource):
     """Labeled videos with a train/test split: the official test (or val) split, or a stratified random 70/30 split.
 
     Attributes:
-        fold: Fold to evaluate, counted from 1, or "all" for the mean over all folds (default: 1).
+        fold: Fold to evaluate, counted from 1, or "all" for the mean over all folds. The first if omitted.
         num_synthetic: Number of synthetic videos in the train split and in the test split. Only for --data synthetic.
         split_seed: Seed of the random 70/30 split, used if the data set has no split of its own.
     """
