@@ -103,12 +103,11 @@ def test_a_strict_run_ends_at_a_video_that_no_decoder_gets_past() -> None:
 
 
 def test_sigterm_ends_a_run_whose_decoders_are_stuck_and_saves_it(tmp_path: Path) -> None:
-    size = "--data.synthetic.num-videos 32 --data.image-size 16 --data.num-frames 6 --optim.batch-size 8 --optim.epochs 4000"
-    more = ("--num-workers", "1", "--train.num-threads", "1", "--train.checkpoint-every-steps", "100000")
+    size = "--data.synthetic.num-videos 32 --data.image-size 16 --data.num-frames 6 --optim.batch-size 8"
+    more = "--optim.epochs 4000 --num-workers 1 --train.num-threads 1 --train.checkpoint-every-steps 100000"
+    options = ("--recipe", "k400-simclr", "--debug", "--out", str(tmp_path), *size.split(), *more.split())
     patient = {WORKER_TIMEOUT_ENV: "600"}
-    command = Command(
-        "pretrain", "--recipe", "k400-simclr", "--debug", "--out", str(tmp_path), *size.split(), *more, environment=patient
-    )
+    command = Command("pretrain", *options, environment=patient)
     wait_for_steps(command, tmp_path, 2)
     (stuck,) = decoder_processes(command.pid)
     os.kill(stuck, signal.SIGSTOP)

@@ -1,7 +1,6 @@
 """Collate samples into a batch; report unreadable, truncated and short videos."""
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
@@ -98,11 +97,6 @@ class MonitoredDataset:
         if description := describe_truncation(video):
             self.truncated.append((self.name(i), description))
         return video
-
-
-def print_message(line: str) -> None:
-    """Print one line on stderr, apart from the results."""
-    print(f"stillmotion: {line}", file=sys.stderr)
 
 
 class BatchWarnings:
