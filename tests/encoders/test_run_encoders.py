@@ -72,7 +72,7 @@ def test_weights_of_another_network_are_refused(run):
     config = json.loads((run / "config.json").read_text())
     config["method"]["model"]["stage_channels"] = [8, 16, 24]
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(StillmotionError, match="does not fit"):
+    with pytest.raises(StillmotionError, match="does not match"):
         load(run)
 
 

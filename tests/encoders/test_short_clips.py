@@ -72,5 +72,5 @@ def test_its_report_says_what_there_is_not(short):
 
 
 def test_a_split_of_too_few_steps_is_refused_when_training_begins(tmp_path):
-    with pytest.raises(StillmotionError, match=r"clip has 2 time steps; .* keep one step a frame by --method\.model"):
+    with pytest.raises(StillmotionError, match=r"2 time steps; .* --method\.model\.per-frame-features"):
         train(small_config("k400-bod-simclr", SHORT), tmp_path / "run")

@@ -66,5 +66,5 @@ def test_what_cannot_be_opened_says_what_to_do(name: str, weights: str | None, m
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     save_file(raft_small().state_dict(), tmp_path / "small.safetensors")
-    with pytest.raises(StillmotionError, match="does not fit RAFT"):
+    with pytest.raises(StillmotionError, match="does not match RAFT"):
         load_flow("raft-large", weights=tmp_path / "small.safetensors")

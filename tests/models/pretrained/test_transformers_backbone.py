@@ -202,6 +202,6 @@ def test_what_cannot_be_used_is_said(folder, tmp_path, monkeypatch):
         load_transformers_backbone(tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(
-        StillmotionError, match=r"transformers is not installed\. Run: pip install 'stillmotion\[models\]'"
+        StillmotionError, match=r"not installed\. Run: pip install 'stillmotion\[models\]'"
     ):
         load_transformers_backbone(folder("vit"))

@@ -159,7 +159,7 @@ def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(
     state = checkpoint.load_training_state(tmp_path)
     assert state is not None
     assert words.startswith(f"step {state['step'] + 1}: ")
-    assert f"last good checkpoint: {tmp_path / 'checkpoint.safetensors'} of step {state['step']}" in words
+    assert f"Last good checkpoint: {tmp_path / 'checkpoint.safetensors'} (step {state['step']})" in words
     assert "\n" not in words
     assert all(torch.equal(weights(tmp_path)[k], v) for k, v in state["model"].items())
 
@@ -180,7 +180,7 @@ def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
 
     monkeypatch.setattr(module, "compute_gradients", broken)
     config = small_config("k400-bod-simclr", SGD | {"train.checkpoint_every_steps": 100})
-    words = r"step 2: loss/dynamic is not finite \(learning rate 0\.05\); last good checkpoint: none was written yet"
+    words = r"step 2: loss/dynamic is not finite \(learning rate 0\.05\)\. No checkpoint was written yet"
     with pytest.raises(NonFiniteError, match=words + r".*--optim\.lr"):
         train(config, tmp_path)
     assert len(load_metrics(tmp_path)["lr"]) == 1
@@ -197,7 +197,7 @@ def test_prototypes_rest_in_the_first_epoch_only(tmp_path: Path) -> None:
     assert not torch.equal(two[name], before[name])
 
 
-def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "start.safetensors"
     other = fresh(small_config("k400-moco", {"train.seed": 5})).online.backbone.state_dict()
     save_file({f"module.{k}": v.contiguous() for k, v in other.items()}, file)
@@ -207,7 +207,7 @@ def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, capsys:
         if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
             torch.testing.assert_close(found[f"online.backbone.{name}"], value, rtol=0, atol=1e-12)
             torch.testing.assert_close(found[f"target.backbone.{name}"], value, rtol=0, atol=1e-12)
-    assert f"{len(other)} of {len(other)} tensors loaded from {file}" in capsys.readouterr().out
+    assert f"Loaded {len(other)} of {len(other)} tensors from {file}" in caplog.text
 
 
 def test_a_wrong_file_of_weights_can_be_mended_in_the_same_folder(tmp_path: Path) -> None:
@@ -238,18 +238,19 @@ BROKEN = ("dark/empty.mp4", "dark/text.mp4", "light/cut.mp4")
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_broken_videos_are_named_counted_and_written_down(
-    videos: Path, workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    videos: Path, workers: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = {str(videos / name) for name in BROKEN}
     run = train(on(videos, data__num_workers=workers, optim__epochs=3), tmp_path)
-    words = capsys.readouterr().err.splitlines()
+    words = caplog.messages
     found = json.loads((run / "failed_videos.json").read_text())
     assert set(found) == names
     assert all(name in reason for name, reason in found.items())
     for name in names:
-        assert sum(line.startswith(f"unreadable, skipped: {name}") for line in words) == 1
-    assert words[-4].startswith("3 unreadable videos were skipped (failed_videos.json says why)")
-    assert [line.strip() for line in words[-3:]] == sorted(names)
+        assert sum(line.startswith(f"Skipped unreadable video: {name}") for line in words) == 1
+    first, *lines = words[-1].splitlines()
+    assert first == "Skipped 3 unreadable videos; reasons are in failed_videos.json:"
+    assert [line.strip() for line in lines] == sorted(names)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -264,7 +265,7 @@ def test_what_does_not_fit_together_is_said_with_the_numbers(tmp_path: Path) -> 
     for changes, words in (
         (
             {"optim.batch_size": 9, "train.grad_accum_steps": 2},
-            "a batch of 9 cannot be shared by 1 processes × 2 .*multiple of 2",
+            "Batch size 9 is not divisible by 1 processes × 2 .*multiple of 2",
         ),
         ({"optim.batch_size": 32}, "Batch size is 32 but there are only 16 videos"),
         (
