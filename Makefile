@@ -30,6 +30,11 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site in build/site; a broken link, a wrong option in a command or an undocumented public name fails.
+docs: $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 demo: $(STAMP)
 	$(BIN)/python -m stillmotion demo --out runs/demo
 
