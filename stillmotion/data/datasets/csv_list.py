@@ -13,10 +13,7 @@ from stillmotion.errors import StillmotionError
 
 PATH_COLUMNS = ("path", "video", "file", "filename", "video_path", "youtube_id")
 _MAX_CLASS_ID = 1_000_000  # the name of every class is kept in memory
-_SPLIT_ALIASES = {
-    "val": ("val", "valid", "validation", "validate", "test"),
-    "test": ("test", "val", "validation"),
-}
+_SPLIT_ALIASES = {"val": ("val", "valid", "validation", "validate", "test"), "test": ("test", "val", "validation")}
 
 
 def split_aliases(split: str) -> tuple[str, ...]:

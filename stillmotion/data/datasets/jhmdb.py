@@ -36,11 +36,7 @@ class KeypointSequence:
 
 
 def open_keypoint_sequences(
-    layout: Literal["jhmdb", "points"],
-    root: str | Path,
-    *,
-    split: str = "1",
-    names: Sequence[str] = (),
+    layout: Literal["jhmdb", "points"], root: str | Path, *, split: str = "1", names: Sequence[str] = ()
 ) -> tuple[list[KeypointSequence], FailedVideos]:
     """Open the sequences of JHMDB, or of videos with own keypoints.
 

@@ -242,13 +242,7 @@ def open_classification_split(
     new_ids = np.full(len(names), -1)
     new_ids[trained] = np.arange(len(trained))
     return ClassificationSplit(
-        train,
-        test,
-        new_ids[train_labels],
-        new_ids[test_labels],
-        [names[i] for i in trained],
-        target,
-        split.description,
+        train, test, new_ids[train_labels], new_ids[test_labels], [names[i] for i in trained], target, split.description
     )
 
 

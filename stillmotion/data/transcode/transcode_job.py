@@ -90,12 +90,7 @@ class Transcoder(Protocol):
 
 
 def transcode_dataset(
-    dataset: VideoDataset,
-    output_dir: Path,
-    transcoder: Transcoder,
-    *,
-    num_processes: int = 1,
-    strict: bool = False,
+    dataset: VideoDataset, output_dir: Path, transcoder: Transcoder, *, num_processes: int = 1, strict: bool = False
 ) -> list[ManifestEntry]:
     """Transcode every video into `output_dir`; write labels.csv and manifest.jsonl.
 

@@ -114,7 +114,9 @@ def test_ssv2_reads_templates_and_allows_unlabelled_test_videos(tmp_path: Path) 
 
 def test_a_split_of_which_nothing_is_there_says_so(ucf101: Path, tmp_path: Path) -> None:
     empty = touch_files(tmp_path / "other", "x.mp4")
-    with pytest.raises(StillmotionError, match="none of the 3 listed videos was found; the first missing one is ApplyEye"):
+    with pytest.raises(
+        StillmotionError, match="none of the 3 listed videos was found; the first missing one is ApplyEye"
+    ):
         AnnotatedDataset(empty, read_ucf101(ucf101 / "ucfTrainTestlist", train=True, fold=1))
 
 

@@ -154,7 +154,9 @@ def test_whole_films_begin_at_0_and_parts_of_them_at_900(tmp_path):
     found = AVADataset(tmp_path, "val")
     assert found.keyframe_index(0, found.open_video(0)) == round(found.keyframes.keyframes[0][1] * 0.02)
     late = AVADataset(tmp_path, "train", start_seconds=890)
-    with pytest.raises(VideoError, match=r"train-0: second 90\d is outside the video, which starts at 890 s and is 5 s"):
+    with pytest.raises(
+        VideoError, match=r"train-0: second 90\d is outside the video, which starts at 890 s and is 5 s"
+    ):
         late.keyframe_index(0, late.open_video(0))
 
 
@@ -184,7 +186,9 @@ def test_errors_say_what_to_do(tmp_path):
     write_ava(tmp_path / "ava", num_videos=1)
     for file in (tmp_path / "ava" / "videos").iterdir():
         file.unlink()
-    with pytest.raises(StillmotionError, match="none of the 1 videos of the val split was found; the first missing one is test-0"):
+    with pytest.raises(
+        StillmotionError, match="none of the 1 videos of the val split was found; the first missing one is test-0"
+    ):
         AVADataset(tmp_path / "ava", "val")
     (tmp_path / "ava" / "annotations" / LABEL_MAP).unlink()
     with pytest.raises(StillmotionError, match=r"no file matches ava_action_list\*.*--annotations"):

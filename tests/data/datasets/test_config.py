@@ -60,10 +60,7 @@ def test_mistakes_are_one_line_with_the_remedy(tmp_path: Path) -> None:
     cases = [
         ({"path": tmp_path / "gone"}, "gone: no such file or folder"),
         ({"path": tmp_path / "empty"}, r"no video found \(searched for \.mp4"),
-        (
-            {"path": tmp_path / "full", "layout": "imagenet"},
-            "no layout 'imagenet'; choose one of auto, folder, list",
-        ),
+        ({"path": tmp_path / "full", "layout": "imagenet"}, "no layout 'imagenet'; choose one of auto, folder, list"),
         ({"path": tmp_path / "full", "layout": "ucf-101"}, "no layout 'ucf-101'; did you mean ucf101"),
         ({"path": tmp_path / "full", "layout": "davis"}, "no layout 'davis'"),
         ({"path": ""}, "no videos given; add --data FOLDER"),

@@ -66,7 +66,9 @@ def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: 
     (originals / "walk" / "broken.mp4").unlink()
     prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=96))
     options = {"num_frames": 4, "stride": 2, "num_clips": 2, "augment": build_augmentation("slowfast", size=32)}
-    whole, small = (TrainClipDataset(VideoDataConfig(root).open(), **options) for root in (originals, tmp_path / "copy"))  # type: ignore[arg-type]
+    whole, small = (
+        TrainClipDataset(VideoDataConfig(root).open(), **options) for root in (originals, tmp_path / "copy")
+    )  # type: ignore[arg-type]
     # a.mp4 and b.avi have the copy's size already: the same crops and colours then, up to the codec's loss.
     for index in (0, 1):
         gap = (whole[3, index]["clips"] - small[3, index]["clips"]).abs()
@@ -144,9 +146,7 @@ def test_what_can_be_read_in_part_is_told_with_its_counts_whoever_copies_it(tmp_
     for lines in (
         prepare_dataset(VideoFolder(tmp_path / "in"), tmp_path / "small", PrepareConfig()),
         make_static_dynamic_set(VideoFolder(tmp_path / "in"), tmp_path / "static", StaticDynamicSetConfig("static")),
-        prepare_dataset(
-            VideoFolder(tmp_path / "in"), tmp_path / "small", PrepareConfig()
-        ),  # which keeps what is there
+        prepare_dataset(VideoFolder(tmp_path / "in"), tmp_path / "small", PrepareConfig()),  # which keeps what is there
     ):
         told = format_transcode_summary(lines, "videos", missing=["gone"])
         assert told[1] == "1 video was truncated:"
