@@ -25,10 +25,16 @@ from stillmotion.optim.optimizers import OptimConfig, build_optimizer, lr_at_epo
 from stillmotion.training import checkpoint
 from stillmotion.training.checkpoint import CheckpointManager
 from stillmotion.training.config import RunConfig, TrainConfig
-from stillmotion.training.data_warnings import DataWarnings
 from stillmotion.training.dataset_fingerprint import NamedVideos, describe_changes, fingerprint_dataset
 from stillmotion.training.loggers import check_loggers
-from stillmotion.training.monitors import DeferredMetrics, DivergenceMonitor, InputCheck, global_norm, nonfinite_names
+from stillmotion.training.monitors import (
+    DataWarnings,
+    DeferredMetrics,
+    DivergenceMonitor,
+    InputCheck,
+    global_norm,
+    nonfinite_names,
+)
 from stillmotion.training.run_log import RunLog
 from stillmotion.training.runtime import StopRequest, defer_stop_signals, raise_on_stop_signals
 

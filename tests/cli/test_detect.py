@@ -60,7 +60,7 @@ def test_an_unreadable_video_of_ava_is_named_and_skipped(tmp_path):
     (tmp_path / "ava" / "videos" / "test-0.mp4").write_bytes(b"nothing")
     words = ("--debug", "--data", str(tmp_path / "ava"), "--out", str(tmp_path / "run"), *SMALL)
     command = Command("detect", *words, "--optim.epochs", "1")
-    assert "unreadable, skipped" in command.expect_success()
+    assert "Skipped unreadable video" in command.expect_success()
     assert "2 videos could not be read and do not count: train-1, test-0." in command.stdout
 
 

@@ -175,10 +175,10 @@ def test_a_run_says_that_it_goes_on_with_other_processes_and_what_that_means(cha
     assert len(state["rng_states"]) == CHAIN[-1]
     run = started(case, folder / "chain" / case)
     (line,) = run._resume_messages
-    assert "goes on with 1 process in place of 3: the same clips in the same batches, up to rounding; its batch" in line
+    assert "Resuming with 1 process instead of 3; batches are unchanged up to rounding; MoCo" in line
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/alone", rank=0, world_size=1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("stillmotion.distributed.process_group.get_world_size", lambda: 5)
-        with pytest.raises(StillmotionError, match=r"batch of 12 cannot be shared by 5 processes .* divides its batch"):
+        with pytest.raises(StillmotionError, match=r"Batch size 12 is not divisible by 5 processes .* divides the batch size"):
             started(case, folder / "chain" / case)
     dist.destroy_process_group()

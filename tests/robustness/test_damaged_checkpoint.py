@@ -32,7 +32,7 @@ def same_as_state(run: Path) -> bool:
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "of another step"])
 def test_a_finished_run_whose_weights_are_lost_writes_them_again(
-    run: Path, damage: str, capsys: pytest.CaptureFixture[str]
+    run: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = run / checkpoint.WEIGHTS_FILE
     whole = file.read_bytes()
@@ -43,7 +43,7 @@ def test_a_finished_run_whose_weights_are_lost_writes_them_again(
     pretrain(get_recipe(NAME), run)
     assert file.read_bytes() == whole
     assert same_as_state(run)
-    assert "written again from training_state.pt" in capsys.readouterr().err
+    assert "restored from training_state.pt" in caplog.text
 
 
 def test_weights_come_before_the_state_that_speaks_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 @pytest.mark.parametrize("odd", ODD, ids=[repr(odd) for odd in ODD])
 def test_a_changed_configuration_is_opened_or_refused_in_one_line(odd: Any, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(cached_run("debug-bod-moco"), tmp_path / "run"))
+    run = Path(shutil.copytree(cached_run("k400-bod-moco"), tmp_path / "run"))
     config = json.loads((run / "config.json").read_text())
     refused: list[str] = []
     for path in places(config):
@@ -61,5 +61,5 @@ def test_a_file_that_is_no_configuration_is_refused(text: str, tmp_path: Path) -
 
 
 def test_a_page_is_made_of_what_was_read(tmp_path: Path) -> None:
-    config: Any = load_any_config(cached_run("debug-bod-moco"))
+    config: Any = load_any_config(cached_run("k400-bod-moco"))
     assert settings_blocks(config)

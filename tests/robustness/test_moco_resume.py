@@ -22,7 +22,7 @@ def broken_off_and_whole(rank: int, folder: Path) -> None:
         patched.setattr(process_group, "destroy_process_group", lambda: None)  # the group serves all runs
         for workers in _WORKERS:
             changes = {"data.num_workers": workers, "data.synthetic.num_videos": 32, "optim.epochs": 2}
-            config = small_config("debug-bod-moco", changes | {"train.checkpoint_every_steps": 100})
+            config = small_config("k400-bod-moco", changes | {"train.checkpoint_every_steps": 100})
             pretrain(config, folder / f"whole-{workers}")
             with stop_at_step(2, 8):
                 pretrain(config, folder / f"stopped-{workers}")

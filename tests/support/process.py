@@ -119,7 +119,7 @@ def stop_and_resume(run_dir: Path, *arguments: str) -> None:
     wait_for_steps(command, run_dir, 2)
     command.send(signal.SIGINT)
     assert command.wait() == 130
-    assert "the same command resumes it" in command.stderr.splitlines()[-1]
+    assert "Run the same command to resume" in command.stderr.splitlines()[-1]
     again = Command(*arguments)
     wait_for_steps(again, run_dir, 12)
     again.send(signal.SIGINT)

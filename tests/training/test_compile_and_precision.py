@@ -134,16 +134,16 @@ def test_auto_is_bf16_where_cuda_has_it_and_fp32_elsewhere(monkeypatch):
         assert resolve_precision(CUDA, "fp16") == "fp16"
 
 
-def test_a_run_keeps_the_precision_that_auto_was_when_it_began_and_says_so(tmp_path: Path, monkeypatch, capsys):
+def test_a_run_keeps_the_precision_that_auto_was_when_it_began_and_says_so(tmp_path: Path, monkeypatch, caplog):
     config = small_config("k400-simclr")
     assert config.train.precision == "auto"
     with monkeypatch.context() as elsewhere, stop_at_step(1, 2):
         elsewhere.setattr(folders, "resolve_precision", lambda device, precision: "bf16")
         train(config, tmp_path)
     assert load_config(tmp_path, PretrainConfig).train.precision == "bf16"
-    capsys.readouterr()
+    caplog.clear()
     train(config, tmp_path)
-    assert f"{tmp_path} goes on in bf16, as it began; a new run on this cpu has fp32" in capsys.readouterr().out
+    assert f"Resuming {tmp_path} in bf16, the precision it started with (a new run on cpu would use fp32)" in caplog.text
     assert load_config(tmp_path, PretrainConfig).train.precision == "bf16"
     asked = replace(config, train=replace(config.train, precision="fp16"))
     assert resolve_run_precision(asked, tmp_path, CPU) is asked

@@ -112,18 +112,18 @@ def test_a_finished_run_is_not_evaluated_again(run, monkeypatch):
     assert rows(run) == before
 
 
-def test_what_fails_is_said_and_the_run_goes_on(tmp_path, capsys, monkeypatch):
+def test_what_fails_is_said_and_the_run_goes_on(tmp_path, caplog, monkeypatch):
     def failing(*_, **__):
         raise StillmotionError("no video can be read")
 
     monkeypatch.setattr(online_evaluation, "extract_features_distributed", failing)
     folder = train(small_config(overrides=ASKED), tmp_path / "run")
-    said = capsys.readouterr().err
-    assert [f"not evaluated after epoch {epoch}: no video can be read" in said for epoch in (0, 2, 3)] == [True] * 3
+    said = caplog.text
+    assert [f"Online evaluation after epoch {epoch} was skipped: no video can be read" in said for epoch in (0, 2, 3)] == [True] * 3
     assert same(folder, train(small_config(overrides=LONG), tmp_path / "plain"))
 
 
-def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, capsys):
+def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, caplog):
     labelled = write_class_folders(tmp_path / "labelled", videos_per_class=4)
     plain = tmp_path / "plain"
     plain.mkdir()
@@ -131,14 +131,14 @@ def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, c
         (plain / f"{number}.mp4").write_bytes(file.read_bytes())
     changes = ASKED | {"data.path": str(plain), "data.num_workers": 0, "data.augment": "weak"}
     train(small_config(overrides=changes), tmp_path / "run")
-    said = capsys.readouterr().err
-    assert said.count("nothing is evaluated in between") == 1
+    said = caplog.text
+    assert said.count("Online evaluation is disabled") == 1
     assert "--train.eval-data" in said
     other = train(small_config(overrides=changes | {"train.eval_data": str(labelled)}), tmp_path / "other")
     assert set(rows(other)[3]) == {"step"} | {
-        f"{m}/{k}" for m in ("knn", "probe") for k in ("whole", "static", "dynamic")
+        f"{m}/{k}" for m in ("online_knn", "online_probe") for k in ("whole", "static", "dynamic")
     }
-    assert "evaluated in between: 6 videos to learn from, 2 to ask (random 70/30 split" in capsys.readouterr().err
+    assert "Online evaluation: 6 training and 2 test videos (random 70/30 split" in caplog.text
     with pytest.raises(StillmotionError, match="no such file"):
         train(small_config(overrides=changes | {"train.eval_data": str(tmp_path / "gone")}), tmp_path / "third")
 

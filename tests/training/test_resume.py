@@ -55,21 +55,20 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(tmp_path):
     wait_for_steps(command, tmp_path / "stopped", 3)
     command.send(signal.SIGINT)
     assert command.wait() == 130
-    assert "the same command resumes it" in command.stderr.splitlines()[-1]
+    assert "Run the same command to resume" in command.stderr.splitlines()[-1]
     assert "Traceback" not in command.stderr
     again = Command(*arguments("debug:k400-simclr", tmp_path / "stopped", *more)).expect_success()
-    assert "resuming" in again
+    assert "Resuming" in again
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 
-def test_a_run_goes_on_with_more_epochs_from_its_step_and_not_with_fewer(tmp_path, capsys):
+def test_a_run_goes_on_with_more_epochs_from_its_step_and_not_with_fewer(tmp_path, caplog):
     short, long = small_config(), small_config(overrides={"optim.epochs": 2})
     before = load_metrics(train(short, tmp_path))
-    capsys.readouterr()
+    caplog.clear()
     curves = load_metrics(train(long, tmp_path))
-    said = capsys.readouterr()
-    assert f"{tmp_path} goes on to 2 epochs in place of 1" in said.output_dir
-    assert f"resuming {tmp_path} at step 2 of 4" in said.err
+    assert f"Resuming {tmp_path} with changes: 2 epochs instead of 1" in caplog.text
+    assert f"Resuming {tmp_path} at step 2 of 4" in caplog.text
     assert {name: curve[:2] for name, curve in curves.items()} == before
     assert curves["lr"][2:] == [(step, lr_at_epoch(long.optim, (step - 1) / 2)) for step in (3, 4)]
     state = (tmp_path / "training_state.pt").read_bytes()

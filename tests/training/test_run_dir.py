@@ -40,27 +40,27 @@ def test_the_same_run_goes_on_with_other_workers_threads_and_intervals(tmp_path:
 def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(tmp_path: Path) -> None:
     folder = with_state(tmp_path)
     other = replace(CONFIG, optim=replace(CONFIG.optim, lr=5.0), train=replace(CONFIG.train, seed=3))
-    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 5.0; train.seed: 0 ≠ 3\).*--out"):
+    with pytest.raises(StillmotionError, match=r"a different run \(optim.lr: 1.2 ≠ 5.0; train.seed: 0 ≠ 3\).*--out"):
         open_run_dir(folder, other)
     assert load_config(folder, PretrainConfig) == CONFIG
 
 
 def test_a_run_may_grow_longer_which_is_said_but_not_shorter(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = with_state(tmp_path)
     longer = replace(CONFIG, optim=replace(CONFIG.optim, epochs=CONFIG.optim.epochs + 3))
     open_run_dir(folder, longer)
-    words = f"{folder} goes on to {longer.optim.epochs} epochs in place of {CONFIG.optim.epochs}; its learning rate"
-    assert capsys.readouterr().out.startswith(words)
+    words = f"Resuming {folder} with changes: {longer.optim.epochs} epochs instead of {CONFIG.optim.epochs}; from here"
+    assert caplog.messages[0].startswith(words)
     assert load_config(folder, PretrainConfig) == longer
-    with pytest.raises(StillmotionError, match=rf"another run \(optim.epochs: {longer.optim.epochs} ≠ "):
+    with pytest.raises(StillmotionError, match=rf"a different run \(optim.epochs: {longer.optim.epochs} ≠ "):
         open_run_dir(folder, CONFIG)
     other = replace(longer, optim=replace(longer.optim, epochs=99, lr=5.0))
-    with pytest.raises(StillmotionError, match=r"another run \(optim.lr: 1.2 ≠ 5.0\)"):
+    with pytest.raises(StillmotionError, match=r"a different run \(optim.lr: 1.2 ≠ 5.0\)"):
         open_run_dir(folder, other)
     assert load_config(folder, PretrainConfig) == longer
-    assert capsys.readouterr().out == ""
+    assert len(caplog.messages) == 1
 
 
 def test_a_run_that_never_reached_a_checkpoint_can_be_replaced(tmp_path: Path) -> None:

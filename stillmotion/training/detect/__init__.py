@@ -1,0 +1,1 @@
+"""Action detection: configuration, recipes, task, report and encoder."""

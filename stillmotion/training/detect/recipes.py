@@ -20,7 +20,7 @@ from stillmotion.training.recipe_table import (
 _AVA_DATA = DetectDataConfig(path="ava", num_frames=8, image_size=224, train_short_side=(256, 320), test_short_side=256)
 
 
-def slowfast_config() -> DetectConfig:
+def _slowfast_config() -> DetectConfig:
     """32 epochs of SGD, the rate ÷ 10 at 16, 24 and 28; clips of 8 at stride 8, 224 pixels, tested at 256."""
     return DetectConfig(
         data=replace(_AVA_DATA, frame_stride=8, fps=30),
@@ -36,7 +36,7 @@ def slowfast_config() -> DetectConfig:
     )
 
 
-def vididi_config() -> DetectConfig:
+def _vididi_config() -> DetectConfig:
     """20 epochs of AdamW, the rate halved after the fifth; clips of 8 at interval 4."""
     return DetectConfig(
         data=replace(_AVA_DATA, frame_stride=4, fps=0.0),
@@ -77,10 +77,10 @@ DETECT_RECIPES: RecipeTable[DetectConfig] = RecipeTable(
     "detect",
     {
         "slowfast": Recipe(
-            slowfast_config, "AVA by SlowFast's protocol: 32 epochs of SGD, 8×8 clips", cite_tables("BOD-VCL", 6)
+            _slowfast_config, "AVA by SlowFast's protocol: 32 epochs of SGD, 8×8 clips", cite_tables("BOD-VCL", 6)
         ),
         "vididi": Recipe(
-            vididi_config, "AVA by ViDiDi's protocol: 20 epochs of AdamW, 8×4 clips", cite_tables("ViDiDi", 3)
+            _vididi_config, "AVA by ViDiDi's protocol: 20 epochs of AdamW, 8×4 clips", cite_tables("ViDiDi", 3)
         ),
     },
     shrink_for_debug,

@@ -1,0 +1,1 @@
+"""Fine-tuning: configuration, recipes, task, report and encoder."""

@@ -31,7 +31,7 @@ from stillmotion.training.recipe_table import (
 _SLOWFAST_CROP_SCALE = (0.37, 0.57)
 
 
-def slowfast_config() -> FinetuneConfig:
+def _slowfast_config() -> FinetuneConfig:
     """200 epochs of SGD under a cosine; tested on 10 clips × 3 crops at 256."""
     colour = (0.4, 0.4, 0.4, 0.1)
     return FinetuneConfig(
@@ -49,15 +49,15 @@ def slowfast_config() -> FinetuneConfig:
     )
 
 
-def slowfast_syncbn_config() -> FinetuneConfig:
+def _slowfast_syncbn_config() -> FinetuneConfig:
     """The same at twice the rate, without weight decay, and with dropout 0.8."""
-    config = slowfast_config()
+    config = _slowfast_config()
     return replace(
         config, head=replace(config.head, dropout=0.8), optim=replace(config.optim, lr=0.01, weight_decay=0.0)
     )
 
 
-def vididi_config() -> FinetuneConfig:
+def _vididi_config() -> FinetuneConfig:
     """100 epochs of SGD, the rate ÷ 10 at 60 and 80; tested on 10 clips of 16."""
     return FinetuneConfig(
         data=FinetuneDataConfig(path="ucf101", num_frames=16, frame_stride=3, fps=0.0, image_size=112),
@@ -65,7 +65,7 @@ def vididi_config() -> FinetuneConfig:
     )
 
 
-def severe_config() -> FinetuneConfig:
+def _severe_config() -> FinetuneConfig:
     """16 epochs of Adam, the rate × 0.3 at 6, 10 and 14; 10 clips of two seconds in each, tested on 10 of them."""
     crop = FinetuneAugmentConfig(crop_scale=(0.08, 1.0), color_jitter=(0.4, 0.4, 0.4, 0.2), color_jitter_prob=1.0)
     return FinetuneConfig(
@@ -87,9 +87,9 @@ def severe_config() -> FinetuneConfig:
     )
 
 
-def severe_ssv2_config() -> FinetuneConfig:
+def _severe_ssv2_config() -> FinetuneConfig:
     """22 epochs of Adam, the rate × 0.3 at 12, 17 and 20; 2 clips in each."""
-    config = severe_config()
+    config = _severe_config()
     return replace(
         config,
         data=replace(config.data, path="ssv2", clips_per_video=2),
@@ -97,7 +97,7 @@ def severe_ssv2_config() -> FinetuneConfig:
     )
 
 
-def ssv2_slowfast_config() -> FinetuneConfig:
+def _ssv2_slowfast_config() -> FinetuneConfig:
     """22 epochs of SGD, the rate ÷ 10 at 14 and 18; never mirrored, tested on one view."""
     return FinetuneConfig(
         data=FinetuneDataConfig(
@@ -122,7 +122,7 @@ def ssv2_slowfast_config() -> FinetuneConfig:
     )
 
 
-def ssv2_image_model_config() -> FinetuneConfig:
+def _ssv2_image_model_config() -> FinetuneConfig:
     """25 epochs of AdamW for an image model, frozen or transferred, under a head that sees the order of frames."""
     return FinetuneConfig(
         data=FinetuneDataConfig(
@@ -148,7 +148,7 @@ def ssv2_image_model_config() -> FinetuneConfig:
     )
 
 
-def laptop_config() -> FinetuneConfig:
+def _laptop_config() -> FinetuneConfig:
     """This library's own settings for a small set and two cores: clips as the encoder takes them."""
     return FinetuneConfig(
         data=FinetuneDataConfig(num_test_clips=4),
@@ -180,29 +180,29 @@ def shrink_for_debug(config: FinetuneConfig) -> FinetuneConfig:
 FINETUNE_RECIPES: RecipeTable[FinetuneConfig] = RecipeTable(
     "finetune",
     {
-        "laptop": Recipe(laptop_config, "a small labelled set of your own, two cores"),
+        "laptop": Recipe(_laptop_config, "a small labelled set of your own, two cores"),
         "slowfast": Recipe(
-            slowfast_config, "UCF101 or HMDB51 by SlowFast's protocol: 200 epochs of SGD", cite_tables("BOD-VCL", 3)
+            _slowfast_config, "UCF101 or HMDB51 by SlowFast's protocol: 200 epochs of SGD", cite_tables("BOD-VCL", 3)
         ),
         "slowfast-syncbn": Recipe(
-            slowfast_syncbn_config, "the same after synchronised batch norm", cite_tables("BOD-VCL", 3)
+            _slowfast_syncbn_config, "the same after synchronised batch norm", cite_tables("BOD-VCL", 3)
         ),
         "vididi": Recipe(
-            vididi_config, "UCF101 or HMDB51 by ViDiDi's protocol: 100 epochs of SGD", cite_tables("ViDiDi", 4)
+            _vididi_config, "UCF101 or HMDB51 by ViDiDi's protocol: 100 epochs of SGD", cite_tables("ViDiDi", 4)
         ),
         "severe": Recipe(
-            severe_config, "FineGym by the SEVERE benchmark: 16 epochs of Adam", cite_tables("BOD-VCL", 4)
+            _severe_config, "FineGym by the SEVERE benchmark: 16 epochs of Adam", cite_tables("BOD-VCL", 4)
         ),
         "severe-ssv2": Recipe(
-            severe_ssv2_config,
+            _severe_ssv2_config,
             "Something-Something v2 by the SEVERE benchmark: 22 epochs of Adam",
             cite_tables("BOD-VCL", 4),
         ),
         "ssv2-slowfast": Recipe(
-            ssv2_slowfast_config, "Something-Something v2 by SlowFast's schedule: 22 epochs of SGD"
+            _ssv2_slowfast_config, "Something-Something v2 by SlowFast's schedule: 22 epochs of SGD"
         ),
         "ssv2-image-model": Recipe(
-            ssv2_image_model_config,
+            _ssv2_image_model_config,
             "Something-Something v2 for image models: 25 epochs of AdamW",
             cite_tables("image-to-video transfer", 5),
         ),

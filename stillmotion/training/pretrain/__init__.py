@@ -1,1 +1,1 @@
-"""The training verbs, side by side: each says what a step is, and what a test is."""
+"""Pretraining: configuration, recipes, task, report and encoder."""

@@ -86,7 +86,7 @@ def _shrink_tokens_for_debug(config: PretrainConfig) -> PretrainConfig:
     )
 
 
-def laptop_config() -> PretrainConfig:
+def _laptop_config() -> PretrainConfig:
     """V-SimCLR + BOD-VCL with this library's defaults, for a directory of videos and two CPU cores."""
     return PretrainConfig(
         data=PretrainDataConfig(path="", num_frames=8, frame_stride=4, image_size=64, augment="weak"),
@@ -232,7 +232,7 @@ VIDIDI_DEMO_RECIPES = {
 PRETRAIN_RECIPES: RecipeTable[PretrainConfig] = RecipeTable(
     "pretrain",
     {
-        "laptop": Recipe(laptop_config, "V-SimCLR + BOD-VCL for a directory of your own videos, two CPU cores"),
+        "laptop": Recipe(_laptop_config, "V-SimCLR + BOD-VCL for a directory of your own videos, two CPU cores"),
         **{
             f"demo-{prefix}{name}": Recipe(
                 partial(demo_config, name, decompose=bool(prefix)), f"{b.title}{added}{DEMO_DATA_DESCRIPTION}"

@@ -1,4 +1,4 @@
-"""A page that holds everything it shows, and the page of a pre-training run."""
+"""Report page of a pretraining run."""
 
 from pathlib import Path
 
@@ -37,26 +37,30 @@ _NUM_QUERIES = 4
 _BARS_CAPTION = (
     "Top-1 accuracy by the part of the embedding; concat is static ⊕ dynamic. The untrained bar is of concat, too."
 )
-# What is said of halves that are not asked for on every view.
 _ROUTE_DESCRIPTIONS = {
     "all": "",
-    "static-on-rgb": "; the dynamic one is asked for on frames and on their derivatives, the static one on frames only",
-    "separate": "; the static one is asked for on frames, the dynamic one on their derivatives",
+    "static-on-rgb": "; the dynamic loss is computed on RGB clips and on derivatives, the static loss on RGB clips only",
+    "separate": "; the static loss is computed on RGB clips, the dynamic loss on derivatives",
 }
 
 
 def write_pretrain_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path:
-    """Write a run's `report.html`: what was trained, curves, probes, and how the encoder sees some of its videos.
+    """Write report.html of a pretraining run: settings, curves, linear probes, and the encoder on some of its videos.
 
-    What `explain` wrote to the run's folder `explain` is shown too.
-    What cannot be shown, because the videos are out of reach or no probe was made, is said in its place.
-    reload_seconds: as for `write_page`; of a page that is soon written again, the encoder is not asked.
+    The results of `explain` in the run directory are included. Parts that cannot be shown say why.
+
+    Args:
+        run_dir: The run directory.
+        reload_seconds: As for `write_page`; a page that is soon written again does not load the encoder.
+
+    Returns:
+        Path of the page.
     """
     folder = Path(run_dir)
     config = load_config(folder, PretrainConfig)
     sections = [
         *progress_sections(folder),
-        Section("What was trained", settings_blocks(config)),
+        Section("Settings", settings_blocks(config)),
         Section("Losses", loss_curve_blocks({config.recipe or folder.name: folder})),
         *evaluation_sections(folder),
         *health_sections(folder),
@@ -71,20 +75,19 @@ def write_pretrain_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path
         except (StillmotionError, OSError) as error:
             sections.append(Section("Inside its videos", [Text(f"Not shown: {error}.")]))
     return write_page(
-        folder / "report.html", f"Pre-training run: {folder.name}", sections, reload_seconds=reload_seconds
+        folder / "report.html", f"Pretraining run: {folder.name}", sections, reload_seconds=reload_seconds
     )
 
 
 def _encoder_sections(run_dir: Path, config: PretrainConfig) -> list[Section]:
-    """How the encoder sees some of the run's videos."""
     name = config.recipe or run_dir.name
     try:
         view = view_encoder(run_dir, _sample_videos(config))
     except StillmotionError as error:
         return [Section("Eigenvalues, similarity and neighbours", [Text(f"Not shown: {error}.")])]
     return [
-        Section("Eigenvalues of its clips", eigenvalue_blocks({name: view})),
-        Section("How alike frames stay", similarity_blocks({name: view})),
+        Section("Eigenvalues of clips", eigenvalue_blocks({name: view})),
+        Section("Similarity of frames", similarity_blocks({name: view})),
         Section(
             "Nearest neighbours",
             [*_neighbor_blocks(view), *failed_video_blocks({"failed": dict(view.features.failed)})],
@@ -93,23 +96,24 @@ def _encoder_sections(run_dir: Path, config: PretrainConfig) -> list[Section]:
 
 
 def settings_blocks(config: PretrainConfig) -> list[Block]:
-    """A run's composition in words, and its main settings."""
+    """Build the blocks with a description of the method and the main settings."""
     data, model, optim = config.data, config.method.model, config.optim
-    rate = f" of {data.fps:g} a second" if data.fps else ""
+    rate = f" at {data.fps:g} fps" if data.fps else ""
     settings = [
         ["recipe", config.recipe or "none"],
         ["videos", data.path],
         [
             "clips",
-            f"{data.clips_per_video} of a video, {data.num_frames} frames {_describe_stride(data.frame_stride)}{rate}, {data.image_size} px",
+            f"{data.clips_per_video} per video, {data.num_frames} frames {_describe_stride(data.frame_stride)}{rate}, "
+            f"{data.image_size} px",
         ],
         ["augmentation", data.augment],
         ["derivative views", _describe_views(config.method.views)],
         ["backbone", " ".join([model.backbone, "–".join(map(str, model.stage_channels))]).strip()],
-        ["projection head", f"{model.projector_layers} layers to {model.embedding_dim} channels"],
+        ["projection head", f"{model.projector_layers} layers, {model.embedding_dim} dimensions"],
         [
-            "optimiser",
-            f"{optim.name}, rate {optim.lr * optim.lr_scale:g}, batch {optim.batch_size}, {optim.epochs} epochs",
+            "optimizer",
+            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g}, batch {optim.batch_size}, {optim.epochs} epochs",
         ],
         ["seed", str(config.train.seed)],
     ]
@@ -117,12 +121,12 @@ def settings_blocks(config: PretrainConfig) -> list[Block]:
 
 
 def _describe_views(views: ViewsConfig) -> str:
-    told = [views.schedule, f"route {views.loss_routing}", f"colour {views.derivative_color}"]
-    return told[0] if views.schedule == "base" else ", ".join(told)
+    words = [views.schedule, f"loss routing {views.loss_routing}", f"color {views.derivative_color}"]
+    return views.schedule if views.schedule == "base" else ", ".join(words)
 
 
 def _describe_stride(stride: int) -> str:
-    return f"at stride {stride}" if stride else "over all of it"
+    return f"at stride {stride}" if stride else "over the whole video"
 
 
 def _describe_delays(delays: int) -> str:
@@ -130,24 +134,25 @@ def _describe_delays(delays: int) -> str:
 
 
 def describe_method(config: PretrainConfig) -> str:
-    """Which point of the grid a run is, in a sentence."""
-    split, solver = config.method.static_dynamic, config.solver
-    what = f"The objective is {config.method.objective.title}"
-    if split.method == "none":
-        what += " on the whole embedding"
-        what += " of frames and of their derivatives" * (config.method.views.schedule != "base")
+    """Describe the method of a run in one or two sentences."""
+    decomposition, solver = config.method.static_dynamic, config.solver
+    text = f"The objective is {config.method.objective.title}"
+    if decomposition.method == "none":
+        text += " on the whole embedding"
+        text += " of RGB clips and of their derivatives" * (config.method.views.schedule != "base")
     else:
-        what += (
-            f", once on the static and once on the dynamic half of each clip: per-frame embeddings are split by a "
-            f"Koopman operator ({split.method}, radius {split.radius:g}, {split.weighting}{_describe_delays(split.num_delays)})"
+        delays = _describe_delays(decomposition.num_delays)
+        text += (
+            f" on the static and on the dynamic component of each clip: frame embeddings are decomposed by a Koopman "
+            f"operator ({decomposition.method}, radius {decomposition.radius:g}, {decomposition.weighting}{delays})"
         )
-        what += _ROUTE_DESCRIPTIONS[config.method.views.loss_routing]
+        text += _ROUTE_DESCRIPTIONS[config.method.views.loss_routing]
     if solver.name == "plain":
-        return what + "; there is no inner level."
+        return text + "; there is no inner level."
     if solver.name == "single-level":
-        return what + "; the prediction loss is minimised together with it."
+        return text + "; the prediction loss is minimized together with it."
     steps = f"{solver.inner_steps} step" + "s" * (solver.inner_steps > 1)
-    return f"{what}. The prediction loss is an inner level of {steps}, solved by {solver.name}."
+    return f"{text}. The prediction loss is an inner level of {steps}, solved by {solver.name}."
 
 
 def _probe_blocks(run_dir: Path) -> list[Block]:
@@ -163,8 +168,8 @@ def _probe_blocks(run_dir: Path) -> list[Block]:
 
 def _probe_figures(report: LinearProbeReport) -> list[Block]:
     accuracy = report.accuracy
-    shown = next(iter(accuracy.values()))
-    bars = {kind: [_top1(cells)] for kind, cells in shown.items()}
+    first = next(iter(accuracy.values()))
+    bars = {kind: [_top1(cells)] for kind, cells in first.items()}
     if len(accuracy) > 1:
         bars["untrained"] = [_top1(next(iter(accuracy["untrained"].values())))]
     chart = plot_accuracy_bars(bars, factors=list(report.chance_accuracy), chance=report.chance_accuracy)
@@ -180,7 +185,7 @@ def _top1(cells: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def _sample_videos(config: PretrainConfig) -> Subset:
-    """Some of the run's own training videos, evenly spaced over the set."""
+    """Evenly spaced training videos of the run."""
     videos = config.data.open(synthetic=config.data.synthetic, seed=config.train.seed)
     return Subset(videos, np.unique(np.linspace(0, len(videos) - 1, _NUM_VIDEOS).round().astype(int)))
 
@@ -188,5 +193,5 @@ def _sample_videos(config: PretrainConfig) -> Subset:
 def _neighbor_blocks(view: EncoderView) -> list[Block]:
     readable = len(view.features.index)
     queries = np.unique(np.linspace(0, readable - 1, _NUM_QUERIES).round().astype(int)).tolist()
-    told = Text(f"Of {readable} of its training videos, those nearest to a few by each half of the embedding.")
-    return [told, *neighbor_blocks(view, queries)]
+    caption = Text(f"Nearest neighbors of some videos among {readable} training videos, by component of the embedding.")
+    return [caption, *neighbor_blocks(view, queries)]

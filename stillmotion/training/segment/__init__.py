@@ -1,0 +1,1 @@
+"""Temporal action segmentation: configuration, recipes, task, report and encoder."""

@@ -18,7 +18,7 @@ from stillmotion.training.segment.config import SegmentConfig, SegmentDataConfig
 HeadName = Literal["mstcn", "fact"]
 
 
-def breakfast_config(head: HeadName) -> SegmentConfig:
+def _breakfast_config(head: HeadName) -> SegmentConfig:
     """MS-TCN at a constant rate, video by video; FACT in batches of 4, its rate a tenth from epoch 80 on."""
     optim = replace(ADAMW_DEFAULTS, weight_decay=0.0, warmup_epochs=0.0)
     train = TrainConfig(checkpoint_every_steps=500, log_every_steps=50)
@@ -56,10 +56,10 @@ SEGMENT_RECIPES: RecipeTable[SegmentConfig] = RecipeTable(
     "segment",
     {
         "breakfast": Recipe(
-            partial(breakfast_config, "mstcn"), "MS-TCN on frozen frame features of Breakfast, split 1"
+            partial(_breakfast_config, "mstcn"), "MS-TCN on frozen frame features of Breakfast, split 1"
         ),
         "breakfast-fact": Recipe(
-            partial(breakfast_config, "fact"),
+            partial(_breakfast_config, "fact"),
             "FACT on frozen frame features of Breakfast, split 1",
             cite_tables("image-to-video transfer", 5),
         ),

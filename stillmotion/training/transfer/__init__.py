@@ -1,0 +1,1 @@
+"""Image-to-video transfer: configuration, recipes, task, report and encoder."""

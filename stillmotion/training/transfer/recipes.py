@@ -41,7 +41,7 @@ _VIT_B_TABLES: dict[FamilyName, tuple[int, ...]] = {
 _VIT_S_MODELS: tuple[tuple[FamilyName, ArchName], ...] = (("dino", "s8"), ("dinov2", "s14"), ("dinov3", "s16"))
 
 
-def paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
+def _paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
     """A row of the paper: Kinetics-400, 5 epochs.
 
     Args:
@@ -78,7 +78,7 @@ def shrink_for_debug(config: TransferConfig) -> TransferConfig:
     )
 
 
-def laptop_config() -> TransferConfig:
+def _laptop_config() -> TransferConfig:
     """This library's settings for two CPU cores: the projection starts as the identity, tokens are cached."""
     return TransferConfig(
         image_model=ImageModelConfig(),
@@ -98,14 +98,14 @@ def laptop_config() -> TransferConfig:
 
 
 def _build_recipes() -> dict[str, Recipe[TransferConfig]]:
-    rows = {"laptop-transfer": Recipe(laptop_config, "your own image model and directory of videos, two CPU cores")}
+    rows = {"laptop-transfer": Recipe(_laptop_config, "your own image model and directory of videos, two CPU cores")}
     for family, tables in _VIT_B_TABLES.items():
         rows[f"{family}-b16"] = Recipe(
-            partial(paper_config, family), f"{_TITLES[family]} ViT-B/16 on K400, 5 epochs", cite_tables(_PAPER, *tables)
+            partial(_paper_config, family), f"{_TITLES[family]} ViT-B/16 on K400, 5 epochs", cite_tables(_PAPER, *tables)
         )
     for family, arch in _VIT_S_MODELS:
         rows[f"{family}-{arch}"] = Recipe(
-            partial(paper_config, family, arch),
+            partial(_paper_config, family, arch),
             f"{_TITLES[family]} ViT-S/{arch[1:]} on K400, 5 epochs",
             f"{_PAPER}, Table 9b",
         )

@@ -1,6 +1,7 @@
-"""Patches of one frame, and where a model finds them in another.
+"""Report page of a transfer run, with patches of one frame matched in another.
 
-Shapes: N = h·w patches, D channels, S pixels a side."""
+Shapes: N = h·w patches, D channels, S×S pixels.
+"""
 
 import colorsys
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,12 @@ _MIN_PANEL_SIZE = 160  # pixels
 
 
 def patch_grid_indices(grid_size: tuple[int, int], *, max_per_side: int = 5) -> list[int]:
-    """The numbers of patches spread evenly over a grid, at most so many to a side."""
+    """Return indices of patches that are spread evenly over a grid.
+
+    Args:
+        grid_size: Rows and columns of the grid.
+        max_per_side: Maximum number of patches per row and column.
+    """
     rows, columns = (
         np.unique(np.linspace(0, size, min(max_per_side, size) + 2)[1:-1].astype(int)) for size in grid_size
     )
@@ -41,17 +47,30 @@ def patch_grid_indices(grid_size: tuple[int, int], *, max_per_side: int = 5) -> 
 
 
 def match_patches(first: Tensor, second: Tensor, patches: Sequence[int]) -> list[int]:
-    """For each of these patches of one frame (N, D), the number of the most alike one of another (N, D), by cosine."""
-    asked, known = F.normalize(first[list(patches)], dim=-1), F.normalize(second, dim=-1)
-    return [int(number) for number in (asked @ known.T).argmax(1)]
+    """Match patches of one frame to the most similar patches of another, by cosine.
+
+    Args:
+        first: Tokens (N, D) of the first frame.
+        second: Tokens (N, D) of the second frame.
+        patches: Indices of patches of the first frame.
+
+    Returns:
+        Indices of their matches in the second frame.
+    """
+    queries, keys = F.normalize(first[list(patches)], dim=-1), F.normalize(second, dim=-1)
+    return [int(index) for index in (queries @ keys.T).argmax(1)]
 
 
 def draw_patch_matches(
     frames: np.ndarray, grid_size: tuple[int, int], patches: Sequence[int], matches: Mapping[str, Sequence[int]]
 ) -> np.ndarray:
-    """The first frame with its patches marked, and the second for each name with the same marks where they were found.
+    """Draw the first frame with patches marked, and the second one for each model with its matches marked.
 
-    frames: uint8 (2, S, S, 3).
+    Args:
+        frames: Frames (2, S, S, 3), uint8.
+        grid_size: Rows and columns of the patch grid.
+        patches: Indices of patches of the first frame.
+        matches: Indices of their matches in the second frame, by model.
     """
     scale = -(-_MIN_PANEL_SIZE // frames.shape[1])  # small frames are enlarged, so that marks and names are visible
     frames = frames.repeat(scale, 1).repeat(scale, 2)
@@ -63,73 +82,80 @@ def draw_patch_matches(
 def _draw_patches(frame: np.ndarray, grid_size: tuple[int, int], patches: Sequence[int]) -> np.ndarray:
     picture = frame.copy()
     height, width = (side / cells for side, cells in zip(frame.shape, grid_size, strict=False))
-    for turn, number in enumerate(patches):
-        row, column = divmod(number, grid_size[1])
-        colour = tuple(255 * part for part in colorsys.hsv_to_rgb(turn / len(patches), 1, 1))
+    for i, patch in enumerate(patches):
+        row, column = divmod(patch, grid_size[1])
+        color = tuple(255 * part for part in colorsys.hsv_to_rgb(i / len(patches), 1, 1))
         start = round(column * width), round(row * height)
         stop = round((column + 1) * width), round((row + 1) * height)
         cv2.rectangle(picture, start, stop, (0, 0, 0), 3)
-        cv2.rectangle(picture, start, stop, colour, 2)
+        cv2.rectangle(picture, start, stop, color, 2)
     return picture
 
 
-_NUM_VIDEOS = 4  # videos whose patches are followed
-_CYCLE_ACCURACY_CAPTION = "The share of pooled patches that come back to their own place, in the batches of training."
+_NUM_VIDEOS = 4
+_CYCLE_ACCURACY_CAPTION = "Fraction of pooled patches that return to their position, in training batches."
 _SHORTCUT_NOTE = (
-    "A patch can be followed by what it shows or by where it is. Without positional augmentation a share near 1 is a "
-    "sign that position is followed: measure with propagate before you use such a run."
+    "A patch can be matched by its content or by its position. Without positional augmentation, a fraction near 1 "
+    "suggests that positions are matched: evaluate the run with propagate before you use it."
 )
-_MATCHES_CAPTION = "Marks of one colour are one patch: where it is, and where its most alike patch is, by cosine."
+_MATCHES_CAPTION = "Marks of the same color are a patch and its most similar patch in the second frame, by cosine."
 
 
 def write_transfer_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path:
-    """Write `report.html` of a run: what was trained, its curves, and where patches are found before and after.
+    """Write report.html of a transfer run: settings, curves, and matched patches before and after transfer.
 
-    reload_seconds: as for `run_report`.
+    Args:
+        run_dir: The run directory.
+        reload_seconds: As for `write_page`; a page that is soon written again does not load the model.
+
+    Returns:
+        Path of the page.
     """
     folder = Path(run_dir)
     config = load_config(folder, TransferConfig)
-    following = f"stillmotion geometry --encoder {run_dir} --data …\nstillmotion propagate {run_dir} --data … --out …"
+    commands = f"stillmotion geometry --encoder {run_dir} --data …\nstillmotion propagate {run_dir} --data … --out …"
     sections = [
         *progress_sections(folder),
-        Section("What was trained", [_settings(config)]),
+        Section("Settings", [_settings(config)]),
         Section("Losses", loss_curve_blocks({folder.name: folder})),
-        Section("Patches that come back", _cycle_accuracy_blocks(folder)),
+        Section("Cycle accuracy", _cycle_accuracy_blocks(folder)),
         *evaluation_sections(folder),
-        *([] if reload_seconds else [Section("Where patches are found", _match_blocks(folder, config))]),
+        *([] if reload_seconds else [Section("Matched patches", _match_blocks(folder, config))]),
         *retrieval_sections(folder),
-        Section("Next", [Code(following)]),
+        Section("Next", [Code(commands)]),
     ]
     return write_page(folder / "report.html", f"Transfer run: {folder.name}", sections, reload_seconds=reload_seconds)
 
 
 def _settings(config: TransferConfig) -> Table:
-    data, method, optim, places = config.data, config.method, config.optim, config.method.positions
+    data, method, optim, positions = config.data, config.method, config.optim, config.method.positions
     g = method.projection
     tail = (
         "z + …"
         if g.residual
         else " ".join(["tanh"] * (g.final_tanh and g.num_layers == 1) + ["LayerNorm"] * g.layer_norm)
     )
-    held = f"of {'unit tokens' if method.normalize_tokens else 'tokens as they are'}, {method.separability_reduction}"
-    layer = "its output" if config.image_model.layer is None else f"after block {config.image_model.layer}"
+    tokens = "normalized tokens" if method.normalize_tokens else "tokens"
+    layer = "output" if config.image_model.layer is None else f"after block {config.image_model.layer}"
     rows = [
         ["recipe", config.recipe or "none"],
         ["image model", f"{config.image_model.path or 'random weights'}, {layer}"],
         [
             "videos",
-            f"{data.path}, {data.image_size} px, {data.pairs_per_video or 'new'} pairs of frames, {data.frame_gap:g} of a video apart",
+            f"{data.path}, {data.image_size} px, {data.pairs_per_video or 'new'} frame pairs per video, frame gap "
+            f"{data.frame_gap:g} of its length",
         ],
-        ["projection", f"layers: {g.num_layers}; {tail or 'nothing behind'}"],
-        ["positional augmentation", places.window + (f", ratio {places.enlarge_ratio:g}" if places.num_views else "")],
+        ["projection", f"layers: {g.num_layers}; {tail or 'no activation'}"],
+        ["positional augmentation", positions.window + (f", ratio {positions.enlarge_ratio:g}" if positions.num_views else "")],
         [
             "separability",
-            f"{method.separability_loss}, weight {method.separability_weight:g}, {held} over tokens and views",
+            f"{method.separability_loss}, weight {method.separability_weight:g}, {method.separability_reduction} over "
+            f"{tokens} and views",
         ],
         ["temperature", f"{method.temperature:g}, tokens pooled {method.token_pool_size}×{method.token_pool_size}"],
         [
-            "optimiser",
-            f"{optim.name}, rate {optim.lr * optim.lr_scale:g}, batch {optim.batch_size}, {optim.epochs} epochs",
+            "optimizer",
+            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g}, batch {optim.batch_size}, {optim.epochs} epochs",
         ],
         ["seed", str(config.train.seed)],
     ]
@@ -137,11 +163,11 @@ def _settings(config: TransferConfig) -> Table:
 
 
 def _cycle_accuracy_blocks(folder: Path) -> list[Block]:
-    drawn = plot_metric({folder.name: folder}, "cycle_accuracy", title="cycle accuracy")
-    if drawn is None:
+    figure = plot_metric({folder.name: folder}, "cycle_accuracy", title="cycle accuracy")
+    if figure is None:
         return [Text("No step was logged yet.")]
     return [
-        figure_block({"cycle accuracy over the steps": drawn}, caption=_CYCLE_ACCURACY_CAPTION),
+        figure_block({"cycle accuracy over the steps": figure}, caption=_CYCLE_ACCURACY_CAPTION),
         Text(_SHORTCUT_NOTE),
     ]
 
@@ -153,33 +179,33 @@ def _match_blocks(folder: Path, config: TransferConfig) -> list[Block]:
     except StillmotionError as error:
         return [Text(f"Not shown: {error}.")]
     blocks: list[Block] = []
-    broken: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for i in np.random.default_rng(0).permutation(len(videos)):
         try:
             video = videos.open_video(int(i))
-            numbers = sample_frame_pair(len(video), gap=config.data.frame_gap, rng=np.random.default_rng(0))[0]
-            pixels = video.get_frames(numbers.tolist())
+            indices = sample_frame_pair(len(video), gap=config.data.frame_gap, rng=np.random.default_rng(0))[0]
+            pixels = video.get_frames(indices.tolist())
         except VideoError as error:
-            broken[videos.name(int(i))] = str(error)
+            failed[videos.name(int(i))] = str(error)
             continue
         blocks.append(ImageBlock(image_uri(_draw_matches(tokens, pixels)), Path(videos.name(int(i))).name))
         if len(blocks) == _NUM_VIDEOS:
             break
-    shown: list[Block] = [Text(_MATCHES_CAPTION), *blocks] if blocks else [Text("Not shown: no video could be read.")]
-    return shown + failed_video_blocks({"failed": broken})
+    content: list[Block] = [Text(_MATCHES_CAPTION), *blocks] if blocks else [Text("Not shown: no video could be read.")]
+    return content + failed_video_blocks({"failed": failed})
 
 
 @torch.inference_mode()
 def _draw_matches(tokens: PatchTokenModel, pixels: np.ndarray) -> np.ndarray:
-    """The picture of two frames (2, H, W, 3) and of some patches of the first, as the model and the run find them."""
+    """Draw two frames (2, H, W, 3) and patches of the first, matched by the frozen and the transferred model."""
     images, side = tokens.image_model, tokens.image_size
     mean, std = images.normalization
-    seen = tokens.preprocess(pixels, side)
-    frozen, grid = images.patch_tokens(seen), images.patch_grid(side, side)
+    clips = tokens.preprocess(pixels, side)
+    frozen, grid = images.patch_tokens(clips), images.patch_grid(side, side)
     assert tokens.projection is not None
     patches = patch_grid_indices(grid)
     both = {"frozen": frozen, "transferred": tokens.projection(frozen)}
-    found = {name: match_patches(first, second, patches) for name, (first, second) in both.items()}
-    shown = seen * torch.tensor(std).view(3, 1, 1) + torch.tensor(mean).view(3, 1, 1)
-    squares = (255 * shown.clamp(0, 1)).round().byte().permute(0, 2, 3, 1).numpy()
-    return draw_patch_matches(squares, grid, patches, found)
+    matches = {name: match_patches(first, second, patches) for name, (first, second) in both.items()}
+    unnormalized = clips * torch.tensor(std).view(3, 1, 1) + torch.tensor(mean).view(3, 1, 1)
+    squares = (255 * unnormalized.clamp(0, 1)).round().byte().permute(0, 2, 3, 1).numpy()
+    return draw_patch_matches(squares, grid, patches, matches)

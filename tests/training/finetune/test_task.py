@@ -20,7 +20,7 @@ from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.models.backbones import create_backbone
 from stillmotion.models.heads import VideoClassifier
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_lr
-from stillmotion.training.downstream import train_and_test, unwatched
+from stillmotion.training.downstream import train_and_test
 from stillmotion.training.finetune.task import FinetuneTrainer, finetune, finetune_folds
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import load_results, run_verb
@@ -97,7 +97,7 @@ TESTED = small_config(epochs=1, data={"synthetic": replace(small_config().data.s
 
 
 def of_a_rank(rank, folder):
-    run = train_and_test(FinetuneTrainer(TESTED, folder / "tested", torch.device("cpu")), unwatched)
+    run = train_and_test(FinetuneTrainer(TESTED, folder / "tested", torch.device("cpu")))
     return {"gradients": gradients(rank, MIXED, folder / "mixed"), "results": load_results(run)}
 
 
@@ -253,13 +253,13 @@ def test_folds_are_trained_one_by_one_and_averaged(tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_part(tmp_path, monkeypatch):
     make_lr_infinite_after(monkeypatch, num_steps=1)
-    with pytest.raises(NonFiniteError, match=r"step 2: backbone.* not finite.*last good checkpoint.*of step 1"):
+    with pytest.raises(NonFiniteError, match=r"step 2: backbone.* not finite.*Last good checkpoint.*\(step 1\)"):
         finetune_once(small_config(), tmp_path / "run")
 
 
 def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
     finetune_once(small_config(epochs=1), tmp_path / "run")
-    with pytest.raises(StillmotionError, match=r"holds another run .*head\.label_smoothing"):
+    with pytest.raises(StillmotionError, match=r"contains a different run .*head\.label_smoothing"):
         finetune_once(small_config(epochs=1, head={"label_smoothing": 0.1}), tmp_path / "run")
 
 

@@ -93,5 +93,5 @@ def test_a_collapse_that_lasts_is_told_once():
     found = [watch.update(numbers) for numbers in (low, low, high, low, low, low, low, high, low, low, low)]
     assert [len(lines) for lines in found] == [0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0]
     collapsed, still = found[5]
-    assert collapsed.startswith("the static half has collapsed: clips differ by 0.010 of what they could")
+    assert collapsed.startswith("The static embedding has collapsed (embedding_std 0.010")
     assert still.startswith("the dynamic half holds little motion: clips that stand still have 0.90 of it")
