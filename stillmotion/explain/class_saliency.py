@@ -1,37 +1,31 @@
-"""`stillmotion explain --class-name`: where encoders look for a class, side by side (ViDiDi, Figures 4 and 10 to 14)."""
+"""`stillmotion explain --class-name`: saliency tubes of a class for several encoders (ViDiDi, Figures 4, 10 to 14)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.video.reader import VideoReader, resample_fps
-from stillmotion.data.video.writer import write_video
-from stillmotion.encoders import Encoder, ProgressCallback
-from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
-from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
+from stillmotion.data.video.reader import VideoReader
+from stillmotion.encoders import Encoder
 from stillmotion.explain.class_weights import ClassWeights, load_class_weights
-from stillmotion.explain.clip_analysis import center_crops_for_display, load_clips, middle_clip_indices
-from stillmotion.explain.heatmap_overlay import filmstrip, interpolate_heatmaps, normalize_heatmap, overlay_heatmap
+from stillmotion.explain.clip_analysis import load_clips, middle_clip_indices
+from stillmotion.explain.explain_videos import VideoExplanation, explain_each, open_videos
+from stillmotion.explain.heatmap_overlay import normalize_heatmap
+from stillmotion.explain.report import describe_clip, failed_blocks, saliency_section
 from stillmotion.explain.saliency import last_feature_map, saliency_tube, upsample_to_clip
-from stillmotion.report.blocks import Block, ImageBlock, Section, Table, Text, VideoBlock
-from stillmotion.report.images import concat_panels, data_uri, image_file_uri
+from stillmotion.report.blocks import Block, Section, Table, Text
 from stillmotion.report.page import write_page
-from stillmotion.report.plot_style import save_figure
 from stillmotion.utils.file_lock import lock_dir
-from stillmotion.utils.files import ensure_dir, write_json
-from stillmotion.utils.formatting import format_failed_videos, printable_name
+from stillmotion.utils.files import write_json
+from stillmotion.utils.formatting import printable_name
 
 RESULTS_FILE = "class_saliency.json"
-_PANEL_SIZE = 224
-_DPI = 150
-_MAX_NAME_LENGTH = 22  # letters of an encoder's name that stand beside a filmstrip
+_MAX_NAME_LENGTH = 22  # characters of an encoder's name beside a filmstrip
 _TUBES_CAPTION = (
-    "How far each place speaks for {name}: the last feature map times the classifier's row of that class, summed over "
-    "channels and enlarged to the clip, from its smallest values (dark) to its largest. Each row is scaled to its own "
-    "values: it tells where and when, not how much."
+    "Saliency tubes for {name}: the last feature map weighted by the classifier's weights for that class, summed over "
+    "channels and upsampled to the clip. Each row is scaled to its own range, so compare positions and times, not "
+    "strength."
 )
 
 
@@ -43,146 +37,104 @@ def explain_class(
     class_name: str,
     probe_data: str | None = None,
     max_videos: int = 8,
-    say: Callable[[str], None] = print,
-    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
-    """Saliency tubes of a class for each encoder: write pictures, `class_saliency.json` and `report.html`, return the results.
+    """Compute saliency tubes of a class: write overlays, `class_saliency.json` and `report.html`.
 
-    encoders: all are shown the clips that the first one takes.
-    path, max_videos: as for `explain`. name, labelled: as for `class_rows`.
+    Args:
+        encoders: Encoders to compare; all of them get the clips of the first one.
+        path: Video file, folder of videos, or "synthetic" for the videos of the first encoder's run.
+        output_dir: Folder to write to.
+        class_name: Name of the class.
+        probe_data: Labeled videos to train a linear probe on, for encoders without a classifier.
+        max_videos: Number of videos of a folder to explain, evenly spaced.
+
+    Returns:
+        The results.
     """
-    if max_videos < 1:
-        raise StillmotionError(f"videos is {max_videos}; it must be at least 1 (--max-videos)")
-    first, given = encoders[0], VideoDataConfig(str(path))
-    found = given.open(synthetic=first.synthetic_config, seed=first.seed)
-    check_dir_no_overlap(
-        output_dir, collect_input_paths(given, dataset=found, encoders=encoders, extra_paths=[probe_data])
-    )
-    clips = {option: getattr(first.input_config, option) for option in ("num_frames", "stride", "image_size", "fps")}
-    alike = {
-        short: encoder.with_input(**clips) for short, encoder in zip(_short_names(encoders), encoders, strict=True)
-    }
-    rows = {short: load_class_weights(encoder, class_name, probe_data) for short, encoder in alike.items()}
-    chosen = np.unique(np.linspace(0, len(found) - 1, max_videos).round().astype(int)).tolist()
-    shown: list[dict[str, Any]] = []
-    broken: dict[str, str] = {}
+    dataset = open_videos(encoders, path, output_dir, max_videos=max_videos, extra_paths=[probe_data])
+    input_config = encoders[0].input_config
+    options = {name: getattr(input_config, name) for name in ("num_frames", "stride", "image_size", "fps")}
+    by_name = {name: e.with_input(**options) for name, e in zip(_short_names(encoders), encoders, strict=True)}
+    weights = {name: load_class_weights(encoder, class_name, probe_data) for name, encoder in by_name.items()}
+
+    def analyze(video: VideoReader, name: str) -> VideoExplanation:
+        return _analyze(by_name, weights, video, name, class_name)
+
     with lock_dir(output_dir):
-        folder = ensure_dir(output_dir, mark_generated=True)
-        for done, index in enumerate(chosen):
-            try:
-                opened = resample_fps(found.open_video(index), first.input_config.fps)
-                entry = _explain_video(alike, rows, opened, found.name(index), class_name, folder, f"{done + 1:02d}")
-                shown.append(entry)
-            except VideoError as error:
-                broken[found.name(index)] = str(error)
-            if progress is not None:
-                progress(done + 1, len(chosen))
-        raise_if_none_readable(broken, len(broken) + len(shown))
-        for line in format_failed_videos(broken, noun="video", what=f"of {len(chosen)} not shown"):
-            say(line)
-        results = {
-            "class": class_name,
-            "encoders": {
-                short: {"encoder": encoder.origin.spec, "weights_source": rows[short].source}
-                for short, encoder in alike.items()
-            },
-            **clips,
-            "videos": shown,
-            "failed": broken,
+        videos, failed = explain_each(dataset, output_dir, input_config, analyze, max_videos=max_videos)
+        sources = {
+            name: {"encoder": encoder.origin.spec, "weights_source": weights[name].source}
+            for name, encoder in by_name.items()
         }
-        write_json(folder / RESULTS_FILE, results)
-        write_page(folder / "report.html", f"Where {class_name} is seen", _sections(folder, results))
+        results = {"class": class_name, "encoders": sources, **options, "videos": videos, "failed": failed}
+        write_json(Path(output_dir) / RESULTS_FILE, results)
+        sections = _sections(Path(output_dir), results)
+        write_page(Path(output_dir) / "report.html", f"Saliency for class {class_name}", sections)
     return results
 
 
-def _explain_video(
+def _analyze(
     encoders: Mapping[str, Encoder],
     weights: Mapping[str, ClassWeights],
     video: VideoReader,
     video_name: str,
     class_name: str,
-    output_dir: Path,
-    stem: str,
-) -> dict[str, Any]:
-    """The tubes of one video's middle clip, written as a filmstrip and a film, and what each classifier says of it."""
-    intake = next(iter(encoders.values())).input_config
-    numbers = middle_clip_indices(len(video), intake, name=video_name, with_first_clip=False)
-    heat: dict[str, np.ndarray] = {}
-    said: dict[str, Any] = {}
-    for short, encoder in encoders.items():
-        (clip,) = load_clips(video, numbers, encoder.input_config)
+) -> VideoExplanation:
+    """Compute the tubes of a video's middle clip, and the class probabilities of each classifier."""
+    input_config = next(iter(encoders.values())).input_config
+    indices = middle_clip_indices(len(video), input_config, name=video_name, with_first_clip=False)
+    heatmaps: dict[str, np.ndarray] = {}
+    predictions: dict[str, Any] = {}
+    for name, encoder in encoders.items():
+        (clip,) = load_clips(video, indices, encoder.input_config)
         features = last_feature_map(encoder, clip)
-        tube = saliency_tube(features, weights[short].for_class(class_name))
-        heat[short] = normalize_heatmap(upsample_to_clip(tube, clip).numpy(), signed=True)
-        chances = weights[short].predict_proba(features.mean((2, 3)).T.cpu())
-        likeliest = int(chances.argmax())
-        classes = weights[short].class_names
-        said[short] = {
-            "probability": float(chances[classes.index(class_name)]),
-            "top_class": classes[likeliest],
-            "top_probability": float(chances[likeliest]),
+        tube = saliency_tube(features, weights[name].for_class(class_name))
+        heatmaps[name] = normalize_heatmap(upsample_to_clip(tube, clip).numpy(), signed=True)
+        probabilities = weights[name].predict_proba(features.mean((2, 3)).T.cpu())
+        classes, top = weights[name].class_names, int(probabilities.argmax())
+        predictions[name] = {
+            "probability": float(probabilities[classes.index(class_name)]),
+            "top_class": classes[top],
+            "top_probability": float(probabilities[top]),
         }
-    clip_numbers = numbers[0].tolist()
-    moving = center_crops_for_display(video, range(clip_numbers[0], clip_numbers[-1] + 1), intake, side=_PANEL_SIZE)
-    strip, film = output_dir / f"saliency_tubes-{stem}.png", output_dir / f"saliency_tubes-{stem}.mp4"
-    still = moving[numbers[0] - clip_numbers[0]]
-    save_figure(filmstrip(still, heat, frame_indices=clip_numbers), strip, dpi=_DPI)
-    panels = {
-        short: overlay_heatmap(moving, interpolate_heatmaps(values, clip_numbers)) for short, values in heat.items()
-    }
-    write_video(film, concat_panels({"video": moving} | panels), fps=video.fps)
-    return {
-        "name": video_name,
-        "frame_indices": clip_numbers,
-        "predictions": said,
-        "filmstrip": strip.name,
-        "video": film.name,
-    }
+    values = {"frame_indices": indices[0].tolist(), "predictions": predictions}
+    return VideoExplanation(indices[0], values, {"tubes": heatmaps}, {})
 
 
 def _short_names(encoders: Sequence[Encoder]) -> list[str]:
-    """A short name for each, with a number where two are alike."""
+    """Return a short name for each encoder; equal names are numbered."""
     names: list[str] = []
     for encoder in encoders:
         short = printable_name(encoder.name)[-_MAX_NAME_LENGTH:]
-        again = sum(name.partition(" (")[0] == short for name in names)
-        names.append(f"{short} ({again + 1})" if again else short)
+        count = sum(name.partition(" (")[0] == short for name in names)
+        names.append(f"{short} ({count + 1})" if count else short)
     return names
 
 
 def _sections(folder: Path, results: Mapping[str, Any]) -> list[Section]:
-    clip = f"{results['num_frames']} frames at stride {results['stride']}, {results['image_size']} px"
-    told = (
-        f"The middle clip ({clip}) of each video, as each encoder sees it. Probabilities are those of the "
-        f"classifier whose row of {results['class']} is shown."
+    class_name = results["class"]
+    intro = (
+        f"The middle clip of each video ({describe_clip(results)}). Probabilities are those of the classifier whose "
+        f"weights for {class_name} are shown."
     )
-    looked: list[Block] = [
-        Text(told),
-        Table(
-            ["", "encoder", "classifier"],
-            [[s, of["encoder"], of["weights_source"]] for s, of in results["encoders"].items()],
-        ),
-        Table(
-            ["video", *(f"{short}: {results['class']}, likeliest" for short in results["encoders"])],
-            [
-                [Path(entry["name"]).name]
-                + [
-                    f"{of['probability']:.3f}, {of['top_class']} ({of['top_probability']:.3f})"
-                    for of in entry["predictions"].values()
-                ]
-                for entry in results["videos"]
-            ],
-        ),
-    ]
-    if results["failed"]:
-        looked.append(Text(f"Not shown: {'; '.join(results['failed'].values())}."))
-    sections = [Section("What was looked at", looked)]
-    for entry in results["videos"]:
-        name = Path(entry["name"]).name
-        film = data_uri((folder / entry["video"]).read_bytes(), "video/mp4")
-        blocks: list[Block] = [
-            VideoBlock(film, f"{name}, frame by frame"),
-            ImageBlock(image_file_uri(folder / entry["filmstrip"]), _TUBES_CAPTION.format(name=results["class"])),
+    rows = [
+        [Path(video["name"]).name]
+        + [
+            f"{prediction['probability']:.3f}, {prediction['top_class']} ({prediction['top_probability']:.3f})"
+            for prediction in video["predictions"].values()
         ]
-        sections.append(Section(f"Saliency tubes: {name}", blocks))
+        for video in results["videos"]
+    ]
+    sources = [[name, source["encoder"], source["weights_source"]] for name, source in results["encoders"].items()]
+    settings: list[Block] = [
+        Text(intro),
+        Table(["name", "encoder", "classifier"], sources),
+        Table(["video", *(f"{name}: P({class_name}), top class" for name in results["encoders"])], rows),
+        *failed_blocks(results),
+    ]
+    sections = [Section("Settings", settings)]
+    for video in results["videos"]:
+        name = Path(video["name"]).name
+        caption = _TUBES_CAPTION.format(name=class_name)
+        sections.append(saliency_section(folder, video["files"]["tubes"], f"Saliency tubes: {name}", name, caption))
     return sections

@@ -1,6 +1,6 @@
-"""Which features speak for a class: the rows of a fine-tuned run's head, or of a linear probe.
+"""Class weights of a fine-tuned head, or of a linear probe.
 
-Shapes: C classes, T' time steps (1 where a head pools their mean), D channels.
+Shapes: C classes, T' time steps (1 if the head pools their mean), D channels.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,18 @@ from stillmotion.evaluation.linear_probe.classifiers import fit_linear_weights
 from stillmotion.training.run_dir import load_results
 from stillmotion.utils.registry import did_you_mean
 
-_CLIPS_PER_VIDEO = 2  # of each video that a probe learns from
+_CLIPS_PER_VIDEO = 2  # for training a probe
 
 
 class ClassWeights(NamedTuple):
-    """A linear classifier of per-frame features: weight (C, T', D), bias (C,), the classes, and whose it is."""
+    """A linear classifier of per-frame features.
+
+    Attributes:
+        weight: Weights (C, T', D).
+        bias: Biases (C,).
+        class_names: Names of the classes.
+        source: What the classifier is.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -32,31 +39,35 @@ class ClassWeights(NamedTuple):
     source: str
 
     def predict_proba(self, frames: Tensor) -> Tensor:
-        """Of the classes (C,), for a clip's features (T', D)."""
+        """Return the class probabilities (C,) of a clip's features (T', D)."""
         steps = self.weight.shape[1]
         pooled = frames.mean(0, keepdim=True) if steps == 1 else frames
         return (torch.einsum("td,ctd->c", pooled, self.weight) + self.bias).softmax(0)
 
     def for_class(self, class_name: str) -> Tensor:
-        """What a class multiplies features with: (D,), or (T', D) where its head sees their order."""
+        """Return the weights of a class: (D,), or (T', D) if the head has weights for each time step."""
         return self.weight[self.class_names.index(class_name)].squeeze(0)
 
 
 def load_class_weights(encoder: Encoder, class_name: str, probe_data: str | None) -> ClassWeights:
-    """The rows of a fine-tuned run's head; of any other encoder, those of a linear probe on labelled videos.
+    """Load the weights of a fine-tuned head; for any other encoder, train a linear probe.
 
-    class_name: a class that must be among them. labelled: a set, of whose training half the probe learns.
+    Args:
+        encoder: The encoder.
+        class_name: A class that the classifier must have.
+        probe_data: Labeled videos, on whose training split the probe is trained.
+
+    Raises:
+        StillmotionError: If there is no classifier, or no such class.
     """
     if encoder.origin.kind == "finetune":
-        rows = _head_weights(encoder)
+        weights = _head_weights(encoder)
     elif probe_data is not None:
-        rows = _probe_weights(encoder, class_name, probe_data)
+        weights = _probe_weights(encoder, class_name, probe_data)
     else:
-        raise StillmotionError(
-            f"{encoder.name} has no classes of its own; add --probe-data FOLDER, on which a linear probe learns them"
-        )
-    _check_class(class_name, rows.class_names, encoder.name)
-    return rows
+        raise StillmotionError(f"{encoder.name} has no classifier; add --probe-data FOLDER to train a linear probe")
+    _check_class(class_name, weights.class_names, encoder.name)
+    return weights
 
 
 def _head_weights(encoder: Encoder) -> ClassWeights:
@@ -74,15 +85,15 @@ def _probe_weights(encoder: Encoder, class_name: str, probe_data: str) -> ClassW
         _check_class(class_name, [each for names in train.classes.values() for each in names], probe_data)
     assert target is not None
     known = Subset(train.dataset, train.indices[train.labels[target] >= 0])
-    found = extract_features(encoder, known, num_clips=_CLIPS_PER_VIDEO, loader=LoaderConfig())
-    labels = known.labels[target][found.index]
-    numbers = sorted(set(labels.tolist()))
-    fitted = fit_linear_weights(found.whole, torch.tensor([numbers.index(y) for y in labels.tolist()]).numpy())
+    features = extract_features(encoder, known, num_clips=_CLIPS_PER_VIDEO, loader=LoaderConfig())
+    labels = known.labels[target][features.index]
+    present = sorted(set(labels.tolist()))
+    fitted = fit_linear_weights(features.whole, torch.tensor([present.index(y) for y in labels.tolist()]).numpy())
     weight = torch.from_numpy(fitted.weight).float()[:, None]
-    classes = [train.classes[target][number] for number in numbers]
+    classes = [train.classes[target][number] for number in present]
     return ClassWeights(weight, torch.from_numpy(fitted.bias).float(), classes, f"a linear probe on {probe_data}")
 
 
-def _check_class(class_name: str, classes: Sequence[str], where: str) -> None:
+def _check_class(class_name: str, classes: Sequence[str], source: str) -> None:
     if class_name not in classes:
-        raise StillmotionError(f"{where} has no class {class_name!r}{did_you_mean(class_name, classes)}")
+        raise StillmotionError(f"{source} has no class {class_name!r}{did_you_mean(class_name, classes)}")

@@ -1,4 +1,4 @@
-"""What an explanation is asked, as options; light to import."""
+"""Options of `stillmotion explain` about what a saliency map is computed for; light to import."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,14 +10,14 @@ from stillmotion.errors import StillmotionError
 
 @dataclass(frozen=True)
 class SaliencyTarget:
-    """What a video's clip is to be similar to; by default, to the first clip of the same video.
+    """What a saliency map is computed for; by default similarity to the first clip of the same video.
 
     Attributes:
-        reference_video: a video.
-        reference_folder: a folder of videos, to whose mean.
-        class_name: saliency tubes alone, by a classifier's row of this class: the head's of a fine-tuned run, of others that
-            of a linear probe on --probe-data.
-        probe_data: videos in classes, for that probe.
+        reference_video: Explain similarity to this video; default is the first clip of the same video.
+        reference_folder: Explain similarity to the mean embedding of the videos in this folder.
+        class_name: Show saliency tubes for this class, from a fine-tuned head or from a linear probe trained on
+            --probe-data.
+        probe_data: Labeled videos to train the linear probe on.
     """
 
     reference_video: str | None = None
@@ -26,13 +26,13 @@ class SaliencyTarget:
     probe_data: str | None = None
 
     def __post_init__(self) -> None:
-        asked = {
+        targets = {
             "--reference-video": self.reference_video,
             "--reference-folder": self.reference_folder,
             "--class-name": self.class_name,
         }
-        given = [name for name, value in asked.items() if value is not None]
+        given = [name for name, value in targets.items() if value is not None]
         if len(given) > 1:
-            raise StillmotionError(f"{given[0]} and {given[1]} are two targets; give one of them")
+            raise StillmotionError(f"{given[0]} and {given[1]} cannot be combined; give one")
         if self.probe_data is not None and self.class_name is None:
-            raise StillmotionError("--probe-data is for a class's row; add --class-name NAME")
+            raise StillmotionError("--probe-data needs --class-name")

@@ -1,23 +1,24 @@
-"""`stillmotion explain`: videos seen from inside an encoder, as files, numbers and a page."""
+"""`stillmotion explain`: analyze videos with an encoder and write figures, overlays, results and a page."""
 
 import hashlib
 import itertools
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.video.reader import VideoReader, resample_fps
 from stillmotion.data.video.writer import write_video
-from stillmotion.encoders import Encoder, ProgressCallback
+from stillmotion.encoders import Encoder
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.explain.clip_analysis import (
-    ClipAnalysis,
     ReferenceDirections,
     analyze_clip,
     center_crops_for_display,
@@ -34,11 +35,30 @@ from stillmotion.report.page import write_page
 from stillmotion.report.plot_style import save_figure
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import ensure_dir, write_json
-from stillmotion.utils.formatting import format_failed_videos, printable_name
+from stillmotion.utils.formatting import format_count, format_failed_videos, printable_name
+from stillmotion.utils.progress import report_progress
+
+logger = logging.getLogger(__name__)
 
 _PANEL_SIZE = 224
 _DPI = 150
-_MAX_NAME_BYTES = 100  # bytes of a video's folder's name: file systems take 255, other programs less
+_MAX_NAME_BYTES = 100  # of a video's folder; file systems allow 255, some programs fewer
+
+
+class VideoExplanation(NamedTuple):
+    """The analysis of one video.
+
+    Attributes:
+        frame_indices: Frames of its clip (T,).
+        values: Values for JSON.
+        heatmaps: By saliency method and by panel, heat maps (T, H, W) within [0, 1].
+        figures: Figures by file name.
+    """
+
+    frame_indices: np.ndarray
+    values: Mapping[str, Any]
+    heatmaps: Mapping[str, Mapping[str, np.ndarray]]
+    figures: Mapping[str, Figure]
 
 
 def explain_videos(
@@ -49,144 +69,184 @@ def explain_videos(
     with_tubes: bool = False,
     target: SaliencyTarget | None = None,
     max_videos: int = 8,
-    say: Callable[[str], None] = print,
-    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
-    """Look at videos from inside an encoder: write pictures, `results.json` and `report.html`, return the results.
+    """Explain an encoder on videos: write figures and overlays, `results.json` and `report.html`.
 
-    encoder: a larger size of its clips (`encoder.shown`) gives a convolution a finer map.
-    path: a video, or a folder of them, of which `max_videos` evenly spaced ones are shown; "synthetic" draws the run's.
-    say: told which videos could not be shown.
+    Args:
+        encoder: The encoder; a larger image size (`encoder.with_input`) gives a convolutional network finer maps.
+        path: Video file, folder of videos, or "synthetic" for the videos of the encoder's run.
+        output_dir: Folder to write to.
+        with_tubes: Also compute saliency tubes, besides Grad-CAM.
+        target: What similarity is explained to; default is the first clip of the same video.
+        max_videos: Number of videos of a folder to explain, evenly spaced.
+
+    Returns:
+        The results.
+
+    Raises:
+        StillmotionError: If no video can be explained.
+    """
+    target = target or SaliencyTarget()
+    references = [target.reference_video, target.reference_folder]
+    dataset = open_videos([encoder], path, output_dir, max_videos=max_videos, extra_paths=references)
+    radius, input_config = encoder.static_dynamic.radius, encoder.input_config
+    with lock_dir(output_dir):
+        description, reference = _load_reference(encoder, target)
+
+        def analyze(video: VideoReader, name: str) -> VideoExplanation:
+            clip = analyze_clip(encoder, video, name=name, reference=reference, with_tubes=with_tubes)
+            values = {
+                "frame_indices": clip.frame_indices.tolist(),
+                "target_cosine": clip.target_cosine,
+                "eigenvalues": _pairs(clip.modes.eigenvalues),
+                "amplitudes": [_pairs(row) for row in clip.modes.amplitudes],
+                "similarity": clip.temporal_similarity.tolist(),
+                "similarity_by_lag": similarity_by_lag(clip.temporal_similarity).tolist(),
+            }
+            heatmaps = {
+                method: {part: normalize_heatmap(heat, signed=method == "tubes") for part, heat in parts.items()}
+                for method, parts in clip.saliency.items()
+            }
+            return VideoExplanation(clip.frame_indices, values, heatmaps, explain_figures(values, static_radius=radius))
+
+        videos, failed = explain_each(dataset, output_dir, input_config, analyze, max_videos=max_videos)
+        results = {
+            "encoder": encoder.origin.spec,
+            "recipe": encoder.origin.pretrain_config.recipe if encoder.origin.pretrain_config else "",
+            "num_frames": input_config.num_frames,
+            "stride": input_config.stride,
+            "image_size": input_config.image_size,
+            "static_radius": radius,
+            "target": description,
+            "similarity_by_lag": np.mean([video["similarity_by_lag"] for video in videos], axis=0).tolist(),
+            "videos": videos,
+            "failed": failed,
+        }
+        write_json(Path(output_dir) / RESULTS_FILE, results)
+        title = f"Encoder explanation: {encoder.name}"
+        write_page(Path(output_dir) / "report.html", title, explain_sections(output_dir))
+    return results
+
+
+def open_videos(
+    encoders: Sequence[Encoder],
+    path: str | Path,
+    output_dir: str | Path,
+    *,
+    max_videos: int,
+    extra_paths: Sequence[str | None],
+) -> VideoDataset:
+    """Open the videos to explain, after checking that the output does not overlap any input.
+
+    Args:
+        encoders: Encoders to explain.
+        path: Video file, folder of videos, or "synthetic" for the videos of the first encoder's run.
+        output_dir: Folder to write to.
+        max_videos: Number of videos, at least 1.
+        extra_paths: Further inputs.
     """
     if max_videos < 1:
-        raise StillmotionError(f"videos is {max_videos}; it must be at least 1 (--max-videos)")
-    asked, given = target or SaliencyTarget(), VideoDataConfig(str(path))
-    found = given.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
-    check_dir_no_overlap(
-        output_dir,
-        collect_input_paths(
-            given, dataset=found, encoders=[encoder], extra_paths=[asked.reference_video, asked.reference_folder]
-        ),
-    )
-    with lock_dir(output_dir):
-        results = _explain_all(
-            encoder, found, ensure_dir(output_dir, mark_generated=True), with_tubes, asked, max_videos, say, progress
-        )
-        write_page(Path(output_dir) / "report.html", f"Inside {encoder.name}", explain_sections(output_dir))
-    return results
+        raise StillmotionError(f"--max-videos must be at least 1, got {max_videos}")
+    config = VideoDataConfig(str(path))
+    dataset = config.open(synthetic=encoders[0].synthetic_config, seed=encoders[0].seed)
+    inputs = collect_input_paths(config, dataset=dataset, encoders=encoders, extra_paths=extra_paths)
+    check_dir_no_overlap(output_dir, inputs)
+    return dataset
 
 
-def _explain_all(
-    encoder: Encoder,
+def explain_each(
     dataset: VideoDataset,
-    output_dir: Path,
-    with_tubes: bool,
-    target: SaliencyTarget,
+    output_dir: str | Path,
+    input_config: InputConfig,
+    analyze: Callable[[VideoReader, str], VideoExplanation],
+    *,
     max_videos: int,
-    say: Callable[[str], None],
-    progress: ProgressCallback | None,
-) -> dict[str, Any]:
-    """Look at the videos; write their pictures and `results.json`."""
-    wanted, reference = _reference(encoder, target, say)
-    chosen = np.unique(np.linspace(0, len(dataset) - 1, max_videos).round().astype(int)).tolist()
-    shown: list[dict[str, Any]] = []
-    broken: list[tuple[str, str]] = []
-    used: set[str] = set()
-    for done, index in enumerate(chosen):
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Analyze evenly spaced videos of a data set and write their figures and overlays.
+
+    A single video is written to the output folder itself, several to a folder each.
+
+    Args:
+        dataset: The videos.
+        output_dir: Folder to write to.
+        input_config: Input of the encoder, whose crop is shown.
+        analyze: Function of a video and its name.
+        max_videos: Number of videos.
+
+    Returns:
+        Values of each video, with the paths of its files, and the reasons of failed videos by name.
+
+    Raises:
+        StillmotionError: If all videos failed.
+    """
+    root = ensure_dir(output_dir, mark_generated=True)
+    selected = np.unique(np.linspace(0, len(dataset) - 1, max_videos).round().astype(int)).tolist()
+    videos: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    used_names: set[str] = set()
+    for done, index in enumerate(selected):
         name = dataset.name(index)
         try:
-            opened = resample_fps(dataset.open_video(index), encoder.input_config.fps)
-            inside = analyze_clip(encoder, opened, name=name, reference=reference, with_tubes=with_tubes)
-            entry = {"name": name} | _to_json(inside)
-            place = output_dir if len(chosen) == 1 else ensure_dir(output_dir / _unique_folder_name(name, used))
-            shown.append(
-                entry | {"files": _write_filmstrip_and_video(place, output_dir, opened, inside, encoder.input_config)}
-            )
+            video = resample_fps(dataset.open_video(index), input_config.fps)
+            explanation = analyze(video, name)
+            folder = root if len(selected) == 1 else ensure_dir(root / _unique_folder_name(name, used_names))
+            files = _write_overlays(folder, root, video, explanation, input_config)
         except VideoError as error:
-            if len(chosen) == 1:
+            if len(selected) == 1:
                 raise
-            broken.append((name, str(error)))
+            failed[name] = str(error)
         else:
-            for figure_name, figure in explain_figures(entry, static_radius=encoder.static_dynamic.radius).items():
-                save_figure(figure, place / f"{figure_name}.png", dpi=_DPI)
-        if progress is not None:
-            progress(done + 1, len(chosen))
-    raise_if_none_readable(broken, len(broken) + len(shown))
-    for line in format_failed_videos(dict(broken), noun="video", what=f"of {len(chosen)} not shown"):
-        say(line)
-    results = {
-        "encoder": encoder.origin.spec,
-        "recipe": encoder.origin.pretrain_config.recipe if encoder.origin.pretrain_config else "",
-        "num_frames": encoder.input_config.num_frames,
-        "stride": encoder.input_config.stride,
-        "image_size": encoder.input_config.image_size,
-        "static_radius": encoder.static_dynamic.radius,
-        "target": wanted,
-        "similarity_by_lag": np.mean([entry["similarity_by_lag"] for entry in shown], axis=0).tolist(),
-        "videos": shown,
-        "failed": broken,
-    }
-    write_json(output_dir / RESULTS_FILE, results)
-    return results
+            for figure_name, figure in explanation.figures.items():
+                save_figure(figure, folder / f"{figure_name}.png", dpi=_DPI)
+            videos.append({"name": name, **explanation.values, "files": files})
+        report_progress(done + 1, len(selected))
+    raise_if_none_readable(failed, len(selected))
+    for line in format_failed_videos(failed, noun="video", what=f"of {len(selected)} not shown"):
+        logger.warning(line)
+    return videos, failed
 
 
-def _reference(
-    encoder: Encoder, target: SaliencyTarget, say: Callable[[str], None]
-) -> tuple[str, ReferenceDirections | None]:
-    """What similarity is to, in words and as directions; None leaves it to each video."""
+def _load_reference(encoder: Encoder, target: SaliencyTarget) -> tuple[str, ReferenceDirections | None]:
+    """Return what similarity is explained to, as text and as directions; None is the first clip of each video."""
     if target.reference_video is not None:
-        other = VideoDataConfig(target.reference_video).open()
-        words = f"the video {Path(target.reference_video).name}"
-        return words, directions_of_video(encoder, other.open_video(0), name=other.name(0))
+        dataset = VideoDataConfig(target.reference_video).open()
+        directions = directions_of_video(encoder, dataset.open_video(0), name=dataset.name(0))
+        return f"the video {Path(target.reference_video).name}", directions
     if target.reference_folder is not None:
-        directions, count, broken = mean_directions(encoder, VideoDataConfig(target.reference_folder).open())
-        for line in format_failed_videos(dict(broken), what="not in the mean"):
-            say(line)
-        return f"the mean of the {count} videos in {Path(target.reference_folder).name}", directions
+        directions, count, failed = mean_directions(encoder, VideoDataConfig(target.reference_folder).open())
+        for line in format_failed_videos(dict(failed), what="not in the mean"):
+            logger.warning(line)
+        return f"the mean of {format_count(count, 'video')} in {Path(target.reference_folder).name}", directions
     return "the first clip of the same video", None
 
 
-def _unique_folder_name(name: str, used: set[str]) -> str:
-    """A name for a video's own folder, readable and short; the second of the same name has a number."""
+def _unique_folder_name(name: str, used_names: set[str]) -> str:
+    """Return a readable short name for a video's folder; equal names are numbered."""
     stem = printable_name(Path(name).stem).lstrip(".") or "video"
     if len(stem.encode()) > _MAX_NAME_BYTES:
-        mark = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
-        stem = f"{stem.encode()[:_MAX_NAME_BYTES].decode(errors='ignore')}-{mark}"
-    places = (f"{stem}-{number}" if number > 1 else stem for number in itertools.count(1))
-    place = next(place for place in places if place not in used)
-    used.add(place)
-    return place
+        digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+        stem = f"{stem.encode()[:_MAX_NAME_BYTES].decode(errors='ignore')}-{digest}"
+    candidates = (f"{stem}-{number}" if number > 1 else stem for number in itertools.count(1))
+    unique = next(candidate for candidate in candidates if candidate not in used_names)
+    used_names.add(unique)
+    return unique
 
 
-def _write_filmstrip_and_video(
-    place: Path, root: Path, video: VideoReader, analysis: ClipAnalysis, input_config: InputConfig
+def _write_overlays(
+    folder: Path, root: Path, video: VideoReader, explanation: VideoExplanation, input_config: InputConfig
 ) -> dict[str, dict[str, str]]:
-    """A filmstrip and an overlaid video of each kind of heat; their paths, relative to the root."""
-    numbers = analysis.frame_indices.tolist()
-    moving = center_crops_for_display(video, range(numbers[0], numbers[-1] + 1), input_config, side=_PANEL_SIZE)
-    still = moving[analysis.frame_indices - numbers[0]]
+    """Write a filmstrip and a video for each saliency method; returns their paths relative to the root."""
+    indices = explanation.frame_indices.tolist()
+    frames = center_crops_for_display(video, range(indices[0], indices[-1] + 1), input_config, side=_PANEL_SIZE)
+    clip_frames = frames[explanation.frame_indices - indices[0]]
     files: dict[str, dict[str, str]] = {}
-    for kind, parts in analysis.saliency.items():
-        heat: dict[str, np.ndarray] = {
-            part: normalize_heatmap(values, signed=kind == "tubes") for part, values in parts.items()
-        }
-        strip, film = place / f"{kind}.png", place / f"{kind}.mp4"
-        save_figure(filmstrip(still, heat, frame_indices=numbers), strip, dpi=_DPI)
-        panels = {part: overlay_heatmap(moving, interpolate_heatmaps(values, numbers)) for part, values in heat.items()}
-        write_video(film, concat_panels({"video": moving} | panels), fps=video.fps)
-        files[kind] = {"filmstrip": str(strip.relative_to(root)), "video": str(film.relative_to(root))}
+    for method, heatmaps in explanation.heatmaps.items():
+        strip_file, video_file = folder / f"{method}.png", folder / f"{method}.mp4"
+        save_figure(filmstrip(clip_frames, heatmaps, frame_indices=indices), strip_file, dpi=_DPI)
+        panels = {name: overlay_heatmap(frames, interpolate_heatmaps(h, indices)) for name, h in heatmaps.items()}
+        write_video(video_file, concat_panels({"video": frames} | panels), fps=video.fps)
+        files[method] = {"filmstrip": str(strip_file.relative_to(root)), "video": str(video_file.relative_to(root))}
     return files
-
-
-def _to_json(analysis: ClipAnalysis) -> dict[str, Any]:
-    return {
-        "frame_indices": analysis.frame_indices.tolist(),
-        "target_cosine": analysis.target_cosine,
-        "eigenvalues": _pairs(analysis.modes.eigenvalues),
-        "amplitudes": [_pairs(row) for row in analysis.modes.amplitudes],
-        "similarity": analysis.temporal_similarity.tolist(),
-        "similarity_by_lag": similarity_by_lag(analysis.temporal_similarity).tolist(),
-    }
 
 
 def _pairs(values: np.ndarray) -> list[list[float]]:

@@ -1,7 +1,7 @@
-"""The modes of one clip's Koopman operator: where their eigenvalues lie and how they run in time (BOD-VCL, Figure 4).
+"""Eigenvalues and amplitudes of the modes of one clip's Koopman operator, with two plots (BOD-VCL, Figure 4).
 
 Left eigenvectors φ of K = F B⁺ are φ = B L⁻ᵀ w, with w a left eigenvector of the n×n matrix of
-`functional/koopman.py`, so that an amplitude φᵀx_t is read off the Gram matrix like everything else.
+`functional/koopman.py`, so that an amplitude φᵀx_t is computed from the Gram matrix.
 
 Shapes: T frames, D channels, n = T-1 modes.
 """
@@ -30,23 +30,27 @@ class KoopmanModes:
     amplitudes: np.ndarray
 
     def is_static(self, radius: float) -> np.ndarray:
-        """Which modes (n,) lie within this radius of 1."""
+        """Return which modes (n,) have eigenvalues within this radius of 1."""
         return np.abs(self.eigenvalues - 1) < radius
 
     def strongest(self, count: int) -> np.ndarray:
-        """The numbers of the modes of largest mean amplitude; one stands for itself and its conjugate."""
+        """Return the indices of the modes of largest mean amplitude; one stands for a conjugate pair."""
         strength = np.where(self.eigenvalues.imag < -_IMAG_TOLERANCE, -1.0, np.abs(self.amplitudes).mean(1))
         return np.argsort(-strength, kind="stable")[: min(count, int((strength >= 0).sum()))]
 
 
 def koopman_modes(frames: np.ndarray, *, ridge: float = 1e-3) -> KoopmanModes:
-    """The modes of the operator fitted to L2-normalised frames (T, D).
+    """Compute the modes of the operator fitted to L2-normalized frames.
 
     Eigenvectors have unit length and the phase that makes the first frame's amplitude real and positive; without a
     ridge, a mode's amplitude is multiplied by its eigenvalue from each frame to the next.
+
+    Args:
+        frames: Per-frame features (T, D), at least 3 frames.
+        ridge: Regularization of the fit, relative to the mean squared norm.
     """
     if frames.ndim != 2 or len(frames) < 3:
-        raise StillmotionError(f"frames have shape {frames.shape}; modes need (frames, channels), 3 frames or more")
+        raise StillmotionError(f"frames have shape {frames.shape}; modes need (T, D) with at least 3 frames")
     x = l2_normalize(frames.astype(np.float64), eps=_EPS)
     gram = x @ x.T
     n = len(x) - 1
@@ -62,21 +66,26 @@ def koopman_modes(frames: np.ndarray, *, ridge: float = 1e-3) -> KoopmanModes:
 
 
 def plot_mode_eigenvalues(modes: KoopmanModes, *, radius: float) -> Figure:
-    """The eigenvalues of one clip: the strongest modes in the colours of `mode_amplitudes`, the others grey."""
-    inside = int(modes.is_static(radius).sum())
+    """Plot the eigenvalues of one clip: the strongest modes in the colors of `plot_mode_amplitudes`, the others gray.
+
+    Args:
+        modes: Modes of the clip.
+        radius: Radius of static eigenvalues around 1.
+    """
+    num_static = int(modes.is_static(radius).sum())
     count = len(modes.eigenvalues)
-    figure, axes = new_axes(width=3.4, height=3.5, title=f"{inside} of {count} eigenvalues within ξ of 1")
+    figure, axes = new_axes(width=3.4, height=3.5, title=f"{num_static} of {count} eigenvalues within ξ of 1")
     draw_complex_plane(axes, radius=radius)
-    colour = np.full(count, GRAY, dtype=object)
-    for number, name in zip(modes.strongest(_NUM_PLOTTED), PALETTE, strict=False):
-        # A conjugate pair has one colour: it is one motion.
-        colour[np.abs(modes.eigenvalues - modes.eigenvalues[number]) < _IMAG_TOLERANCE] = name
-        colour[np.abs(modes.eigenvalues - np.conj(modes.eigenvalues[number])) < _IMAG_TOLERANCE] = name
+    color = np.full(count, GRAY, dtype=object)
+    for mode, name in zip(modes.strongest(_NUM_PLOTTED), PALETTE, strict=False):
+        # A conjugate pair has one color: it is one motion.
+        color[np.abs(modes.eigenvalues - modes.eigenvalues[mode]) < _IMAG_TOLERANCE] = name
+        color[np.abs(modes.eigenvalues - np.conj(modes.eigenvalues[mode])) < _IMAG_TOLERANCE] = name
     axes.scatter(
         modes.eigenvalues.real,
         modes.eigenvalues.imag,
         s=34,
-        color=colour.tolist(),
+        color=color.tolist(),
         edgecolors=TEXT_COLOR,
         linewidths=0.5,
     )
@@ -84,14 +93,19 @@ def plot_mode_eigenvalues(modes: KoopmanModes, *, radius: float) -> Figure:
 
 
 def plot_mode_amplitudes(modes: KoopmanModes, *, radius: float) -> Figure:
-    """The real part of the strongest modes' amplitudes over time; those within the radius are drawn thick."""
+    """Plot the real part of the strongest modes' amplitudes over time; static modes are drawn thick.
+
+    Args:
+        modes: Modes of the clip.
+        radius: Radius of static eigenvalues around 1.
+    """
     figure, axes = new_axes(width=4.2, height=3.5, title="amplitudes of the strongest modes")
     static = modes.is_static(radius)
     axes.axhline(0, color=GRAY, linewidth=0.6)
-    for number, colour in zip(modes.strongest(_NUM_PLOTTED), PALETTE, strict=False):
-        thick = 2.6 if static[number] else 1.3
-        label = f"{_format_eigenvalue(modes.eigenvalues[number])}{', static' if static[number] else ''}"
-        axes.plot(modes.amplitudes[number].real, ".-", color=colour, linewidth=thick, label=label)
+    for mode, color in zip(modes.strongest(_NUM_PLOTTED), PALETTE, strict=False):
+        width = 2.6 if static[mode] else 1.3
+        label = f"{_format_eigenvalue(modes.eigenvalues[mode])}{', static' if static[mode] else ''}"
+        axes.plot(modes.amplitudes[mode].real, ".-", color=color, linewidth=width, label=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="frame", ylabel="amplitude")
     add_legend(axes)

@@ -1,4 +1,4 @@
-"""The sections of what `stillmotion explain` found, drawn from its `results.json` and the files that it names."""
+"""Sections of the explain page, built from `results.json` and the files that it names."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,121 +16,135 @@ from stillmotion.utils.files import read_json
 
 RESULTS_FILE = "results.json"
 _MODES_CAPTION = (
-    "The eigenvalues of the clip's Koopman operator, and the amplitudes of its strongest modes in the same colours. A "
-    "mode whose eigenvalue lies in the green disc of radius ξ about 1 stays as it is: it is static. One on the unit "
-    "circle turns without fading; one well inside it fades."
+    "Left: eigenvalues of the clip's Koopman operator. Right: amplitudes of its strongest modes, in the same colors. A "
+    "mode whose eigenvalue lies in the green disc of radius ξ around 1 does not change: it is static. A mode on the "
+    "unit circle oscillates without decay; one well inside it decays."
 )
 _SIMILARITY_CAPTION = (
-    "The cosine between the features of every two frames, and its mean by the frames that lie between them."
+    "Cosine between the features of every two frames, and its mean by the number of frames between them."
 )
 _SALIENCY_CAPTIONS = {
     "grad-cam": (
         "Grad-CAM",
-        "What speaks for similarity to {target}, for the whole embedding and its halves: the gradient of the cosine, "
-        "pooled over space at each time step, times the last feature map. Each row is scaled to its own "
-        "largest values: it tells where and when, not how much.",
+        "Evidence for similarity to {target}, for the whole embedding and its static and dynamic components: the last "
+        "feature map weighted by the gradient of the cosine, pooled over space at each time step. Each row is scaled "
+        "to its own range, so compare positions and times, not strength.",
     ),
     "tubes": (
         "Saliency tubes",
-        "How far each place points towards {target}: the last feature map times the direction of that embedding or "
-        "half, summed over channels, from its smallest values (dark) to its largest.",
+        "Similarity to {target} by position: the last feature map weighted by the direction of that embedding or "
+        "component, summed over channels, from its smallest values (dark) to its largest.",
     ),
 }
 
 
 def explain_sections(folder: str | Path) -> list[Section]:
-    """What `explain` wrote to a folder: numbers and figures of each video, its filmstrips and moving overlays."""
+    """Build the sections about the videos that `explain` wrote to a folder."""
     root = Path(folder)
-    results = read_json(root / RESULTS_FILE, hint="the same explain command writes it again")
-    shown = results["videos"]
-    sections = [Section("What was looked at", _overview_blocks(results))]
-    if len(shown) > 1:
-        sections.append(Section("All videos together", _summary_blocks(results)))
-    for entry in shown:
-        name = Path(entry["name"]).name
-        whose = f": {name}" if len(shown) > 1 else ""
-        drawn = explain_figures(entry, static_radius=results["static_radius"])
-        sections.append(Section(f"Modes and similarity in time{whose}", [*_figure_blocks(drawn)]))
-        for kind, files in entry["files"].items():
-            title, told = _SALIENCY_CAPTIONS[kind]
-            blocks: list[Block] = [
-                VideoBlock(
-                    data_uri((root / files["video"]).read_bytes(), "video/mp4"), f"{title} of {name}, frame by frame"
-                ),
-                ImageBlock(image_file_uri(root / files["filmstrip"]), told.format(target=results["target"])),
-            ]
-            sections.append(Section(f"{title}{whose}", blocks))
+    results = read_json(root / RESULTS_FILE, hint="run the same explain command again to write it")
+    videos = results["videos"]
+    sections = [Section("Settings", _settings_blocks(results))]
+    if len(videos) > 1:
+        sections.append(Section("All videos", _summary_blocks(results)))
+    for video in videos:
+        name = Path(video["name"]).name
+        suffix = f": {name}" if len(videos) > 1 else ""
+        figures = explain_figures(video, static_radius=results["static_radius"])
+        sections.append(Section(f"Koopman modes and temporal similarity{suffix}", _figure_blocks(figures)))
+        for method, files in video["files"].items():
+            title, caption = _SALIENCY_CAPTIONS[method]
+            caption = caption.format(target=results["target"])
+            sections.append(saliency_section(root, files, f"{title}{suffix}", f"{title} of {name}", caption))
     return sections
 
 
+def saliency_section(
+    root: Path, files: Mapping[str, str], title: str, video_caption: str, strip_caption: str
+) -> Section:
+    """Build the section with the overlay video and the filmstrip of a saliency method.
+
+    Args:
+        root: Folder that the paths are relative to.
+        files: Paths of `video` and `filmstrip`.
+        title: Title of the section.
+        video_caption: Caption of the video.
+        strip_caption: Caption of the filmstrip.
+    """
+    video_uri = data_uri((root / files["video"]).read_bytes(), "video/mp4")
+    return Section(
+        title,
+        [VideoBlock(video_uri, video_caption), ImageBlock(image_file_uri(root / files["filmstrip"]), strip_caption)],
+    )
+
+
+def describe_clip(results: Mapping[str, Any]) -> str:
+    """Describe the clips of results: number of frames, stride and size."""
+    return f"{results['num_frames']} frames at stride {results['stride']}, {results['image_size']} px"
+
+
+def failed_blocks(results: Mapping[str, Any]) -> list[Block]:
+    """Build the block that lists failed videos; none if there are none."""
+    return [Text(f"Not shown: {'; '.join(results['failed'].values())}.")] if results["failed"] else []
+
+
 def explain_figures(entry: Mapping[str, Any], *, static_radius: float) -> dict[str, Figure]:
-    """The figures of one video's numbers, by the names of their files."""
-    found = KoopmanModes(_complex(entry["eigenvalues"]), _complex(entry["amplitudes"]))
-    alike = np.array(entry["similarity"])
+    """Plot the values of one video.
+
+    Args:
+        entry: Its entry in the results.
+        static_radius: Radius of static eigenvalues around 1.
+
+    Returns:
+        Figures by file name.
+    """
+    modes = KoopmanModes(_complex(entry["eigenvalues"]), _complex(entry["amplitudes"]))
+    similarity = np.array(entry["similarity"])
     return {
-        "eigenvalues": plot_mode_eigenvalues(found, radius=static_radius),
-        "amplitudes": plot_mode_amplitudes(found, radius=static_radius),
-        "similarity": plot_similarity_matrix(alike, title="cosine between frames"),
-        "lags": plot_similarity_by_lag({"this video": alike}),
+        "eigenvalues": plot_mode_eigenvalues(modes, radius=static_radius),
+        "amplitudes": plot_mode_amplitudes(modes, radius=static_radius),
+        "similarity": plot_similarity_matrix(similarity, title="cosine between frames"),
+        "lags": plot_similarity_by_lag({"this video": similarity}),
     }
 
 
-def _figure_blocks(drawn: dict[str, Figure]) -> list[Block]:
-    return [
-        figure_block(
-            {f"{name} of the modes": drawn[name] for name in ("eigenvalues", "amplitudes")}, caption=_MODES_CAPTION
-        ),
-        figure_block(
-            {f"{name} of frames": drawn[name] for name in ("similarity", "lags")}, caption=_SIMILARITY_CAPTION
-        ),
-    ]
+def _figure_blocks(figures: Mapping[str, Figure]) -> list[Block]:
+    modes = {f"{name} of the modes": figures[name] for name in ("eigenvalues", "amplitudes")}
+    similarity = {f"{name} of frames": figures[name] for name in ("similarity", "lags")}
+    return [figure_block(modes, caption=_MODES_CAPTION), figure_block(similarity, caption=_SIMILARITY_CAPTION)]
 
 
-def _overview_blocks(results: Mapping[str, Any]) -> list[Block]:
-    """Which clips, and how similar their embeddings are to the target."""
-    clip = f"{results['num_frames']} frames at stride {results['stride']}, {results['image_size']} px"
-    told = (
-        f"The middle clip ({clip}) of each video, as {results['encoder']} sees it. Similarity is to "
-        f"{results['target']}; the closer it is to 1, the less is left for Grad-CAM to explain; 0 may be an empty half."
+def _settings_blocks(results: Mapping[str, Any]) -> list[Block]:
+    """Build the blocks about the clips and how similar their embeddings are to the target."""
+    intro = (
+        f"The middle clip of each video ({describe_clip(results)}), embedded by {results['encoder']}. Similarity is to "
+        f"{results['target']}. The closer it is to 1, the less remains for Grad-CAM to explain; 0 may be an empty "
+        "component."
     )
+    radius = results["static_radius"]
     rows = [
         [
-            Path(entry["name"]).name,
-            f"{entry['frame_indices'][0]}–{entry['frame_indices'][-1]}",
-            *(f"{entry['target_cosine'][part]:.3f}" for part in EMBEDDING_PARTS),
-            f"{_num_static(entry, results['static_radius'])} of {len(entry['eigenvalues'])}",
+            Path(video["name"]).name,
+            f"{video['frame_indices'][0]}–{video['frame_indices'][-1]}",
+            *(f"{video['target_cosine'][part]:.3f}" for part in EMBEDDING_PARTS),
+            f"{int((np.abs(_complex(video['eigenvalues']) - 1) < radius).sum())} of {len(video['eigenvalues'])}",
         ]
-        for entry in results["videos"]
+        for video in results["videos"]
     ]
-    header = [
-        "video",
-        "frames",
-        *(f"similarity, {part}" for part in EMBEDDING_PARTS),
-        f"within {results['static_radius']:g} of 1",
-    ]
-    blocks: list[Block] = [Text(told), Table(header, rows)]
-    if results["failed"]:
-        listed = "; ".join(reason for _, reason in results["failed"])
-        blocks.append(Text(f"Not shown: {listed}."))
-    return blocks
-
-
-def _num_static(entry: Mapping[str, Any], radius: float) -> int:
-    return int((np.abs(_complex(entry["eigenvalues"]) - 1) < radius).sum())
+    similarities = (f"similarity, {part}" for part in EMBEDDING_PARTS)
+    header = ["video", "frames", *similarities, f"eigenvalues within {radius:g} of 1"]
+    return [Text(intro), Table(header, rows), *failed_blocks(results)]
 
 
 def _summary_blocks(results: Mapping[str, Any]) -> list[Block]:
-    shown = results["videos"]
-    values = np.stack([_complex(entry["eigenvalues"]) for entry in shown])
-    alike = np.mean([entry["similarity"] for entry in shown], axis=0)
-    drawn = {
+    videos = results["videos"]
+    values = np.stack([_complex(video["eigenvalues"]) for video in videos])
+    similarity = np.mean([video["similarity"] for video in videos], axis=0)
+    figures = {
         "eigenvalues of all clips": plot_eigenvalues(values, radius=results["static_radius"]),
-        "similarity of frames, mean over clips": plot_similarity_matrix(alike, title="cosine between frames"),
-        "similarity by lag, mean over clips": plot_similarity_by_lag({"mean": alike}),
+        "similarity of frames, mean over clips": plot_similarity_matrix(similarity, title="cosine between frames"),
+        "similarity by lag, mean over clips": plot_similarity_by_lag({"mean": similarity}),
     }
-    return [
-        figure_block(drawn, caption=f"Eigenvalues of {len(shown)} clips, and the mean cosine between their frames.")
-    ]
+    return [figure_block(figures, caption=f"Eigenvalues of {len(videos)} clips, and the mean cosine of their frames.")]
 
 
 def _complex(pairs: list[Any]) -> np.ndarray:

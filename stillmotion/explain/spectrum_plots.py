@@ -1,4 +1,4 @@
-"""What the Koopman operators of clips do in time: their eigenvalues, and how alike frames stay (BOD-VCL, Eq. 26).
+"""Eigenvalues of Koopman operators in the complex plane, and temporal similarity of frames (BOD-VCL, Eq. 26).
 
 Shapes: N clips, T frames, D channels.
 """
@@ -26,18 +26,34 @@ from stillmotion.report.plot_style import (
 
 
 def clip_eigenvalues(frames: np.ndarray, *, ridge: float = 1e-3) -> np.ndarray:
-    """The eigenvalues (N, T-1) of each clip's operator, fitted to L2-normalised frames (N, T, D)."""
+    """Compute the eigenvalues of each clip's operator, fitted to L2-normalized frames.
+
+    Args:
+        frames: Per-frame features (N, T, D).
+        ridge: Regularization of the fit.
+
+    Returns:
+        Complex eigenvalues (N, T-1).
+    """
     return koopman.eigenvalues(F.normalize(torch.from_numpy(frames), dim=-1), ridge=ridge).numpy()
 
 
 def plot_eigenvalues(values: np.ndarray, *, radius: float, title: str = "", color: str = PALETTE[1]) -> Figure:
-    """Eigenvalues in the complex plane, with the unit circle and the circle of `radius` (ξ) about 1.
+    """Plot eigenvalues in the complex plane, with the unit circle and the disc of radius ξ around 1.
 
-    A value on the unit circle is a motion that neither grows nor fades, its angle the motion's speed; what lies
+    A value on the unit circle is a motion that neither grows nor decays, its angle the motion's speed; what lies
     within ξ of 1 hardly changes from frame to frame.
+
+    Args:
+        values: Complex eigenvalues of any shape.
+        radius: Radius ξ.
+        title: Title of the figure.
+        color: Color of the points.
     """
-    inside = float((np.abs(values - 1) < radius).mean())
-    figure, axes = new_axes(width=3.4, height=3.5, title=f"{title + ': ' if title else ''}{inside:.0%} within ξ of 1")
+    static_fraction = float((np.abs(values - 1) < radius).mean())
+    figure, axes = new_axes(
+        width=3.4, height=3.5, title=f"{title + ': ' if title else ''}{static_fraction:.0%} within ξ of 1"
+    )
     draw_complex_plane(axes, radius=radius)
     axes.scatter(values.real.ravel(), values.imag.ravel(), s=7, color=color, alpha=0.45, linewidths=0, rasterized=True)
     figure.set_dpi(144)
@@ -45,7 +61,12 @@ def plot_eigenvalues(values: np.ndarray, *, radius: float, title: str = "", colo
 
 
 def draw_complex_plane(axes: Axes, *, radius: float) -> None:
-    """The complex plane without its eigenvalues: the unit circle, and the disc of `radius` about 1."""
+    """Draw the unit circle and the disc around 1.
+
+    Args:
+        axes: The axes.
+        radius: Radius of the disc.
+    """
     axes.add_patch(Circle((0, 0), 1, fill=False, color=GRAY, linewidth=1))
     axes.add_patch(Circle((1, 0), radius, color=PALETTE[2], alpha=0.3, linewidth=0))
     axes.axhline(0, color=GRAY, linewidth=0.6)
@@ -56,18 +77,23 @@ def draw_complex_plane(axes: Axes, *, radius: float) -> None:
 
 
 def temporal_similarity(frames: np.ndarray) -> np.ndarray:
-    """The cosine between every two frames (T, T), averaged over clips (Eq. 26)."""
+    """Compute the cosine between every two frames of clips (N, T, D), averaged over clips: (T, T) (Eq. 26)."""
     unit = l2_normalize(frames)
     return np.einsum("ntd,nsd->ts", unit, unit) / len(frames)
 
 
 def similarity_by_lag(matrix: np.ndarray) -> np.ndarray:
-    """The mean of each super-diagonal of a similarity matrix, from lag 0 to T-1."""
+    """Compute the mean of each superdiagonal of a similarity matrix (T, T), from lag 0 to T-1."""
     return np.array([np.diagonal(matrix, lag).mean() for lag in range(len(matrix))])
 
 
 def plot_similarity_matrix(matrix: np.ndarray, *, title: str = "") -> Figure:
-    """A picture of one similarity matrix."""
+    """Plot a similarity matrix.
+
+    Args:
+        matrix: Similarities (T, T).
+        title: Title of the figure.
+    """
     figure, axes = new_axes(width=3.4, height=3.0, title=title)
     image = axes.imshow(matrix, cmap="viridis", interpolation="nearest")
     bar = figure.colorbar(image, ax=axes, shrink=0.85)
@@ -79,11 +105,11 @@ def plot_similarity_matrix(matrix: np.ndarray, *, title: str = "") -> Figure:
 
 
 def plot_similarity_by_lag(matrices: Mapping[str, np.ndarray]) -> Figure:
-    """How alike two frames are by the time between them: a line for each named similarity matrix."""
-    figure, axes = new_axes(width=3.4, height=3.0, title="by the time between two frames")
-    colour = assign_colors(list(matrices))
+    """Plot the similarity of two frames by the number of frames between them, a line for each named matrix (T, T)."""
+    figure, axes = new_axes(width=3.4, height=3.0, title="mean cosine by lag")
+    color = assign_colors(list(matrices))
     for name, matrix in matrices.items():
-        axes.plot(similarity_by_lag(matrix), ".-", color=colour[name], label=escape_mathtext(name))
+        axes.plot(similarity_by_lag(matrix), ".-", color=color[name], label=escape_mathtext(name))
     axes.set(xlabel="lag in frames", ylabel="mean cosine")
     if len(matrices) > 1:
         add_legend(axes)

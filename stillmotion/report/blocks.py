@@ -1,4 +1,4 @@
-"""What a page is made of. The template draws each kind of block; nothing here knows HTML."""
+"""Blocks of a page: text, tables, figures, thumbnails, images and videos. The template page.html draws each kind."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MAX_NUMBER_LENGTH = 24  # letters, beyond which a cell is no number
+_MAX_NUMBER_LENGTH = 24  # a longer cell is text
 _NUMBER_STARTS = "0123456789+-−.[≤≥±"
 
 
@@ -21,7 +21,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to be typed."""
+    """Lines of code or commands."""
 
     kind: ClassVar[str] = "code"
     text: str
@@ -29,7 +29,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures side by side, as inline SVG; where the page is narrow, one below the other."""
+    """Figures as inline SVG, side by side where the page is wide enough."""
 
     kind: ClassVar[str] = "figures"
     svgs: Sequence[str]
@@ -38,7 +38,14 @@ class Figures:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header; the first column names the row. strong: (row, column) of cells to stress."""
+    """A table whose first column names the row.
+
+    Attributes:
+        header: Names of the columns.
+        rows: Cells by row.
+        caption: Caption.
+        bold_cells: (row, column) of cells in bold.
+    """
 
     kind: ClassVar[str] = "table"
     header: Sequence[str]
@@ -48,7 +55,7 @@ class Table:
 
     @property
     def text_columns(self) -> frozenset[int]:
-        """The columns that hold words, which may take several lines; the others hold numbers, and may not."""
+        """Indices of the columns that hold text, which may wrap; the others hold numbers."""
         columns = range(len(self.header))
         return frozenset({0} | {j for j in columns if any(len(row[j]) > _MAX_NUMBER_LENGTH for row in self.rows)})
 
@@ -65,7 +72,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A moving picture as a data URI, and what is to be said about it."""
+    """An animated image or a video as a data URI, with a caption."""
 
     source: str
     caption: str
@@ -73,7 +80,7 @@ class Thumbnail:
 
 @dataclass(frozen=True)
 class Thumbnails:
-    """Moving pictures in a row."""
+    """Thumbnails in rows."""
 
     kind: ClassVar[str] = "thumbnails"
     items: Sequence[Thumbnail]
@@ -82,7 +89,7 @@ class Thumbnails:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """A query beside its nearest videos, by the name of what they are nearest in."""
+    """A query and its nearest videos by feature kind."""
 
     kind: ClassVar[str] = "neighbors"
     query: Thumbnail
@@ -91,7 +98,7 @@ class Neighbors:
 
 @dataclass(frozen=True)
 class ImageBlock:
-    """One wide picture as a data URI."""
+    """A wide image as a data URI."""
 
     kind: ClassVar[str] = "image"
     source: str
@@ -100,7 +107,7 @@ class ImageBlock:
 
 @dataclass(frozen=True)
 class VideoBlock:
-    """A short video as a data URI, which plays in a loop."""
+    """A short video as a data URI, played in a loop."""
 
     kind: ClassVar[str] = "video"
     source: str
@@ -136,7 +143,12 @@ def best_cells(rows: Sequence[Sequence[str]], *, columns: Sequence[int]) -> froz
 
 
 def figure_block(plots: "Mapping[str, Figure]", *, caption: str = "") -> Figures:
-    """A block of matplotlib figures; their keys say what they show to those who cannot see them."""
+    """Build a block of matplotlib figures.
+
+    Args:
+        plots: Figures by their descriptions for screen readers.
+        caption: Caption.
+    """
     from stillmotion.report.plot_style import (
         to_inline_svg,
     )  # imports matplotlib, which tables in a terminal do not need

@@ -1,4 +1,4 @@
-"""A page that holds everything it shows, and the page of a pre-training run."""
+"""Write a self-contained HTML page."""
 
 from collections.abc import Sequence
 from importlib import resources
@@ -12,9 +12,16 @@ from stillmotion.utils.formatting import printable_name
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section], *, reload_seconds: int = 0) -> Path:
-    """Write one HTML file that needs no other file and no network; names that are not UTF-8 have escapes in it.
+    """Write one HTML file that needs no other file and no network.
 
-    reload_seconds: seconds after which a browser reads it again, where it is to be written again.
+    Args:
+        path: The file; its folder is created.
+        title: Title of the page; bytes of names that are not UTF-8 are escaped.
+        sections: Its sections.
+        reload_seconds: Seconds after which a browser reloads the page; 0 never does.
+
+    Returns:
+        The path.
     """
     template = (resources.files("stillmotion.report") / "page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)

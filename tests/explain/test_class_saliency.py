@@ -1,4 +1,4 @@
-"""Tubes of a class for several encoders, as a user types it."""
+"""Saliency tubes of a class for several encoders."""
 
 import json
 from pathlib import Path
@@ -42,10 +42,10 @@ def test_two_runs_stand_side_by_side_on_one_page(run, videos, tmp_path):
     assert list(results["encoders"]) == [run.name, "strided"]
     for entry in results["videos"]:
         assert len(entry["frame_indices"]) == results["num_frames"]
-        assert all(0 <= said["probability"] <= 1 for said in entry["predictions"].values())
-        film = open_video(out / entry["video"])
+        assert all(0 <= prediction["probability"] <= 1 for prediction in entry["predictions"].values())
+        film = open_video(out / entry["files"]["tubes"]["video"])
         assert film.get_frames([0]).shape[2] == 3 * 224 + 2 * 4
-        with Image.open(out / entry["filmstrip"]) as strip:
+        with Image.open(out / entry["files"]["tubes"]["filmstrip"]) as strip:
             assert strip.size[0] > 500
     html = (out / "report.html").read_text()
     assert_self_contained(html)
@@ -57,7 +57,7 @@ def test_a_network_that_makes_one_step_of_a_clip_has_tubes_and_the_same_encoder_
         overrides={"method.model.per_frame_features": False, "method.model.stage_channels": (4, 4, 4)}
     )
     encoder = load(train(strided, tmp_path / "run")).with_input(image_size=24)
-    assert encoder.feature_maps(still(encoder)).shape[1] == 1
+    assert encoder.backbone(still(encoder)).shape[1] == 1
     found = explain_class(
         [encoder, encoder], videos / "dark/0.mp4", tmp_path / "out", class_name="dark", probe_data=str(videos)
     )
@@ -67,15 +67,15 @@ def test_a_network_that_makes_one_step_of_a_clip_has_tubes_and_the_same_encoder_
 
 
 def still(encoder):
-    return torch.zeros(1, 3, encoder.intake.frames, encoder.intake.size, encoder.intake.size)
+    return torch.zeros(1, 3, encoder.input_config.num_frames, encoder.input_config.image_size, encoder.input_config.image_size)
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--compare-encoders", "debug:k400-simclr"], "--compare-encoders is for the tubes of a class"),
-        (["--probe-data", "x"], "--probe-data is for a class's row"),
-        (["--class-name", "dark", "--reference-folder", "x"], "are two targets"),
+        (["--compare-encoders", "debug:k400-simclr"], "--compare-encoders shows the saliency of a class"),
+        (["--probe-data", "."], "--probe-data needs --class-name"),
+        (["--class-name", "dark", "--reference-folder", "."], "cannot be combined; give one"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(videos, tmp_path, more, message):

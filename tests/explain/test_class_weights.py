@@ -51,7 +51,7 @@ def test_a_run_without_classes_is_probed_and_what_is_unknown_is_named(run, tmp_p
     rows = load_class_weights(encoder, "dark", str(videos))
     assert rows.class_names == ["dark", "light"]
     assert rows.weight.shape == (2, 1, encoder.backbone.out_features)
-    with pytest.raises(StillmotionError, match="has no classes of its own; add --labelled"):
+    with pytest.raises(StillmotionError, match="has no classifier; add --probe-data"):
         load_class_weights(encoder, "dark", None)
     with pytest.raises(StillmotionError, match="has no class 'drak'; did you mean dark"):
         load_class_weights(encoder, "drak", str(videos))
@@ -61,5 +61,5 @@ def test_weights_of_a_tube_fit_its_channels_or_its_steps_and_channels():
     features = torch.rand(3, 4, 2, 2)
     weights = torch.rand(4, 3)
     torch.testing.assert_close(saliency_tube(features, weights), torch.einsum("td,dthw->thw", weights, features))
-    with pytest.raises(StillmotionError, match="for 3 channels"):
+    with pytest.raises(StillmotionError, match="feature map has 3 channels"):
         saliency_tube(features, torch.rand(4))

@@ -33,7 +33,7 @@ def test_the_middle_clip_is_shown_and_the_first_one_is_the_second():
 def test_a_short_video_is_named_with_what_would_help():
     with pytest.raises(VideoError, match=r"cat.mp4: 6 frames; .* spans 7 \(lower --stride or --num-frames\)"):
         middle_clip_indices(6, INTAKE, name="cat.mp4", with_first_clip=False)
-    with pytest.raises(VideoError, match=r"begins earlier \(lower --stride or --num-frames, or give --reference-video"):
+    with pytest.raises(VideoError, match=r"before the middle one \(lower --stride or --num-frames, or give --reference-video"):
         middle_clip_indices(7, INTAKE, name="cat.mp4", with_first_clip=True)
 
 
@@ -78,5 +78,5 @@ def test_a_network_of_few_time_steps_has_no_modes_and_says_what_it_has():
     encoder = Encoder(
         create_backbone("small_resnet3d", per_frame_features=False, channels=(4, 4, 4)), input_config=INTAKE
     ).eval()
-    with pytest.raises(StillmotionError, match=r"makes 1 time steps .* ask for the tubes of a class"):
+    with pytest.raises(StillmotionError, match=r"produces 1 time steps from 4 frames; .* --class-name"):
         analyze_clip(encoder, ArrayReader(pixels()))

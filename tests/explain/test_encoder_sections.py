@@ -27,7 +27,7 @@ def test_agreement_is_one_where_embeddings_are_labels():
 
 
 def test_more_neighbours_than_videos_is_an_error():
-    with pytest.raises(StillmotionError, match="4 neighbours among 4 videos"):
+    with pytest.raises(StillmotionError, match="k must be between 1 and 3 for 4 videos, got 4"):
         nearest_videos(np.eye(4), [0], k=4)
 
 

@@ -44,14 +44,13 @@ def test_a_video_is_explained_in_files_numbers_and_a_page(run, videos, tmp_path)
     assert (len(film), film.fps) == (8, 25)
     html = (out / "report.html").read_text()
     assert_self_contained(html)
-    for title in ("What was looked at", "Modes and similarity in time", "Grad-CAM", "Saliency tubes"):
+    for title in ("Settings", "Koopman modes and temporal similarity", "Grad-CAM", "Saliency tubes"):
         assert f"<h2>{title}</h2>" in html
 
 
-def test_a_folder_is_explained_video_by_video_and_broken_ones_are_named(run, videos, tmp_path):
+def test_a_folder_is_explained_video_by_video_and_failed_ones_are_named(run, videos, caplog):
     (videos / "light" / "torn.mp4").write_bytes(b"torn")
-    said = []
-    results = explain_videos(load(run).with_input(stride=1), videos, run / "explain", say=said.append)
+    results = explain_videos(load(run).with_input(stride=1), videos, run / "explain")
     assert [Path(entry["name"]).name for entry in results["videos"]] == ["0.mp4", "0.mp4"]
     assert [entry["files"]["grad-cam"]["filmstrip"] for entry in results["videos"]] == [
         "0/grad-cam.png",
@@ -61,12 +60,12 @@ def test_a_folder_is_explained_video_by_video_and_broken_ones_are_named(run, vid
     np.testing.assert_allclose(
         results["similarity_by_lag"], np.mean([entry["similarity_by_lag"] for entry in results["videos"]], axis=0)
     )
-    count, reason = said
+    count, reason = caplog.messages
     assert count == "1 video of 3 not shown:"
     assert reason.startswith(f"  {videos}/light/torn.mp4: ")
     html = write_pretrain_page(run).read_text()
     assert_self_contained(html)
-    for title in ("Losses", "What was looked at", "All videos together", "Grad-CAM: 0.mp4"):
+    for title in ("Losses", "Settings", "All videos", "Grad-CAM: 0.mp4"):
         assert f"<h2>{title}</h2>" in html
     assert "Not shown: " in html
 
@@ -81,7 +80,7 @@ def test_similarity_may_be_to_another_video_or_to_the_mean_of_a_class(run, video
     other = explain_videos(encoder, dark, tmp_path / "b", target=SaliencyTarget(reference_video=str(light)))
     assert other["target"] == "the video 0.mp4"
     mean = explain_videos(encoder, dark, tmp_path / "c", target=SaliencyTarget(reference_folder=str(videos / "light")))
-    assert mean["target"] == "the mean of the 1 videos in light"
+    assert mean["target"] == "the mean of 1 video in light"
     assert mean["videos"][0]["target_cosine"] == pytest.approx(other["videos"][0]["target_cosine"], abs=1e-5)
 
 
@@ -101,7 +100,7 @@ def test_what_cannot_be_explained_is_told_in_one_line(run, videos, tmp_path):
         (str(torn), "--out", out): "torn.mp4: cannot be decoded",
         (str(tmp_path / "none.mp4"), "--out", out): "none.mp4: no such file",
         (video, "--out", out, "--stride", "2"): "14 frames; a clip of 8 frames at stride 2 spans 15",
-        (video, "--out", out, "--num-frames", "14", "--stride", "1"): "is compared with begins earlier",
+        (video, "--out", out, "--num-frames", "14", "--stride", "1"): "the first clip must begin before the middle one",
         (video, "--out", out, "--image-size", "0"): "size is 0; it must be at least 1",
         (video, "--out", str(tmp_path / "file" / "x"), "--stride", "1"): "choose another --out",
         (
@@ -112,7 +111,7 @@ def test_what_cannot_be_explained_is_told_in_one_line(run, videos, tmp_path):
             video,
             "--reference-folder",
             str(videos),
-        ): "two targets; give one of them",
+        ): "cannot be combined; give one",
         (video, "--out", out, "--stride", "1", "--reference-folder", str(torn.parent / "file")): "list",
     }
     for typed, words in wrong.items():  # one after the other, since they share a folder

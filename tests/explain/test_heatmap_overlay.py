@@ -37,7 +37,7 @@ def test_an_overlay_is_grey_where_cold_and_glows_where_hot():
     assert np.ptp(picture[0, 0]) < np.ptp(frames[0, 0, 0])
     assert picture[0, 0].max() < 90
     assert picture[7, 7].sum() > 2 * picture[0, 0].sum()
-    with pytest.raises(StillmotionError, match="1 frames and heat for 2"):
+    with pytest.raises(StillmotionError, match="1 frames but 2 heat maps"):
         overlay_heatmap(frames, np.zeros((2, 2, 2)))
 
 

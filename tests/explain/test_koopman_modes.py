@@ -65,5 +65,5 @@ def test_the_strongest_modes_are_drawn_in_the_same_colours_in_both_figures():
 
 
 def test_two_frames_have_no_modes():
-    with pytest.raises(StillmotionError, match="3 frames or more"):
+    with pytest.raises(StillmotionError, match="at least 3 frames"):
         koopman_modes(np.ones((2, 4)))

@@ -77,7 +77,7 @@ def test_what_cannot_be_explained_is_an_error():
     clip = noise(3, 4, 2, 2)
     with pytest.raises(StillmotionError, match="no part 'both'; choose one of whole, static, dynamic"):
         cosine_target("both", noise(3))
-    with pytest.raises(StillmotionError, match=r"weights of shape \(4,\) for 3 channels"):
+    with pytest.raises(StillmotionError, match=r"weights have shape \(4,\), the feature map has 3 channels"):
         clip_saliency_tube(identity_encoder(), clip, noise(4))
     with pytest.raises(StillmotionError, match="@pool=mean"):
         last_feature_map(identity_encoder(ClassToken), clip)

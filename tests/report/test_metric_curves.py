@@ -2,8 +2,8 @@ import json
 
 import numpy as np
 
-from stillmotion.report.charts import running_mean
-from stillmotion.training.report import plot_health_curves, plot_loss_curves, plot_metric
+from stillmotion.report.charts import plot_lines, running_mean
+from stillmotion.training.report import loss_curve_blocks, plot_health_curves, plot_loss_curves, plot_metric
 
 
 def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):
@@ -13,9 +13,18 @@ def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):
     (other / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     figures = plot_loss_curves({"split": run, "whole": other})
     assert set(figures) == {"prediction", "orthogonality", "static", "dynamic", "whole"}
-    raw, smoothed = figures["whole"].axes[0].lines
-    assert raw.get_ydata().tolist() == [2.0, 1.0, 0.0]
-    assert smoothed.get_label() == "whole"
+    (line,) = figures["whole"].axes[0].lines  # too short for a running mean: one line with points
+    assert line.get_ydata().tolist() == [2.0, 1.0, 0.0]
+    assert (line.get_label(), line.get_marker()) == ("whole", ".")
+    (block,) = loss_curve_blocks({"whole": other})
+    assert block.caption == "Every part of the loss over the steps."
+
+
+def test_a_long_run_is_plotted_as_logged_and_smoothed():
+    logged = [(step, 1.0 / step) for step in range(1, 101)]
+    raw, smoothed = plot_lines({"run": {"loss": logged}}, "loss", "loss").axes[0].lines
+    assert raw.get_ydata().tolist() == [value for _, value in logged]
+    assert smoothed.get_label() == "run"
 
 
 def test_a_run_that_logged_nothing_has_no_figure(tmp_path):
@@ -33,8 +42,8 @@ def test_a_measure_of_health_has_a_line_for_each_half(run, tmp_path):
         "static_eigenvalue_fraction",
         "still_clip_ratio",
     } <= set(figures)
-    assert [line.get_label() for line in figures["effective_rank"].axes[0].lines[1::2]] == ["static", "dynamic"]
-    assert len(figures["still_clip_ratio"].axes[0].lines) == 2
+    assert [line.get_label() for line in figures["effective_rank"].axes[0].lines] == ["static", "dynamic"]
+    assert len(figures["still_clip_ratio"].axes[0].lines) == 1
     assert plot_health_curves(tmp_path) == {}
 
 
@@ -42,7 +51,7 @@ def test_any_logged_number_has_a_curve(run):
     drawn = plot_metric({"run": run}, "lr", title="rate")
     assert drawn is not None
     assert drawn.axes[0].get_title(loc="left") == "rate"
-    assert len(drawn.axes[0].lines) == 2
+    assert len(drawn.axes[0].lines) == 1
 
 
 def test_smoothing_keeps_a_line_and_averages_noise():

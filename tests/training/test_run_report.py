@@ -96,7 +96,7 @@ def test_the_page_of_a_segment_run_made_again_is_the_one_that_the_run_wrote(tmp_
         answers = segment(localising(), tmp_path / "run")
     first = write_segment_page(tmp_path / "run", answers).read_text()
     picture = (tmp_path / "run" / "timelines.png").read_bytes()
-    assert "Prediction and truth" in first
+    assert "<h2>Timelines" in first
     for file in ("report.html", "timelines.png"):
         (tmp_path / "run" / file).unlink()
     assert write_run_page(tmp_path / "run").read_text() == first
