@@ -1,4 +1,4 @@
-"""Clips of kept tokens: what is kept, and what is drawn of it."""
+"""Cached tokens, and clips sampled from them."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from stillmotion.data.transforms.augment import EvalCrop
 from stillmotion.data.transforms.sampling import sample_uniform_clips
 from stillmotion.errors import StillmotionError, VideoError
 
-KEPT, SIDE = 6, 4
+NUM_CACHED, SIDE = 6, 4
 VIDEOS = SyntheticDataset(SyntheticConfig(num_videos=3, image_size=16, num_frames=20))
 CROP = EvalCrop(SIDE, SIDE, mean=(0.0,) * 3, std=(1.0,) * 3, whole_frame=True)
 
@@ -26,12 +26,12 @@ def pixels(views):
     return views[0].permute(1, 2, 3, 0).flatten(1, 2)
 
 
-def filled(folder, videos=VIDEOS, **options):
-    store = TokenCache(folder, (len(videos), 1, KEPT, SIDE * SIDE, 3), {})
-    return store, fill_token_cache(pixels, videos, store, crop=CROP, **options)
+def fill_cache(folder, videos=VIDEOS, **options):
+    cache = TokenCache(folder, (len(videos), 1, NUM_CACHED, SIDE * SIDE, 3), {})
+    return cache, fill_token_cache(pixels, videos, cache, crop=CROP, **options)
 
 
-class Broken(SyntheticDataset):
+class PartlyUnreadable(SyntheticDataset):
     def open_video(self, i):
         if i == 1:
             raise VideoError("video 1 is torn")
@@ -39,37 +39,37 @@ class Broken(SyntheticDataset):
 
 
 def test_tokens_are_of_evenly_spaced_frames_and_computed_once(tmp_path):
-    store, missing = filled(tmp_path)
+    cache, missing = fill_cache(tmp_path)
     assert not missing
-    numbers = sample_uniform_clips(20, num_frames=KEPT, stride=0, num_clips=1)[0]
-    expected = pixels(CROP(VIDEOS.open_video(2).get_frames(numbers.tolist())))
-    assert torch.equal(store.read(2, 0), expected.half().float())
-    asked = []
-    fill_token_cache(asked.append, VIDEOS, store, crop=CROP)
-    assert not asked
+    indices = sample_uniform_clips(20, num_frames=NUM_CACHED, stride=0, num_clips=1)[0]
+    expected = pixels(CROP(VIDEOS.open_video(2).get_frames(indices.tolist())))
+    assert torch.equal(cache.read(2, 0), expected.half().float())
+    computed = []
+    fill_token_cache(computed.append, VIDEOS, cache, crop=CROP)
+    assert not computed
 
 
-def test_two_processes_keep_what_one_does(tmp_path):
-    whole, _ = filled(tmp_path / "one")
+def test_two_processes_write_what_one_does(tmp_path):
+    whole, _ = fill_cache(tmp_path / "one")
     for rank in range(2):
-        shared, _ = filled(tmp_path / "two", rank=rank, world_size=2)
+        shared, _ = fill_cache(tmp_path / "two", rank=rank, world_size=2)
     assert all(torch.equal(whole.read(i, 0), shared.read(i, 0)) for i in range(3))
 
 
-def test_an_unreadable_video_has_no_tokens_and_another_stands_in(tmp_path):
-    videos = Broken(SyntheticConfig(num_videos=3, image_size=16, num_frames=20))
-    store, missing = filled(tmp_path, videos)
+def test_an_unreadable_video_has_no_tokens_and_is_replaced(tmp_path):
+    videos = PartlyUnreadable(SyntheticConfig(num_videos=3, image_size=16, num_frames=20))
+    cache, missing = fill_cache(tmp_path, videos)
     assert missing == {1: "video 1 is torn"}
-    data = TokenClipDataset(videos, 4, 0, 2, TokenGridAugmentation(), cache=store, failed=missing)
-    found = data[(0, 1)]
-    assert found["index"] in (0, 2)
-    assert found["failed"] == [(videos.name(1), "video 1 is torn")]
+    data = TokenClipDataset(videos, 4, 0, 2, TokenGridAugmentation(), cache=cache, failed=missing)
+    item = data[(0, 1)]
+    assert item["index"] in (0, 2)
+    assert item["failed"] == [(videos.name(1), "video 1 is torn")]
     with pytest.raises(VideoError, match="torn"):
-        TokenClipDataset(videos, 4, 0, 2, TokenGridAugmentation(), strict=True, cache=store, failed=missing)[1]
+        TokenClipDataset(videos, 4, 0, 2, TokenGridAugmentation(), strict=True, cache=cache, failed=missing)[1]
 
 
 def test_clips_are_a_function_of_seed_epoch_and_video(tmp_path):
-    data = TokenClipDataset(VIDEOS, 4, 0, 2, TokenGridAugmentation(), cache=filled(tmp_path)[0])
+    data = TokenClipDataset(VIDEOS, 4, 0, 2, TokenGridAugmentation(), cache=fill_cache(tmp_path)[0])
     first = data[(3, 1)]["clips"]
     assert first.shape == (2, 3, 4, SIDE, SIDE)
     assert torch.equal(first, data[(3, 1)]["clips"])
@@ -78,11 +78,11 @@ def test_clips_are_a_function_of_seed_epoch_and_video(tmp_path):
 
 def test_times_go_from_the_first_frame_to_the_last_and_never_back():
     rng = np.random.default_rng(0)
-    drawn = np.stack([sample_cached_frames(32, 18, rng) for _ in range(300)])
-    assert drawn.min() == 0
-    assert drawn.max() == 31
-    assert (np.diff(drawn) >= 1).all()
-    assert (drawn[:, -1] - drawn[:, 0] >= 26).all()  # 7/8 of 31, but for rounding
+    sampled = np.stack([sample_cached_frames(32, 18, rng) for _ in range(300)])
+    assert sampled.min() == 0
+    assert sampled.max() == 31
+    assert (np.diff(sampled) >= 1).all()
+    assert (sampled[:, -1] - sampled[:, 0] >= 26).all()  # 7/8 of 31, but for rounding
 
 
 def test_a_part_of_the_grid_is_the_same_for_all_frames():
@@ -94,7 +94,7 @@ def test_a_part_of_the_grid_is_the_same_for_all_frames():
     assert all(torch.equal(part[:, 1] - part[:, 0], torch.full((1, 8, 8), 81.0)) for part in parts)
 
 
-def test_entire_frames_are_not_cut():
+def test_whole_frames_are_not_cropped():
     frame = np.zeros((1, 8, 16, 3), np.uint8)
     frame[:, :, :2] = 255
     assert CROP(frame)[0, :, 0, :, 0].min() > 0

@@ -66,10 +66,10 @@ def test_both_frames_are_mirrored_or_neither():
     ]
     plain, mirrored = (augment(picture, np.random.default_rng(0)) for augment in (cut[0], cut[2]))
     assert torch.equal(mirrored, plain.flip(-1))
-    found = [cut[1](picture, np.random.default_rng(seed)) for seed in range(100)]
-    turned = [bool(torch.equal(clip[:, 0], clip[:, 1]) and torch.equal(clip[:, 0], mirrored[:, 0])) for clip in found]
+    clips = [cut[1](picture, np.random.default_rng(seed)) for seed in range(100)]
+    turned = [bool(torch.equal(clip[:, 0], clip[:, 1]) and torch.equal(clip[:, 0], mirrored[:, 0])) for clip in clips]
     assert 35 < sum(turned) < 65
-    assert all(torch.equal(clip[:, 0], clip[:, 1]) for clip in found)
+    assert all(torch.equal(clip[:, 0], clip[:, 1]) for clip in clips)
 
 
 def test_epochs_take_the_fixed_pairs_in_turn():
@@ -79,24 +79,24 @@ def test_epochs_take_the_fixed_pairs_in_turn():
     assert not torch.equal(free[(0, 1)]["clips"], free[(2, 1)]["clips"])
 
 
-def test_kept_tokens_come_back_in_any_process_and_their_frames_are_not_read(tmp_path):
-    store = TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "a"})
+def test_cached_tokens_are_read_in_any_process_and_their_frames_are_not_decoded(tmp_path):
+    cache = TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "a"})
     tokens = torch.randn(2, 4, 5)
-    assert not store.has(1, 0)
-    kept = store.write(1, 0, tokens)
-    assert torch.equal(kept, tokens.half().float())
-    again, copied = TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "a"}), pickle.loads(pickle.dumps(store))
+    assert not cache.has(1, 0)
+    written = cache.write(1, 0, tokens)
+    assert torch.equal(written, tokens.half().float())
+    again, copied = TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "a"}), pickle.loads(pickle.dumps(cache))
     for other in (again, copied):
         assert other.has(1, 0)
         assert not other.has(1, 1)
-        assert torch.equal(other.read(1, 0), kept)
+        assert torch.equal(other.read(1, 0), written)
     assert not TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "b"}).has(1, 0)
-    data = dataset(pairs_per_video=2, token_cache=store)
+    data = dataset(pairs_per_video=2, token_cache=cache)
     assert not data[(0, 1)]["clips"].any()
     assert data[(1, 1)]["clips"].any()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StillmotionError, match="choose another --cache"):
         TokenCache(tmp_path / "file", (1, 1, 1, 1, 1), {})

@@ -68,12 +68,12 @@ def test_boxes_stay_on_what_they_were_drawn_round_through_crop_and_flip():
         item = dataset[epoch, 1]
         assert item["clips"].shape == (1, 3, 4, 32, 32)
         assert torch.equal((item["clips"][0, 2, :, 0, 0] * 255).round(), torch.tensor([1.0, 3, 5, 7]))
-        seen = item["actions"].argmax(1).tolist()
-        for box, channel in zip(item["boxes"], seen, strict=True):
+        visible = item["actions"].argmax(1).tolist()
+        for box, channel in zip(item["boxes"], visible, strict=True):
             ys, xs = torch.nonzero(item["clips"][0, channel, 0] > 0.5).unbind(1)
             covered = torch.stack([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
             assert (box - covered).abs().max() <= 1.0
-        if len(seen) == 2:
+        if len(visible) == 2:
             mirrored.add(bool(item["boxes"][0, 0] > item["boxes"][1, 0]))
     assert mirrored == {False, True}
 

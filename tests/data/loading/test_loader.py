@@ -22,25 +22,27 @@ from stillmotion.errors import StillmotionError, VideoError
 
 
 class Arrays(VideoDataset):
-    """Videos in memory, each of its own brightness; those in `broken` cannot be read."""
+    """Videos in memory, each of its own brightness; those in `unreadable` cannot be read."""
 
-    def __init__(self, count: int, *, broken: tuple[int, ...] = ()) -> None:
-        self.count, self.broken = count, broken
+    def __init__(self, count: int, *, unreadable: tuple[int, ...] = ()) -> None:
+        self.count, self.unreadable = count, unreadable
 
     def __len__(self) -> int:
         return self.count
 
     def open_video(self, i: int) -> VideoReader:
-        if i in self.broken:
-            raise VideoError(f"video-{i}: broken")
+        if i in self.unreadable:
+            raise VideoError(f"video-{i}: unreadable")
         return ArrayReader(np.stack([numbered_frame(frame + i, 20, 24) for frame in range(12)]))
 
     def name(self, i: int) -> str:
         return f"video-{i}"
 
 
-def dataset(count: int = 10, *, broken: tuple[int, ...] = (), strict: bool = False, seed: int = 0) -> TrainClipDataset:
-    videos = Arrays(count, broken=broken)
+def dataset(
+    count: int = 10, *, unreadable: tuple[int, ...] = (), strict: bool = False, seed: int = 0
+) -> TrainClipDataset:
+    videos = Arrays(count, unreadable=unreadable)
     return TrainClipDataset(videos, 4, 2, 2, build_augmentation("slowfast", size=16), seed=seed, strict=strict)
 
 
@@ -76,22 +78,22 @@ def test_items_depend_on_seed_epoch_and_index_only() -> None:
 
 
 def test_an_unreadable_video_is_named_and_replaced_by_a_readable_one() -> None:
-    item = dataset(broken=(3, 4))[0, 3]
+    item = dataset(unreadable=(3, 4))[0, 3]
     assert item["index"] not in (3, 4)
-    assert item["failed"][0] == ("video-3", "video-3: broken")
+    assert item["failed"][0] == ("video-3", "video-3: unreadable")
     assert torch.equal(item["clips"], dataset()[0, item["index"]]["clips"])
-    only = dataset(3, broken=(1, 2))[0, 2]
-    assert (only["index"], sorted(only["failed"])) == (0, [(f"video-{i}", f"video-{i}: broken") for i in (1, 2)])
+    only = dataset(3, unreadable=(1, 2))[0, 2]
+    assert (only["index"], sorted(only["failed"])) == (0, [(f"video-{i}", f"video-{i}: unreadable") for i in (1, 2)])
 
 
 def test_strict_stops_at_the_first_unreadable_video() -> None:
     with pytest.raises(VideoError, match="video-3"):
-        dataset(broken=(3,), strict=True)[0, 3]
+        dataset(unreadable=(3,), strict=True)[0, 3]
 
 
 def test_nothing_readable_is_an_error_that_names_the_first() -> None:
     with pytest.raises(StillmotionError, match=r"None of the 3 videos could be read\. First error: video-1"):
-        dataset(3, broken=(0, 1, 2))[0, 1]
+        dataset(3, unreadable=(0, 1, 2))[0, 1]
 
 
 def test_an_epoch_shows_each_video_once_in_an_order_of_its_own() -> None:
@@ -120,8 +122,8 @@ def test_resuming_within_an_epoch_gives_the_rest_of_it() -> None:
 def test_the_last_batch_is_dropped_or_completed() -> None:
     assert len(list(ClipLoader(dataset(7), batch_size=3).iter_epoch(0))) == 2
     completed = list(ClipLoader(dataset(7), batch_size=3, drop_last=False).iter_epoch(0))
-    shown = Counter(torch.cat([batch["index"] for batch in completed]).tolist())
-    assert (len(completed), set(shown), shown.total()) == (3, set(range(7)), 9)
+    indices = Counter(torch.cat([batch["index"] for batch in completed]).tolist())
+    assert (len(completed), set(indices), indices.total()) == (3, set(range(7)), 9)
 
 
 def test_fewer_videos_than_a_batch_is_an_error_with_the_numbers() -> None:
@@ -132,7 +134,7 @@ def test_fewer_videos_than_a_batch_is_an_error_with_the_numbers() -> None:
 
 
 def test_workers_change_nothing_and_outlive_the_epoch() -> None:
-    data = dataset(8, broken=(2,))
+    data = dataset(8, unreadable=(2,))
     alone = ClipLoader(data, batch_size=2)
     shared = ClipLoader(data, batch_size=2, num_workers=2)
     next(shared.iter_epoch(0))  # left early
@@ -148,7 +150,7 @@ def test_datasets_can_be_pickled() -> None:
 
 
 def test_evaluation_skips_and_names_unreadable_videos() -> None:
-    data = EvalClipDataset(Arrays(5, broken=(1, 4)), 4, 2, 3, EvalCrop(16, 18, 3))
+    data = EvalClipDataset(Arrays(5, unreadable=(1, 4)), 4, 2, 3, EvalCrop(16, 18, 3))
     batches = list(iter_eval_batches(data, batch_size=2))
     assert [batch["index"].tolist() for batch in batches] == [[0], [2, 3], []]
     assert [len(batch["clips"]) for batch in batches] == [1, 2, 0]
@@ -158,11 +160,11 @@ def test_evaluation_skips_and_names_unreadable_videos() -> None:
 
 def test_ranks_of_an_evaluation_share_the_videos() -> None:
     data = EvalClipDataset(Arrays(5), 4, 2, 1, EvalCrop(16, 18))
-    shown = [
+    indices = [
         torch.cat([b["index"] for b in iter_eval_batches(data, batch_size=2, rank=r, world_size=2)]).tolist()
         for r in (0, 1)
     ]
-    assert shown == [[0, 2, 4], [1, 3]]
+    assert indices == [[0, 2, 4], [1, 3]]
 
 
 INTERRUPTED = """

@@ -16,67 +16,68 @@ from stillmotion.errors import StillmotionError
 
 
 class Sharded(VideoDataset):
-    """Drawn videos that lie in three shards."""
+    """Synthetic videos in three shards."""
 
     def __init__(self) -> None:
-        self.drawn = SyntheticDataset(SyntheticConfig(num_videos=24, image_size=16, num_frames=6))
+        self.synthetic = SyntheticDataset(SyntheticConfig(num_videos=24, image_size=16, num_frames=6))
         self.indices_by_shard = np.split(np.random.default_rng(0).permutation(24), [5, 13])
 
     def __len__(self) -> int:
         return 24
 
     def name(self, i: int) -> str:
-        return self.drawn.name(i)
+        return self.synthetic.name(i)
 
     def open_video(self, i: int) -> Any:
-        return self.drawn.open_video(i)
+        return self.synthetic.open_video(i)
 
 
-def shown(*, batch: int, rank: int = 0, world: int = 1, start: int = 0, epoch: int = 1, workers: int = 0) -> list[list]:
+def epoch_batches(
+    *, batch: int, rank: int = 0, world: int = 1, start: int = 0, epoch: int = 1, workers: int = 0
+) -> list[list]:
     videos = Sharded()
     dataset = TrainClipDataset(videos, 4, 1, 1, build_augmentation("none", size=16))
     order = build_epoch_order(videos, 6)
     loader = ClipLoader(
         dataset, batch_size=batch, rank=rank, world_size=world, seed=2, epoch_order=order, num_workers=workers
     )
-    return [found["index"].tolist() for found in loader.iter_epoch(epoch, start)]
+    return [batch["index"].tolist() for batch in loader.iter_epoch(epoch, start)]
 
 
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8), buffer=st.integers(1, 40), seed=st.integers(0, 99))
-def test_a_buffer_shows_every_video_once_and_none_before_it_can_be_held(
+def test_a_buffer_gives_every_video_once_and_none_before_it_is_in_the_buffer(
     sizes: list[int], buffer: int, seed: int
 ) -> None:
     parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    found = shuffle_with_buffer(parts, buffer, np.random.default_rng(seed)).tolist()
-    assert sorted(found) == list(range(sum(sizes)))
-    order = np.random.default_rng(seed).permutation(len(parts))
-    stream = np.concatenate([parts[i] for i in order]).tolist()
-    # The literal buffer: what is shown at a step is among those that it holds.
-    held: list[int] = []
+    order = shuffle_with_buffer(parts, buffer, np.random.default_rng(seed)).tolist()
+    assert sorted(order) == list(range(sum(sizes)))
+    stream = np.concatenate([parts[i] for i in np.random.default_rng(seed).permutation(len(parts))]).tolist()
+    # A literal buffer: each video is one of those in it.
+    buffer_videos: list[int] = []
     left = iter(stream)
-    for video in found:
-        held += [x for _, x in zip(range(buffer - len(held)), left, strict=False)]
-        assert video in held
-        held.remove(video)
+    for video in order:
+        buffer_videos += [x for _, x in zip(range(buffer - len(buffer_videos)), left, strict=False)]
+        assert video in buffer_videos
+        buffer_videos.remove(video)
 
 
 def test_a_buffer_of_one_reads_shards_from_end_to_end_and_one_of_all_shuffles_all() -> None:
     parts = [np.arange(4), np.arange(20, 26), np.arange(40, 42)]
-    found = shuffle_with_buffer(parts, 1, np.random.default_rng(0))
-    cuts = np.split(found, np.flatnonzero(np.diff(found) != 1) + 1)
+    order = shuffle_with_buffer(parts, 1, np.random.default_rng(0))
+    cuts = np.split(order, np.flatnonzero(np.diff(order) != 1) + 1)
     assert sorted(cut.tolist() for cut in cuts) == sorted(part.tolist() for part in parts)
     mixed = np.array([shuffle_with_buffer(parts, 12, np.random.default_rng(seed)) for seed in range(3000)])
     assert mixed.mean(0) == pytest.approx(np.full(12, np.concatenate(parts).mean()), abs=1.2)
 
 
 def test_buffered_batches_are_the_same_on_ranks_from_any_step_and_in_workers() -> None:
-    whole = shown(batch=4)
+    whole = epoch_batches(batch=4)
     assert sorted(index for batch in whole for index in batch) == list(range(24))
-    ranks = [shown(batch=2, rank=rank, world=2) for rank in (0, 1)]
+    ranks = [epoch_batches(batch=2, rank=rank, world=2) for rank in (0, 1)]
     assert [a + b for a, b in zip(*ranks, strict=True)] == whole
-    assert shown(batch=4, start=3) == whole[3:]
-    assert shown(batch=4, workers=2) == whole
-    assert shown(batch=4, epoch=2) != whole
+    assert epoch_batches(batch=4, start=3) == whole[3:]
+    assert epoch_batches(batch=4, workers=2) == whole
+    assert epoch_batches(batch=4, epoch=2) != whole
 
 
 def test_a_buffer_without_shards_is_refused(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ SMALL = SyntheticAVAConfig(num_train=6, num_test=4, image_size=48)
 
 
 def test_every_actor_does_two_things_at_a_time():
-    found = SyntheticAVADataset(SMALL)
+    dataset = SyntheticAVADataset(SMALL)
     by_box = {}
-    for key, box, action in zip(*found.annotated_boxes[:3], strict=True):
+    for key, box, action in zip(*dataset.annotated_boxes[:3], strict=True):
         by_box.setdefault((key, tuple(box)), []).append(SYNTHETIC_ACTIONS[action])
     assert all(goes in PATH_ACTIONS and does in POSE_ACTIONS for goes, does in by_box.values())
-    per_frame = [sum(key == frame for key, _ in by_box) for frame in dict.fromkeys(found.annotated_boxes.keyframes)]
+    per_frame = [sum(key == frame for key, _ in by_box) for frame in dict.fromkeys(dataset.annotated_boxes.keyframes)]
     assert set(per_frame) <= {2, 3}
 
 

@@ -17,11 +17,11 @@ def test_the_mask_is_where_the_foreground_was_painted():
 
 
 def test_a_written_set_opens_as_davis(tmp_path):
-    sequences, broken = open_mask_sequences(
+    sequences, failed = open_mask_sequences(
         "davis", write_davis_layout(tmp_path, CONFIG, seed=3), resolution=DAVIS_RESOLUTION
     )
     assert [s.name for s in sequences] == ["000", "001"]
-    assert broken == []
+    assert failed == []
     video = SyntheticDataset(CONFIG, seed=3).open_video(1)
     assert np.array_equal(sequences[1].video.get_frames(range(4)), video.get_frames(range(4)))
     assert np.array_equal(sequences[1].read_mask(2), video.get_masks([2])[0])

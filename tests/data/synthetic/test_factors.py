@@ -1,4 +1,4 @@
-"""Drawn videos: what is fixed by the seed, and what of the factors can be seen. How they look is not tested."""
+"""Synthetic videos: what the seed determines, and that the factors are visible. Their looks are not tested."""
 
 import colorsys
 from dataclasses import replace
@@ -140,8 +140,8 @@ def outlines(named: str, **options: float) -> list[np.ndarray]:
     return [dataset.open_video(i).get_masks(range(32)) for i in range(24) if dataset.labels[factor][i] == 0]
 
 
-def places(masks: np.ndarray) -> np.ndarray:
-    """The centre (T, 2) of what is seen of the foreground."""
+def centers(masks: np.ndarray) -> np.ndarray:
+    """Center (T, 2) of the visible foreground."""
     return np.stack([np.argwhere(mask).mean(0) for mask in masks])
 
 
@@ -156,8 +156,8 @@ def test_a_pentagon_has_five_corners() -> None:
 def test_what_is_linear_goes_to_and_fro_on_a_line_of_any_direction() -> None:
     courses = []
     for masks in outlines("trajectory=linear,rotating"):
-        seen = places(masks)
-        _, lengths, directions = np.linalg.svd(seen - seen.mean(0), full_matrices=False)
+        positions = centers(masks)
+        _, lengths, directions = np.linalg.svd(positions - positions.mean(0), full_matrices=False)
         assert lengths[1] < 0.2 * lengths[0]  # not nothing, where the foreground is cut off at the border
         courses.append(np.arctan2(*directions[0]) % np.pi)
     assert np.histogram(courses, 3, (0, np.pi))[0].all()
@@ -168,7 +168,7 @@ def test_what_rotates_turns_about_a_point_beside_it_and_what_circles_does_not_tu
     for kind in ("rotating", "circling"):
         slants = []
         for masks in outlines(f"trajectory={kind},linear", shape_scale=0.08):
-            assert np.ptp(places(masks), 0).min() > 30
+            assert np.ptp(centers(masks), 0).min() > 30
             spreads = [np.cov(np.argwhere(mask).T) for mask in masks]
             slants.append(np.ptp([spread[0, 1] / spread.trace() for spread in spreads]))
         turned[kind] = slants

@@ -37,15 +37,15 @@ def test_the_same_seed_draws_the_same_videos_and_halves_differ():
 
 
 def test_videos_have_as_many_actions_and_frames_as_asked_for():
-    drawn = SyntheticUntrimmedDataset(replace(SMALL, num_train=40), train=True)
+    dataset = SyntheticUntrimmedDataset(replace(SMALL, num_train=40), train=True)
     counts = set()
     for i in range(40):
-        parts = find_segments(drawn.frame_labels(i))
+        parts = find_segments(dataset.frame_labels(i))
         counts.add(len(parts))
         assert all(6 <= part.stop - part.start <= 9 for part in parts)
-        assert len(drawn.open_video(i)) == len(drawn.frame_labels(i))
+        assert len(dataset.open_video(i)) == len(dataset.frame_labels(i))
     assert counts == {3, 4, 5}
-    assert drawn.actions == FACTOR_VALUES["trajectory"]
+    assert dataset.actions == FACTOR_VALUES["trajectory"]
 
 
 def test_single_frames_are_those_of_the_whole_video():
@@ -56,16 +56,16 @@ def test_single_frames_are_those_of_the_whole_video():
 
 
 def test_only_the_labelled_motion_is_seen():
-    drawn = SyntheticUntrimmedDataset(replace(SMALL, num_train=12), train=True)
+    dataset = SyntheticUntrimmedDataset(replace(SMALL, num_train=12), train=True)
     checked = set()
     for i in range(12):
-        video = drawn.open_video(i)
+        video = dataset.open_video(i)
         frames = video.get_frames(range(len(video)))
-        for part in find_segments(drawn.frame_labels(i)):
+        for part in find_segments(dataset.frame_labels(i)):
             y, x, area = (
                 np.ptp(values) for values in zip(*map(bright_place, frames[part.start : part.stop]), strict=True)
             )
-            action = drawn.actions[part.label]
+            action = dataset.actions[part.label]
             checked.add(action)
             if action == "horizontal":
                 assert x > 2 * y
@@ -75,7 +75,7 @@ def test_only_the_labelled_motion_is_seen():
                 assert min(x, y) > 1
             if action == "zooming":
                 assert area > 20
-    assert checked == set(drawn.actions)
+    assert checked == set(dataset.actions)
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,9 @@ def test_clips_finished_on_a_device_are_those_of_the_workers_up_to_rounding(clip
     begun = [preset.crop_only(clip, np.random.default_rng(seed)) for seed in range(20)]
     crops = torch.stack([crop for crop, _ in begun]).unflatten(0, (10, 2))
     assert crops.dtype == torch.uint8
-    found = preset.apply_on_device(crops, np.stack([changes for _, changes in begun]).reshape(10, 2, -1)).flatten(0, 1)
-    for seed, one in enumerate(found):
+    params = np.stack([packed for _, packed in begun]).reshape(10, 2, -1)
+    finished = preset.apply_on_device(crops, params).flatten(0, 1)
+    for seed, one in enumerate(finished):
         whole = preset(clip, np.random.default_rng(seed))
         gap = (whole - one).abs() * 255 * torch.tensor(preset.std).view(3, 1, 1, 1)
         # Each step of the workers rounds to uint8; theirs of the blur works in fixed point.
@@ -41,9 +42,9 @@ def test_the_blur_on_a_device_is_a_gaussian_of_each_clips_own_sigma() -> None:
     dot = torch.zeros(2, 3, 1, 41, 41, dtype=torch.uint8)
     dot[..., 20, 20] = 255
     changes = torch.cat([torch.eye(3).flatten().repeat(2, 1), torch.tensor([[0.0, 1.0], [0.0, 2.0]])], 1)
-    found = apply_params(dot, changes, kernel_size=33, mean=(0, 0, 0), std=(1, 1, 1))
+    finished = apply_params(dot, changes, kernel_size=33, mean=(0, 0, 0), std=(1, 1, 1))
     at = torch.arange(41.0) - 20
-    for clip, sigma in zip(found, (1.0, 2.0), strict=True):
+    for clip, sigma in zip(finished, (1.0, 2.0), strict=True):
         line = torch.exp(-(at**2) / (2 * sigma**2))
         expected = torch.outer(line, line) / line.sum() ** 2
         torch.testing.assert_close(clip, expected.expand_as(clip), atol=1e-6, rtol=0)
@@ -74,10 +75,10 @@ def test_flip_mirrors_and_gray_leaves_luma(clip: np.ndarray) -> None:
     rng = np.random.default_rng
     plain = still(60)(clip, rng(0))
     torch.testing.assert_close(still(60, flip_p=1)(clip, rng(0)), plain.flip(-1))
-    grey = still(60, gray_p=1)(clip, rng(0))
-    torch.testing.assert_close(grey[0], grey[2], atol=1.1 / 255, rtol=0)
+    gray = still(60, gray_p=1)(clip, rng(0))
+    torch.testing.assert_close(gray[0], gray[2], atol=1.1 / 255, rtol=0)
     luma = torch.einsum("c,cthw->thw", torch.tensor(LUMA_WEIGHTS, dtype=torch.float32), plain)
-    torch.testing.assert_close(grey[0], luma, atol=1.1 / 255, rtol=0)
+    torch.testing.assert_close(gray[0], luma, atol=1.1 / 255, rtol=0)
 
 
 def test_contrast_keeps_the_mean_luma_and_the_trend_between_frames() -> None:
@@ -91,8 +92,8 @@ def test_contrast_keeps_the_mean_luma_and_the_trend_between_frames() -> None:
 def test_hue_turns_colours_and_keeps_luma_and_grey() -> None:
     patches = np.array([[[120, 120, 120], [150, 110, 100]]], np.uint8)[None].repeat(20, 1).repeat(10, 2)
     out = still(20, color_jitter=(0, 0, 0, 0.2), color_jitter_p=1)(patches, np.random.default_rng(1))[:, 0, 10] * 255
-    grey, red = out[:, 2], out[:, -2]
-    torch.testing.assert_close(grey, torch.full((3,), 120.0), atol=1.1, rtol=0)
+    gray, red = out[:, 2], out[:, -2]
+    torch.testing.assert_close(gray, torch.full((3,), 120.0), atol=1.1, rtol=0)
     assert float(red @ torch.tensor(LUMA_WEIGHTS, dtype=torch.float32)) == pytest.approx(120.8, abs=1.1)
     assert (red - torch.tensor([150.0, 110.0, 100.0])).abs().max() > 5
 
@@ -122,8 +123,8 @@ def test_probabilities_are_those_of_the_recipe() -> None:
     assert (draw.blur_sigma > 0).mean() == pytest.approx(0.5, abs=0.03)
     unchanged = np.abs(draw.color_matrix - np.eye(3)).max((1, 2)) < 1e-6
     assert unchanged.mean() == pytest.approx(0.2 * 0.8, abs=0.03)
-    grey = np.ptp(draw.color_matrix, axis=1).max(1) < 1e-6
-    assert grey.mean() == pytest.approx(0.2, abs=0.03)
+    gray = np.ptp(draw.color_matrix, axis=1).max(1) < 1e-6
+    assert gray.mean() == pytest.approx(0.2, abs=0.03)
 
 
 def test_three_crops_walk_the_longer_edge(clip: np.ndarray) -> None:

@@ -56,7 +56,7 @@ def test_frames_too_small_for_dis_are_an_error_and_not_a_crash() -> None:
         ("lucas", None, "must be one of dis-ultrafast"),
         ("raft-large", None, "needs weights. Give a checkpoint by --flow-weights"),
         ("dis-fast", "raft.pth", "takes no weights"),
-        ("raft-large", "nowhere.pth", "there is no file nowhere.pth"),
+        ("raft-large", "nowhere.pth", "nowhere.pth does not exist"),
     ],
 )
 def test_what_cannot_be_opened_says_what_to_do(name: str, weights: str | None, message: str) -> None:
