@@ -1,4 +1,4 @@
-"""What a table of runs says: means, spreads, and which differences the seeds alone could have made.
+"""Statistics over seeds: mean, standard deviation, and significance of differences.
 
 Shapes: P points, S seeds.
 """
@@ -22,34 +22,46 @@ class MeanStd(NamedTuple):
 
 
 def mean_std(values: np.ndarray) -> MeanStd:
-    """Of one point's values (S,)."""
+    """Return mean and standard deviation of one point's values (S,)."""
     return MeanStd(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
 
 
 def format_mean_range(values: Sequence[float]) -> str:
-    """The mean, and behind it the range where there are several."""
-    between = f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else ""
-    return f"{np.mean(values):.3f}{between}"
+    """Format the mean, followed by the range of several values."""
+    value_range = f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{value_range}"
 
 
 def significance_margin(values: np.ndarray) -> float | None:
-    """How far the means of two rows of (P, S) must lie apart to differ at 95 %; None where nothing can be said.
+    """Return the smallest difference of two points' means that is significant at 95 %.
 
-    Runs of one seed share their first weights and their videos, so seeds are blocks: what is left of the table
-    without the means of its rows and columns is noise, and its variance, pooled over all points, makes the
-    standard error of a difference. The margin is that error times Student's quantile.
+    Runs of one seed share their initial weights and their videos, so seeds are blocks: the residuals of the table
+    without the means of its rows and columns are noise, whose variance, pooled over all points, gives the standard
+    error of a difference. The margin is that error times Student's quantile.
+
+    Args:
+        values: Values (P, S).
+
+    Returns:
+        The margin; None with one point or one seed.
     """
-    points, seeds = values.shape
-    freedom = (points - 1) * (seeds - 1)
-    if freedom < 1:
+    num_points, num_seeds = values.shape
+    degrees_of_freedom = (num_points - 1) * (num_seeds - 1)
+    if degrees_of_freedom < 1:
         return None
-    rest = values - values.mean(1, keepdims=True) - values.mean(0, keepdims=True) + values.mean()
-    variance = float((rest**2).sum()) / freedom
-    return float(stdtrit(freedom, _CONFIDENCE_QUANTILE)) * float(np.sqrt(2 * variance / seeds))
+    residuals = values - values.mean(1, keepdims=True) - values.mean(0, keepdims=True) + values.mean()
+    variance = float((residuals**2).sum()) / degrees_of_freedom
+    return float(stdtrit(degrees_of_freedom, _CONFIDENCE_QUANTILE)) * float(np.sqrt(2 * variance / num_seeds))
 
 
 def judge_difference(difference: float, margin: float | None, *, expect_equal: bool = False) -> Verdict:
-    """Whether a difference agrees with a claim that it is positive, or that there is none (`expect_equal`)."""
+    """Compare a difference with a claim about it.
+
+    Args:
+        difference: Measured difference.
+        margin: Smallest significant difference; None if unknown.
+        expect_equal: The claim is that there is no difference, instead of a positive one.
+    """
     if margin is None:
         return "one seed"
     if expect_equal:

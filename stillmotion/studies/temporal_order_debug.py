@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -10,8 +9,8 @@ from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.encoders import load
 from stillmotion.evaluation.temporal_order.evaluate import (
     ORDER_FEATURES,
+    OrderReport,
     evaluate_temporal_order,
-    format_order_results,
     write_results,
 )
 from stillmotion.training.pretrain.config import PretrainConfig
@@ -46,7 +45,7 @@ def debug_config(seed: int) -> PretrainConfig:
 _NUM_VIDEOS = 100
 
 
-def run_debug_order(output_dir: str | Path, *, device: str = "auto") -> dict[str, Any]:
+def run_debug_order(output_dir: str | Path, *, device: str = "auto") -> list[str]:
     """Pre-train an encoder for each seed, and tell synthetic videos that brighten from their time-reversed copies.
 
     Args:
@@ -54,28 +53,26 @@ def run_debug_order(output_dir: str | Path, *, device: str = "auto") -> dict[str
         device: Device of the test.
 
     Returns:
-        The results of `evaluate_temporal_order`, and under "seeds" the mean over trained and over untrained networks.
+        The results as lines of text, with the means over pretrained and over untrained networks.
     """
     folder = Path(output_dir)
     runs = [pretrain(debug_config(seed), folder / f"seed-{seed}") for seed in DEBUG_SEEDS]
     encoders = [load(run, device=device) for run in runs]
-    results = evaluate_temporal_order(
+    report = evaluate_temporal_order(
         encoders, TrainTestConfig("synthetic", num_synthetic=_NUM_VIDEOS), compare_untrained=True
     )
-    results["seeds"] = {
-        "trained": _mean(results, [run.name for run in runs]),
-        "untrained": _mean(results, [f"{run.name}, untrained" for run in runs]),
+    means = {
+        "pretrained": _mean(report, [run.name for run in runs]),
+        "untrained": _mean(report, [f"{run.name}, untrained" for run in runs]),
     }
-    write_results(results, folder, format_debug_lines(results))
-    return results
+    lines = [*report.to_lines(), *_format_means(means)]
+    write_results(report.to_dict() | {"seeds": means}, folder, lines)
+    return lines
 
 
-def format_debug_lines(results: dict[str, Any]) -> list[str]:
-    """Format the results of `run_debug_order` as lines for a terminal."""
-    means = results["seeds"]
-    lines = format_order_results(results)
-    lines += [f"mean of {len(DEBUG_SEEDS)} seeds, {name}: {_format_values(values)}" for name, values in means.items()]
-    better = [part for part in ORDER_FEATURES if means["trained"][part] > means["untrained"][part]]
+def _format_means(means: dict[str, dict[str, float]]) -> list[str]:
+    lines = [f"mean of {len(DEBUG_SEEDS)} seeds, {name}: {_format_values(values)}" for name, values in means.items()]
+    better = [part for part in ORDER_FEATURES if means["pretrained"][part] > means["untrained"][part]]
     worse = [part for part in ORDER_FEATURES if part not in better]
     lines.append(f"training improves {join_words(better) if better else 'no embedding'}")
     if worse:
@@ -83,10 +80,8 @@ def format_debug_lines(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _mean(results: dict[str, Any], names: list[str]) -> dict[str, float]:
-    return {
-        part: float(np.mean([results["accuracy"][name][part]["mean"][0] for name in names])) for part in ORDER_FEATURES
-    }
+def _mean(report: OrderReport, names: list[str]) -> dict[str, float]:
+    return {part: float(np.mean([report.accuracy[name][part].mean.value for name in names])) for part in ORDER_FEATURES}
 
 
 def _format_values(values: dict[str, float]) -> str:

@@ -1,7 +1,4 @@
-"""`stillmotion study sweep`: the same run at several points of its configuration, with several seeds, in one table.
-
-Every run is an ordinary run folder under `runs`, named by a hash of what it computes: sweeps into the same place
-share their runs, and a sweep that was stopped goes on."""
+"""Plans of sweeps: the points of a config that are compared."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +14,14 @@ from stillmotion.utils.typed_config import parse_assignments
 class SweepPlan:
     """Points to compare.
 
-    name: of its folder. points: what each changes of the base, by the name that tables give it.
-    field: what the points are values of. reference: the point that the others are compared with.
+    Attributes:
+        name: Name of the sweep's folder.
+        base: Config that the points change.
+        points: Overrides of each point by its name in tables.
+        reference: Point that the others are compared with.
+        field: Config field that the points are values of, if there is one.
+        title: Title of the report.
+        claims: Claims to test.
     """
 
     name: str
@@ -31,14 +34,25 @@ class SweepPlan:
 
 
 def sweep_over_field(base: RunConfig, field: str, values: Sequence[str]) -> SweepPlan:
-    """A sweep over one field; the first value is the reference."""
+    """Plan a sweep over one field; the first value is the reference.
+
+    Args:
+        base: Config.
+        field: Dotted path of the field, such as "optim.lr".
+        values: Its values.
+    """
     if len(set(values)) < len(values) or not values:
         raise StillmotionError(f"values of {field}: {' '.join(values) or 'none'}; give each that is wanted once")
     return SweepPlan(field, base, {v: {field: v} for v in values}, values[0], field=field)
 
 
 def sweep_over_points(base: RunConfig, points: Sequence[str]) -> SweepPlan:
-    """A sweep over points written as "name: field=value field=value"; the first is the reference."""
+    """Plan a sweep over named points; the first is the reference.
+
+    Args:
+        base: Config.
+        points: Points as "name: field=value field=value".
+    """
     named: dict[str, dict[str, str]] = {}
     for point in points:
         name, colon, words = point.partition(":")

@@ -1,4 +1,4 @@
-"""Accuracy at the points of a sweep: lines along a numeric axis, marks side by side along a list of names."""
+"""Plots of a sweep: accuracy at every point, and accuracy against time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,8 +10,8 @@ from stillmotion.report.plot_style import GRAY, PALETTE, TEXT_COLOR, escape_math
 
 Series = Mapping[str, Sequence[Sequence[float]]]  # by target: for each point, a value for each seed
 
-_MAX_SHORT_NAME = 12  # letters of a name that still fit beside each other
-_LOG_SCALE_RATIO = 20  # times the smallest value: from here on a numeric axis is logarithmic
+_MAX_SHORT_NAME = 12  # letters; longer names are rotated
+_LOG_SCALE_RATIO = 20  # largest over smallest value of a logarithmic axis
 
 
 def plot_sweep(
@@ -23,32 +23,37 @@ def plot_sweep(
     metric_name: str = "probe accuracy",
     baseline_name: str = "untrained",
 ) -> Figure:
-    """Mean accuracy of each target at each point, with its standard deviation over seeds.
+    """Plot the mean of each target at each point, with its standard deviation over seeds.
 
-    untrained: a target's accuracy before training, as a dashed line of its colour; start: what that is called.
-    axis_name: what the points are values of. what: what is measured.
+    Args:
+        points: Names of the points; numbers give a numeric axis.
+        targets: Values by target, point and seed.
+        untrained: Accuracy of each target before training, drawn as dashed lines.
+        axis_name: Label of the x axis.
+        metric_name: Label of the y axis.
+        baseline_name: Label of the dashed lines.
     """
     figure, axes = new_axes(width=max(5.2, 1.0 * len(points) + 1.6), height=3.4)
-    places, numeric = _point_positions(points)
-    if numeric and min(places) > 0 and max(places) > _LOG_SCALE_RATIO * min(places):
+    positions, is_numeric = _point_positions(points)
+    if is_numeric and min(positions) > 0 and max(positions) > _LOG_SCALE_RATIO * min(positions):
         axes.set_xscale("log")
     for i, (target, rows) in enumerate(targets.items()):
-        colour, name = PALETTE[i % len(PALETTE)], escape_mathtext(target)
+        color, name = PALETTE[i % len(PALETTE)], escape_mathtext(target)
         table = np.array(rows)
         mean = table.mean(1)
         std = table.std(1, ddof=1) if table.shape[1] > 1 else np.zeros(len(mean))
-        if numeric:
-            order = np.argsort(places)
-            x = np.array(places)[order]
-            axes.plot(x, mean[order], "o-", color=colour, markersize=4, linewidth=1.5, label=name)
-            axes.fill_between(x, (mean - std)[order], (mean + std)[order], color=colour, alpha=0.15, linewidth=0)
+        if is_numeric:
+            order = np.argsort(positions)
+            x = np.array(positions)[order]
+            axes.plot(x, mean[order], "o-", color=color, markersize=4, linewidth=1.5, label=name)
+            axes.fill_between(x, (mean - std)[order], (mean + std)[order], color=color, alpha=0.15, linewidth=0)
         else:
-            x = np.array(places) + (i - (len(targets) - 1) / 2) * 0.12
-            axes.errorbar(x, mean, std, fmt="o", color=colour, markersize=5, capsize=2, linewidth=1.2, label=name)
+            x = np.array(positions) + (i - (len(targets) - 1) / 2) * 0.12
+            axes.errorbar(x, mean, std, fmt="o", color=color, markersize=5, capsize=2, linewidth=1.2, label=name)
         if target in untrained:
-            axes.axhline(untrained[target], color=colour, linestyle="--", linewidth=0.9, alpha=0.8)
+            axes.axhline(untrained[target], color=color, linestyle="--", linewidth=0.9, alpha=0.8)
     axes.axhline(np.nan, color=GRAY, linestyle="--", linewidth=0.9, label=baseline_name)
-    _label_points(axes, points, places, numeric, axis_name)
+    _label_points(axes, points, positions, is_numeric, axis_name)
     axes.set_ylabel(metric_name)
     axes.legend(
         frameon=False,
@@ -64,7 +69,13 @@ def plot_sweep(
 def plot_accuracy_vs_time(
     points: Sequence[str], accuracy: Sequence[Sequence[float]], seconds: Sequence[float]
 ) -> Figure:
-    """Mean accuracy of each point against the time of its training step (BOD-VCL, Figure 10)."""
+    """Plot the mean accuracy of each point against the time of its training step (BOD-VCL, Figure 10).
+
+    Args:
+        points: Names of the points.
+        accuracy: Accuracy by point and seed.
+        seconds: Seconds of a step by point.
+    """
     figure, axes = new_axes(width=5.2, height=3.2)
     for i, (point, row, time) in enumerate(zip(points, accuracy, seconds, strict=True)):
         std = float(np.std(row, ddof=1)) if len(row) > 1 else 0.0
@@ -72,25 +83,27 @@ def plot_accuracy_vs_time(
             time, np.mean(row), std, fmt="o", color=PALETTE[i % len(PALETTE)], capsize=2, label=escape_mathtext(point)
         )
     axes.set_xlim(left=0)
-    axes.set_xlabel("CPU seconds of a step")
+    axes.set_xlabel("CPU seconds per step")
     axes.set_ylabel("average probe accuracy")
     axes.legend(frameon=False, fontsize=8, labelcolor=TEXT_COLOR, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
 def _point_positions(points: Sequence[str]) -> tuple[list[float], bool]:
-    """Where the points stand, and whether that is because they are numbers."""
+    """Return the positions of the points, and whether they are their values."""
     try:
         return [float(p) for p in points], len(points) > 1
     except ValueError:
         return [float(i) for i in range(len(points))], False
 
 
-def _label_points(axes: Axes, points: Sequence[str], places: Sequence[float], numeric: bool, axis_name: str) -> None:
+def _label_points(
+    axes: Axes, points: Sequence[str], positions: Sequence[float], is_numeric: bool, axis_name: str
+) -> None:
     axes.set_xlabel(escape_mathtext(axis_name))
-    axes.set_xticks(places, [escape_mathtext(point) for point in points], fontsize=8)
+    axes.set_xticks(positions, [escape_mathtext(point) for point in points], fontsize=8)
     axes.set_xticks([], minor=True)
-    if not numeric:
+    if not is_numeric:
         axes.set_xlim(-0.6, len(points) - 0.4)
         if max(len(p) for p in points) > _MAX_SHORT_NAME:
             for label in axes.get_xticklabels():

@@ -1,4 +1,4 @@
-"""Ready-made sweeps of transfer: the ablations of the image-to-video paper (Figure 3, Tables 8 and 9a)."""
+"""Presets of sweeps: the ablations of BOD-VCL and of the transfer paper (Figure 3, Tables 8 and 9a)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -48,12 +48,6 @@ TRANSFER_PRESETS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
 }
 
 
-def get_transfer_preset(name: str, config: TransferConfig) -> SweepPlan:
-    """The sweep of this name around a configuration; its first point is the reference."""
-    title, points, axis = TRANSFER_PRESETS[name]
-    return SweepPlan(name, config, points, next(iter(points)), field=axis, title=title)
-
-
 SMALL_RECIPE = "demo-bod-simclr-small"
 _SMALL_OVERRIDES = {
     "data.augment": "synthetic",
@@ -71,7 +65,7 @@ _SIMCLR, _BOD = "V-SimCLR", "BOD-VCL"
 
 
 def base_config(name: str = SMALL_RECIPE) -> PretrainConfig | TransferConfig:
-    """A recipe's configuration; "demo-bod-simclr-small" is `demo-bod-simclr` made smaller: seconds a run."""
+    """Return the config of a recipe; "demo-bod-simclr-small" is a smaller `demo-bod-simclr`, seconds per run."""
     if name in TRANSFER_RECIPES:
         return TRANSFER_RECIPES.get(name)
     if name != SMALL_RECIPE:
@@ -80,12 +74,12 @@ def base_config(name: str = SMALL_RECIPE) -> PretrainConfig | TransferConfig:
 
 
 def _epochs(config: PretrainConfig) -> SweepPlan:
-    epochs = [max(1, round(config.optim.epochs * share)) for share in (1 / 3, 2 / 3, 1, 2)]
+    epochs = [max(1, round(config.optim.epochs * fraction)) for fraction in (1 / 3, 2 / 3, 1, 2)]
     points: dict[str, dict[str, Any]] = {}
     for n in dict.fromkeys(epochs):
         points[f"{_SIMCLR}, {n} epochs"] = {**_BASELINE_OVERRIDES, "optim.epochs": n}
         points[f"{_BOD}, {n} epochs"] = {"optim.epochs": n}
-    own = f"{config.optim.epochs} epochs"
+    default = f"{config.optim.epochs} epochs"
     claims = [
         Claim(f"{_BOD} above {_SIMCLR} after {n} epochs", f"{_BOD}, {n} epochs", f"{_SIMCLR}, {n} epochs")
         for n in dict.fromkeys(epochs)
@@ -93,9 +87,9 @@ def _epochs(config: PretrainConfig) -> SweepPlan:
     short, long = f"{_BOD}, {epochs[0]} epochs", f"{_BOD}, {epochs[-1]} epochs"
     claims += [
         Claim("longer pre-training helps", long, short),
-        Claim("at last longer pre-training hardly matters", long, f"{_BOD}, {own}", expect_equal=True),
+        Claim("at last longer pre-training hardly matters", long, f"{_BOD}, {default}", expect_equal=True),
     ]
-    return _preset("epochs", config, points, claims, reference=f"{_SIMCLR}, {own}", source="Fig. 9")
+    return _preset("epochs", config, points, claims, reference=f"{_SIMCLR}, {default}", source="Fig. 9")
 
 
 def _bilevel(config: PretrainConfig) -> SweepPlan:
@@ -236,14 +230,23 @@ PRETRAIN_PRESETS: dict[str, tuple[str, Callable[[PretrainConfig], SweepPlan]]] =
 
 
 def get_preset(name: str, config: PretrainConfig | TransferConfig) -> SweepPlan:
-    """The ready-made sweep of this name around a configuration."""
+    """Return the plan of a preset.
+
+    Args:
+        name: Name of the preset.
+        config: Config that its points change.
+
+    Raises:
+        StillmotionError: There is no such preset, or it is for another kind of recipe.
+    """
     if name in TRANSFER_PRESETS:
         if not isinstance(config, TransferConfig):
             raise StillmotionError(f"{name} is a sweep of transfer recipes; add --recipe laptop-transfer, or another")
-        return get_transfer_preset(name, config)
+        title, points, field = TRANSFER_PRESETS[name]
+        return SweepPlan(name, config, points, next(iter(points)), field=field, title=title)
     if name not in PRETRAIN_PRESETS:
         known = [*PRETRAIN_PRESETS, *TRANSFER_PRESETS, "all"]
-        raise StillmotionError(f"there is no ready-made sweep {name!r}{did_you_mean(name, known)}")
+        raise StillmotionError(f"there is no preset {name!r}{did_you_mean(name, known)}")
     if not isinstance(config, PretrainConfig):
         raise StillmotionError(
             f"{name} is a sweep of pre-training; of transfer there are {', '.join(TRANSFER_PRESETS)}"

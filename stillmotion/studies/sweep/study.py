@@ -1,7 +1,8 @@
-"""`stillmotion study sweep`: the same run at several points of its configuration, with several seeds, in one table.
+"""`study sweep`: train and probe a recipe at several points of its config, with several seeds.
 
-Every run is an ordinary run folder under `runs`, named by a hash of what it computes: sweeps into the same place
-share their runs, and a sweep that was stopped goes on."""
+Every run is an ordinary run folder under `runs`, named by a hash of what it computes: sweeps into the same folder share
+equal runs, and an interrupted sweep continues.
+"""
 
 import hashlib
 import json
@@ -33,7 +34,7 @@ from stillmotion.training.config import RunConfig
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import resume_identity
 from stillmotion.training.transfer.config import TransferConfig
-from stillmotion.utils.files import ensure_dir, read_json, write_json
+from stillmotion.utils.files import ensure_dir, read_json, write_json, write_text
 from stillmotion.utils.formatting import markdown_table
 from stillmotion.utils.option_types import FeatureKind
 from stillmotion.utils.typed_config import apply_overrides, parse_assignments, to_dict
@@ -41,17 +42,17 @@ from stillmotion.utils.typed_config import apply_overrides, parse_assignments, t
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How often each point is trained, and how it is probed; of transfer recipes, on what it is measured.
+    """Seeds and evaluation of a sweep.
 
     Attributes:
-        num_seeds: runs of each point.
-        num_processes: runs at a time, a core each.
-        eval_data: videos to probe on, if not those that are trained on; a transfer is measured on them, unlabelled.
-        eval_clips: of a video that is probed.
-        eval_num_videos: synthetic ones to train a probe on, and as many to test it.
-        feature: which features the table is about; results.json has whole and concat, too.
-        sequences: of transfer recipes, a folder in DAVIS's layout whose masks are carried on, for J&F.
-        resolution: of the sequences, their folder under JPEGImages.
+        num_seeds: Runs per point.
+        num_processes: Parallel runs, one CPU core each.
+        eval_data: Videos to evaluate on. Default: the training videos. Labels are needed for pre-training only.
+        eval_clips: Clips per video for the linear probe.
+        eval_num_videos: Number of synthetic videos to train a probe, and as many to test it.
+        feature: Features of the table: whole, static, dynamic, motion or concat; results.json also has whole and concat.
+        sequences: Folder in the layout of DAVIS for mask propagation (J&F), for transfer recipes.
+        resolution: Resolution of the sequences: their folder under JPEGImages.
     """
 
     num_seeds: int = 3
@@ -75,56 +76,66 @@ def run_plans(
     *,
     format_command: Callable[[str], str] = "".format,
 ) -> list[dict[str, Any]]:
-    """Train and probe every point of the plans with every seed; write `results.json`, `results.csv`, `report.html`.
+    """Train and evaluate every point of the plans with every seed; write `results.json`, `results.csv`, `report.html`.
 
-    Of transfer recipes, cycle accuracy, distances and J&F stand in place of probes, and what is untrained is frozen.
-    output_dir: a folder; the runs go to its `runs`, the results to folders of the plans' names.
-    format_command: what is typed for the plan of a name, for its page.
+    Transfer recipes are evaluated by cycle accuracy, distances and J&F; their baseline is the frozen model.
+
+    Args:
+        plans: Plans.
+        output_dir: Folder; runs go to `runs`, results to a folder for each plan.
+        options: Seeds and evaluation.
+        format_command: From the name of a plan to its command line, for the report.
+
+    Returns:
+        The results of each plan, ready for JSON.
+
+    Raises:
+        StillmotionError: A run failed, or its network has no such features.
     """
-    how = options or SweepOptions()
-    seeds = how.num_seeds
+    options = options or SweepOptions()
+    num_seeds = options.num_seeds
     for plan in plans:
         assert isinstance(plan.base, PretrainConfig | TransferConfig)
         plan.base.data.check_path_given()
-    feature, probe = _eval_options(plans[0].base, how)
-    runs = _plan_runs(plans, Path(output_dir) / "runs", seeds, probe)
+    feature, eval_options = _eval_options(plans[0].base, options)
+    runs = _plan_runs(plans, Path(output_dir) / "runs", num_seeds, eval_options)
     unique = {run.run_dir: run for run in runs.values()}
     names = {runs[key].run_dir: f"{key[0]}: {key[1]}, seed {key[2]}" for key in reversed(runs)}
 
-    def told(folder: Path) -> str:
-        cells = _scores(unique[folder])["pretrained"].get(feature, {})
-        return f"{names[folder]}  " + "  ".join(f"{t} {v:.3f}" for t, v in cells.items())
+    def format_line(run_dir: Path) -> str:
+        cells = _scores(unique[run_dir])["pretrained"].get(feature, {})
+        return f"{names[run_dir]}  " + "  ".join(f"{t} {v:.3f}" for t, v in cells.items())
 
-    train_and_evaluate(unique, num_processes=how.num_processes, format_line=told)
-    lacking = [run.run_dir for run in unique.values() if feature not in _scores(run)["pretrained"]]
-    if lacking:
-        raise StillmotionError(f"{lacking[0]} has no {feature} features: its network makes too few time steps")
-    starts = _untrained_scores(unique.values())
-    found = []
+    train_and_evaluate(unique, num_processes=options.num_processes, format_line=format_line)
+    incomplete = [run.run_dir for run in unique.values() if feature not in _scores(run)["pretrained"]]
+    if incomplete:
+        raise StillmotionError(f"{incomplete[0]} has no {feature} features: its network has too few time steps")
+    untrained_scores = _untrained_scores(unique.values())
+    all_results = []
     for plan in plans:
-        own = {(point, seed): run for (name, point, seed), run in runs.items() if name == plan.name}
-        results = _build_results(plan, own, starts, seeds, feature) | {
+        plan_runs = {(point, seed): run for (name, point, seed), run in runs.items() if name == plan.name}
+        results = _build_results(plan, plan_runs, untrained_scores, num_seeds, feature) | {
             "command": format_command(plan.name),
-            "eval_options": probe,
+            "eval_options": eval_options,
         }
         folder = ensure_dir(Path(output_dir) / plan.name)
         write_json(folder / "results.json", results)
         write_csv(folder / "results.csv", results)
         write_sweep_page(folder, results)
-        found.append(results)
-    return found
+        all_results.append(results)
+    return all_results
 
 
 def _eval_options(base: RunConfig, options: SweepOptions) -> tuple[str, dict[str, Any]]:
-    """The kind of feature that the table is about, and what is asked of every run."""
+    """Return the feature kind of the table, and the evaluation options of every run."""
     assert isinstance(base, PretrainConfig | TransferConfig)
     videos = {"data": options.eval_data or base.data.path, "videos": options.eval_num_videos}
     if isinstance(base, TransferConfig):
-        carried = {
+        propagation = {
             "sequences": options.sequences and str(Path(options.sequences).resolve()),
             "resolution": options.resolution,
         }
-        return TOKEN_FEATURE, videos | carried | {"kinds": [TOKEN_FEATURE]}
+        return TOKEN_FEATURE, videos | propagation | {"kinds": [TOKEN_FEATURE]}
     if options.sequences is not None:
         raise StillmotionError("--sequences is for transfer recipes; leave it out, or choose one by --recipe")
     return options.feature, videos | {
@@ -134,29 +145,33 @@ def _eval_options(base: RunConfig, options: SweepOptions) -> tuple[str, dict[str
 
 
 def run_hash(config: RunConfig, eval_options: Mapping[str, Any]) -> str:
-    """The folder name of a run: equal for two that train the same and are probed on the same videos."""
+    """Return the folder name of a run: equal for equal training and evaluation data.
+
+    Args:
+        config: Config of the run.
+        eval_options: Evaluation options.
+    """
     videos = {option: value for option, value in eval_options.items() if option not in ("kinds", "compare_untrained")}
-    told = json.dumps([resume_identity(config), videos], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = json.dumps([resume_identity(config), videos], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _plan_runs(
     plans: Sequence[SweepPlan], runs_dir: Path, num_seeds: int, eval_options: dict[str, Any]
 ) -> dict[tuple[str, str, int], StudyRun]:
-    """By plan, point and seed; seed by seed, so that what was cut short has whole tables with fewer seeds.
+    """Return runs by plan, point and seed, seed by seed, so that an interrupted sweep has complete seeds.
 
-    Of the runs that start from the same encoder, one probes it, too.
+    Of the runs that start from the same encoder, one also evaluates it.
     """
     configs = {(p.name, name): apply_overrides(p.base, changes) for p in plans for name, changes in p.points.items()}
     runs: dict[tuple[str, str, int], StudyRun] = {}
     groups: dict[tuple[str, int], list[Path]] = {}
     for seed in range(num_seeds):
-        for place, config in configs.items():
-            own = with_seed(config, seed)
-            run = runs[*place, seed] = StudyRun(
-                runs_dir / run_hash(own, eval_options), own, eval_options, measure_cost=True
-            )
-            groups.setdefault((_untrained_key(own), seed), []).append(run.run_dir)
+        for key, config in configs.items():
+            seeded = with_seed(config, seed)
+            run_dir = runs_dir / run_hash(seeded, eval_options)
+            run = runs[*key, seed] = StudyRun(run_dir, seeded, eval_options, measure_cost=True)
+            groups.setdefault((_untrained_key(seeded), seed), []).append(run.run_dir)
     done = {run.run_dir for run in runs.values() if "untrained" in (run.load_scores() or {})}
     bearers = {next((f for f in group if f in done), group[0]) for group in groups.values()}
     both = eval_options | {"compare_untrained": True}
@@ -164,7 +179,7 @@ def _plan_runs(
 
 
 def _untrained_key(config: RunConfig) -> str:
-    """Equal for runs whose untrained encoders have the same features of the same videos."""
+    """Return a key that is equal for runs whose untrained encoders have equal features."""
     if isinstance(config, TransferConfig):
         return json.dumps([to_dict(config.image_model), config.data.image_size])
     assert isinstance(config, PretrainConfig)
@@ -182,19 +197,19 @@ def _untrained_key(config: RunConfig) -> str:
 
 
 def _untrained_scores(runs: Iterable[StudyRun]) -> dict[tuple[str, int], dict[str, Any]]:
-    """Figures of untrained encoders, by what is equal for equal ones and by seed."""
-    found = ((run, _scores(run)) for run in runs)
+    """Return the scores of untrained encoders by `_untrained_key` and seed."""
+    scores = ((run, _scores(run)) for run in runs)
     return {
-        (_untrained_key(run.config), run.config.train.seed): figures["untrained"]
-        for run, figures in found
-        if "untrained" in figures
+        (_untrained_key(run.config), run.config.train.seed): by_network["untrained"]
+        for run, by_network in scores
+        if "untrained" in by_network
     }
 
 
 def _scores(run: StudyRun) -> dict[str, dict[str, dict[str, float]]]:
-    found = run.load_scores()
-    assert found is not None
-    return found
+    scores = run.load_scores()
+    assert scores is not None
+    return scores
 
 
 def _build_results(
@@ -204,15 +219,15 @@ def _build_results(
     num_seeds: int,
     feature: str,
 ) -> dict[str, Any]:
-    found = {key: _scores(run) for key, run in runs.items()}
-    targets = list(next(iter(found.values()))["pretrained"][feature])
-    probed = isinstance(plan.base, PretrainConfig)
+    scores = {key: _scores(run) for key, run in runs.items()}
+    targets = list(next(iter(scores.values()))["pretrained"][feature])
+    is_probe = isinstance(plan.base, PretrainConfig)
 
     def accuracy(kinds: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-        """By kind of feature and target, a number for each seed; the average over targets is one more target."""
+        """Return values by feature kind, target and seed; the average over targets is one more target."""
         table = {k: {t: [row[k][t] for row in kinds] for t in targets} for k in kinds[0]}
         for cells in table.values():
-            if len(targets) > 1 and probed:
+            if len(targets) > 1 and is_probe:
                 cells[AVERAGE] = np.mean([cells[t] for t in targets], axis=0).tolist()
         return table
 
@@ -220,12 +235,12 @@ def _build_results(
     for name, changes in plan.points.items():
         keys = [(name, seed) for seed in range(num_seeds)]
         points[name] = {
-            "overrides": {place: to_dict(value) for place, value in changes.items()},
+            "overrides": {field: to_dict(value) for field, value in changes.items()},
             "run_dirs": [str(runs[k].run_dir) for k in keys],
-            "accuracy": accuracy([found[k]["pretrained"] for k in keys]),
+            "accuracy": accuracy([scores[k]["pretrained"] for k in keys]),
             "untrained": accuracy([untrained_scores[_untrained_key(runs[k].config), k[1]] for k in keys]),
         }
-        if probed:
+        if is_probe:
             cost = [read_json(runs[k].run_dir / STEP_COST_FILE) for k in keys]
             points[name] |= {STEP_SECONDS: [c["seconds"] for c in cost], STEP_MEMORY: [c["memory"] for c in cost]}
     results: dict[str, Any] = {
@@ -238,7 +253,7 @@ def _build_results(
         "base_config": to_dict(plan.base),
         "points": points,
     }
-    if probed:
+    if is_probe:
         results["chance"] = read_json(next(iter(runs.values())).run_dir / RESULTS_FILE)["chance_accuracy"]
     results["significance_margin"] = significance_margins(results)
     results["claims"] = [judge_claim(claim, results) for claim in plan.claims]
@@ -247,16 +262,16 @@ def _build_results(
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """What is compared.
+    """What a sweep compares.
 
     Attributes:
-        recipe: what the points change, of pre-training or of transfer; "demo-bod-simclr-small" is demo-bod-simclr made smaller.
-        field: a field of the configuration, such as method.static_dynamic.radius.
-        values: of that field.
-        points: several fields at once, each as "name: field=value field=value".
-        preset: a ready-made sweep, or all of them; --list-presets names them.
-        set: field=value, changed at every point.
-        data: videos to train on, in place of the recipe's.
+        recipe: Recipe of pretrain or transfer; "demo-bod-simclr-small" is a smaller demo-bod-simclr.
+        field: Config field to vary, such as method.static_dynamic.radius.
+        values: Values of the field.
+        points: Points that change several fields, each as "name: field=value field=value".
+        preset: Name of a predefined sweep, or "all"; --list-presets lists them.
+        set: Overrides of every point, as field=value.
+        data: Training videos. Default: those of the recipe.
     """
 
     recipe: str = SMALL_RECIPE
@@ -275,32 +290,32 @@ def run_sweep(
     *,
     format_command: Callable[[str], str] = "".format,
 ) -> list[dict[str, Any]]:
-    """Run the sweeps that are asked for; as for `sweep`."""
-    if (
-        sum(way is not None and way != () for way in (sweep_config.field, sweep_config.points, sweep_config.preset))
-        != 1
-    ):
-        raise StillmotionError("say what is to be compared by one of --field FIELD --values …, --points and --preset")
-    given = {"data.path": sweep_config.data} if sweep_config.data else {}
-    config = apply_overrides(base_config(sweep_config.recipe), given | parse_assignments(sweep_config.set))
-    transfers = isinstance(config, TransferConfig)
+    """Run the requested sweeps.
+
+    Args:
+        sweep_config: What is compared.
+        output_dir: Folder for runs and results.
+        options: Seeds and evaluation.
+        format_command: From the name of a plan to its command line, for the report.
+
+    Returns:
+        The results of each plan.
+    """
+    given = (sweep_config.field, sweep_config.points, sweep_config.preset)
+    if sum(value not in (None, ()) for value in given) != 1:
+        raise StillmotionError("choose what to compare by one of --field FIELD --values …, --points and --preset")
+    data = {"data.path": sweep_config.data} if sweep_config.data else {}
+    config = apply_overrides(base_config(sweep_config.recipe), data | parse_assignments(sweep_config.set))
     if isinstance(config, TransferConfig) and not (config.image_model.path or config.image_model.arch == "tiny"):
         raise StillmotionError("no image model given; add --set image_model.path=FOLDER")
     if sweep_config.preset is not None:
-        every = TRANSFER_PRESETS if transfers else PRETRAIN_PRESETS
-        return run_presets(
-            output_dir,
-            [*every] if sweep_config.preset == "all" else [sweep_config.preset],
-            config,
-            options,
-            format_command=format_command,
-        )
-    over = sweep_config.field
-    plan = (
-        sweep_over_points(config, sweep_config.points)
-        if over is None
-        else sweep_over_field(config, over, sweep_config.values)
-    )
+        every = TRANSFER_PRESETS if isinstance(config, TransferConfig) else PRETRAIN_PRESETS
+        names = [*every] if sweep_config.preset == "all" else [sweep_config.preset]
+        return run_presets(output_dir, names, config, options, format_command=format_command)
+    if sweep_config.field is None:
+        plan = sweep_over_points(config, sweep_config.points)
+    else:
+        plan = sweep_over_field(config, sweep_config.field, sweep_config.values)
     return run_plans([plan], output_dir, options, format_command=format_command)
 
 
@@ -312,13 +327,26 @@ def run_presets(
     *,
     format_command: Callable[[str], str] = "".format,
 ) -> list[dict[str, Any]]:
-    """Run ready-made sweeps and write their tables to `summary.md`, too."""
-    found = run_plans([get_preset(name, config) for name in names], output_dir, options, format_command=format_command)
-    Path(output_dir, "summary.md").write_text("\n".join(line for results in found for line in _summary(results)))
-    return found
+    """Run predefined sweeps, and write their tables to `summary.md`, too.
+
+    Args:
+        output_dir: Folder for runs and results.
+        names: Names of the presets.
+        config: Config that the points change.
+        options: Seeds and evaluation.
+        format_command: From the name of a plan to its command line, for the report.
+
+    Returns:
+        The results of each preset.
+    """
+    plans = [get_preset(name, config) for name in names]
+    all_results = run_plans(plans, output_dir, options, format_command=format_command)
+    lines = (line for results in all_results for line in _summary(results))
+    write_text(Path(output_dir, "summary.md"), "\n".join(lines))
+    return all_results
 
 
 def _summary(results: Mapping[str, Any]) -> list[str]:
-    told = markdown_table(*result_table(results))
-    judged = markdown_table(*claim_table(results)) if results["claims"] else []
-    return [f"## {results['title']}", "", f"    {results['command']}", "", *told, "", *judged, ""]
+    table = markdown_table(*result_table(results))
+    claims = markdown_table(*claim_table(results)) if results["claims"] else []
+    return [f"## {results['title']}", "", f"    {results['command']}", "", *table, "", *claims, ""]

@@ -1,4 +1,4 @@
-"""The results of a sweep as a table: what each point reached and cost, and what the paper found."""
+"""Tables of a sweep: metrics and cost of every point, and claims of the paper."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,15 @@ _COSTS = (STEP_SECONDS, STEP_MEMORY)
 
 @dataclass(frozen=True)
 class Claim:
-    """That one point has more than another of something: accuracy on average or of one target, seconds or memory.
+    """A claim that one point has a higher metric than another.
 
-    expect_equal: that they do not differ. source: who says so.
+    Attributes:
+        text: The claim in words.
+        higher: Point with the higher value.
+        lower: Point with the lower value.
+        metric: Column of the table.
+        expect_equal: The claim is that they do not differ.
+        source: Table or figure of the paper.
     """
 
     text: str
@@ -32,20 +38,26 @@ class Claim:
 
 
 def metric_columns(results: Mapping[str, Any]) -> list[str]:
-    """What the table has of each point: the targets, their average where there is one, and the cost of a step."""
+    """Return the columns of the table: targets, their average if there are several, and the cost of a step."""
     first = next(iter(results["points"].values()))
     return [*first["accuracy"][results["feature"]], *(cost for cost in _COSTS if cost in first)]
 
 
 def seed_values(results: Mapping[str, Any], point: str, column: str) -> list[float]:
-    """A number for each seed."""
-    found = results["points"][point]
-    numbers: list[float] = found[column] if column in _COSTS else found["accuracy"][results["feature"]][column]
-    return numbers
+    """Return the values of a cell, one for each seed.
+
+    Args:
+        results: Results of a sweep.
+        point: Name of a point.
+        column: Name of a column.
+    """
+    metrics = results["points"][point]
+    values: list[float] = metrics[column] if column in _COSTS else metrics["accuracy"][results["feature"]][column]
+    return values
 
 
 def significance_margins(results: Mapping[str, Any]) -> dict[str, float | None]:
-    """How far two points must lie apart in each column to differ."""
+    """Return the smallest significant difference of two points in each column."""
     points = results["points"]
     return {
         c: significance_margin(np.array([seed_values(results, point, c) for point in points]))
@@ -54,8 +66,13 @@ def significance_margins(results: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def judge_claim(claim: Claim, results: Mapping[str, Any]) -> dict[str, Any]:
-    """The claim beside what was measured."""
-    noise = results["significance_margin"][claim.metric]
+    """Compare a claim with the measured values.
+
+    Args:
+        claim: Claim.
+        results: Results of a sweep.
+    """
+    margin = results["significance_margin"][claim.metric]
     more, less = (float(np.mean(seed_values(results, point, claim.metric))) for point in (claim.higher, claim.lower))
     return {
         "claim": claim.text,
@@ -63,14 +80,14 @@ def judge_claim(claim: Claim, results: Mapping[str, Any]) -> dict[str, Any]:
         "metric": claim.metric,
         "values": [more, less],
         "difference": more - less,
-        "significance_margin": noise,
-        "verdict": judge_difference(more - less, noise, expect_equal=claim.expect_equal),
+        "significance_margin": margin,
+        "verdict": judge_difference(more - less, margin, expect_equal=claim.expect_equal),
     }
 
 
 def untrained_rows(results: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
-    """Accuracies of the networks that the points start from: one row if it is the same for all."""
-    by_point = {name: found["untrained"][results["feature"]] for name, found in results["points"].items()}
+    """Return the scores of the networks that the points start from: one row if they are equal."""
+    by_point = {name: point["untrained"][results["feature"]] for name, point in results["points"].items()}
     rows: dict[str, dict[str, list[float]]] = {}
     for name, cells in by_point.items():
         if cells not in rows.values():
@@ -79,70 +96,73 @@ def untrained_rows(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
 
 
 def baseline_label(results: Mapping[str, Any]) -> str:
-    """What the points' networks are called before training."""
+    """Return what the networks are called before training."""
     return "frozen" if results["feature"] == TOKEN_FEATURE else "untrained"
 
 
 def result_table(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of text: mean ± standard deviation over seeds, a star where it differs from the reference.
+    """Return header and rows: mean ± standard deviation over seeds, with a star if it differs from the reference.
 
-    A star stands at a difference beyond the margin of `statistics.margin`.
+    A star marks a difference beyond `significance_margin`.
     """
-    shown = metric_columns(results)
+    columns = metric_columns(results)
     rows = []
     for name in results["points"]:
-        rows.append([name, *(_format_cell(results, name, column) for column in shown)])
+        rows.append([name, *(_format_cell(results, name, column) for column in columns)])
     for name, cells in untrained_rows(results).items():
-        rows.append([name, *(_format_mean_std(cells[c], c) if c in cells else "" for c in shown)])
+        rows.append([name, *(_format_mean_std(cells[c], c) if c in cells else "" for c in columns)])
     units = {STEP_SECONDS: "s/step", STEP_MEMORY: "MiB"}
-    return [results["field"] or "point", *(units.get(c, c) for c in shown)], rows
+    return [results["field"] or "point", *(units.get(c, c) for c in columns)], rows
 
 
 def format_sweep_table(results: Mapping[str, Any]) -> list[str]:
-    """The table for a terminal."""
+    """Format the table for a terminal."""
     header, rows = result_table(results)
     kind, seeds, reference = results["feature"], results["seeds"], results["reference"]
     kind = "projected tokens" if kind == TOKEN_FEATURE else f"{kind} features"
-    told = f"{kind}, mean ± standard deviation over {seeds} seeds; *: differs from {reference}"
-    return [*format_table([header, *rows]), told]
+    caption = f"{kind}, mean ± standard deviation over {seeds} seeds; *: differs from {reference}"
+    return [*format_table([header, *rows]), caption]
 
 
 def claim_table(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of text: each claim, what was measured, and whether they agree."""
+    """Return header and rows: each claim, the measured values, and the verdict."""
     rows = []
-    for found in results["claims"]:
-        digits = 1 if found["metric"] == STEP_MEMORY else 3
-        more, less = (f"{v:.{digits}f}" for v in found["values"])
-        noise = "" if found["significance_margin"] is None else f"{found['significance_margin']:.{digits}f}"
-        difference = f"{found['difference']:+.{digits}f}"
-        rows.append(
-            [found["claim"], found["source"], found["metric"], f"{more}, {less}", difference, noise, found["verdict"]]
-        )
+    for claim in results["claims"]:
+        digits = 1 if claim["metric"] == STEP_MEMORY else 3
+        values = ", ".join(f"{v:.{digits}f}" for v in claim["values"])
+        margin = "" if claim["significance_margin"] is None else f"{claim['significance_margin']:.{digits}f}"
+        difference = f"{claim['difference']:+.{digits}f}"
+        rows.append([claim["claim"], claim["source"], claim["metric"], values, difference, margin, claim["verdict"]])
     return ["claim", "source", "metric", "measured", "difference", "margin", "verdict"], rows
 
 
 def _format_cell(results: Mapping[str, Any], point: str, column: str) -> str:
-    own = seed_values(results, point, column)
-    base = seed_values(results, results["reference"], column)
-    noise = results["significance_margin"][column]
-    star = noise is not None and abs(np.mean(own) - np.mean(base)) > noise and column not in _COSTS
-    return _format_mean_std(own, column) + "*" * bool(star)
+    values = seed_values(results, point, column)
+    reference = seed_values(results, results["reference"], column)
+    margin = results["significance_margin"][column]
+    differs = margin is not None and abs(np.mean(values) - np.mean(reference)) > margin and column not in _COSTS
+    return _format_mean_std(values, column) + "*" * bool(differs)
 
 
-def _format_mean_std(numbers: Sequence[float], column: str) -> str:
-    mean, std = mean_std(np.array(numbers))
+def _format_mean_std(values: Sequence[float], column: str) -> str:
+    mean, std = mean_std(np.array(values))
     digits = 1 if column == STEP_MEMORY else 3
-    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if len(numbers) > 1 and column != STEP_MEMORY else "")
+    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if len(values) > 1 and column != STEP_MEMORY else "")
 
 
 def write_csv(path: Path, results: Mapping[str, Any]) -> None:
-    """The table with mean and standard deviation in columns of their own."""
-    shown = metric_columns(results)
+    """Write the table with mean and standard deviation in separate columns.
+
+    Args:
+        path: File to write.
+        results: Results of a sweep.
+    """
+    columns = metric_columns(results)
     with path.open("w", newline="") as opened:
         writer = csv.writer(opened)
-        writer.writerow([results["field"] or "point", *(f"{c} {what}" for c in shown for what in ("mean", "std"))])
+        writer.writerow([results["field"] or "point", *(f"{c} {what}" for c in columns for what in ("mean", "std"))])
         for name in results["points"]:
-            writer.writerow([name, *(n for c in shown for n in mean_std(np.array(seed_values(results, name, c))))])
+            writer.writerow([name, *(n for c in columns for n in mean_std(np.array(seed_values(results, name, c))))])
         for name, cells in untrained_rows(results).items():
-            row = [list(mean_std(np.array(cells[c]))) if c in cells else ["", ""] for c in shown]
+            row = [list(mean_std(np.array(cells[c]))) if c in cells else ["", ""] for c in columns]
             writer.writerow([name, *(n for pair in row for n in pair)])

@@ -218,7 +218,7 @@ MISTAKES = {
     "a value twice": ("--field optim.lr --values 1 1", "each that is wanted once"),
     "unknown field": ("--field optim.rate --values 1 2", "no field 'optim.rate'"),
     "unfit value": ("--field optim.epochs --values 1 many", "optim.epochs cannot be 'many'"),
-    "unknown ready-made sweep": ("--preset nosuch", "no ready-made sweep 'nosuch'; choose one of epochs, bilevel"),
+    "unknown ready-made sweep": ("--preset nosuch", "no preset 'nosuch'; choose one of epochs, bilevel"),
     "unknown recipe": ("--recipe demo-simcrl --preset per-frame", "did you mean demo-simclr"),
     "no videos": ("--recipe laptop --field optim.lr --values 1", "no videos given; add --data"),
     "no seeds": ("--preset per-frame --num-seeds 0", "num_seeds is 0"),
