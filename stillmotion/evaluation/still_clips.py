@@ -1,11 +1,12 @@
-"""`stillmotion study still`: how much of a clip's halves is left where the clip stands still at its middle frame.
+"""`stillmotion study still-clips`: size of the dynamic component when clips are frozen at their middle frame.
 
-Change is what a dynamic half is for, so that of a still clip it should be nothing. Where it is, its direction is that
-of rounding: a half shorter than `FLOOR` of the clip's own static half counts as that long in a cosine, which then goes
-to zero with it. Shapes: N videos, V clips of each.
+A frozen clip should have no dynamic component. Where it is nearly zero, its direction is rounding error: in a cosine, a
+component shorter than `MIN_NORM_RATIO` of the clip's static component counts as that long, so that the cosine goes to
+zero with it.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,67 @@ from torch import Tensor
 
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
-from stillmotion.encoders import Encoder, Features, ProgressCallback, extract_features
 from stillmotion.encoders.embedding import Embedding
+from stillmotion.encoders.encoder import Encoder
+from stillmotion.encoders.feature_extraction import Features, extract_features
 from stillmotion.encoders.input_paths import check_file_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.functional.koopman import KOOPMAN_MIN_FRAMES
+from stillmotion.report.blocks import Table
 from stillmotion.utils.files import check_writable, write_json
-from stillmotion.utils.formatting import format_failed_videos
+from stillmotion.utils.formatting import format_count, format_failed_videos
 
 MIN_NORM_RATIO = 1e-3
-METRIC_NAMES = ("cosine", "share", "moving", "still", "static moving", "static still")
+METRIC_NAMES = (
+    *("dynamic_cosine", "still_clip_ratio"),
+    *("dynamic_norm", "dynamic_norm_still", "static_norm", "static_norm_still"),
+)
+
+
+@dataclass(frozen=True)
+class StillClipsReport:
+    """Comparison of clips with the same clips frozen at their middle frame.
+
+    Args:
+        data: Data set.
+        num_clips: Clips per video.
+        min_norm_ratio: Smallest norm of a dynamic component in a cosine, relative to the static one.
+        rows: By the name of the network the number of videos and, averaged over videos: the cosine between the dynamic
+            components of moving and frozen clips, the ratio of their norms (frozen to moving), and the norms of the
+            dynamic and static components.
+        failed: Reason for each video that could not be read.
+    """
+
+    data: str
+    num_clips: int
+    min_norm_ratio: float
+    rows: dict[str, dict[str, float]]
+    failed: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as JSON data."""
+        return asdict(self)
+
+    def table(self) -> Table:
+        """Return a row for each network."""
+        rows = [
+            [name, str(row["videos"]), *(f"{row[metric]:.3g}" for metric in METRIC_NAMES)]
+            for name, row in self.rows.items()
+        ]
+        return Table(["network", "videos", *METRIC_NAMES], rows)
+
+    def to_lines(self) -> list[str]:
+        """Return the results as lines of text."""
+        note = (
+            f"Moving clips and the same clips frozen at their middle frame, {format_count(self.num_clips, 'clip')} per "
+            f"video; in cosines, dynamic norms are at least {self.min_norm_ratio:g} of the static norm"
+        )
+        return [*self.table().to_text(), note, *format_failed_videos(self.failed)]
 
 
 class _FrozenFrameEncoder:
-    """An encoder that sees the middle frame of every clip all the time."""
+    """An encoder of clips that are frozen at their middle frame."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder, self.eval_input = encoder, encoder.eval_input
@@ -39,8 +86,8 @@ class _FrozenFrameEncoder:
         return self.encoder.device
 
     def __call__(self, clips: Tensor) -> Embedding:
-        found: Embedding = self.encoder(clips[:, :, clips.shape[2] // 2, None].expand_as(clips))
-        return found
+        embedding: Embedding = self.encoder(clips[:, :, clips.shape[2] // 2, None].expand_as(clips))
+        return embedding
 
 
 def evaluate_still_clips(
@@ -51,67 +98,70 @@ def evaluate_still_clips(
     compare_untrained: bool = False,
     output_file: str | Path | None = None,
     loader: LoaderConfig | None = None,
-    progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
-    """What encoders say of clips and of the same clips standing still: a row of `COLUMNS` each, means over videos.
+) -> StillClipsReport:
+    """Compare the embeddings of clips with those of the same clips frozen at their middle frame.
 
-    cosine: between the dynamic halves of both. share: how long that of the still clip is, of the moving clip's.
-    moving, still: lengths of the dynamic halves; static …: of the static ones.
-    num_clips: evenly spaced, of each video. untrained: also the networks that the runs started from.
-    output_file: a file for the results as JSON.
+    Args:
+        encoders: Encoders.
+        videos: Videos.
+        num_clips: Evenly spaced clips per video.
+        compare_untrained: Also evaluate each network with its initial weights.
+        output_file: JSON file for the results.
+        loader: Batch size and number of decoding processes.
+
+    Returns:
+        A row for each network.
+
+    Raises:
+        StillmotionError: If an encoder has no dynamic component.
     """
     if output_file is not None:
-        check_file_no_overlap(
-            check_writable(output_file, is_file=True, create=True), collect_input_paths(videos, encoders=encoders)
-        )
-    rows: dict[str, Any] = {}
-    broken: dict[str, str] = {}
+        file = check_writable(output_file, is_file=True, create=True)
+        check_file_no_overlap(file, collect_input_paths(videos, encoders=encoders))
+    rows: dict[str, dict[str, float]] = {}
+    failed: dict[str, str] = {}
     for title, encoder in zip(encoder_names(encoders), encoders, strict=True):
         networks = {title: encoder} | ({f"{title}, untrained": encoder.untrained()} if compare_untrained else {})
-        opened = videos.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
+        dataset = videos.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
         for name, network in networks.items():
-            moving = extract_features(network, opened, num_clips=num_clips, loader=loader)
-            stopped = extract_features(_FrozenFrameEncoder(network), opened, num_clips=num_clips, loader=loader)
-            rows[name] = _row(name, moving, stopped)
-            broken |= dict(moving.failed)
-    results = {"data": videos.path, "num_clips": num_clips, "floor": MIN_NORM_RATIO, "rows": rows, "failed": broken}
+            moving = extract_features(network, dataset, num_clips=num_clips, loader=loader)
+            frozen = extract_features(_FrozenFrameEncoder(network), dataset, num_clips=num_clips, loader=loader)
+            rows[name] = _row(name, moving, frozen)
+            failed |= dict(moving.failed)
+    report = StillClipsReport(videos.path, num_clips, MIN_NORM_RATIO, rows, failed)
     if output_file is not None:
-        write_json(output_file, results)
-    return results
-
-
-def format_still_clip_results(results: dict[str, Any]) -> list[str]:
-    """The results of `still` as lines for a terminal."""
-    wide = max(24, *(len(name) + 2 for name in results["rows"]))
-    lines = [" " * wide + "".join(f"{c:>15}" for c in ("videos", *METRIC_NAMES))]
-    for name, row in results["rows"].items():
-        cells = "".join(f"{row[c]:>15.3g}" for c in METRIC_NAMES)
-        lines.append(f"{name:<{wide}}{row['videos']:>15}{cells}")
-    lines.append(
-        f"dynamic halves of {results['num_clips']} clips of each video, and of the same clips standing still; in a cosine "
-        f"none counts as shorter than {results['floor']:g} of its static half"
-    )
-    return lines + format_failed_videos(results["failed"])
+        write_json(output_file, report.to_dict())
+    return report
 
 
 def cosine_with_min_norm(a: np.ndarray, b: np.ndarray, min_norm: np.ndarray) -> np.ndarray:
-    """The cosine of vectors (…, D), of which none counts as shorter than floor (…)."""
-    lengths = (np.maximum(np.linalg.norm(x, axis=-1), min_norm) for x in (a, b))
-    return (a * b).sum(-1) / np.maximum(np.prod(list(lengths), axis=0), np.finfo(np.float32).tiny)
+    """Compute the cosine of vectors, none of which counts as shorter than a minimum norm.
+
+    Args:
+        a: Vectors, (…, D).
+        b: Vectors, (…, D).
+        min_norm: Minimum norms, (…).
+
+    Returns:
+        Cosines, (…).
+    """
+    norms = (np.maximum(np.linalg.norm(x, axis=-1), min_norm) for x in (a, b))
+    return (a * b).sum(-1) / np.maximum(np.prod(list(norms), axis=0), np.finfo(np.float32).tiny)
 
 
-def _row(name: str, moving: Features, still: Features) -> dict[str, float]:
+def _row(name: str, moving: Features, frozen: Features) -> dict[str, float]:
     if "dynamic" not in moving.kinds:
         raise StillmotionError(
-            f"{name} makes fewer than {KOOPMAN_MIN_FRAMES} time steps of a clip, so there are no halves; show it more frames"
+            f"{name} produces fewer than {KOOPMAN_MIN_FRAMES} time steps per clip, so it has no dynamic component. Use "
+            "more frames (@frames=…)."
         )
-    lengths = {
-        "moving": np.linalg.norm(moving.dynamic, axis=-1),
-        "still": np.linalg.norm(still.dynamic, axis=-1),
-        "static moving": np.linalg.norm(moving.static, axis=-1),
-        "static still": np.linalg.norm(still.static, axis=-1),
+    norms = {
+        "dynamic_norm": np.linalg.norm(moving.dynamic, axis=-1),
+        "dynamic_norm_still": np.linalg.norm(frozen.dynamic, axis=-1),
+        "static_norm": np.linalg.norm(moving.static, axis=-1),
+        "static_norm_still": np.linalg.norm(frozen.static, axis=-1),
     }
-    cosines = cosine_with_min_norm(moving.dynamic, still.dynamic, MIN_NORM_RATIO * lengths["static moving"])
-    means = {column: float(values.mean()) for column, values in lengths.items()}
-    share = means["still"] / max(means["moving"], float(np.finfo(np.float32).tiny))
-    return {"videos": len(moving.index), "cosine": float(cosines.mean()), "share": share} | means
+    cosines = cosine_with_min_norm(moving.dynamic, frozen.dynamic, MIN_NORM_RATIO * norms["static_norm"])
+    means = {metric: float(values.mean()) for metric, values in norms.items()}
+    ratio = means["dynamic_norm_still"] / max(means["dynamic_norm"], float(np.finfo(np.float32).tiny))
+    return {"videos": len(moving.index), "dynamic_cosine": float(cosines.mean()), "still_clip_ratio": ratio} | means

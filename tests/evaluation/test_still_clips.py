@@ -18,7 +18,6 @@ from stillmotion.evaluation.still_clips import (
     MIN_NORM_RATIO,
     cosine_with_min_norm,
     evaluate_still_clips,
-    format_still_clip_results,
 )
 
 DRAWN = VideoDataConfig("synthetic")
@@ -28,7 +27,7 @@ DRAWN = VideoDataConfig("synthetic")
 def runs(tmp_path_factory):
     """Of a method with halves, with frames replicated beyond a clip's ends and with zeros."""
     root = tmp_path_factory.mktemp("still")
-    config = small_config("debug-bod-simclr")
+    config = small_config("k400-bod-simclr")
     return {
         border: train(
             replace(config, method=replace(config.method, model=replace(config.method.model, temporal_padding=border))),
@@ -39,25 +38,24 @@ def runs(tmp_path_factory):
 
 
 def test_replicated_borders_leave_a_still_clip_nothing_and_zeros_do(runs):
-    found = evaluate_still_clips([load(runs[border]) for border in runs], DRAWN, num_clips=2, compare_untrained=True)[
-        "rows"
-    ]
+    encoders = [load(run) for run in runs.values()]
+    found = evaluate_still_clips(encoders, DRAWN, num_clips=2, compare_untrained=True).rows
     assert list(found) == ["replicate", "replicate, untrained", "zeros", "zeros, untrained"]
     for name, row in found.items():
         assert row["videos"] == 16
-        assert row["moving"] > 1e-3
+        assert row["dynamic_norm"] > 1e-3
         if name.startswith("replicate"):
-            assert row["static still"] == pytest.approx(1, abs=0.01)  # frames are of unit length
-            assert row["still"] < 1e-4
-            assert abs(row["cosine"]) <= 1e-4 / MIN_NORM_RATIO
+            assert row["static_norm_still"] == pytest.approx(1, abs=0.01)  # frames are of unit length
+            assert row["dynamic_norm_still"] < 1e-4
+            assert abs(row["dynamic_cosine"]) <= 1e-4 / MIN_NORM_RATIO
         else:
-            assert row["share"] > 0.05
-            assert row["cosine"] > 0.2
+            assert row["still_clip_ratio"] > 0.05
+            assert row["dynamic_cosine"] > 0.2
 
 
 def test_the_row_is_that_of_clips_stopped_by_hand(runs):
     encoder = load(runs["zeros"])
-    row = evaluate_still_clips([encoder], DRAWN, num_clips=1)["rows"]["zeros"]
+    row = evaluate_still_clips([encoder], DRAWN, num_clips=1).rows["zeros"]
     videos = DRAWN.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
     mean, std = (torch.tensor(x)[:, None, None, None] for x in encoder.input_config.normalization)
     cosines, lengths = [], []
@@ -73,8 +71,8 @@ def test_the_row_is_that_of_clips_stopped_by_hand(runs):
             moving, stopped = encoder(clip), encoder(torch.stack([middle] * encoder.input_config.num_frames, 2))
         cosines.append(F.cosine_similarity(moving.dynamic, stopped.dynamic))
         lengths.append(stopped.dynamic.norm())
-    assert row["cosine"] == pytest.approx(float(torch.stack(cosines).mean()), abs=1e-4)
-    assert row["still"] == pytest.approx(float(torch.stack(lengths).mean()), rel=1e-4)
+    assert row["dynamic_cosine"] == pytest.approx(float(torch.stack(cosines).mean()), abs=1e-4)
+    assert row["dynamic_norm_still"] == pytest.approx(float(torch.stack(lengths).mean()), rel=1e-4)
 
 
 def test_a_cosine_with_what_is_shorter_than_the_floor_goes_to_zero():
@@ -85,9 +83,9 @@ def test_a_cosine_with_what_is_shorter_than_the_floor_goes_to_zero():
 
 
 def test_results_are_written_and_told(runs, tmp_path):
-    results = evaluate_still_clips([load(runs["replicate"])], DRAWN, num_clips=1, output_file=tmp_path / "still.json")
-    assert json.loads((tmp_path / "still.json").read_text()) == results
-    lines = format_still_clip_results(results)
+    report = evaluate_still_clips([load(runs["replicate"])], DRAWN, num_clips=1, output_file=tmp_path / "still.json")
+    assert json.loads((tmp_path / "still.json").read_text()) == report.to_dict()
+    lines = report.to_lines()
     assert all(column in lines[0] for column in METRIC_NAMES)
     assert lines[1].startswith("replicate")
     assert f"{MIN_NORM_RATIO:g}" in lines[-1]
@@ -98,5 +96,5 @@ def test_an_encoder_without_halves_is_named(runs):
     short = Encoder(
         encoder.backbone, input_config=replace(encoder.input_config, num_frames=2), origin=encoder.origin
     ).eval()
-    with pytest.raises(StillmotionError, match="replicate makes fewer than 3 time steps"):
+    with pytest.raises(StillmotionError, match="replicate produces fewer than 3 time steps"):
         evaluate_still_clips([short], DRAWN, num_clips=1)

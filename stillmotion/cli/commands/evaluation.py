@@ -280,7 +280,7 @@ def static_dynamic_evaluate(
         parse_named_specs,
         prepare_static_dynamic,
     )
-    from stillmotion.evaluation.static_dynamic.report import format_static_dynamic_results, write_static_dynamic_page
+    from stillmotion.evaluation.static_dynamic.report import format_static_dynamic_report, write_static_dynamic_page
 
     paths = {"plain": videos.path, "static": static_data, "dynamic": dynamic_data}
     versions = {name: replace(videos, path=path) for name, path in paths.items() if path}
@@ -290,9 +290,9 @@ def static_dynamic_evaluate(
         if dry_run:
             _print_estimate(prepare_static_dynamic(loaded, versions, out, config)[0], loader)
             return
-        results = evaluate_static_dynamic(loaded, versions, out, config, loader=loader)
-        page = run_on_main(lambda: write_static_dynamic_page(out, results))
-    print_once("\n".join(["", *format_static_dynamic_results(results), "", f"written: {page}"]))
+        report = evaluate_static_dynamic(loaded, versions, out, config, loader=loader)
+        page = run_on_main(lambda: write_static_dynamic_page(out, report))
+    print_once("\n".join([*format_static_dynamic_report(report), "", f"written: {page}"]))
 
 
 def _load_encoders(specs: tuple[str, ...], device: str, num_frames: int | None = None) -> "list[encoders.Encoder]":

@@ -31,11 +31,11 @@ def confounding(out: OutputDir, study: ConfoundingConfig, num_seeds: int = 3, nu
         num_seeds: Runs per setting and loss.
         num_processes: Parallel runs, one CPU core each.
     """
-    from stillmotion.studies.confounding.study import format_results, run_confounding
+    from stillmotion.studies.confounding.study import format_confounding_results, run_confounding
 
     with progress_bar("training"):
         results = run_confounding(out, study, num_seeds=num_seeds, num_processes=num_processes)
-    print("\n".join([*format_results(results), f"written: {out}/report.html"]))
+    print("\n".join([*format_confounding_results(results), f"written: {out}/report.html"]))
 
 
 def spectrum(out: OutputDir, study: SpectrumConfig) -> None:
@@ -47,11 +47,11 @@ def spectrum(out: OutputDir, study: SpectrumConfig) -> None:
 
     Writes report.html, spectrum.png and results.json.
     """
-    from stillmotion.studies.spectrum.study import format_results, run_spectrum
+    from stillmotion.studies.spectrum.study import format_spectrum_results, run_spectrum
 
     with progress_bar("training"):
         results = run_spectrum(out, study)
-    print("\n".join([*format_results(results), f"written: {out}/report.html"]))
+    print("\n".join([*format_spectrum_results(results), f"written: {out}/report.html"]))
 
 
 def transfer(out: OutputDir, study: TransferComparisonConfig, num_seeds: int = 3) -> None:
@@ -66,11 +66,11 @@ def transfer(out: OutputDir, study: TransferComparisonConfig, num_seeds: int = 3
     Args:
         num_seeds: Number of seeds for the image transformer and the transfer.
     """
-    from stillmotion.studies.transfer_comparison import compare_transfers, format_results
+    from stillmotion.studies.transfer_comparison import compare_transfers, format_transfer_results
 
     with progress_bar("training"):
         results = compare_transfers(out, study, num_seeds=num_seeds)
-    print("\n".join(format_results(results)))
+    print("\n".join(format_transfer_results(results)))
 
 
 def sweep(comparison: SweepConfig, sweep_config: SweepOptions, out: OutputDir = "", list_presets: bool = False) -> None:
@@ -116,6 +116,6 @@ def order_debug(out: OutputDir, device: DeviceName = "auto") -> None:
 
     Takes about a minute.
     """
-    from stillmotion.studies.temporal_order_debug import format_debug_lines, run_debug_order
+    from stillmotion.studies.temporal_order_debug import run_debug_order
 
-    print("\n".join(format_debug_lines(run_debug_order(out, device=device))))
+    print("\n".join(run_debug_order(out, device=device)))

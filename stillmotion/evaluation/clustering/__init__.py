@@ -1,0 +1,1 @@
+"""Cluster quality: silhouette scores and t-SNE plots of the best-retrieved classes."""

@@ -1,0 +1,1 @@
+"""Inter- and intra-video distances, cycle accuracy and effective rank of patch tokens."""

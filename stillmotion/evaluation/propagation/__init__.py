@@ -1,0 +1,1 @@
+"""Label propagation from the first frame: DAVIS, VIP and JHMDB."""

@@ -1,0 +1,1 @@
+"""Nearest-neighbor retrieval: Recall@k and mAP."""

@@ -1,0 +1,1 @@
+"""Linear probes on the plain, static and dynamic versions of a data set."""

@@ -1,4 +1,4 @@
-"""What evaluations are asked, as options; light to import, so that help does not wait for torch."""
+"""Options of `stillmotion static-dynamic evaluate`."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,13 +12,13 @@ from stillmotion.utils.option_types import FeatureKind
 
 @dataclass(frozen=True)
 class StaticDynamicEvalConfig(ChoiceValidated):
-    """What all probes of a comparison share.
+    """Options of all probes of a comparison.
 
     Attributes:
-        num_clips: evenly spaced, of each video.
-        feature_kinds: kinds of embedding; concat is static ⊕ dynamic. Tables take the first.
-        confidence_level: of the confidence intervals.
-        n_resamples: of the test videos, for the intervals.
+        num_clips: Number of evenly spaced clips per video.
+        feature_kinds: Feature kinds to probe; tables show the first.
+        confidence_level: Confidence level of the intervals, e.g. 0.95.
+        n_resamples: Number of bootstrap resamples of the test videos.
     """
 
     num_clips: int = 4
@@ -29,4 +29,4 @@ class StaticDynamicEvalConfig(ChoiceValidated):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.feature_kinds:
-            raise StillmotionError("no kind of embedding is asked; give one or more by --features")
+            raise StillmotionError("No feature kind given. Add --features, e.g. --features whole static.")

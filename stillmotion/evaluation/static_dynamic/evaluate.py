@@ -1,10 +1,12 @@
-"""`stillmotion controlled evaluate`: what encoders know of appearance and of motion (BOD-VCL, Tables 1 and 2).
+"""`stillmotion static-dynamic evaluate`: probes on versions of a data set (BOD-VCL, Tables 1 and 2).
 
 Each encoder is probed on the plain videos, on their static version (one frame repeated) and on their dynamic version
-(noise that moves as they do). A probe on single frames of the dynamic version tells whether appearance is left in it.
+(noise moved by their optical flow). Probes on single frames of the dynamic version check that no appearance is left in
+it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,7 @@ from stillmotion.distributed.process_group import (
     get_world_size,
     run_on_main,
 )
-from stillmotion.encoders import Encoder, FeatureKind, ProgressCallback, parse_spec
+from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.feature_cache import (
     FEATURES_DIR,
     ExtractionJob,
@@ -33,34 +35,117 @@ from stillmotion.encoders.feature_cache import (
 )
 from stillmotion.encoders.feature_extraction import ClipViews
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
+from stillmotion.encoders.loading import parse_spec
 from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
+from stillmotion.evaluation.common import chance_accuracy, majority_accuracy
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
 from stillmotion.evaluation.linear_probe.evaluate import check_single_fold
-from stillmotion.evaluation.metrics.bootstrap import bootstrap_interval
+from stillmotion.evaluation.metrics.bootstrap import Estimate, bootstrap_interval, wilson_interval
 from stillmotion.evaluation.static_dynamic.config import StaticDynamicEvalConfig
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import check_writable, write_json
+from stillmotion.utils.option_types import FeatureKind
+from stillmotion.utils.progress import progress_part, report_progress
+
+logger = logging.getLogger(__name__)
 
 RESULTS_FILE = "results.json"
 VERSIONS = ("plain", "static", "dynamic")
 PIXEL_BASELINE = "pixels"
-_PIXEL_GRID = 8  # cells a side, of whose pixels mean and spread are taken
+MIN_CONCLUSIVE_VIDEOS = 10  # with fewer test videos, nothing is concluded about single frames
+_PIXEL_GRID = 8  # cells per side, of which mean and standard deviation are the features
 
 
 @dataclass(frozen=True)
-class _ProbeOptions:
-    """What all probes share, and the seed of their held-out part and of resampling."""
+class VersionSummary:
+    """A version of the data set.
 
-    num_clips: int
-    feature_kinds: tuple[FeatureKind, ...]
-    confidence_level: float
-    n_resamples: int
-    seed: int
+    Args:
+        data: Data set.
+        split_description: How the videos are split.
+        num_train_videos: Number of training videos.
+        num_test_videos: Number of test videos.
+        num_classes: Number of classes.
+        chance_accuracy: Accuracy of guessing.
+        majority_accuracy: Accuracy of always predicting the most frequent training class.
+    """
+
+    data: str
+    split_description: str
+    num_train_videos: int
+    num_test_videos: int
+    num_classes: int
+    chance_accuracy: float
+    majority_accuracy: float
+
+    @property
+    def chance_level(self) -> float:
+        """Accuracy that needs no features: the larger of chance and majority accuracy."""
+        return max(self.chance_accuracy, self.majority_accuracy)
 
 
 @dataclass(frozen=True)
-class ProbeOutcome:
-    """A probe's answers: for each test video, the rank of its class; and which videos they were."""
+class ProbeAccuracy:
+    """Accuracy of a probe.
+
+    Args:
+        top1: Top-1 accuracy, with its Wilson interval.
+        top5: Top-5 accuracy, with its Wilson interval.
+        num_test_videos: Number of readable test videos.
+        best_c: Chosen C of logistic regression.
+    """
+
+    top1: Estimate
+    top5: Estimate
+    num_test_videos: int
+    best_c: float | None
+
+
+@dataclass(frozen=True)
+class SingleFrameCheck:
+    """Probe on single frames of the dynamic version.
+
+    Args:
+        accuracy: Accuracy of the probe.
+        chance_level: Accuracy that needs no features.
+        at_chance: Whether the accuracy is not measurably above that; None with too few test videos to conclude.
+    """
+
+    accuracy: ProbeAccuracy
+    chance_level: float
+    at_chance: bool | None
+
+
+@dataclass(frozen=True)
+class StaticDynamicReport:
+    """Results of probes on the versions of a data set.
+
+    Args:
+        encoders: Specs of the encoders by name.
+        versions: Versions by name.
+        accuracy: Accuracy by encoder, version and feature kind.
+        top1_difference: Top-1 minus that of the first encoder, on the same test videos, with paired intervals.
+        single_frame: Checks by the name of the encoder, and of a probe of pixels.
+        settings: Options of the probes, and their seed.
+        failed: Reason for each video that could not be read.
+    """
+
+    encoders: dict[str, str]
+    versions: dict[str, VersionSummary]
+    accuracy: dict[str, dict[str, dict[FeatureKind, ProbeAccuracy]]]
+    top1_difference: dict[str, dict[str, dict[FeatureKind, Estimate]]]
+    single_frame: dict[str, SingleFrameCheck]
+    settings: dict[str, Any]
+    failed: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _ProbeOutcome:
+    """Ranks of the true classes of the test videos, and their indices."""
 
     true_class_ranks: np.ndarray
     video_indices: np.ndarray
@@ -74,22 +159,29 @@ def evaluate_static_dynamic(
     config: StaticDynamicEvalConfig | None = None,
     *,
     loader: LoaderConfig | None = None,
-    say: Callable[[str], None] = print,
-    progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
-    """Probe several encoders on the versions of one data set and write `results.json` into the folder `output_dir`.
+) -> StaticDynamicReport:
+    """Probe several encoders on the versions of a data set, and write `results.json`.
 
-    encoders: by what tables call them.
-    versions: "plain", the videos as they are, and "static" and "dynamic", which `controlled make` writes; at least one.
-    output_dir: features are kept in it, so that the same command again only goes on. say: told each line of the table.
-    Ranks share the videos; the first asks, says and writes.
+    Processes share the videos; the first one evaluates and writes.
+
+    Args:
+        encoders: Encoders by their names in the tables.
+        versions: Videos by version: "plain", the original ones, and "static" and "dynamic", which `static-dynamic make`
+            writes; at least one.
+        output_dir: Folder for results and features; the same call again reuses the features.
+        config: Options of the probes.
+        loader: Batch size and number of decoding processes.
+
+    Returns:
+        The accuracies.
+
+    Raises:
+        StillmotionError: If nothing can be compared, or the folder overlaps the inputs.
     """
-    how = config or StaticDynamicEvalConfig()
-    seed = next(iter(versions.values())).split_seed
-    options = _ProbeOptions(how.num_clips, how.feature_kinds, how.confidence_level, how.n_resamples, seed)
-    _, parted = prepare_static_dynamic(encoders, versions, output_dir, how)
+    config = config or StaticDynamicEvalConfig()
+    _, splits = prepare_static_dynamic(encoders, versions, output_dir, config)
     with enter_on_main(lambda: lock_dir(output_dir)):
-        return _evaluate(encoders, versions, parted, Path(output_dir), options, loader, say, progress)
+        return _evaluate(encoders, versions, splits, Path(output_dir), config, loader)
 
 
 def prepare_static_dynamic(
@@ -137,228 +229,200 @@ def _evaluate(
     versions: Mapping[str, TrainTestConfig],
     splits: Mapping[str, TrainTestSplit],
     output_dir: Path,
-    options: _ProbeOptions,
+    config: StaticDynamicEvalConfig,
     loader: LoaderConfig | None,
-    say: Callable[[str], None],
-    progress: ProgressCallback | None,
-) -> dict[str, Any]:
-    steps = _TotalProgress(
-        progress, len(encoders) * (sum(_num_videos(p) for p in splits.values()) + _num_videos(splits.get("dynamic")))
-    )
-
-    def ask(
-        encoder: Encoder, videos: TrainTestSplit, options: _ProbeOptions
-    ) -> tuple[dict[FeatureKind, ProbeOutcome], dict[str, str]]:
-        """The answers of an encoder's probes by kind of feature, and the videos that could not be read."""
-        found = load_or_extract_features(
-            encoder,
-            videos.dataset,
-            num_clips=options.num_clips,
-            average_views=False,
-            cache_dir=output_dir / FEATURES_DIR,
-            loader=loader,
-        ).features
-        steps.advance(len(videos.dataset))
-
-        def probes() -> dict[FeatureKind, ProbeOutcome]:
-            vectors = {kind: found.vectors(kind, average=False) for kind in options.feature_kinds}
-            return {kind: _probe(x, found.index, videos, options.seed) for kind, x in vectors.items()}
-
-        return run_on_main(probes), dict(found.failed)
-
-    asked: dict[str, dict[str, dict[FeatureKind, ProbeOutcome]]] = {name: {} for name in encoders}
-    single: dict[str, ProbeOutcome] = {}
-    broken: dict[str, str] = {}
+) -> StaticDynamicReport:
+    seed = next(iter(versions.values())).split_seed
+    sets = dict(splits)
     if "dynamic" in splits:
-        single[PIXEL_BASELINE] = _probe_pixels(splits["dynamic"], options)
-    for name, encoder in encoders.items():
-        for version, videos in splits.items():
-            asked[name][version], failed = ask(encoder, videos, options)
-            broken |= failed
-        if "dynamic" in splits:
-            frames = _single_frames(splits["dynamic"])
-            single[name] = ask(encoder, frames, replace(options, num_clips=1, feature_kinds=("whole",)))[0]["whole"]
-        cells = [
-            f"{version} {_accuracies(found[options.feature_kinds[0]])[0]:.3f}" for version, found in asked[name].items()
-        ]
-        if get_rank() == 0:
-            say(f"{name}: top-1 " + ", ".join(cells))
+        sets["single frames"] = _single_frames(splits["dynamic"])
+    total, done = len(encoders) * sum(len(split.dataset) for split in sets.values()), 0
+    failed: dict[str, str] = {}
 
-    about = {version: _describe_version(versions[version].path, videos) for version, videos in splits.items()}
-    results = {
-        "encoders": {name: encoder.origin.spec for name, encoder in encoders.items()},
-        "versions": about,
-        "accuracy": {
-            name: {v: {k: _summary(a, options) for k, a in kinds.items()} for v, kinds in found.items()}
-            for name, found in asked.items()
+    def probe(encoder: Encoder, split: TrainTestSplit, options: StaticDynamicEvalConfig) -> dict[Any, _ProbeOutcome]:
+        nonlocal done
+        with progress_part(done, total):
+            features = load_or_extract_features(
+                encoder,
+                split.dataset,
+                num_clips=options.num_clips,
+                average_views=False,
+                cache_dir=output_dir / FEATURES_DIR,
+                loader=loader,
+            ).features
+            report_progress(len(split.dataset), len(split.dataset))
+        done += len(split.dataset)
+        failed.update(features.failed)
+        return run_on_main(
+            lambda: {
+                kind: _probe(features.vectors(kind, average=False), features.index, split, seed)
+                for kind in options.feature_kinds
+            }
+        )
+
+    outcomes: dict[str, dict[str, dict[FeatureKind, _ProbeOutcome]]] = {}
+    single_frame: dict[str, _ProbeOutcome] = {}
+    if "dynamic" in splits:
+        single_frame[PIXEL_BASELINE] = _probe_pixels(splits["dynamic"], seed)
+    for name, encoder in encoders.items():
+        outcomes[name] = {version: probe(encoder, split, config) for version, split in splits.items()}
+        if "dynamic" in splits:
+            options = replace(config, num_clips=1, feature_kinds=("whole",))
+            single_frame[name] = probe(encoder, sets["single frames"], options)["whole"]
+        first_kind = config.feature_kinds[0]
+        cells = [f"{v} {np.mean(kinds[first_kind].true_class_ranks < 1):.3f}" for v, kinds in outcomes[name].items()]
+        logger.info("%s: top-1 %s", name, ", ".join(cells))
+
+    summaries = {version: _summarize_version(versions[version].path, split) for version, split in splits.items()}
+    report = StaticDynamicReport(
+        encoders={name: encoder.origin.spec for name, encoder in encoders.items()},
+        versions=summaries,
+        accuracy={
+            name: {
+                v: {k: _accuracy(outcome, config) for k, outcome in kinds.items()} for v, kinds in by_version.items()
+            }
+            for name, by_version in outcomes.items()
         },
-        "top1_difference": _differences(asked, options),
-        "single_frame": {
-            name: _summary(answers, options) | _chance_check(answers, about["dynamic"], options)
-            for name, answers in single.items()
+        top1_difference=_differences(outcomes, config, seed),
+        single_frame={
+            name: _check_single_frame(_accuracy(outcome, config), summaries["dynamic"])
+            for name, outcome in single_frame.items()
         },
-        "settings": asdict(options) | {"feature_kinds": list(options.feature_kinds)},
-        "failed": broken,
-    }
-    run_on_main(lambda: write_json(output_dir / RESULTS_FILE, results))
-    return results
+        settings=asdict(config) | {"feature_kinds": list(config.feature_kinds), "seed": seed},
+        failed=failed,
+    )
+    run_on_main(lambda: write_json(output_dir / RESULTS_FILE, report.to_dict()))
+    return report
 
 
 def parse_named_specs(specs: Sequence[str]) -> dict[str, str]:
-    """The texts of encoders by the names they go by in tables; each is checked to be one.
+    """Parse encoder specs with optional names, as in "I3D=i3d:weights.safetensors".
 
-    specs: each with a name in front if wanted, as in "I3D=i3d:weights.safetensors".
+    Args:
+        specs: Encoder specs, each with a name before it if wanted.
+
+    Returns:
+        Specs by their names in the tables.
+
+    Raises:
+        StillmotionError: If a spec names no encoder, or two have the same name.
     """
     named: dict[str, str] = {}
     for text in specs:
-        name, sign, rest = text.partition("=")
+        name, sign, spec = text.partition("=")
         if not sign or any(mark in name for mark in "/@:") or Path(text).exists():
-            name, rest = "", text
-        found = parse_spec(rest)
-        name = name or Path(found.path).name + (f" ({found.option_string})" if found.options else "")
+            name, spec = "", text
+        parsed = parse_spec(spec)
+        name = name or Path(parsed.path).name + (f" ({parsed.option_string})" if parsed.options else "")
         if name in named:
-            name = rest
+            name = spec
         if name in named:
-            raise StillmotionError(f"{name} is given twice; an encoder is evaluated once")
-        named[name] = rest
+            raise StillmotionError(f"{name} is given twice; name each encoder once.")
+        named[name] = spec
     return named
 
 
 def check_inputs(encoders: Mapping[str, Encoder], versions: Mapping[str, TrainTestConfig]) -> None:
-    """Raises where nothing can be compared."""
+    """Check that there is something to compare.
+
+    Args:
+        encoders: Encoders by name.
+        versions: Videos by version.
+
+    Raises:
+        StillmotionError: If there are no encoders or videos, or a name is not valid.
+    """
     if not encoders:
-        raise StillmotionError("no encoder to evaluate; give one or more run folders, recipes or models")
+        raise StillmotionError("No encoder to evaluate. Give one or more run folders, recipes or models.")
     if PIXEL_BASELINE in encoders:
         raise StillmotionError(
-            f"no encoder may be called {PIXEL_BASELINE!r}, which stands for none; give it another name"
+            f"The name {PIXEL_BASELINE!r} is reserved for the baseline without a network; choose another."
         )
     if not versions:
-        raise StillmotionError("no videos to evaluate on; give --data, --static-data or --dynamic-data")
-    for name, halves in versions.items():
+        raise StillmotionError("No videos to evaluate on. Give --data, --static-data or --dynamic-data.")
+    for name, split_config in versions.items():
         if name not in VERSIONS:
-            raise StillmotionError(f"there is no version {name!r}; choose of {', '.join(VERSIONS)}")
-        check_single_fold(halves)
+            raise StillmotionError(f"Unknown version {name!r}; choose one of {', '.join(VERSIONS)}.")
+        check_single_fold(split_config)
 
 
-class _TotalProgress:
-    """One count of videos over all encoders and sets."""
-
-    def __init__(self, progress: ProgressCallback | None, total: int) -> None:
-        self.progress, self.total, self.before = progress, total, 0
-
-    def __call__(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(self.before + done, self.total)
-
-    def advance(self, videos: int) -> None:
-        self.before += videos
-        self(0, 0)
-
-
-def _num_videos(split: TrainTestSplit | None) -> int:
-    return len(split.dataset) if split is not None else 0
-
-
-def _probe_pixels(split: TrainTestSplit, options: _ProbeOptions) -> ProbeOutcome:
-    """The answers of a probe that has no network: colours and contrasts of the middle frame, cell by cell."""
-    own, failed = {}, []
+def _probe_pixels(split: TrainTestSplit, seed: int) -> _ProbeOutcome:
+    """Probe without a network: mean and standard deviation of the colors in each cell of the middle frame."""
+    local, failed = {}, []
     for i in range(get_rank(), len(split.dataset), get_world_size()):
         try:
             video = split.dataset.open_video(i)
             frame = video.get_frames([len(video) // 2])[0].astype(np.float32) / 255
         except VideoError as error:
             failed.append((split.dataset.name(i), str(error)))
-            continue  # named where the encoders meet it
+            continue  # the encoders report it
         mean, square = (
             cv2.resize(x, (_PIXEL_GRID, _PIXEL_GRID), interpolation=cv2.INTER_AREA) for x in (frame, frame**2)
         )
-        own[i] = np.concatenate([mean.ravel(), np.sqrt(np.maximum(square - mean**2, 0)).ravel()])
-    rows = {i: row for some in all_gather_object(own) for i, row in some.items()}
+        local[i] = np.concatenate([mean.ravel(), np.sqrt(np.maximum(square - mean**2, 0)).ravel()])
+    rows = {i: row for part in all_gather_object(local) for i, row in part.items()}
     if not rows:
         raise_if_none_readable(failed, len(failed), "dynamic videos")
-    numbers = sorted(rows)
-    x = np.stack([rows[i] for i in numbers])[:, None]
-    return run_on_main(partial(_probe, x, np.array(numbers), split, options.seed))
+    indices = sorted(rows)
+    x = np.stack([rows[i] for i in indices])[:, None]
+    return run_on_main(partial(_probe, x, np.array(indices), split, seed))
 
 
-def _probe(x: np.ndarray, index: np.ndarray, split: TrainTestSplit, seed: int) -> ProbeOutcome:
-    """Logistic regression on features (n, V, D) of the videos with these numbers, by the set's first fold."""
+def _probe(x: np.ndarray, index: np.ndarray, split: TrainTestSplit, seed: int) -> _ProbeOutcome:
+    """Fit logistic regression on features (n, V, D) of the videos with these indices, in the first fold."""
     y = split.dataset.labels[DEFAULT_TARGET][index]
-    train, test = (np.flatnonzero(np.isin(index, half)) for half in split.folds[0])
-    ranks, regularisation = logistic_probe_ranks(x[train], y[train], x[test], y[test], seed=seed)
-    return ProbeOutcome(ranks, index[test], regularisation)
+    train, test = (np.flatnonzero(np.isin(index, part)) for part in split.folds[0])
+    ranks, best_c = logistic_probe_ranks(x[train], y[train], x[test], y[test], seed=seed)
+    return _ProbeOutcome(ranks, index[test], best_c)
 
 
-def _accuracies(outcome: ProbeOutcome) -> tuple[float, float]:
-    top1, top5 = (float((outcome.true_class_ranks < k).mean()) for k in (1, 5))
-    return top1, top5
-
-
-def _summary(outcome: ProbeOutcome, options: _ProbeOptions) -> dict[str, Any]:
-    top1, top5 = _accuracies(outcome)
-    bounds = [
-        list(
-            bootstrap_interval(
-                outcome.true_class_ranks < k,
-                confidence_level=options.confidence_level,
-                n_resamples=options.n_resamples,
-                seed=options.seed,
-            )
-        )
-        for k in (1, 5)
-    ]
-    return {
-        "top1": top1,
-        "top1_interval": bounds[0],
-        "top5": top5,
-        "top5_interval": bounds[1],
-        "test_videos": len(outcome.true_class_ranks),
-        "best_c": outcome.best_c,
-    }
+def _accuracy(outcome: _ProbeOutcome, config: StaticDynamicEvalConfig) -> ProbeAccuracy:
+    n, estimates = len(outcome.true_class_ranks), []
+    for k in (1, 5):
+        correct = outcome.true_class_ranks < k
+        interval = wilson_interval(int(correct.sum()), n, confidence_level=config.confidence_level)
+        estimates.append(Estimate(float(correct.mean()), *interval))
+    return ProbeAccuracy(*estimates, n, outcome.best_c)
 
 
 def _differences(
-    outcomes: Mapping[str, Mapping[str, Mapping[FeatureKind, ProbeOutcome]]], options: _ProbeOptions
-) -> dict[str, Any]:
-    """Each encoder's top-1 less the first one's, on the same test videos, with intervals of paired resamples."""
+    outcomes: Mapping[str, Mapping[str, Mapping[FeatureKind, _ProbeOutcome]]],
+    config: StaticDynamicEvalConfig,
+    seed: int,
+) -> dict[str, dict[str, dict[FeatureKind, Estimate]]]:
+    """Return the top-1 of each encoder minus that of the first, on the same test videos, with paired intervals."""
     first, *others = outcomes
-    found: dict[str, Any] = {}
+    differences: dict[str, dict[str, dict[FeatureKind, Estimate]]] = {}
     for name in others:
-        found[name] = {}
+        differences[name] = {}
         for version, kinds in outcomes[name].items():
-            for kind, answers in kinds.items():
+            for kind, outcome in kinds.items():
                 base = outcomes[first][version][kind]
-                if not np.array_equal(base.video_indices, answers.video_indices):
+                if not np.array_equal(base.video_indices, outcome.video_indices):
                     continue
-                gain = (answers.true_class_ranks < 1).astype(float) - (base.true_class_ranks < 1)
-                bounds = bootstrap_interval(
-                    gain, confidence_level=options.confidence_level, n_resamples=options.n_resamples, seed=options.seed
+                gain = (outcome.true_class_ranks < 1).astype(float) - (base.true_class_ranks < 1)
+                interval = bootstrap_interval(
+                    gain, confidence_level=config.confidence_level, n_resamples=config.n_resamples, seed=seed
                 )
-                found[name].setdefault(version, {})[kind] = {"top1": float(gain.mean()), "interval": list(bounds)}
-    return found
+                differences[name].setdefault(version, {})[kind] = Estimate(float(gain.mean()), *interval)
+    return differences
 
 
-def _describe_version(path: str, split: TrainTestSplit) -> dict[str, Any]:
-    train, test = (split.dataset.labels[DEFAULT_TARGET][half] for half in split.folds[0])
-    values, counts = np.unique(train, return_counts=True)
-    return {
-        "data": path,
-        "split_description": split.description,
-        "train_videos": len(train),
-        "test_videos": len(test),
-        "classes": len(values),
-        "chance": 1 / len(values),
-        "majority": float((test == values[counts.argmax()]).mean()),
-    }
+def _summarize_version(path: str, split: TrainTestSplit) -> VersionSummary:
+    train, test = (split.dataset.labels[DEFAULT_TARGET][part] for part in split.folds[0])
+    return VersionSummary(
+        data=path,
+        split_description=split.description,
+        num_train_videos=len(train),
+        num_test_videos=len(test),
+        num_classes=len(np.unique(train)),
+        chance_accuracy=chance_accuracy(train),
+        majority_accuracy=majority_accuracy(train, test),
+    )
 
 
-def _chance_check(outcome: ProbeOutcome, description: Mapping[str, Any], options: _ProbeOptions) -> dict[str, Any]:
-    """Whether an accuracy may be that of guessing, which reaches the commonest class's share."""
-    guess = max(description["chance"], description["majority"])
-    low = bootstrap_interval(
-        outcome.true_class_ranks < 1,
-        confidence_level=options.confidence_level,
-        n_resamples=options.n_resamples,
-        seed=options.seed,
-    ).low
-    return {"chance_level": guess, "at_chance": bool(low <= guess)}
+def _check_single_frame(accuracy: ProbeAccuracy, version: VersionSummary) -> SingleFrameCheck:
+    at_chance = accuracy.top1.low <= version.chance_level
+    return SingleFrameCheck(
+        accuracy, version.chance_level, at_chance if accuracy.num_test_videos >= MIN_CONCLUSIVE_VIDEOS else None
+    )

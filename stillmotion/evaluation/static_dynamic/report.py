@@ -1,196 +1,172 @@
-"""What `controlled evaluate` measured, as lines for a terminal and as a page, in the layout of BOD-VCL's Table 2."""
+"""Results of `static-dynamic evaluate` as text and as a page, in the layout of BOD-VCL's Table 2."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
-from stillmotion.evaluation.static_dynamic.evaluate import PIXEL_BASELINE
-from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
+from stillmotion.evaluation.static_dynamic.evaluate import (
+    MIN_CONCLUSIVE_VIDEOS,
+    PIXEL_BASELINE,
+    ProbeAccuracy,
+    StaticDynamicReport,
+    VersionSummary,
+)
+from stillmotion.report.blocks import Block, Section, Table, Text, best_cells, figure_block
 from stillmotion.report.charts import draw_accuracy_bars
 from stillmotion.report.page import write_page
 from stillmotion.report.plot_style import TEXT_COLOR, new_axes
-from stillmotion.utils.formatting import format_table
+from stillmotion.utils.formatting import format_count, format_failed_videos
 
-_TOPS = ("top1", "top5")
-_TOP5_MIN_CLASSES = 5  # classes, up to which every answer is among the first five
+_TOP5_MIN_CLASSES = 5  # with so many classes or fewer, every video is correct in the top 5
 _VERSION_DESCRIPTIONS = {
-    "plain": "the videos as they are",
-    "static": "one frame repeated: only appearance can tell classes apart",
-    "dynamic": "noise moved by the videos' flow: only motion can",
+    "plain": "the original videos",
+    "static": "one frame repeated: only appearance distinguishes classes",
+    "dynamic": "noise moved by the videos' optical flow: only motion distinguishes classes",
 }
 
-Results = Mapping[str, Any]
+
+def accuracy_table(report: StaticDynamicReport) -> Table:
+    """Build Table 2: a row for each encoder and feature kind, and one for the majority class."""
+    kinds = report.settings["feature_kinds"]
+    header = ["encoder", *(f"{version} top-{k} (%)" for version in report.versions for k in (1, 5))]
+    rows = []
+    for name, by_version in report.accuracy.items():
+        for kind in kinds:
+            cells = []
+            for version, summary in report.versions.items():
+                cells += _accuracy_cells(by_version[version][kind], summary)
+            rows.append([_row_name(name, kind, kinds), *cells])
+    bold = best_cells(rows, columns=range(1, len(header)))
+    baseline = [f"{100 * summary.chance_level:.1f}" for summary in report.versions.values()]
+    rows.append(["majority class", *(cell for top1 in baseline for cell in (top1, "–"))])
+    return Table(header, rows, _caption(report), bold)
 
 
-def format_static_dynamic_results(results: Results) -> list[str]:
-    """The table, the differences and the check of the dynamic set, for a terminal."""
-    header, rows = _accuracy_rows(results)
-    lines = [f"{name}: {_format_size(about)}" for name, about in results["versions"].items()]
-    lines += ["", *format_table([header, *rows]), _note(results)]
-    differences = _difference_rows(results)
-    if differences:
-        first = next(iter(results["encoders"]))
-        lines += ["", f"top-1 less that of {first}, on the same videos:", *format_table(differences)]
-    if results["single_frame"]:
-        lines += [
-            "",
-            "single frames of the dynamic set:",
-            *format_table(_single_frame_rows(results)),
-            _verdict(results),
-        ]
-    if results["failed"]:
-        lines += ["", f"{len(results['failed'])} unreadable videos were skipped:"]
-        lines += [f"  {reason}" for reason in results["failed"].values()]
-    return lines
+def difference_table(report: StaticDynamicReport) -> Table | None:
+    """Build a table of differences from the first encoder; None if there is only one encoder."""
+    kinds, rows = report.settings["feature_kinds"], []
+    for name, by_version in report.top1_difference.items():
+        for kind in kinds:
+            estimates = [by_version.get(version, {}).get(kind) for version in report.versions]
+            cells = [e.format(digits=1, sign="+", scale=100) if e else "–" for e in estimates]
+            rows.append([_row_name(name, kind, kinds), *cells])
+    caption = "A difference whose interval excludes 0 is larger than the choice of test videos explains."
+    return Table(["encoder", *(f"{v} (points)" for v in report.versions)], rows, caption) if rows else None
 
 
-def write_static_dynamic_page(output_dir: str | Path, results: Results) -> Path:
-    """Write `report.html` into the folder."""
-    header, rows = _accuracy_rows(results)
-    encoders = len(results["encoders"]) * len(results["settings"]["feature_kinds"])
-    table = Table(header, rows, _note(results), _best_cells(rows[:encoders]))
-    sections = [
-        Section("What each encoder knows of appearance and of motion", [table, _bars_block(results)]),
-        Section("The videos", _video_blocks(results)),
+def single_frame_table(report: StaticDynamicReport) -> Table:
+    """Build a table of the probes on single frames of the dynamic version."""
+    rows = []
+    for name, check in report.single_frame.items():
+        network = "pixels, no network" if name == PIXEL_BASELINE else name
+        at_chance = {True: "yes", False: "no", None: "too few videos"}[check.at_chance]
+        cell = check.accuracy.top1.format(digits=1, scale=100)
+        rows.append([network, cell, f"{100 * check.chance_level:.1f}", at_chance])
+    return Table(["encoder", "top-1 (%)", "majority class (%)", "at chance"], rows)
+
+
+def format_static_dynamic_report(report: StaticDynamicReport) -> list[str]:
+    """Format the tables and the check of the dynamic version as lines of text."""
+    lines = [f"{name}: {_format_size(summary)}" for name, summary in report.versions.items()]
+    table, differences = accuracy_table(report), difference_table(report)
+    lines += ["", *table.to_text(), table.caption]
+    if differences is not None:
+        first = next(iter(report.encoders))
+        lines += ["", f"top-1 minus that of {first}, on the same videos:", *differences.to_text()]
+    if report.single_frame:
+        lines += ["", "single frames of the dynamic version:", *single_frame_table(report).to_text(), _verdict(report)]
+    failed = format_failed_videos(report.failed)
+    return lines + [""] * bool(failed) + failed
+
+
+def write_static_dynamic_page(output_dir: str | Path, report: StaticDynamicReport) -> Path:
+    """Write `report.html`.
+
+    Args:
+        output_dir: Folder to write to.
+        report: Results.
+
+    Returns:
+        The page.
+    """
+    bars = figure_block({"top-1 accuracy of each encoder on each version": plot_static_dynamic(report)})
+    sections = [Section("Accuracy on each version", [accuracy_table(report), bars])]
+    differences = difference_table(report)
+    if differences is not None:
+        sections.append(Section(f"Top-1 minus that of {next(iter(report.encoders))}", [differences]))
+    if report.single_frame:
+        blocks: list[Block] = [Text(_verdict(report)), single_frame_table(report)]
+        sections.append(Section("Check: can single frames of the dynamic set be classified?", blocks))
+    versions = [
+        [name, _VERSION_DESCRIPTIONS[name], _format_size(summary), summary.data]
+        for name, summary in report.versions.items()
     ]
-    differences = _difference_rows(results)
-    if differences:
-        first = next(iter(results["encoders"]))
-        told = "A difference whose interval leaves out 0 is more than the choice of test videos explains."
-        sections.insert(1, Section(f"Top-1 less that of {first}", [Table(differences[0], differences[1:], told)]))
-    if results["single_frame"]:
-        check = _single_frame_rows(results)
-        blocks: list[Block] = [Text(_verdict(results)), Table(check[0], check[1:])]
-        sections.insert(-1, Section("Is appearance left in the dynamic videos?", blocks))
-    sections.append(Section("Encoders", [_encoder_table(results)]))
-    return write_page(Path(output_dir) / "report.html", "Appearance and motion, apart", sections)
+    sections.append(Section("Videos", [Table(["version", "content", "videos", "folder"], versions)]))
+    encoders = [[name, spec] for name, spec in report.encoders.items()]
+    sections.append(Section("Encoders", [Table(["name", "spec"], encoders)]))
+    return write_page(Path(output_dir) / "report.html", "Static and dynamic evaluation", sections)
 
 
-def plot_static_dynamic(results: Results) -> Figure:
-    """Top-1 of each encoder on each version, with its confidence interval and the share that guessing reaches."""
-    versions, kind = list(results["versions"]), results["settings"]["feature_kinds"][0]
-    cells = {name: {v: found[v][kind] for v in versions} for name, found in results["accuracy"].items()}
+def plot_static_dynamic(report: StaticDynamicReport) -> Figure:
+    """Plot the top-1 of each encoder on each version, with its interval and the majority class."""
+    versions, kind = list(report.versions), report.settings["feature_kinds"][0]
+    cells = {name: {v: by_version[v][kind].top1 for v in versions} for name, by_version in report.accuracy.items()}
     figure, axes = new_axes(width=max(6.4, 0.6 * len(cells) * len(versions)), height=2.8 + 0.12 * len(cells))
-    means = {name: [{v: cell["top1"] for v, cell in found.items()}] for name, found in cells.items()}
-    guess = {v: max(about["chance"], about["majority"]) for v, about in results["versions"].items()}
-    draw_accuracy_bars(axes, means, factors=versions, chance=guess)
+    means = {name: [{v: top1.value for v, top1 in by_version.items()}] for name, by_version in cells.items()}
+    baselines = {version: summary.chance_level for version, summary in report.versions.items()}
+    draw_accuracy_bars(axes, means, factors=versions, chance=baselines)
     labels = iter(axes.texts)
-    for bars, found in zip(axes.containers, cells.values(), strict=True):
+    for bars, by_version in zip(axes.containers, cells.values(), strict=True):
         for bar, version in zip(bars, versions, strict=True):
-            place, (low, high) = bar.get_x() + bar.get_width() / 2, found[version]["top1_interval"]
-            axes.vlines(place, low, high, color=TEXT_COLOR, linewidth=1.2)
-            next(labels).xy = (place, high)  # type: ignore[attr-defined]  # they are annotations
+            x, top1 = bar.get_x() + bar.get_width() / 2, by_version[version]
+            axes.vlines(x, top1.low, top1.high, color=TEXT_COLOR, linewidth=1.2)
+            next(labels).xy = (x, top1.high)  # type: ignore[attr-defined]  # they are annotations
     return figure
 
 
-def _accuracy_rows(results: Results) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of Table 2, with guessing as the last row."""
-    header = ["encoder", *(f"{version} top-{top[-1]} (%)" for version in results["versions"] for top in _TOPS)]
-    kinds = results["settings"]["feature_kinds"]
-    rows = []
-    for name, found in results["accuracy"].items():
-        for kind in kinds:
-            cells = [
-                _cell(found[version][kind], top, about["classes"])
-                for version, about in results["versions"].items()
-                for top in _TOPS
-            ]
-            rows.append([name if len(kinds) == 1 else f"{name}, {kind}", *cells])
-    guess = [f"{100 * max(a['chance'], a['majority']):.1f}" for a in results["versions"].values()]
-    rows.append(["guessing", *(cell for top in guess for cell in (top, "–"))])
-    return header, rows
+def _accuracy_cells(accuracy: ProbeAccuracy, summary: VersionSummary) -> list[str]:
+    top1, top5 = (estimate.format(digits=1, scale=100) for estimate in (accuracy.top1, accuracy.top5))
+    return [top1, top5 if summary.num_classes > _TOP5_MIN_CLASSES else "–"]
 
 
-def _cell(found: Mapping[str, Any], top: str, classes: int) -> str:
-    if top == "top5" and classes <= _TOP5_MIN_CLASSES:
-        return "–"
-    return _with_interval(found[top], found[f"{top}_interval"])
+def _row_name(name: str, kind: str, kinds: list[str]) -> str:
+    return name if len(kinds) == 1 else f"{name}, {kind}"
 
 
-def _with_interval(value: float, bounds: Sequence[float], *, sign: str = "") -> str:
-    low, high = bounds
-    return f"{100 * value:{sign}.1f} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
-
-
-def _best_cells(rows: Sequence[Sequence[str]]) -> frozenset[tuple[int, int]]:
-    """The largest cell of each column, where there are several rows."""
-    if len(rows) < 2:
-        return frozenset()
-    columns = [j for j in range(1, len(rows[0])) if rows[0][j] != "–"]
-    return frozenset((max(range(len(rows)), key=lambda i: float(rows[i][j].split()[0])), j) for j in columns)
-
-
-def _difference_rows(results: Results) -> list[list[str]]:
-    """A header and one row for each encoder but the first, and kind of feature; empty where there is one encoder."""
-    versions, kinds = list(results["versions"]), results["settings"]["feature_kinds"]
-    rows = []
-    for name, found in results["top1_difference"].items():
-        for kind in kinds:
-            cells = [found.get(v, {}).get(kind) for v in versions]
-            texts = [_with_interval(c["top1"], c["interval"], sign="+") if c else "–" for c in cells]
-            rows.append([name if len(kinds) == 1 else f"{name}, {kind}", *texts])
-    return [["encoder", *(f"{version} (points)" for version in versions)], *rows] if rows else []
-
-
-def _single_frame_rows(results: Results) -> list[list[str]]:
-    rows = [["frame seen by", "top-1 (%)", "guessing (%)", "at chance"]]
-    for name, found in results["single_frame"].items():
-        seen = "its pixels, no network" if name == PIXEL_BASELINE else name
-        told = "yes" if found["at_chance"] else "no"
-        rows.append(
-            [seen, _with_interval(found["top1"], found["top1_interval"]), f"{100 * found['chance_level']:.1f}", told]
-        )
-    return rows
-
-
-def _verdict(results: Results) -> str:
-    failed = [name for name, found in results["single_frame"].items() if not found["at_chance"]]
-    level = f"{results['settings']['confidence_level']:.0%}"
-    if not failed:
-        highest = max(found["top1_interval"][1] for found in results["single_frame"].values())
-        videos = results["versions"]["dynamic"]["test_videos"]
+def _verdict(report: StaticDynamicReport) -> str:
+    checks, level = report.single_frame, f"{report.settings['confidence_level']:.0%}"
+    num_videos = next(iter(checks.values())).accuracy.num_test_videos
+    if any(check.at_chance is None for check in checks.values()):
         return (
-            f"No probe on the middle frame alone is measurably above guessing ({level} intervals over {videos} test "
-            f"videos, which reach {highest:.0%} at most): what encoders read off the dynamic videos beyond that is "
+            f"{format_count(num_videos, 'test video')} are too few to conclude whether single frames of the dynamic "
+            f"version can be classified; use at least {MIN_CONCLUSIVE_VIDEOS}."
+        )
+    above = [name for name, check in checks.items() if not check.at_chance]
+    if not above:
+        highest = max(check.accuracy.top1.high for check in checks.values())
+        return (
+            f"No probe of the middle frame alone is measurably above the majority class ({level} intervals over "
+            f"{num_videos} test videos, up to {highest:.0%}): accuracy on the dynamic version beyond that is due to "
             "motion."
         )
     return (
-        f"The middle frame alone tells classes apart for {', '.join(failed)} ({level} intervals): a part of what "
-        "encoders read off the dynamic videos is not motion."
+        f"The middle frame alone can be classified by {', '.join(above)} ({level} intervals): part of the accuracy on "
+        "the dynamic version is not due to motion."
     )
 
 
-def _note(results: Results) -> str:
-    settings = results["settings"]
-    few = any(about["classes"] <= _TOP5_MIN_CLASSES for about in results["versions"].values())
+def _caption(report: StaticDynamicReport) -> str:
+    settings = report.settings
+    has_few_classes = any(summary.num_classes <= _TOP5_MIN_CLASSES for summary in report.versions.values())
     return (
-        f"Logistic regression on frozen features ({', '.join(settings['feature_kinds'])}), clips of each video: "
-        f"{settings['num_clips']}; {settings['confidence_level']:.0%} intervals of {settings['n_resamples']} resamples of the test "
-        "videos. Guessing is the share of the commonest class."
-        + (" Top-5 says nothing of five classes or fewer." if few else "")
+        f"Logistic regression on frozen features ({', '.join(settings['feature_kinds'])}), "
+        f"{format_count(settings['num_clips'], 'clip')} per video; {settings['confidence_level']:.0%} Wilson intervals "
+        "over test videos." + (" Top-5 is not shown for five classes or fewer." if has_few_classes else "")
     )
 
 
-def _bars_block(results: Results) -> Block:
-    return figure_block({"top-1 accuracy of each encoder on each version": plot_static_dynamic(results)})
-
-
-def _video_blocks(results: Results) -> list[Block]:
-    rows = [
-        [name, _VERSION_DESCRIPTIONS[name], _format_size(about), about["data"]]
-        for name, about in results["versions"].items()
-    ]
-    return [Table(["version", "what it shows", "videos", "folder"], rows)]
-
-
-def _format_size(about: Mapping[str, Any]) -> str:
+def _format_size(summary: VersionSummary) -> str:
     return (
-        f"{about['train_videos']} training and {about['test_videos']} test videos, {about['classes']} classes "
-        f"({about['split_description']})"
+        f"{summary.num_train_videos} training and {format_count(summary.num_test_videos, 'test video')}, "
+        f"{summary.num_classes} classes ({summary.split_description})"
     )
-
-
-def _encoder_table(results: Results) -> Table:
-    return Table(["name", "what was loaded"], [[name, text] for name, text in results["encoders"].items()])

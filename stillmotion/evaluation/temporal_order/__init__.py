@@ -1,0 +1,1 @@
+"""Arrow-of-time and opposite-action tests."""

@@ -53,7 +53,7 @@ def test_a_set_with_a_split_is_probed_on_it(run, tmp_path):
     write_class_folders(tmp_path / "set" / "test", videos_per_class=3, seed=1)
     encoder = load(run)
     found = evaluate_linear_probe(encoder, TrainTestConfig(tmp_path / "set"), LinearProbeConfig(num_clips=2))
-    assert "own train and test split" in found.split_description
+    assert "official train and test split" in found.split_description
     assert (found.num_train_videos, found.num_test_videos) == (12, 6)
     sides = [VideoFolder(tmp_path / "set" / name) for name in ("train", "test")]
     x, tx = (extract_features(encoder, side, num_clips=2).vectors("concat", average=False) for side in sides)

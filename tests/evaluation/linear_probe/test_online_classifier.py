@@ -83,5 +83,5 @@ def test_classifiers_go_on_bit_for_bit():
     again = OnlineLinearClassifiers(16, [3], rule)
     again.load_state_dict(learned(x, y, rule=rule, epochs=3).state_dict())
     again = learned(x, y, rule=rule, classifiers=again, start=3)
-    for name, value in whole.state().items():
-        np.testing.assert_array_equal(again.state()[name], value)
+    for name, value in whole.state_dict().items():
+        np.testing.assert_array_equal(again.state_dict()[name], value)

@@ -239,7 +239,7 @@ def test_broken_sequences_are_named_and_the_others_done(tmp_path):
 
 def test_a_video_without_objects_or_too_short_is_left_out(tmp_path):
     pictures, masks, _ = draw_squares(2)
-    with pytest.raises(StillmotionError, match="at least 3 frames, got 2. Increase --max-frames"):
+    with pytest.raises(StillmotionError, match=r"at least 3 frames, got 2\. Increase --max-frames"):
         SequenceDataConfig(tmp_path, max_frames=2)
     with pytest.raises(StillmotionError, match="No sequences given"):
         evaluate_propagation(COLOURS, SequenceDataConfig(), tmp_path / "out")

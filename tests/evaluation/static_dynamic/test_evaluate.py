@@ -4,7 +4,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from support.cached_run import cached_run
+from support.progress import record_progress
 from support.tiny_transformers import save_model
 
 from stillmotion.data.datasets.splits import TrainTestConfig
@@ -12,9 +14,15 @@ from stillmotion.data.datasets.wrappers import FrozenFrameDataset
 from stillmotion.encoders import extract_features, feature_cache, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe
-from stillmotion.evaluation.metrics.bootstrap import bootstrap_interval
 from stillmotion.evaluation.static_dynamic.config import StaticDynamicEvalConfig
-from stillmotion.evaluation.static_dynamic.evaluate import evaluate_static_dynamic, parse_named_specs
+from stillmotion.evaluation.static_dynamic.evaluate import (
+    VersionSummary,
+    _accuracy,
+    _check_single_frame,
+    _ProbeOutcome,
+    evaluate_static_dynamic,
+    parse_named_specs,
+)
 
 FRAMES, SIZE = 12, 32
 
@@ -57,10 +65,6 @@ def sets(tmp_path_factory):
     }
 
 
-def quiet(text):
-    pass
-
-
 OPTIONS = StaticDynamicEvalConfig(num_clips=1, n_resamples=200)
 TEXT = "debug:k400-bod-simclr@frames=8,stride=1"
 
@@ -70,90 +74,96 @@ def untrained():
     return {"untrained": load(TEXT)}
 
 
-def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(sets, tmp_path):
-    said = []
+def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(sets, tmp_path, caplog):
+    caplog.set_level("INFO", "stillmotion")
     named = parse_named_specs([f"untrained={TEXT}", f"trained={cached_run('k400-bod-simclr')}@stride=1"])
     encoders = {name: load(text) for name, text in named.items()}
-    found = evaluate_static_dynamic(encoders, sets, tmp_path / "out", OPTIONS, say=said.append)
-    assert json.loads((tmp_path / "out" / "results.json").read_text()) == found
-    assert found["encoders"] == named
-    for about in found["versions"].values():
-        assert (about["train_videos"], about["test_videos"], about["majority"]) == (16, 12, 0.5)
-    assert list(found["versions"]) == list(sets)
+    found = evaluate_static_dynamic(encoders, sets, tmp_path / "out", OPTIONS)
+    assert json.loads((tmp_path / "out" / "results.json").read_text()) == found.to_dict()
+    assert found.encoders == named
+    for summary in found.versions.values():
+        assert (summary.num_train_videos, summary.num_test_videos, summary.majority_accuracy) == (16, 12, 0.5)
+    assert list(found.versions) == list(sets)
     for version, given in sets.items():
-        halves = [given.part(split).open() for split in ("train", "test")]
+        halves = [given.with_split(split).open() for split in ("train", "test")]
         x, tx = (extract_features(encoders["untrained"], half).vectors("whole", average=False) for half in halves)
         wanted = logistic_probe(x, halves[0].labels["class"], tx, halves[1].labels["class"])
-        cell = found["accuracy"]["untrained"][version]["whole"]
-        assert (cell["top1"], cell["best_c"]) == (wanted.top1, wanted.best_c)
-        assert cell["top1_interval"][0] <= cell["top1"] <= cell["top1_interval"][1]
-        gap = found["top1_difference"]["trained"][version]["whole"]
-        assert gap["top1"] == pytest.approx(found["accuracy"]["trained"][version]["whole"]["top1"] - cell["top1"])
-    assert found["accuracy"]["untrained"]["plain"]["whole"]["top1"] == 1.0
-    assert found["accuracy"]["untrained"]["static"]["whole"]["top1"] == 1.0
-    assert list(found["single_frame"]) == ["pixels", "untrained", "trained"]
-    assert found["single_frame"]["pixels"]["at_chance"]
-    assert said[0].startswith("untrained: top-1 plain 1.000, static 1.000, dynamic ")
+        cell = found.accuracy["untrained"][version]["whole"]
+        assert (cell.top1.value, cell.best_c) == (wanted.top1, wanted.best_c)
+        assert cell.top1.low <= cell.top1.value <= cell.top1.high
+        gap = found.top1_difference["trained"][version]["whole"].value
+        assert gap == pytest.approx(found.accuracy["trained"][version]["whole"].top1.value - cell.top1.value)
+    assert found.accuracy["untrained"]["plain"]["whole"].top1.value == 1.0
+    assert found.accuracy["untrained"]["static"]["whole"].top1.value == 1.0
+    assert list(found.single_frame) == ["pixels", "untrained", "trained"]
+    assert found.single_frame["pixels"].at_chance
+    assert caplog.messages[0].startswith("untrained: top-1 plain 1.000, static 1.000, dynamic ")
 
 
 def test_appearance_left_in_the_dynamic_set_is_found(sets, untrained, tmp_path):
-    found = evaluate_static_dynamic(untrained, {"dynamic": sets["plain"]}, tmp_path, OPTIONS, say=quiet)
-    for probe in found["single_frame"].values():
-        assert not probe["at_chance"]
-        assert probe["top1"] == 1.0
-        assert probe["chance_level"] == 0.5
+    found = evaluate_static_dynamic(untrained, {"dynamic": sets["plain"]}, tmp_path, OPTIONS)
+    for check in found.single_frame.values():
+        assert (check.at_chance, check.accuracy.top1.value, check.chance_level) == (False, 1.0, 0.5)
 
 
 def test_the_same_command_again_embeds_nothing(sets, untrained, tmp_path, monkeypatch):
-    first = evaluate_static_dynamic(untrained, sets, tmp_path, OPTIONS, say=quiet)
+    first = evaluate_static_dynamic(untrained, sets, tmp_path, OPTIONS)
     monkeypatch.setattr(feature_cache, "extract_features_distributed", None)
-    assert evaluate_static_dynamic(untrained, sets, tmp_path, OPTIONS, say=quiet) == first
+    assert evaluate_static_dynamic(untrained, sets, tmp_path, OPTIONS) == first
 
 
 def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, untrained, tmp_path):
-    seen = []
     encoders = untrained | {"other": load("debug:k400-simclr@frames=8,stride=1")}
     versions = {name: sets[name] for name in ("dynamic", "static")}
-    evaluate_static_dynamic(encoders, versions, tmp_path, OPTIONS, say=quiet, progress=lambda *at: seen.append(at))
-    assert seen[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter
-    assert seen == sorted(seen)
+    with record_progress() as reported:
+        evaluate_static_dynamic(encoders, versions, tmp_path, OPTIONS)
+    assert reported[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter
+    assert reported == sorted(reported)
 
 
 def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
     model = save_model("vit", tmp_path / "model")
     options = StaticDynamicEvalConfig(num_clips=1, feature_kinds=("concat", "whole"), n_resamples=50)
     encoders = {"model": load(f"{model}@frames=4,stride=2")}
-    found = evaluate_static_dynamic(encoders, {"static": sets["static"]}, tmp_path, options, say=quiet)
-    cells = found["accuracy"]["model"]["static"]
+    found = evaluate_static_dynamic(encoders, {"static": sets["static"]}, tmp_path, options)
+    cells = found.accuracy["model"]["static"]
     assert list(cells) == ["concat", "whole"]
-    assert cells["whole"]["top1"] == 1.0
-    assert found["single_frame"] == found["top1_difference"] == {}
+    assert cells["whole"].top1.value == 1.0
+    assert found.single_frame == found.top1_difference == {}
 
 
 def test_unreadable_videos_are_named_and_left_out(untrained, tmp_path):
     root = write_version(tmp_path / "set", coloured)
     (root / "1-13" / "03.png").write_bytes(b"torn")
-    found = evaluate_static_dynamic(untrained, {"plain": TrainTestConfig(root)}, tmp_path / "out", OPTIONS, say=quiet)
-    assert [Path(name).name for name in found["failed"]] == ["1-13"]
-    assert found["accuracy"]["untrained"]["plain"]["whole"]["test_videos"] == 11
+    found = evaluate_static_dynamic(untrained, {"plain": TrainTestConfig(root)}, tmp_path / "out", OPTIONS)
+    assert [Path(name).name for name in found.failed] == ["1-13"]
+    assert found.accuracy["untrained"]["plain"]["whole"].num_test_videos == 11
 
 
 def test_a_stilled_set_shows_one_frame_as_often_as_asked(sets):
-    videos = sets["plain"].part().open()
+    videos = sets["plain"].with_split().open()
     stilled = FrozenFrameDataset(videos)
     frames = stilled.open_video(3).get_frames([0, 5, 11])
-    assert (frames == videos.video(3).frames([FRAMES // 2])).all()
+    assert (frames == videos.open_video(3).get_frames([FRAMES // 2])).all()
     assert len(frames) == 3
     assert (len(stilled), len(stilled.open_video(3)), stilled.name(3)) == (28, FRAMES, videos.name(3))
 
 
 def test_intervals_are_those_of_the_answers(sets, untrained, tmp_path):
     options = StaticDynamicEvalConfig(num_clips=1, n_resamples=300, confidence_level=0.8)
-    found = evaluate_static_dynamic(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options, say=quiet)
-    cell = found["single_frame"]["pixels"]
-    right = np.arange(12) < round(12 * cell["top1"])
-    low, high = bootstrap_interval(right, confidence_level=0.8, n_resamples=20_000)
-    np.testing.assert_allclose(cell["top1_interval"], [low, high], atol=0.09)
+    found = evaluate_static_dynamic(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options)
+    top1 = found.single_frame["pixels"].accuracy.top1
+    expected = binomtest(round(12 * top1.value), 12).proportion_ci(0.8, method="wilson")
+    assert (top1.low, top1.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_nothing_is_concluded_from_six_videos():
+    version = VersionSummary("there", "its own", 8, 6, 2, 0.5, 0.5)
+    for num_correct, num_videos, at_chance in ((0, 6, None), (6, 6, None), (6, 12, True), (12, 12, False)):
+        ranks = np.where(np.arange(num_videos) < num_correct, 0, 5)
+        accuracy = _accuracy(_ProbeOutcome(ranks, np.arange(num_videos), 1.0), OPTIONS)
+        assert accuracy.top1.low < accuracy.top1.high
+        assert _check_single_frame(accuracy, version).at_chance is at_chance
 
 
 def test_encoders_are_called_by_their_names_or_their_folders(run, tmp_path):
@@ -171,22 +181,22 @@ def test_what_cannot_be_evaluated_is_said_before_any_work(sets, untrained, tmp_p
     (tmp_path / "file").touch()
     plain = {"plain": sets["plain"]}
     for encoders, versions, out, message in [
-        ({}, plain, "out", "no encoder to evaluate"),
-        ({"pixels": untrained["untrained"]}, plain, "out", "may be called 'pixels'"),
-        (untrained, {}, "out", "no videos to evaluate on; give --data, --static-data or --dynamic-data"),
-        (untrained, {"noise": sets["plain"]}, "out", "no version 'noise'; choose of plain, static, dynamic"),
+        ({}, plain, "out", "No encoder to evaluate"),
+        ({"pixels": untrained["untrained"]}, plain, "out", "name 'pixels' is reserved"),
+        (untrained, {}, "out", "No videos to evaluate on. Give --data, --static-data or --dynamic-data"),
+        (untrained, {"noise": sets["plain"]}, "out", "Unknown version 'noise'; choose one of plain, static, dynamic"),
         (untrained, {"plain": TrainTestConfig(tmp_path / "nowhere")}, "out", "no such file or folder"),
-        (untrained, {"plain": TrainTestConfig(sets["plain"].path, fold="all")}, "out", "a probe is of one"),
+        (untrained, {"plain": TrainTestConfig(sets["plain"].path, fold="all")}, "out", "uses one fold"),
         (untrained, plain, "file/out", "cannot write to"),
     ]:
         with pytest.raises(StillmotionError, match=message):
             evaluate_static_dynamic(encoders, versions, tmp_path / out)
     assert not (tmp_path / "out").exists()
     for texts, message in [
-        (["laptop", str(tmp_path / "nowhere")], "neither a folder nor a recipe"),
+        (["laptop", str(tmp_path / "nowhere")], "Unknown encoder"),
         (["laptop", "laptop"], "laptop is given twice"),
     ]:
         with pytest.raises(StillmotionError, match=message):
             parse_named_specs(texts)
-    with pytest.raises(StillmotionError, match="no kind of embedding is asked"):
+    with pytest.raises(StillmotionError, match="No feature kind given"):
         StaticDynamicEvalConfig(feature_kinds=())

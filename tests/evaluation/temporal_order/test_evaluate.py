@@ -20,7 +20,6 @@ from stillmotion.evaluation.temporal_order.evaluate import (
     OrderAccuracy,
     clip_vectors,
     evaluate_temporal_order,
-    format_order_results,
     score_tasks,
 )
 from stillmotion.evaluation.temporal_order.tasks import OrderTask, build_order_tasks
@@ -65,12 +64,11 @@ def asked(encoder: Encoder, count: int = 60) -> dict[str, OrderAccuracy]:
 
 def test_an_embedding_blind_to_order_is_at_chance_and_its_frames_in_order_are_not() -> None:
     found = asked(Encoder(FrameByFrame(), input_config=SHOWN).eval())
-    assert found["whole"].mean_accuracy()[0] == 0.5
+    assert found["whole"].mean_accuracy().value == 0.5
     assert (found["whole"].correct["a clip / its reverse"] == 0.5).all()
-    value, low, high = found["frames"].mean_accuracy()
-    assert value > 0.95
-    assert low > 0.5
-    assert high <= 1
+    accuracy = found["frames"].mean_accuracy()
+    assert accuracy.value > 0.95
+    assert 0.5 < accuracy.low <= accuracy.high <= 1
 
 
 def test_the_whole_of_a_clip_and_of_its_reverse_are_equal_for_a_network_that_sees_single_frames() -> None:
@@ -87,8 +85,7 @@ def test_the_whole_of_a_clip_and_of_its_reverse_are_equal_for_a_network_that_see
 def test_a_network_that_sees_motion_tells_order_by_its_whole_embedding() -> None:
     torch.manual_seed(0)
     seeing = Encoder(create_backbone("small_resnet3d", channels=(8, 16)), input_config=SHOWN).eval()
-    _, low, _ = asked(seeing, 90)["whole"].mean_accuracy()
-    assert low > 0.5
+    assert asked(seeing, 90)["whole"].mean_accuracy().low > 0.5
 
 
 class Noise(VideoDataset):
@@ -108,8 +105,8 @@ def test_videos_without_a_direction_are_at_chance() -> None:
     tasks = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=60), synthetic=DRAWN).tasks
     features = extract_features(moving(), ReversedDataset(Noise(), num_frames=6, with_reversed=True), keep_frames=True)
     for part in ORDER_FEATURES:
-        _, low, high = score_tasks(clip_vectors(features, part), features.index, tasks).mean_accuracy()
-        assert low <= 0.5 <= high
+        accuracy = score_tasks(clip_vectors(features, part), features.index, tasks).mean_accuracy()
+        assert accuracy.low <= 0.5 <= accuracy.high
 
 
 def test_a_clip_and_its_reverse_are_on_the_same_side(tmp_path: Path) -> None:
@@ -140,7 +137,7 @@ def test_a_reverse_is_the_same_frames_backwards() -> None:
     np.testing.assert_array_equal(forward.get_frames(range(5)), backward.get_frames(range(5))[::-1])
     np.testing.assert_array_equal(forward.get_frames([0, 4]), videos.open_video(1).get_frames([3, 28]))
     assert played.name(3) == f"{videos.name(1)} reversed"
-    with pytest.raises(StillmotionError, match="1 frames have no order"):
+    with pytest.raises(StillmotionError, match="temporal order needs at least 2"):
         ReversedDataset(videos, num_frames=1)
 
 
@@ -148,11 +145,11 @@ def test_the_mean_is_over_pairs_and_intervals_over_videos() -> None:
     rng = np.random.default_rng(0)
     right = {"a": (rng.random(400) < 0.9).astype(float), "b": (rng.random(25) < 0.6).astype(float)}
     found = OrderAccuracy(right)
-    value, low, high = found.mean_accuracy()
-    assert value == pytest.approx((right["a"].mean() + right["b"].mean()) / 2)
+    accuracy = found.mean_accuracy()
+    assert accuracy.value == pytest.approx((right["a"].mean() + right["b"].mean()) / 2)
     spread_of_mean = np.sqrt(sum(v.var() / len(v) for v in right.values())) / 2
-    assert high - low == pytest.approx(2 * 1.96 * spread_of_mean, rel=0.1)
-    assert found.task_accuracies()["a"][0] == right["a"].mean()
+    assert accuracy.high - accuracy.low == pytest.approx(2 * 1.96 * spread_of_mean, rel=0.1)
+    assert found.task_accuracies()["a"].value == right["a"].mean()
 
 
 def test_a_video_that_is_asked_twice_counts_once() -> None:
@@ -182,7 +179,7 @@ def test_pairs_by_ids_are_found_in_a_folder_and_parted(tmp_path: Path) -> None:
     ((train, test),) = task.folds
     assert (len(train), len(test)) == (14, 6)
     assert task.labels[test].mean() == 0.5
-    assert "20 of 22 are there; validation videos parted 70/30" in found.split_description
+    assert "20 of 22 found; validation videos split 70/30" in found.split_description
     given = {"train_ids_a": ["100", "101"], "train_ids_b": ["200", "201"], "val_ids_a": ["102"], "val_ids_b": ["202"]}
     found = build_order_tasks(
         TrainTestConfig(str(tmp_path / "videos")), action_pairs=write_pairs(tmp_path / "q.json", pair | given)
@@ -201,14 +198,16 @@ def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
         output_dir=tmp_path / "out",
         compare_untrained=True,
     )
-    assert list(found["tasks"]) == ["brightening / darkening", "red / green"]
-    assert list(found["accuracy"]) == ["debug:k400-simclr", "debug:k400-simclr, untrained"]
+    assert list(found.tasks) == ["brightening / darkening", "red / green"]
+    assert list(found.accuracy) == ["debug:k400-simclr", "debug:k400-simclr, untrained"]
     for part in ORDER_FEATURES:
-        row = found["accuracy"]["debug:k400-simclr"][part]
-        assert row["mean"][0] == pytest.approx(np.mean([value[0] for value in row["tasks"].values()]))
-    assert json.loads((tmp_path / "out" / "results.json").read_text())["task"] == "pairs"
+        row = found.accuracy["debug:k400-simclr"][part]
+        assert row.mean.value == pytest.approx(np.mean([task.value for task in row.tasks.values()]))
+    written = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert written == found.to_dict()
+    assert set(written["accuracy"]["debug:k400-simclr"]["whole"]["mean"]) == {"value", "low", "high"}
     lines = (tmp_path / "out" / "results.txt").read_text().splitlines()
-    assert lines == format_order_results(found)
+    assert lines == found.to_lines()
     assert lines[0].startswith("2 pairs of opposite actions, ")
     with pytest.raises(StillmotionError, match="no classes 'up' and 'down'; it has red"):
         evaluate_temporal_order(
@@ -223,11 +222,11 @@ def test_unreadable_videos_are_named_and_too_few_said(tmp_path: Path) -> None:
     (folder / "dark" / "torn.mp4").write_bytes(b"torn")
     encoder = load("debug:k400-simclr").with_input(num_frames=4)
     found = evaluate_temporal_order([encoder], TrainTestConfig(str(folder)))
-    assert len(found["failed"]) == 2
-    assert any("torn.mp4: cannot be decoded" in line for line in format_order_results(found))
+    assert len(found.failed) == 2
+    assert any("torn.mp4: cannot be decoded" in line for line in found.to_lines())
     for name in ("1", "2", "3", "4", "torn"):
         (folder / "dark" / f"{name}.mp4").unlink()
-    with pytest.raises(StillmotionError, match="too few videos"):
+    with pytest.raises(StillmotionError, match="Too few readable videos"):
         evaluate_temporal_order([encoder], TrainTestConfig(str(folder / "dark")))
 
 
