@@ -74,7 +74,7 @@ def test_exclusion_lists_are_read(tmp_path):
         read_excluded_keyframes(file)
 
 
-def test_what_is_submitted_reads_back(tmp_path):
+def test_written_boxes_read_back(tmp_path):
     given = rows((A, LEFT, 3, 0.123456), (B, RIGHT, 80, 1e-5))
     write_box_csv(tmp_path / "out.csv", given)
     assert (tmp_path / "out.csv").read_text().startswith("a,0902,0.1,0.1,0.4,0.9,3,0.123456\n")
@@ -123,7 +123,7 @@ def test_videos_and_folders_of_frames_are_found_and_read_at_their_key_frames(tmp
     np.testing.assert_array_equal(video.get_frames([16]), expected)
 
 
-def test_excluded_key_frames_are_in_neither_part(tmp_path):
+def test_excluded_keyframes_are_in_no_split(tmp_path):
     write_ava(tmp_path, num_videos=2)
     for split, train in (("train", True), ("val", False)):
         found = AVADataset(tmp_path, split, train=train)
@@ -133,7 +133,7 @@ def test_excluded_key_frames_are_in_neither_part(tmp_path):
         assert (first, START_SECOND + 2) in found.keyframes.keyframes
 
 
-def test_the_test_takes_predicted_boxes_of_high_score_and_else_annotated_ones(tmp_path):
+def test_evaluation_uses_predicted_boxes_of_high_score_or_annotated_ones(tmp_path):
     drawn = write_ava(tmp_path / "with", num_videos=2)
     found = AVADataset(tmp_path / "with", "val")
     assert "0.9 or more (ava_val_predicted_boxes.csv)" in found.box_source
@@ -148,7 +148,7 @@ def test_the_test_takes_predicted_boxes_of_high_score_and_else_annotated_ones(tm
     assert len(found.keyframes.boxes) == len({(k, tuple(b)) for k, b in zip(*found.annotated_boxes[:2], strict=True)})
 
 
-def test_whole_films_begin_at_0_and_parts_of_them_at_900(tmp_path):
+def test_whole_movies_start_at_0_and_excerpts_at_900(tmp_path):
     write_ava(tmp_path, num_videos=1, as_frames=True)
     (tmp_path / "frames" / "test-0" / "fps.txt").write_text("0.02")  # 40 frames in 2000 s
     found = AVADataset(tmp_path, "val")

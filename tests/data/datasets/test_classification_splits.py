@@ -46,7 +46,7 @@ def test_few_of_each_class_are_chosen_by_the_seed():
         ([("", "train"), ("", "train"), ("", "test")], "no labels"),
     ],
 )
-def test_sets_with_nothing_to_tell_apart_are_errors(tmp_path, rows, message):
+def test_a_single_class_or_no_labels_are_errors(tmp_path, rows, message):
     with pytest.raises(StillmotionError, match=message):
         open_classification_split(listed(tmp_path, rows))
 
@@ -55,7 +55,7 @@ def test_mistakes_name_the_option(tmp_path):
     with pytest.raises(StillmotionError, match="no videos given; add --data FOLDER"):
         open_classification_split(TrainTestConfig())
     halves = listed(tmp_path, [("sit", "train"), ("run", "train"), ("run", "test")])
-    with pytest.raises(StillmotionError, match="no target 'shape'. Choose one with --data.target: class"):
+    with pytest.raises(StillmotionError, match=r"no target 'shape'\. Choose one with --data\.target: class"):
         open_classification_split(halves, target="shape")
     (tmp_path / "labels.csv").write_text("path,class,fold\na.mp4,sit,1\nb.mp4,run,2\n")
     with pytest.raises(StillmotionError, match=r"has no fold 7 .*Omit --fold or choose another"):

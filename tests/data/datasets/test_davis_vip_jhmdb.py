@@ -28,7 +28,7 @@ def test_davis_2016_lists_frames_and_masks(tmp_path):
     assert [s.name for s in open_mask_sequences("davis", root, resolution="48p")[0]] == ["a", "b"]
 
 
-def test_frames_without_a_mask_have_none_and_a_first_one_is_needed(tmp_path):
+def test_masks_may_be_missing_except_the_first(tmp_path):
     root = write_davis(tmp_path)
     (root / "Annotations" / "48p" / "first" / "00000.png").unlink()
     (root / "Annotations" / "48p" / "second" / "00005.png").unlink()
@@ -55,7 +55,7 @@ def test_jhmdb_counts_pixels_from_one(tmp_path):
     np.testing.assert_array_equal(again.keypoints, found.keypoints)
 
 
-def test_a_truncated_file_of_joints_is_a_broken_sequence(tmp_path):
+def test_a_truncated_joints_file_fails_its_sequence(tmp_path):
     root = write_jhmdb(tmp_path)
     (file,) = root.rglob("joint_positions.mat")
     file.write_bytes(file.read_bytes()[:150])
@@ -63,7 +63,7 @@ def test_a_truncated_file_of_joints_is_a_broken_sequence(tmp_path):
         open_keypoint_sequences("jhmdb", root)
 
 
-def test_own_points_are_scaled_to_the_video_and_parted_by_animal(tmp_path):
+def test_own_keypoints_are_scaled_to_the_video_and_split_by_animal(tmp_path):
     with av.open(str(tmp_path / "mice_small.mp4"), "w") as container:
         stream = container.add_stream("mpeg4", rate=25)
         stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
@@ -87,7 +87,7 @@ def test_masks_come_back_as_they_were_written(tmp_path):
     assert davis_palette()[8].tolist() == [64, 0, 0]
 
 
-def test_white_is_the_object_of_a_binary_mask_and_else_left_out(tmp_path):
+def test_255_is_the_object_of_a_binary_mask_and_ignored_otherwise(tmp_path):
     Image.fromarray(np.array([[0, 255]], np.uint8)).save(tmp_path / "binary.png")
     Image.fromarray(np.array([[0, 2, 255]], np.uint8)).save(tmp_path / "several.png")
     assert read_mask(tmp_path / "binary.png").tolist() == [[0, 1]]
@@ -97,9 +97,9 @@ def test_white_is_the_object_of_a_binary_mask_and_else_left_out(tmp_path):
         read_mask(tmp_path / "torn.png")
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_missing_files_are_named(tmp_path):
     root = write_davis(tmp_path / "davis")
-    with pytest.raises(StillmotionError, match="480p: no such folder. Set the resolution"):
+    with pytest.raises(StillmotionError, match=r"480p: no such folder\. Set the resolution"):
         open_mask_sequences("davis", root)
     with pytest.raises(StillmotionError, match="no sequence 'third' in the list; the first is 'first'"):
         open_mask_sequences("davis", root, resolution="48p", names=["third"])

@@ -24,13 +24,10 @@ def test_sub_folders_are_classes(tmp_path: Path) -> None:
     assert found.labels["class"].tolist() == [0, 1, 1]
 
 
-def test_flat_folders_have_no_labels(tmp_path: Path) -> None:
-    found = VideoFolder(touch_files(tmp_path, "a.mp4", "b.mp4"))
-    assert (len(found), found.labels, found.classes) == (2, {}, {})
-
-
-def test_videos_beside_class_folders_have_an_unknown_class(tmp_path: Path) -> None:
-    found = VideoFolder(touch_files(tmp_path, "run/a.mp4", "z.mp4"))
+def test_videos_outside_class_folders_have_no_class(tmp_path: Path) -> None:
+    flat = VideoFolder(touch_files(tmp_path / "flat", "a.mp4", "b.mp4"))
+    assert (len(flat), flat.labels, flat.classes) == (2, {}, {})
+    found = VideoFolder(touch_files(tmp_path / "mixed", "run/a.mp4", "z.mp4"))
     assert dict(zip(names(found), found.labels["class"].tolist(), strict=True)) == {"run/a.mp4": 0, "z.mp4": -1}
 
 
@@ -55,21 +52,16 @@ def test_folders_of_frames_are_videos(tmp_path: Path) -> None:
         ("path,label\na.mp4,1\nsub/b.mp4,0\n", [1, 0], ["0", "1"]),
         ("\ufeffpath,class,label\na.mp4,run,1\n\nsub/b.mp4,walk,0\n", [1, 0], ["walk", "run"]),
         ("video,class\na.mp4,run\nsub/b.mp4,\n", [0, -1], ["run"]),
+        ("a.mp4\nmy clip.mp4\n", None, None),
     ],
 )
-def test_lists_give_labels(tmp_path: Path, text: str, labels: list[int], classes: list[str]) -> None:
+def test_lists_give_labels(tmp_path: Path, text: str, labels: list[int] | None, classes: list[str] | None) -> None:
     (tmp_path / "list.csv").write_text(text)
     found = ListDataset(tmp_path / "list.csv")
     assert names(found)[0] == "a.mp4"
-    assert found.labels["class"].tolist() == labels
-    assert found.classes["class"] == classes
-
-
-def test_lists_of_paths_alone_have_no_labels(tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_text("a.mp4\nmy clip.mp4\n")
-    found = ListDataset(tmp_path / "list.txt")
-    assert names(found) == ["a.mp4", "my clip.mp4"]
-    assert found.labels == {}
+    assert len(found) == 2
+    assert {target: y.tolist() for target, y in found.labels.items()} == ({} if labels is None else {"class": labels})
+    assert found.classes.get("class") == classes
 
 
 def test_listed_paths_are_looked_for_beside_the_list_then_below_root(tmp_path: Path) -> None:

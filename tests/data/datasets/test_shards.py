@@ -25,6 +25,7 @@ from stillmotion.data.datasets.shards import ShardDataset
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transcode import shard_writer
+from stillmotion.data.transcode.manifest import ManifestEntry
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
 from stillmotion.errors import StillmotionError, VideoError
@@ -105,9 +106,9 @@ def test_shards_are_plain_tar_files_of_pairs_and_the_index_says_where_each_lies(
 
 
 def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(originals: Path, packed: Path) -> None:
-    again = lambda **settings: prepare_dataset(
-        VideoFolder(originals), packed, PrepareConfig(**SETTINGS | settings, format="shards")
-    )
+    def again(**settings: Any) -> list[ManifestEntry]:
+        return prepare_dataset(VideoFolder(originals), packed, PrepareConfig(**SETTINGS | settings, format="shards"))
+
     before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in packed.glob("*.tar")}
     lines = again()
     assert [bool(line.error) for line in lines] == [False] * 7 + [True]
@@ -126,6 +127,7 @@ def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(original
 
 KILLED = """
 import logging, sys
+from stillmotion.data.transcode.manifest import ManifestEntry
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.datasets.folder import VideoFolder
 

@@ -30,7 +30,7 @@ def names(parted, half):
     return [[parted.dataset.name(int(i)).rsplit("/", 1)[1] for i in fold[half]] for fold in parted.folds]
 
 
-def test_a_list_with_split_and_folds_is_parted_by_either(tmp_path):
+def test_a_list_is_split_by_its_split_or_fold_column(tmp_path):
     data = listed(tmp_path)
     own = TrainTestConfig(data).open()
     assert names(own, 1) == [["a2.mp4", "b2.mp4"]]
@@ -41,7 +41,7 @@ def test_a_list_with_split_and_folds_is_parted_by_either(tmp_path):
     assert second.description.endswith("fold 2")
 
 
-def test_all_folds_ask_every_video_once(tmp_path):
+def test_all_folds_test_every_video_once(tmp_path):
     every = TrainTestConfig(listed(tmp_path), fold="all").open()
     assert len(every.folds) == 3
     assert every.description == "all 3 official folds"
@@ -52,7 +52,7 @@ def test_all_folds_ask_every_video_once(tmp_path):
         TrainTestConfig(listed(tmp_path, ("split",)), fold="all").open()
 
 
-def test_halves_that_number_their_classes_differently_agree_by_name(tmp_path):
+def test_splits_match_classes_by_name(tmp_path):
     write_class_folders(tmp_path / "train", videos_per_class=2, num_frames=2)
     write_class_folders(tmp_path / "test", videos_per_class=1, num_frames=2)
     shutil.rmtree(tmp_path / "test" / "dark")  # in this half alone, "light" would be class 0
@@ -62,7 +62,7 @@ def test_halves_that_number_their_classes_differently_agree_by_name(tmp_path):
     assert test.labels["class"].tolist() == [1]
 
 
-def test_synthetic_halves_are_drawn_apart():
+def test_synthetic_train_and_test_videos_differ():
     train, test = TrainTestConfig("synthetic", num_synthetic=5).open().train_test()
     assert (len(train), len(test)) == (5, 5)
     assert list(train.labels) == ["color", "shape", "brightness", "trajectory"]

@@ -30,7 +30,7 @@ def test_videos_without_labels_stay_without():
     assert some.name(0) == "n1"
 
 
-def test_a_stilled_video_is_its_middle_frame_and_says_so():
+def test_a_frozen_video_repeats_its_middle_frame():
     whole = SyntheticDataset(SyntheticConfig(num_videos=2, num_frames=7))
     still = FrozenFrameDataset(whole)
     video = still.open_video(1)

@@ -62,7 +62,7 @@ def test_the_copy_has_a_key_frame_every_gop(originals: Path, tmp_path: Path) -> 
     assert keys == [0, 8, 16, 24]
 
 
-def test_training_from_the_copy_draws_the_same_clips(originals: Path, tmp_path: Path) -> None:
+def test_training_from_the_copy_samples_the_same_clips(originals: Path, tmp_path: Path) -> None:
     (originals / "walk" / "broken.mp4").unlink()
     prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=96))
     options = {"num_frames": 4, "stride": 2, "num_clips": 2, "augment": build_augmentation("slowfast", size=32)}
@@ -139,7 +139,7 @@ def test_small_videos_are_not_enlarged(tmp_path: Path) -> None:
     assert np.abs(frames.astype(float) - open_video(path).get_frames([0])).mean() < 4
 
 
-def test_what_can_be_read_in_part_is_told_with_its_counts_whoever_copies_it(tmp_path: Path) -> None:
+def test_truncated_videos_are_reported_with_their_frame_counts(tmp_path: Path) -> None:
     whole = write_numbered_video(tmp_path / "in" / "a.webm", num_frames=34, codec="libvpx-vp9")
     content = whole.read_bytes()
     whole.write_bytes(content[: len(content) // 2])
