@@ -32,22 +32,3 @@ def test_what_is_missing_is_named_and_the_exit_code_tells(hmdb51: Path, tmp_path
     assert command.stderr == ""
     assert "1 of 2 classes have no video:\n  dark\n1 unreadable:\n" in command.stdout
     assert listed.read_text() == "dark\nlight/light_0\n"
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("data verify imagenet HERE", "imagenet"),
-        ("data verify ucf101 HERE", "no annotation lists of ucf101"),
-        ("data verify ucf101 HERE/nowhere", "no such file or folder"),
-        ("data make", "there is no data 'make'; choose one of verify"),
-    ],
-)
-def test_a_mistake_is_one_line(line: str, words: str, tmp_path: Path) -> None:
-    assert words in Command(*line.replace("HERE", str(tmp_path)).split()).expect_error()
-
-
-def test_help_teaches_by_example() -> None:
-    command = Command("data", "verify", "--help")
-    assert command.expect_success() == ""
-    assert "stillmotion data verify ucf101 ~/UCF-101" in command.stdout

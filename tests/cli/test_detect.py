@@ -68,18 +68,3 @@ def test_names_of_recipes_are_listed():
     command = Command("detect", "--list-recipes")
     command.expect_success()
     assert [line.split()[0] for line in command.stdout.splitlines()] == ["slowfast", "vididi"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--data", "synthetic"), "no encoder given; add --encoder RUN"),
-        (("--encoder", "debug:k400-simclr", "--data", "nowhere"), "nowhere: no such folder; give AVA's"),
-        (("--debug", "--encoder", "nowhere"), "nowhere is neither a folder nor a recipe"),
-        (("--recipe", "vidid"), "detect has no recipe 'vidid'; did you mean vididi?"),
-        (("--debug", "--data.min-box-score", "2"), "data.min_box_score is 2.0; it lies between 0 and 1"),
-        (("--debug", "--data.nothing", "2"), "data.nothing"),
-    ],
-)
-def test_mistakes_are_one_line(tmp_path, arguments, message):
-    assert message in Command("detect", *arguments, "--out", str(tmp_path / "run")).expect_error()

@@ -71,18 +71,3 @@ def test_two_processes_write_one_run_and_folds_are_averaged(tmp_path):
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = (*WORDS, "--out", str(tmp_path / "run"), "--optim.epochs", "300")
     stop_and_resume(tmp_path / "run", *words)
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["finetune", "--out", "x", "--data", "synthetic"], "no encoder given; add --encoder"),
-        (["finetune", "--out", "x", "--encoder", "debug:k400-simclr"], "no videos given; add --data"),
-        (["finetune", "--recipe", "sever", "--out", "x"], "did you mean severe or severe-ssv2?"),
-        (["finetune", "--debug", "--out", "x", "--encoder", "nowhere"], "neither a folder nor a recipe"),
-        (["finetune", "--debug", "--out", "x", "--head.dropout", "1"], "head.dropout"),
-    ],
-)
-def test_mistakes_end_in_one_line(words, complaint, tmp_path):
-    words = [str(tmp_path / "x") if word == "x" else word for word in words]
-    assert complaint in Command(*words).expect_error()

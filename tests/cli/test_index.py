@@ -77,30 +77,3 @@ def test_a_killed_index_goes_on(home: Path, videos: Path, tmp_path: Path) -> Non
     again = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)
     assert "unreadable" in again.expect_success() or "up to date" in again.stderr
     assert "12 moments of 12 videos" in again.stdout
-
-
-MISTAKES = {
-    "no index": ("search VIDEOS/dark/0.mp4 --index HOME", "is no index and has none; make one"),
-    "neither way": ("search VIDEOS/dark/0.mp4", "give a VIDEO and --index FOLDER, or an ENCODER"),
-    "both ways": ("search flow VIDEOS/dark/0.mp4 --index VIDEOS", "give a VIDEO and --index FOLDER, or an ENCODER"),
-    "by nothing it has": ("search VIDEOS/dark/0.mp4 --index VIDEOS --by whole", "an index holds appearance and motion"),
-    "two ways to mix": ("search VIDEOS/dark/0.mp4 --index VIDEOS --by appearance --motion-weight 1", "both given"),
-    "behind its end": ("search VIDEOS/dark/0.mp4 --index VIDEOS --from 9", "no moment of it"),
-    "another encoder": ("index VIDEOS --encoder debug:k400-simclr", "vectors of two encoders do not mix"),
-    "no folder": ("index HOME/nowhere --encoder flow", "no such folder"),
-    "in the folder": ("index VIDEOS --encoder flow --out VIDEOS/index", "choose another --out"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line(mistake: str, home: Path, indexed: Path) -> None:
-    line, words = MISTAKES[mistake]
-    typing = [word.replace("VIDEOS", str(indexed)).replace("HOME", str(home)) for word in line.split()]
-    assert words in typed(home, *typing).expect_error()
-
-
-@pytest.mark.parametrize("verb", ["index", "search"])
-def test_help_teaches_by_example(home: Path, verb: str) -> None:
-    command = typed(home, verb, "--help")
-    assert command.expect_success() == ""
-    assert f"examples:\n  stillmotion {verb} " in command.stdout

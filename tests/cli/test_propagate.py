@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from support.davis_like import write_davis
 from support.process import Command
 
@@ -28,22 +27,3 @@ def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
     assert len(film) == 8
     red = film.get_frames([0])[0][8:16, 8:16].mean((0, 1))  # the first square's place, under the first object's red
     assert red[0] > 150 > red[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("ENCODER nowhere", "neither a folder nor a recipe"),
-        ("--data nowhere", "no such folder"),
-        ("--resolution 480p", "name the resolution as the folder under JPEGImages"),
-        ("--image-size 480", "size is '480'; write height and width, such as 480x880"),
-        ("--layer 99", "layer is 99"),
-        ("--sequences third", "no sequence 'third'"),
-    ],
-)
-def test_a_mistake_is_one_line_and_nothing_is_written(options: str, words: str, tmp_path: Path) -> None:
-    given = {"ENCODER": "debug:k400-simclr", "--data": str(write_davis(tmp_path / "d")), "--resolution": "48p"}
-    given |= {"--out": str(tmp_path / "out")} | dict([options.split()])
-    command = Command("propagate", given.pop("ENCODER"), *(word for pair in given.items() for word in pair))
-    assert words in command.expect_error()
-    assert not (tmp_path / "out").exists()

@@ -32,7 +32,9 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: Path, tmp_path: Path) -> None:
-    retrieve = Command("retrieve", "--encoder", str(run), "debug:k400-bod-simclr", "--data", str(videos), "--num-clips", "2")
+    retrieve = Command(
+        "retrieve", "--encoder", str(run), "debug:k400-bod-simclr", "--data", str(videos), "--num-clips", "2"
+    )
     assert retrieve.expect_success() == ""
     assert re.search(r"recall@1 +recall@5 +recall@10 +mAP", retrieve.stdout)
     for kind in ("whole", "static", "dynamic", "concat"):
@@ -72,35 +74,3 @@ def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos:
     assert [Path(path).parent.name for _, path in lines] == ["light"] * 4
     cosines = [float(cosine) for cosine, _ in lines]
     assert cosines == sorted(cosines, reverse=True)
-
-
-MISTAKES = {
-    "no encoder": ("retrieve --data VIDEOS", "--encoder"),
-    "missing run": ("retrieve --encoder NOWHERE --data VIDEOS", "neither a folder nor a recipe"),
-    "missing videos": ("retrieve --encoder RUN --data NOWHERE", "no such file or folder"),
-    "empty folder": ("retrieve --encoder RUN --data EMPTY", "no video found"),
-    "no folds": ("retrieve --encoder RUN --data VIDEOS --fold all", "has only one split"),
-    "no such protocol": ("retrieve --encoder RUN --data VIDEOS --protocol loo", "'loo'"),
-    "nowhere to write": ("cluster --encoder laptop --data VIDEOS", "give --out"),
-    "missing query": ("search RUN NOWHERE.mp4 --data VIDEOS", "NOWHERE.mp4: no such file"),
-    "broken query": ("search RUN VIDEOS/dark/broken.mp4 --data VIDEOS", "broken.mp4: "),
-    "nothing to find": ("search RUN VIDEOS/dark/0.mp4 --data VIDEOS --top-k 0", "top is 0"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line(mistake: str, run: Path, videos: Path, tmp_path: Path) -> None:
-    line, words = MISTAKES[mistake]
-    (tmp_path / "empty").mkdir()
-    places = {"RUN": run, "VIDEOS": videos, "NOWHERE": tmp_path / "nowhere", "EMPTY": tmp_path / "empty"}
-    for word, place in places.items():
-        line, words = line.replace(word, str(place)), words.replace(word, str(place))
-    assert re.search(words, Command(*line.split()).expect_error())
-
-
-@pytest.mark.parametrize("verb", ["retrieve", "cluster"])
-def test_help_teaches_by_example(verb: str) -> None:
-    command = Command(verb, "--help")
-    assert command.expect_success() == ""
-    assert f"examples:\n  stillmotion {verb} --encoder runs/mine" in command.stdout
-    assert "(required)" in command.stdout

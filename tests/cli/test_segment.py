@@ -41,18 +41,3 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     words = ["segment", "--debug", "--out", str(tmp_path / "run"), *SMALL]
     words += ["--optim.epochs", "2000", "--train.log-every-steps", "1"]
     stop_and_resume(tmp_path / "run", *words)
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        ([], "no encoder given; add --encoder"),
-        (["--encoder", "debug:k400-simclr"], "no videos given; add --data"),
-        (["--encoder", "debug:k400-simclr", "--data", "nowhere"], "nowhere: no such folder"),
-        (["--encoder", "nowhere", "--data", "synthetic"], "nowhere is neither a folder nor a recipe"),
-        (["--recipe", "breakfats"], "did you mean breakfast"),
-        (["--debug", "--head", "lstm"], "invalid choice"),
-    ],
-)
-def test_mistakes_end_in_one_line(words, complaint, tmp_path):
-    assert complaint in Command("segment", "--out", str(tmp_path / "x"), *words).expect_error()

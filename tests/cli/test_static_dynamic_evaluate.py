@@ -1,11 +1,9 @@
 import json
 
-import pytest
 from support.class_videos import write_class_folders
 
 from stillmotion.cli.commands.evaluation import static_dynamic_evaluate
 from stillmotion.cli.parser import run_verb
-from stillmotion.errors import StillmotionError
 
 
 def typed(*args):
@@ -21,10 +19,3 @@ def test_a_user_gets_a_table_a_page_and_results(tmp_path, capsys):
     assert "pixels, no network" in "\n".join(lines)
     assert lines[-1] == f"written: {tmp_path / 'out' / 'report.html'}"
     assert json.loads((tmp_path / "out" / "results.json").read_text())["settings"]["num_clips"] == 1
-
-
-def test_what_is_missing_is_one_line(tmp_path):
-    with pytest.raises(StillmotionError, match="--out"):
-        typed("--encoder", "laptop")
-    with pytest.raises(StillmotionError, match="Give --data, --static-data or --dynamic-data"):
-        typed("--encoder", "laptop", "--out", str(tmp_path))

@@ -29,17 +29,3 @@ def test_both_kinds_are_made_as_a_user_types_them(tmp_path: Path) -> None:
         assert all((f == f[0]).all() for f in frames) == (kind == "static")
         means = np.array([f.mean() for f in frames])
         assert (np.ptp(means) < 10) == (kind == "dynamic")  # dark and light differ in appearance alone
-
-
-def test_what_a_user_can_mend_is_one_line(tmp_path: Path) -> None:
-    out = ["--out", str(tmp_path / "out")]
-    (tmp_path / "empty").mkdir()
-    wrong = {
-        "there is no static-dynamic 'bake'; did you mean make?": ["bake"],
-        "no such file or folder": ["make", "--data", str(tmp_path / "none"), "--variant", "static", *out],
-        "no video found": ["make", "--data", str(tmp_path / "empty"), "--variant", "static", *out],
-        "invalid choice": ["make", "--data", str(tmp_path), "--variant", "moving", *out],
-    }
-    runs = {words: Command("static-dynamic", *arguments) for words, arguments in wrong.items()}
-    for words, run in runs.items():
-        assert words in run.expect_error()

@@ -1,7 +1,6 @@
 """The confounding study, typed as a user would."""
 
 import json
-import re
 import signal
 import time
 from pathlib import Path
@@ -38,22 +37,3 @@ def test_a_study_that_was_stopped_goes_on_and_says_what_it_found(tmp_path: Path)
     assert sum(line.startswith(("supported", "not supported")) for line in lines) == 15
     assert lines[-1] == f"written: {tmp_path}/report.html"
     assert len(json.loads((tmp_path / "results.json").read_text())["runs"]) == 6
-
-
-MISTAKES = {
-    "no place": ("study confounding", "--out"),
-    "no seed": ("study confounding --out NEW --num-seeds 0", "seeds 0"),
-    "strength": ("study confounding --out NEW --confounding-strength 3", "confound_strength is 3.0"),
-    "too many values": ("study confounding --out NEW --num-values 9 2 2 2", "color has 9 values; choose 2 to 4"),
-    "place in a file": ("study confounding --out FILE/x", "cannot write to"),
-    "unknown study": ("study confusing", "there is no study 'confusing'; did you mean confounding?"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line(mistake: str, tmp_path: Path) -> None:
-    line, words = MISTAKES[mistake]
-    (tmp_path / "file").touch()
-    line = line.replace("NEW", str(tmp_path / "new")).replace("FILE", str(tmp_path / "file"))
-    assert re.search(words, Command(*line.split()).expect_error())
-    assert not (tmp_path / "new").exists()
