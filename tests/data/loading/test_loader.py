@@ -1,5 +1,4 @@
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -86,12 +85,9 @@ def test_an_unreadable_video_is_named_and_replaced_by_a_readable_one() -> None:
     assert (only["index"], sorted(only["failed"])) == (0, [(f"video-{i}", f"video-{i}: unreadable") for i in (1, 2)])
 
 
-def test_strict_stops_at_the_first_unreadable_video() -> None:
+def test_nothing_readable_and_strict_are_errors_that_name_the_first() -> None:
     with pytest.raises(VideoError, match="video-3"):
         dataset(unreadable=(3,), strict=True)[0, 3]
-
-
-def test_nothing_readable_is_an_error_that_names_the_first() -> None:
     with pytest.raises(StillmotionError, match=r"None of the 3 videos could be read\. First error: video-1"):
         dataset(3, unreadable=(0, 1, 2))[0, 1]
 
@@ -142,11 +138,6 @@ def test_workers_change_nothing_and_outlive_the_epoch() -> None:
     workers = shared.worker_pids
     assert same(list(shared.iter_epoch(2, start_step=1)), list(alone.iter_epoch(2, start_step=1)))
     assert workers == shared.worker_pids
-
-
-def test_datasets_can_be_pickled() -> None:
-    data = pickle.loads(pickle.dumps(dataset()))
-    assert torch.equal(data[0, 1]["clips"], dataset()[0, 1]["clips"])
 
 
 def test_evaluation_skips_and_names_unreadable_videos() -> None:

@@ -72,11 +72,7 @@ def test_without_a_rate_and_at_its_own_a_video_is_left_as_it_is() -> None:
     video = scene(25)
     assert resample_fps(video, 0) is video
     assert resample_fps(video, 25) is video
-
-
-def test_a_video_of_one_frame_stays_one() -> None:
-    short = ArrayReader(np.zeros((1, 4, 4, 3), np.uint8), 60)
-    assert resample_fps(short, 1).get_frames([0]).shape == (1, 4, 4, 3)
+    assert len(resample_fps(ArrayReader(np.zeros((1, 4, 4, 3), np.uint8), 60), 1)) == 1
 
 
 def test_training_and_evaluation_count_at_the_same_rate() -> None:
