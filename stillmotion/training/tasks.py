@@ -4,10 +4,11 @@ Cells are "module:name" within `stillmotion.training` and are imported when they
 can be read without torch. A new training verb is a folder with these modules, and a row here.
 """
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stillmotion.errors import StillmotionError
+from stillmotion.utils.files import read_json
 from stillmotion.utils.registry import import_object
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ def list_recipes(verb: str = "pretrain") -> tuple[str, ...]:
 def run_verb(run_dir: str | Path) -> str | None:
     """Return the training verb that wrote a run directory; None if it is no run directory."""
     try:
-        return verb_of_config(json.loads((Path(run_dir) / CONFIG_FILE).read_text()))
-    except (OSError, ValueError):
+        return verb_of_config(read_json(Path(run_dir) / CONFIG_FILE))
+    except (OSError, StillmotionError):
         return None
 
 
