@@ -22,9 +22,7 @@ def _load_recipe(spec: EncoderSpec) -> Encoder:
 
 
 RUN_KINDS = {
-    **{
-        verb: EncoderKind("a run folder of any training verb", _matches_run(verb), _load_run(verb)) for verb in TASKS
-    },
+    **{verb: EncoderKind("a run folder of any training verb", _matches_run(verb), _load_run(verb)) for verb in TASKS},
     "recipe": EncoderKind(
         "a recipe's name, one of `stillmotion pretrain --list-recipes`",
         lambda path: path in recipe_table("pretrain"),

@@ -168,7 +168,9 @@ class Method(nn.Module):
         num_clips = min(config.clips_per_video or clips.shape[1], clips.shape[1])
         with freeze_running_stats(self.online):
             if features is None or config.per_frame_kernels:
-                framewise = framewise_mode(self.online.backbone) if config.per_frame_kernels else contextlib.nullcontext()
+                framewise = (
+                    framewise_mode(self.online.backbone) if config.per_frame_kernels else contextlib.nullcontext()
+                )
                 with framewise:
                     features = self._features(clips, early_features, num_clips)
             else:

@@ -15,8 +15,8 @@ from stillmotion.utils.registry import Registry
 class Objective(nn.Module):
     """Base class of objectives: a loss on embeddings z (b, v, m) of one component.
 
-    A component is the whole embedding, its static part or its dynamic part. `forward` must not change any state, because
-    a solver may call it several times in a step; state changes in `after_step`, once per step.
+    A component is the whole embedding, its static part or its dynamic part. `forward` must not change any state,
+    because a solver may call it several times in a step; state changes in `after_step`, once per step.
 
     Attributes:
         uses_momentum_encoder: Whether `forward` needs `keys`, the momentum encoder's embeddings of the same clips.

@@ -15,7 +15,9 @@ from stillmotion.models.batch_norm import forward_per_side
 
 
 def temporal_derivative(clips: Tensor, order: int, *, num_frames: int) -> Tensor:
-    """Temporal derivative by forward differences (ViDiDi, §2.2): frame t is Σ_i (-1)^(order-i) C(order, i) clips[t + i].
+    """Temporal derivative by forward differences (ViDiDi, §2.2).
+
+    Frame t is Σ_i (-1)^(order-i) C(order, i) clips[t + i].
 
     Args:
         clips: Clips (…, C, T, H, W); T must be at least `num_frames + order`.

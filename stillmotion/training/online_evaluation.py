@@ -66,10 +66,14 @@ class OnlineEvaluation:
             split = config.open(synthetic_config)
             train, test = _sample_train_test(split, count, seed=settings.seed)
         except MissingLabelsError as error:
-            self._message = f"Online evaluation is disabled: {error} Labeled videos can be given with --train.eval-data."
+            self._message = (
+                f"Online evaluation is disabled: {error} Labeled videos can be given with --train.eval-data."
+            )
         else:
             self._train_test = (Subset(split.dataset, np.concatenate([train, test])), len(train))
-            self._message = f"Online evaluation: {len(train)} training and {len(test)} test videos ({split.description})"
+            self._message = (
+                f"Online evaluation: {len(train)} training and {len(test)} test videos ({split.description})"
+            )
 
     def __call__(self, log: RunLog) -> None:
         run = self._trainer

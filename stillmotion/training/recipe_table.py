@@ -60,7 +60,11 @@ class RecipeTable(Generic[ConfigT]):
             hint = did_you_mean(name, self.recipes, fallback=f"`stillmotion {self.verb} --list-recipes` lists all")
             raise StillmotionError(f"{self.verb} has no recipe {name!r}{hint}")
         config = self.recipes[name].build()
-        return replace(self.shrink_for_debug(config), recipe=DEBUG_PREFIX + name) if debug else replace(config, recipe=name)
+        return (
+            replace(self.shrink_for_debug(config), recipe=DEBUG_PREFIX + name)
+            if debug
+            else replace(config, recipe=name)
+        )
 
     def __contains__(self, name: str) -> bool:
         return name.removeprefix(DEBUG_PREFIX) in self.recipes

@@ -113,7 +113,9 @@ class StopRequest:
         elif signum == signal.SIGINT and now - self._since > _DUPLICATE_SIGNAL_SECONDS * (
             "TORCHELASTIC_RUN_ID" in os.environ
         ):
-            raise Interrupted("Stopped immediately. Run the same command to resume from the last checkpoint.", 128 + signum)
+            raise Interrupted(
+                "Stopped immediately. Run the same command to resume from the last checkpoint.", 128 + signum
+            )
 
     def is_requested_on_any_rank(self) -> bool:
         """Whether any rank received a stop signal. Collective."""
@@ -140,7 +142,9 @@ def defer_stop_signals() -> Iterator[StopRequest]:
         except (RuntimeError, EOFError, OSError):
             if not request.is_requested:
                 raise
-            raise Interrupted("Stopped. Run the same command to resume from the last checkpoint.", request.exit_code) from None
+            raise Interrupted(
+                "Stopped. Run the same command to resume from the last checkpoint.", request.exit_code
+            ) from None
 
 
 @contextlib.contextmanager

@@ -224,7 +224,11 @@ class Trainer:
     def _after_step(self, metrics: dict[str, float], log: RunLog, request: StopRequest) -> None:
         """Log and save what is due after a step; raise `Interrupted` if a stop was requested."""
         step, is_last = self.global_step, self.global_step == self.total_steps
-        logs, saves_epoch, stop = self.should_log(step), self.should_save_epoch(step), request.is_requested_on_any_rank()
+        logs, saves_epoch, stop = (
+            self.should_log(step),
+            self.should_save_epoch(step),
+            request.is_requested_on_any_rank(),
+        )
         saves = stop or is_last or step % self.train_config.checkpoint_every_steps == 0
         if logs or saves or saves_epoch or self.input_check.is_active(step):
             metrics |= self.deferred_metrics.flush()
@@ -330,14 +334,16 @@ class Trainer:
         if not self.checkpoints.restore_rng(rng_states, self.train_config.seed, self.global_step):
             world_size = process_group.get_world_size()
             self._resume_messages.append(
-                f"Resuming with {world_size} process{'es' * (world_size > 1)} instead of {len(rng_states)}; batches are "
-                f"unchanged up to rounding{self.world_size_note}."
+                f"Resuming with {world_size} process{'es' * (world_size > 1)} instead of {len(rng_states)}; batches "
+                f"are unchanged up to rounding{self.world_size_note}."
             )
         repaired = process_group.run_on_main(lambda: checkpoint.repair_weights(self.run_dir, state))
         if repaired:
             self._resume_messages.append(repaired)
         previous = state["dataset_fingerprint"]
-        changes = describe_changes(previous, self._dataset_fingerprint) if previous and self._dataset_fingerprint else None
+        changes = (
+            describe_changes(previous, self._dataset_fingerprint) if previous and self._dataset_fingerprint else None
+        )
         if changes:
             self._resume_messages.append(f"The data set has changed since {self.run_dir} was started: {changes}")
 
@@ -380,8 +386,8 @@ class Trainer:
         missed = ", ".join(map(str, self.checkpoints.missing_epochs(past)))
         if missed:
             log.info(
-                f"Epochs {missed} of --train.save-epochs are already past and were not saved. Use another --out to train "
-                "again."
+                f"Epochs {missed} of --train.save-epochs are already past and were not saved. Use another --out to "
+                "train again."
             )
 
 

@@ -130,7 +130,10 @@ def test_settings_that_would_do_nothing_are_refused_with_a_remedy():
         ViewsConfig(loss_routing="static-on-rgb")
     with pytest.raises(StillmotionError, match=r"derivative-color random-hue need derivative views"):
         ViewsConfig(derivative_color="random-hue")
-    with pytest.raises(StillmotionError, match=r"loss-routing separate needs a static/dynamic decomposition.*--method\.static-dynamic\.method"):
+    with pytest.raises(
+        StillmotionError,
+        match=r"loss-routing separate needs a static/dynamic decomposition.*--method\.static-dynamic\.method",
+    ):
         MethodConfig(
             views=ViewsConfig("alternate", loss_routing="separate"), static_dynamic=StaticDynamicConfig(method="none")
         )

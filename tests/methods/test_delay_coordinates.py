@@ -20,7 +20,9 @@ def frames(*, clips=2, steps=8, channels=3):
 def test_halves_are_those_of_windows_stacked_by_hand():
     clip = frames()
     windows = torch.stack([torch.stack([clip[:, t + k] for k in range(3)], -1).flatten(1) for t in range(6)], 1)
-    for found, expected in zip(decompose(clip, StaticDynamicConfig(num_delays=3)), koopman.decompose(windows), strict=True):
+    for found, expected in zip(
+        decompose(clip, StaticDynamicConfig(num_delays=3)), koopman.decompose(windows), strict=True
+    ):
         torch.testing.assert_close(found, expected)
         assert found.shape == (2, StaticDynamicConfig(num_delays=3).out_features(3))
 

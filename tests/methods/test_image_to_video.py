@@ -193,7 +193,9 @@ def test_neither_term_is_inert(monkeypatch):
 
 
 def test_windows_are_averaged_and_tokens_of_their_own_scale_pooled_first():
-    config = TransferMethodConfig(temperature=0.2, separability_weight=0.7, normalize_tokens=False, separability_reduction="mean")
+    config = TransferMethodConfig(
+        temperature=0.2, separability_weight=0.7, normalize_tokens=False, separability_reduction="mean"
+    )
     method, grid = tiny(config), (3, 4)
     first, second, back = draw(2, 12, 8), draw(2, 12, 8, seed=1), draw(2, 3, 12, 8, seed=2)
     found = method(first, second, back, grid)

@@ -89,7 +89,9 @@ def test_debug_twins_keep_less_for_less_long_and_are_otherwise_the_same():
 
 
 def test_options_are_those_of_the_objective_that_a_configuration_has():
-    assert options(MethodConfig(objective=MoCoConfig()), "--objective.queue-size", "7").objective == MoCoConfig(queue_size=7)
+    assert options(MethodConfig(objective=MoCoConfig()), "--objective.queue-size", "7").objective == MoCoConfig(
+        queue_size=7
+    )
     with pytest.raises(SystemExit):
         options(MethodConfig(), "--objective.queue-size", "7")
 

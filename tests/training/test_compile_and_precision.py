@@ -79,12 +79,12 @@ def test_a_compiled_run_has_the_names_and_the_curves_of_an_eager_one(uncompiled_
 
 @pytest.mark.parametrize("how", SECOND_ORDER_SOLVERS)
 def test_solvers_that_differentiate_the_backbone_twice_are_not_compiled_and_others_are_named(how):
-    with pytest.raises(StillmotionError, match=f"solver.name is {how}, .* or choose {', '.join(ONCE)}"):
+    with pytest.raises(StillmotionError, match=f"Solver {how} differentiates .* one of {', '.join(ONCE)}"):
         PretrainConfig(train=TrainConfig(compile=True), solver=SolverConfig(how))
 
 
 def test_compiling_and_checkpointing_do_not_go_together():
-    with pytest.raises(StillmotionError, match="do not go together"):
+    with pytest.raises(StillmotionError, match="cannot be combined"):
         TrainConfig(compile=True, activation_checkpointing=True)
 
 
@@ -95,7 +95,7 @@ def test_without_a_compiler_it_is_said_before_the_first_step(monkeypatch):
         raise RuntimeError("no C++ compiler")
 
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
-    with pytest.raises(StillmotionError, match="there is no compiler; install g\\+\\+"):
+    with pytest.raises(StillmotionError, match=r"none was found\. Install g\+\+"):
         solved("plain", compiled=True)
 
 
@@ -143,7 +143,9 @@ def test_a_run_keeps_the_precision_that_auto_was_when_it_began_and_says_so(tmp_p
     assert load_config(tmp_path, PretrainConfig).train.precision == "bf16"
     caplog.clear()
     train(config, tmp_path)
-    assert f"Resuming {tmp_path} in bf16, the precision it started with (a new run on cpu would use fp32)" in caplog.text
+    assert (
+        f"Resuming {tmp_path} in bf16, the precision it started with (a new run on cpu would use fp32)" in caplog.text
+    )
     assert load_config(tmp_path, PretrainConfig).train.precision == "bf16"
     asked = replace(config, train=replace(config.train, precision="fp16"))
     assert resolve_run_precision(asked, tmp_path, CPU) is asked

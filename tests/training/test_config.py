@@ -94,10 +94,10 @@ def test_a_run_folder_gives_its_configuration(tmp_path: Path) -> None:
 
 def test_what_is_no_run_folder_is_said(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(StillmotionError, match=r"is not a run folder: it has no config\.json"):
+        with pytest.raises(StillmotionError, match=r"is not a run directory: it has no config\.json"):
             load_config(place, PretrainConfig)
     (tmp_path / "list.csv").touch()
-    with pytest.raises(StillmotionError, match="is not a run folder"):
+    with pytest.raises(StillmotionError, match="is not a run directory"):
         load_config(tmp_path / "list.csv", PretrainConfig)
     file = tmp_path / "config.json"
     for torn in (b'{"recipe": "la', b"", b"\xff\xfe"):

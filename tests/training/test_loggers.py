@@ -130,7 +130,9 @@ def test_a_logger_that_cannot_be_opened_is_named_and_left(noting, tmp_path, capl
 
 def test_a_missing_package_and_an_unknown_logger_are_one_line_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(StillmotionError, match="needs the package mlflow, which is not installed. Run pip install mlflow"):
+    with pytest.raises(
+        StillmotionError, match=r"needs the package mlflow, which is not installed\. Run pip install mlflow"
+    ):
         train(small_config(overrides={"train.loggers": ("mlflow",)}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(StillmotionError, match="there is no logger 'wand'; did you mean wandb"):

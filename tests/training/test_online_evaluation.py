@@ -27,6 +27,7 @@ from stillmotion.training.finetune.task import finetune
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import load_config
 from stillmotion.training.run_log import load_metrics
+from stillmotion.training.tasks import get_recipe
 from stillmotion.training.transfer.task import transfer
 
 LONG = {"optim.epochs": 3, "train.checkpoint_every_steps": 3}
@@ -119,7 +120,9 @@ def test_what_fails_is_said_and_the_run_goes_on(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(online_evaluation, "extract_features_distributed", failing)
     folder = train(small_config(overrides=ASKED), tmp_path / "run")
     said = caplog.text
-    assert [f"Online evaluation after epoch {epoch} was skipped: no video can be read" in said for epoch in (0, 2, 3)] == [True] * 3
+    assert [
+        f"Online evaluation after epoch {epoch} was skipped: no video can be read" in said for epoch in (0, 2, 3)
+    ] == [True] * 3
     assert same(folder, train(small_config(overrides=LONG), tmp_path / "plain"))
 
 
@@ -171,7 +174,16 @@ def test_of_many_classes_some_are_drawn_by_seed_ten_videos_of_each():
 
 @pytest.mark.slow
 def test_two_processes_find_what_one_finds(tmp_path):
-    words = ["pretrain", "--recipe", "k400-simclr", "--debug", "--train.num-threads", "1", "--train.eval-every-epochs", "1"]
+    words = [
+        "pretrain",
+        "--recipe",
+        "k400-simclr",
+        "--debug",
+        "--train.num-threads",
+        "1",
+        "--train.eval-every-epochs",
+        "1",
+    ]
     words += ["--train.eval-num-videos", "16", "--data.synthetic.num-videos", "16", "--optim.epochs", "1", "--out"]
     for command in two_ranks(*words, str(tmp_path / "two")):
         command.expect_success()
@@ -191,5 +203,5 @@ def test_a_transfer_run_is_evaluated_too(tmp_path):
 
 
 def test_verbs_that_end_with_a_test_are_not_evaluated_in_between(tmp_path):
-    with pytest.raises(StillmotionError, match="runs of finetune are not evaluated in between; leave it out"):
+    with pytest.raises(StillmotionError, match="finetune has no online evaluation"):
         finetune(small_finetuning(train={"eval_every_epochs": 1}), tmp_path / "run")

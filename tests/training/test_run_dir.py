@@ -45,9 +45,7 @@ def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(
     assert load_config(folder, PretrainConfig) == CONFIG
 
 
-def test_a_run_may_grow_longer_which_is_said_but_not_shorter(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_may_grow_longer_which_is_said_but_not_shorter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = with_state(tmp_path)
     longer = replace(CONFIG, optim=replace(CONFIG.optim, epochs=CONFIG.optim.epochs + 3))
     open_run_dir(folder, longer)

@@ -122,7 +122,9 @@ def test_a_folder_that_is_no_run_is_refused_in_one_line(case: str, tmp_path: Pat
     for name, content in (files or {}).items():
         (tmp_path / "other" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "other" / name).write_text(content)
-    with pytest.raises(StillmotionError, match=r"other is not a run folder of .*; give the --out of such a run") as told:
+    with pytest.raises(
+        StillmotionError, match=r"other is not a run folder of .*; give the --out of such a run"
+    ) as told:
         write_run_page(tmp_path / "other")
     assert "\n" not in str(told.value)
     assert not list(tmp_path.rglob("report.html"))

@@ -1,7 +1,7 @@
 """The papers' fine-tuning protocols by name, one for small sets and one that shows that it runs.
 
-`slowfast` and `slowfast-syncbn` are how SlowFast's contrastive models (BOD-VCL's Table 3) are tuned on UCF101 and HMDB51:
-those of MoCo, whose batch norm is each device's own, and those of SimCLR, BYOL and SwAV, with a synchronised one.
+`slowfast` and `slowfast-syncbn` are how SlowFast's contrastive models (BOD-VCL's Table 3) are fine-tuned on UCF101 and
+HMDB51: those of MoCo, without synchronized batch norm, and those of SimCLR, BYOL and SwAV, with it.
 `vididi` is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4). Also on
 Something-Something, `ssv2-image-model` is for image models and what was transferred from them (Table 5 of that paper), and
 `ssv2-slowfast` is SlowFast's schedule.

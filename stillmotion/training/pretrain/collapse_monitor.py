@@ -31,10 +31,10 @@ def embedding_stats(
     """Compute embedding statistics of a method over all ranks. Collective: every rank must call it.
 
     For each component: `embedding_std` (1 if unit embeddings are uniform on the sphere, 0 if they are equal),
-    `effective_rank` (exp of the entropy of singular values), `embedding_norm` (mean norm), `loss_grad_norm` (norm of the
-    loss gradient by the frame embeddings), `batch_knn_accuracy/<target>` (how often the nearest clip of another video in
-    the batch has the same label) and, with a momentum encoder, `shuffled_key_loss` (loss with the keys of another
-    video). With a decomposition: `static_eigenvalue_fraction` (eigenvalues within the radius of 1) and
+    `effective_rank` (exp of the entropy of singular values), `embedding_norm` (mean norm), `loss_grad_norm` (norm of
+    the loss gradient by the frame embeddings), `batch_knn_accuracy/<target>` (how often the nearest clip of another
+    video in the batch has the same label) and, with a momentum encoder, `shuffled_key_loss` (loss with the keys of
+    another video). With a decomposition: `static_eigenvalue_fraction` (eigenvalues within the radius of 1) and
     `still_clip_ratio` (dynamic norm of still clips over moving clips). Values that are not finite are left out.
 
     Args:
@@ -76,9 +76,7 @@ def embedding_stats(
                 stats[f"{prefix}/batch_knn_accuracy/{target}"] = accuracy
         if not is_whole:
             eigenvalues = koopman.eigenvalues(_all_gather_float32(moving), ridge=config.ridge)
-            stats["health/static_eigenvalue_fraction"] = float(
-                ((eigenvalues - 1).abs() < config.radius).float().mean()
-            )
+            stats["health/static_eigenvalue_fraction"] = float(((eigenvalues - 1).abs() < config.radius).float().mean())
             still_dynamic = decompose(embeddings[b * v :], config)[1]
             moving_dynamic = components["dynamic"].unflatten(0, (b, v))[:, 0]
             norms = [_all_gather_float32(z).norm(dim=-1).mean() for z in (still_dynamic, moving_dynamic)]

@@ -94,8 +94,8 @@ class PretrainConfig(RunConfig):
         data, needed = self.data, self.data.num_frames + self.method.views.extra_frames
         if self.method.model.uses_tokens and (data.cached_frames < needed or data.frame_stride):
             raise StillmotionError(
-                f"data.cached_frames is {data.cached_frames} and data.frame_stride is {data.frame_stride}, but tokens_cnn "
-                f"samples clips of {needed} frames from cached frames that are spread over the video. Set "
+                f"data.cached_frames is {data.cached_frames} and data.frame_stride is {data.frame_stride}, but "
+                f"tokens_cnn samples clips of {needed} frames from cached frames that are spread over the video. Set "
                 f"--data.cached-frames {2 * data.num_frames} --data.frame-stride 0."
             )
         if data.cached_frames and not self.method.model.uses_tokens:
@@ -110,4 +110,6 @@ class PretrainConfig(RunConfig):
                 f"support. Remove --train.compile, or set --solver.name to one of {first_order}."
             )
         if data.augment_on == "device" and self.method.model.uses_tokens:
-            raise StillmotionError("data.augment_on is 'device', but tokens_cnn uses no frames. Remove --data.augment-on.")
+            raise StillmotionError(
+                "data.augment_on is 'device', but tokens_cnn uses no frames. Remove --data.augment-on."
+            )

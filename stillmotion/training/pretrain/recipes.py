@@ -112,7 +112,7 @@ _DEMO_OBJECTIVES: dict[str, ObjectiveConfig] = {
     "swav": SwAVConfig(num_prototypes=32),
     "vicreg": VICRegConfig(),
 }
-DEMO_DATA_DESCRIPTION = " on synthetic videos whose color predicts their motion"
+DEMO_DATA_DESCRIPTION = " on synthetic videos with color confounded with motion"
 
 
 def demo_config(name: str, *, decompose: bool) -> PretrainConfig:
@@ -203,7 +203,9 @@ def token_config(
 
 
 TOKEN_RECIPES: dict[str, Recipe[PretrainConfig]] = {
-    "tokens-simclr": Recipe(partial(token_config), "V-SimCLR on frozen image-model tokens, for a directory of your own videos"),
+    "tokens-simclr": Recipe(
+        partial(token_config), "V-SimCLR on frozen image-model tokens, for a directory of your own videos"
+    ),
     "tokens-bod": Recipe(
         partial(token_config, static_dynamic=StaticDynamicConfig(), bilevel=True), "V-SimCLR + BOD-VCL on frozen tokens"
     ),

@@ -39,7 +39,7 @@ _BARS_CAPTION = (
 )
 _ROUTE_DESCRIPTIONS = {
     "all": "",
-    "static-on-rgb": "; the dynamic loss is computed on RGB clips and on derivatives, the static loss on RGB clips only",
+    "static-on-rgb": "; the dynamic loss is computed on RGB clips and derivatives, the static loss on RGB clips only",
     "separate": "; the static loss is computed on RGB clips, the dynamic loss on derivatives",
 }
 
@@ -113,7 +113,8 @@ def settings_blocks(config: PretrainConfig) -> list[Block]:
         ["projection head", f"{model.projector_layers} layers, {model.embedding_dim} dimensions"],
         [
             "optimizer",
-            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g}, batch {optim.batch_size}, {optim.epochs} epochs",
+            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g}, batch size {optim.batch_size}, "
+            f"{optim.epochs} epochs",
         ],
         ["seed", str(config.train.seed)],
     ]

@@ -140,9 +140,7 @@ class PretrainTrainer(Trainer):
         self.labels = {target: torch.as_tensor(y) for target, y in videos.labels.items()}
         self.collapse_monitor = CollapseMonitor()
         if config.method.objective.shuffles_keys:
-            self.world_size_note = (
-                "; MoCo's batch norms see one process's share of the batch, which is different now"
-            )
+            self.world_size_note = "; MoCo's batch norms see one process's share of the batch, which is different now"
         torch.manual_seed(config.train.seed * 1009 + process_group.get_rank() + 1)
         self.setup(method, method.trainable_parameters())
 
@@ -196,7 +194,8 @@ class PretrainTrainer(Trainer):
         for name, p in self.trainable_params.items():
             p.grad = None if name in frozen else _mean_tensor([gradient[name] for _, gradient in results]) * scale
         losses = {
-            f"loss/{name}": _mean_tensor([output.losses[name] for output, _ in results]) for name in results[0][0].losses
+            f"loss/{name}": _mean_tensor([output.losses[name] for output, _ in results])
+            for name in results[0][0].losses
         }
         metrics = self.optimizer_step(losses)
         self.model.after_step([output.keys for output, _ in results], self.global_step / self.total_steps)
@@ -263,7 +262,9 @@ def _augments_on_device(config: PretrainConfig, device: torch.device) -> bool:
     return device.type == "cuda" if config.data.augment_on == "auto" else config.data.augment_on == "device"
 
 
-def _build_dataset(config: PretrainConfig, dataset: VideoDataset, *, augment_in_workers: bool = True) -> TrainClipDataset:
+def _build_dataset(
+    config: PretrainConfig, dataset: VideoDataset, *, augment_in_workers: bool = True
+) -> TrainClipDataset:
     data = config.data
     return TrainClipDataset(
         dataset,

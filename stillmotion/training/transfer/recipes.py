@@ -101,7 +101,9 @@ def _build_recipes() -> dict[str, Recipe[TransferConfig]]:
     rows = {"laptop-transfer": Recipe(_laptop_config, "your own image model and directory of videos, two CPU cores")}
     for family, tables in _VIT_B_TABLES.items():
         rows[f"{family}-b16"] = Recipe(
-            partial(_paper_config, family), f"{_TITLES[family]} ViT-B/16 on K400, 5 epochs", cite_tables(_PAPER, *tables)
+            partial(_paper_config, family),
+            f"{_TITLES[family]} ViT-B/16 on K400, 5 epochs",
+            cite_tables(_PAPER, *tables),
         )
     for family, arch in _VIT_S_MODELS:
         rows[f"{family}-{arch}"] = Recipe(

@@ -146,7 +146,10 @@ def _settings(config: TransferConfig) -> Table:
             f"{data.frame_gap:g} of its length",
         ],
         ["projection", f"layers: {g.num_layers}; {tail or 'no activation'}"],
-        ["positional augmentation", positions.window + (f", ratio {positions.enlarge_ratio:g}" if positions.num_views else "")],
+        [
+            "positional augmentation",
+            positions.window + (f", ratio {positions.enlarge_ratio:g}" if positions.num_views else ""),
+        ],
         [
             "separability",
             f"{method.separability_loss}, weight {method.separability_weight:g}, {method.separability_reduction} over "
@@ -155,7 +158,8 @@ def _settings(config: TransferConfig) -> Table:
         ["temperature", f"{method.temperature:g}, tokens pooled {method.token_pool_size}×{method.token_pool_size}"],
         [
             "optimizer",
-            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g}, batch {optim.batch_size}, {optim.epochs} epochs",
+            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g}, batch size {optim.batch_size}, "
+            f"{optim.epochs} epochs",
         ],
         ["seed", str(config.train.seed)],
     ]
@@ -165,7 +169,7 @@ def _settings(config: TransferConfig) -> Table:
 def _cycle_accuracy_blocks(folder: Path) -> list[Block]:
     figure = plot_metric({folder.name: folder}, "cycle_accuracy", title="cycle accuracy")
     if figure is None:
-        return [Text("No step was logged yet.")]
+        return [Text("No step has been logged yet.")]
     return [
         figure_block({"cycle accuracy over the steps": figure}, caption=_CYCLE_ACCURACY_CAPTION),
         Text(_SHORTCUT_NOTE),

@@ -1,6 +1,6 @@
 """`transfer`: training of a token projection on a frozen image model.
 
-Everything random is a function of (seed, epoch, video), so that a run resumes bit for bit without restoring a generator.
+Everything random is a function of (seed, epoch, video), so that a run resumes bit for bit without a generator's state.
 """
 
 import copy
@@ -40,7 +40,9 @@ _RNG_WINDOWS, _RNG_WINDOW_CHOICE = 11, 12  # purposes of random numbers
 
 
 def transfer(config: TransferConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None) -> Path:
-    """Train a token projection on a frozen image model; resumes an unfinished run. Under torchrun every process calls this.
+    """Train a token projection on a frozen image model; resumes an unfinished run.
+
+    Under torchrun every process calls this.
 
     Args:
         config: Configuration of the run.
@@ -191,7 +193,11 @@ class TransferTrainer(Trainer):
             stride=1,
             num_clips=1,
             augment=pair_augmentation(
-                data.image_size, scale=data.crop_scale, mean=normalization.mean, std=normalization.std, flip_p=data.flip_prob
+                data.image_size,
+                scale=data.crop_scale,
+                mean=normalization.mean,
+                std=normalization.std,
+                flip_p=data.flip_prob,
             ),
             seed=data.seed,
             strict=data.fail_on_unreadable,
@@ -217,7 +223,9 @@ class TransferTrainer(Trainer):
             "pairs": {
                 name: getattr(data, name) for name in ("frame_gap", "image_size", "crop_scale", "flip_prob", "seed")
             },
-            "positions": {} if positions.window == "none" else {"crop": positions.window, "ratio": positions.enlarge_ratio},
+            "positions": {}
+            if positions.window == "none"
+            else {"crop": positions.window, "ratio": positions.enlarge_ratio},
         }
         return TokenCache(cache_dir, shape, key)
 

@@ -94,4 +94,4 @@ def test_a_collapse_that_lasts_is_told_once():
     assert [len(lines) for lines in found] == [0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0]
     collapsed, still = found[5]
     assert collapsed.startswith("The static embedding has collapsed (embedding_std 0.010")
-    assert still.startswith("the dynamic half holds little motion: clips that stand still have 0.90 of it")
+    assert still.startswith("The dynamic embedding holds little motion: still clips have 0.90 of its norm")

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loss_vs_chance import FinalLoss, final_loss_table, final_losses
 from support.small_pretrain import train
 
-from loss_vs_chance import FinalLoss, final_loss_table, final_losses
 from stillmotion.training.pretrain.collapse_monitor import MIN_EMBEDDING_STD
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.recipes_bod_vcl import BASELINES
@@ -28,7 +28,9 @@ def course(name: str) -> PretrainConfig:
     )
 
 
-@pytest.mark.parametrize("name", [f"debug:k400-{split}{objective}" for objective in BASELINES for split in ("", "bod-")])
+@pytest.mark.parametrize(
+    "name", [f"debug:k400-{split}{objective}" for objective in BASELINES for split in ("", "bod-")]
+)
 def test_a_debug_twin_learns(name: str, tmp_path: Path) -> None:
     components = final_losses(train(course(name), tmp_path))
     print(final_loss_table({name: components}))

@@ -125,15 +125,17 @@ def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Pa
     "routed",
     [
         "",
-        f"{BOD_VCL_OPTIONS} --method.views.schedule alternate --method.views.loss-routing static-on-rgb --method.views.derivative-color random-hue --optim.lr 0.002",
+        f"{BOD_VCL_OPTIONS} --method.views.schedule alternate --method.views.loss-routing static-on-rgb "
+        "--method.views.derivative-color random-hue --optim.lr 0.002",
     ],
     ids=["whole", "routed"],
 )
-def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(
-    routed: str, tmp_path: Path
-) -> None:
+def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(routed: str, tmp_path: Path) -> None:
     """With a transformer and no batch norm, in which differences of rounding grow little."""
-    network = "--method.model.backbone small_vit --method.model.projector-hidden-dim 16 --method.model.no-projector-batch-norm"
+    network = (
+        "--method.model.backbone small_vit --method.model.projector-hidden-dim 16 "
+        "--method.model.no-projector-batch-norm"
+    )
     size = "--method.model.stage-channels --data.image-size 16 --data.num-frames 8 --data.synthetic.num-videos 16"
     rates = "--optim.name sgd --optim.lr 0.5 --optim.batch-size 8 --optim.epochs 4"
     options = f"{size} {network} {rates} {routed} --train.num-threads 1 --out {tmp_path / 'two'}".split()
@@ -157,8 +159,13 @@ def test_the_encoder_of_such_a_run_takes_frames_as_they_are(tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_derivative_views_and_a_koopman_split_run_as_typed(ranks: int, tmp_path: Path) -> None:
-    size = "--data.image-size 16 --data.num-frames 4 --data.synthetic.num-videos 16 --optim.batch-size 8 --train.num-threads 1"
-    line = f"pretrain --recipe {SIMCLR} --debug {BOD_VCL_OPTIONS} --data.clips-per-video 4 {size} --out {tmp_path}".split()
+    size = (
+        "--data.image-size 16 --data.num-frames 4 --data.synthetic.num-videos 16 --optim.batch-size 8 "
+        "--train.num-threads 1"
+    )
+    line = (
+        f"pretrain --recipe {SIMCLR} --debug {BOD_VCL_OPTIONS} --data.clips-per-video 4 {size} --out {tmp_path}".split()
+    )
     for command in two_ranks(*line) if ranks == 2 else (Command(*line),):
         command.expect_success()
     curves = load_metrics(tmp_path)
@@ -168,7 +175,14 @@ def test_derivative_views_and_a_koopman_split_run_as_typed(ranks: int, tmp_path:
 
 def test_an_unknown_schedule_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     command = Command(
-        "pretrain", "--recipe", "ucf101-vididi-vic-r3d_18", "--debug", "--out", str(tmp_path / "run"), "--method.views.schedule", "often"
+        "pretrain",
+        "--recipe",
+        "ucf101-vididi-vic-r3d_18",
+        "--debug",
+        "--out",
+        str(tmp_path / "run"),
+        "--method.views.schedule",
+        "often",
     )
     said = command.expect_error()
     assert "'often'" in said

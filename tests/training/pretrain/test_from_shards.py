@@ -57,6 +57,6 @@ def test_a_run_with_a_buffer_resumes_bit_for_bit(sets: Path, tmp_path: Path) -> 
 
 
 def test_a_buffer_is_for_shards(tmp_path: Path) -> None:
-    with pytest.raises(StillmotionError, match="--data.shuffle-buffer is 3, but the data set is not sharded"):
+    with pytest.raises(StillmotionError, match=r"--data\.shuffle-buffer is 3, but the data set is not sharded"):
         train(small_config(overrides={"data.shuffle_buffer": 3}), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -21,7 +21,9 @@ from stillmotion.utils.typed_config import diff_configs
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-moco", "debug:k400-bod-byol", "debug:ucf101-vididi-vic-r3d_18"])
+@pytest.mark.parametrize(
+    "name", ["debug:k400-simclr", "debug:k400-bod-moco", "debug:k400-bod-byol", "debug:ucf101-vididi-vic-r3d_18"]
+)
 def test_the_memory_of_a_step_is_what_torch_allocates(name):
     config = get_recipe(name)
     cost = count_step_cost(config)
@@ -43,7 +45,8 @@ def test_memory_grows_with_a_device_s_share_and_checkpointing_spares_it():
 
 def test_a_run_that_does_not_fit_is_given_settings_that_do():
     config = replace(
-        get_recipe("k400-bod-simclr", debug=True), train=replace(get_recipe("k400-bod-simclr", debug=True).train, precision="fp32")
+        get_recipe("k400-bod-simclr", debug=True),
+        train=replace(get_recipe("k400-bod-simclr", debug=True).train, precision="fp32"),
     )
     whole = count_step_cost(config).peak_bytes
     asked = {"num_videos": 64, "num_devices": 1, "throughput": DeviceThroughput(1e12)}
@@ -60,7 +63,10 @@ def test_a_run_that_does_not_fit_is_given_settings_that_do():
 def test_a_batch_that_devices_cannot_share_is_named():
     with pytest.raises(StillmotionError, match="a batch of 16 cannot be shared by 3 devices"):
         count_step_cost(
-            replace(get_recipe("k400-simclr", debug=True), optim=replace(get_recipe("k400-simclr", debug=True).optim, batch_size=16)),
+            replace(
+                get_recipe("k400-simclr", debug=True),
+                optim=replace(get_recipe("k400-simclr", debug=True).optim, batch_size=16),
+            ),
             num_devices=3,
         )
 

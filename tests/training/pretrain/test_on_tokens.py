@@ -20,6 +20,7 @@ from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.run_dir import load_config
+from stillmotion.training.tasks import get_recipe
 
 TOKENS = {"data.frame_stride": 0, "data.cached_frames": 7, "data.image_size": 16}
 
@@ -68,7 +69,10 @@ def test_runs_share_kept_tokens(run, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_keep_the_tokens_of_one(tmp_path):
-    options = "--data.synthetic.num-videos 16 --data.image-size 16 --data.num-frames 4 --data.cached-frames 7 --optim.batch-size 8 --optim.epochs 1"
+    options = (
+        "--data.synthetic.num-videos 16 --data.image-size 16 --data.num-frames 4 --data.cached-frames 7 "
+        "--optim.batch-size 8 --optim.epochs 1"
+    )
     words = ["pretrain", "--recipe", "tokens-simclr", "--debug", *options.split(), "--out"]
     for command in two_ranks(*words, str(tmp_path / "two")):
         command.expect_success()
@@ -111,14 +115,15 @@ def test_the_image_model_is_noted_so_that_it_is_found_from_any_folder(tmp_path, 
 
 
 def test_what_a_run_on_tokens_lacks_is_named(tmp_path):
-    with pytest.raises(StillmotionError, match=r"no image model given; add --method.model.image-model.path"):
-        pretrain(replace(small_tokens(), recipe="tokens-routed"), tmp_path / "run")
+    with pytest.raises(StillmotionError, match=r"No image model given\. Add --method.model.image-model.path"):
+        pretrain(get_recipe("tokens-routed"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(
-        StillmotionError, match=r"data.cached_frames is 5 and data.frame_stride 0; .* 6 frames .*--data.cached-frames 8"
+        StillmotionError,
+        match=r"data.cached_frames is 5 and data.frame_stride is 0, .* 6 frames .*--data.cached-frames 8",
     ):
         small_tokens(changes={"data.cached_frames": 5})
-    with pytest.raises(StillmotionError, match="tokens have no colours"):
+    with pytest.raises(StillmotionError, match="does not apply to tokens_cnn"):
         small_tokens(changes={"method.views.derivative_color": "random-hue"})
-    with pytest.raises(StillmotionError, match=r"data.cached_frames is 7, but small_resnet3d is shown no tokens"):
+    with pytest.raises(StillmotionError, match=r"data.cached_frames is 7, but small_resnet3d does not use tokens"):
         small_config("k400-simclr", {"data.cached_frames": 7})

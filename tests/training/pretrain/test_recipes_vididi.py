@@ -130,7 +130,9 @@ def test_a_debug_twin_is_the_same_point_of_the_grid_and_computes_its_losses(name
     assert twin.optim.epochs == 4  # all four steps of Algorithm 1
     torch.manual_seed(0)
     views, method = twin.method.views.build(), Method(twin.method)
-    clips = views(torch.randn(3, 2, 3, 6 + twin.method.views.extra_frames, 16, 16), views.draw_orders(seed=0, epoch=0, step=0))
+    clips = views(
+        torch.randn(3, 2, 3, 6 + twin.method.views.extra_frames, 16, 16), views.draw_orders(seed=0, epoch=0, step=0)
+    )
     level = "outer" if twin.solver.name == "plain" else "both"
     losses = method(clips, level=level).losses  # type: ignore[arg-type]
     assert all(value.isfinite() for value in losses.values())

@@ -158,7 +158,7 @@ def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(
     words = str(caught.value)
     state = checkpoint.load_training_state(tmp_path)
     assert state is not None
-    assert words.startswith(f"step {state['step'] + 1}: ")
+    assert words.startswith(f"Training diverged at step {state['step'] + 1}: ")
     assert f"Last good checkpoint: {tmp_path / 'checkpoint.safetensors'} (step {state['step']})" in words
     assert "\n" not in words
     assert all(torch.equal(weights(tmp_path)[k], v) for k, v in state["model"].items())
@@ -212,7 +212,7 @@ def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, caplog:
 
 def test_a_wrong_file_of_weights_can_be_mended_in_the_same_folder(tmp_path: Path) -> None:
     config = small_config("k400-simclr", ONE_STEP | {"method.model.init_weights": str(tmp_path / "nothing.pt")})
-    with pytest.raises(StillmotionError, match="there is no file"):
+    with pytest.raises(StillmotionError, match="does not exist"):
         train(config, tmp_path / "run")
     mended = replace(config, method=replace(config.method, model=replace(config.method.model, init_weights=None)))
     assert weights(train(mended, tmp_path / "run"))
@@ -270,7 +270,7 @@ def test_what_does_not_fit_together_is_said_with_the_numbers(tmp_path: Path) -> 
         ({"optim.batch_size": 32}, "Batch size is 32 but there are only 16 videos"),
         (
             {"optim.batch_size": 20, "train.grad_accum_steps": 2},
-            "has 1 batches but a step takes 2; lower --train.grad-accum-steps",
+            "An epoch has 1 batches, fewer than --train.grad-accum-steps 2",
         ),
         ({"train.device": "toaster"}, "device 'toaster' cannot be used"),
         ({"data.path": str(tmp_path / "nowhere")}, "no such file or folder"),

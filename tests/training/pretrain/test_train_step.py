@@ -83,5 +83,5 @@ def test_a_late_solver_on_one_clip_differs_and_works_in_low_precision(how):
 @pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
 def test_strict_prediction_is_refused_where_both_levels_share_a_pass(how):
     method = tiny_method("simclr", per_frame_kernels=True)
-    with pytest.raises(StillmotionError, match=f"{how} runs .* choose --solver.name itd-rmad"):
+    with pytest.raises(StillmotionError, match=f"{how} shares one backbone pass .* Use --solver.name itd-rmad"):
         compute_gradients(method, tiny_clips(), PretrainConfig(method=method.config, solver=SolverConfig(how)))

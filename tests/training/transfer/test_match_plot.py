@@ -19,13 +19,13 @@ def test_moved_patches_are_found_where_they_went():
 
 
 def test_marks_stand_round_their_patches_and_frames_are_left_alone():
-    frames = np.full((2, 96, 128, 3), 90, np.uint8)
+    frames = np.full((2, 192, 256, 3), 90, np.uint8)
     picture = draw_patch_matches(frames, (3, 4), [0, 6], {"frozen": [5, 5], "moved": [0, 11]})
     assert (frames == 90).all()
-    first, last = picture[-96:, :128], picture[-96:, -128:]
+    first, last = picture[-192:, :256], picture[-192:, -256:]
     for panel, patches in ((first, {0, 6}), (last, {0, 11})):
-        middles = [panel[32 * row + 16, 32 * column + 16] for row in range(3) for column in range(4)]
+        middles = [panel[64 * row + 32, 64 * column + 32] for row in range(3) for column in range(4)]
         assert all((middle == 90).all() for middle in middles)
-        edges = {row * 4 + column: panel[32 * row + 1, 32 * column + 16] for row in range(3) for column in range(4)}
+        edges = {row * 4 + column: panel[64 * row + 1, 64 * column + 32] for row in range(3) for column in range(4)}
         assert {patch for patch, edge in edges.items() if (edge != 90).any()} >= patches
         assert (edges[3] == 90).all()

@@ -18,7 +18,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_holds_settings_curves_and_matches(trained: Path) -> None:
     html = write_transfer_page(trained).read_text()
     assert_self_contained(html)
-    for words in ("debug:dinov2-b16", "random weights", "random, ratio 10", "a sign that position is followed"):
+    for words in ("debug:dinov2-b16", "random weights", "random, ratio 10", "suggests that positions are matched"):
         assert words in html
     for label in ("loss part cycle", "loss part separability", "cycle accuracy over the steps"):
         assert f'aria-label="{label}"' in html
@@ -33,7 +33,7 @@ def test_the_page_says_what_it_cannot_show(trained: Path, tmp_path: Path) -> Non
     config = run / "config.json"
     config.write_text(config.read_text().replace('"path": "synthetic"', '"path": "/nowhere/at/all"'))
     html = write_transfer_page(run).read_text()
-    assert html.count("No step was logged yet.") == 2
+    assert html.count("No step has been logged yet.") == 2
     assert "Not shown: /nowhere/at/all" in html
     assert "data:image/webp" not in html
 

@@ -74,16 +74,16 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop, kept):
 
 def test_runs_on_the_same_pairs_share_kept_tokens(tmp_path, monkeypatch):
     config = small(pairs=1, positions=PositionAugmentConfig(fixed_windows=1))
-    first = trained(config, tmp_path / "first", cache=tmp_path / "tokens")
+    first = trained(config, tmp_path / "first", cache_dir=tmp_path / "tokens")
 
     def never(self, frames, positions=None):
         raise AssertionError("tokens were computed again")
 
     monkeypatch.setattr("stillmotion.models.pretrained.frozen_image_model.FrozenImageModel.patch_tokens", never)
-    other = replace(config, method=replace(config.method, weight=0.1))
-    trained(replace(config, train=replace(config.train, seed=1)), tmp_path / "seed", cache=tmp_path / "tokens")
-    trained(other, tmp_path / "weight", cache=tmp_path / "tokens")
-    assert_same(first, trained(config, tmp_path / "again", cache=tmp_path / "tokens"))
+    other = replace(config, method=replace(config.method, separability_weight=0.1))
+    trained(replace(config, train=replace(config.train, seed=1)), tmp_path / "seed", cache_dir=tmp_path / "tokens")
+    trained(other, tmp_path / "weight", cache_dir=tmp_path / "tokens")
+    assert_same(first, trained(config, tmp_path / "again", cache_dir=tmp_path / "tokens"))
     assert not torch.equal(
         weights(first)["projection.layers.0.weight"], weights(tmp_path / "seed")["projection.layers.0.weight"]
     )
@@ -92,7 +92,7 @@ def test_runs_on_the_same_pairs_share_kept_tokens(tmp_path, monkeypatch):
 def test_kept_tokens_are_those_that_are_computed_anew(tmp_path):
     config = small(pairs=2, positions=PositionAugmentConfig(window="center"), epochs=2)
     kept = trained(config, tmp_path / "kept")
-    anew = trained(replace(config, data=replace(config.data, keep=False)), tmp_path / "anew")
+    anew = trained(replace(config, data=replace(config.data, cache_tokens=False)), tmp_path / "anew")
     assert (kept / "tokens").is_dir()
     a, b = load_metrics(kept)["loss/separability"], load_metrics(anew)["loss/separability"]
     for (_, left), (_, right) in zip(a, b, strict=True):
@@ -116,7 +116,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_weights(tmp_
 
 def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
     trained(small(epochs=1), tmp_path / "run")
-    other = replace(small(epochs=1), method=replace(small().method, weight=9.0))
+    other = replace(small(epochs=1), method=replace(small().method, separability_weight=9.0))
     with pytest.raises(StillmotionError, match=r"contains a different run .*method\.separability_weight"):
         trained(other, tmp_path / "run")
 
@@ -124,9 +124,9 @@ def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: replace(c, data=replace(c.data, size=25)), "a multiple of 8"),
-        (lambda c: replace(c, optim=replace(c.optim, batch=7)), "Batch size is 7 but there are only 6 videos"),
-        (lambda c: replace(c, images=replace(c.images, path="nowhere")), "no config.json"),
+        (lambda c: replace(c, data=replace(c.data, image_size=25)), "a multiple of 8"),
+        (lambda c: replace(c, optim=replace(c.optim, batch_size=7)), "Batch size is 7 but there are only 6 videos"),
+        (lambda c: replace(c, image_model=replace(c.image_model, path="nowhere")), "no config.json"),
     ],
 )
 def test_errors_say_what_to_do(tmp_path, change, message):
