@@ -181,7 +181,7 @@ def pretrain_tiny_image_model(model_dir: Path, study_config: TransferComparisonC
     return model_dir
 
 
-def format_results(results: dict[str, Any]) -> list[str]:
+def format_transfer_results(results: dict[str, Any]) -> list[str]:
     """Format the results of `compare_transfers` as lines for a terminal: mean ± standard deviation over seeds."""
     columns = results["columns"]
     lines = [f"{'':<14}" + "".join(f"{c:>18}" for c in columns)]

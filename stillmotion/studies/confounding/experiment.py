@@ -1,4 +1,4 @@
-"""One run of the study of confounding: its conditions, its videos, its training and its probes (BOD-VCL, §5.5)."""
+"""One run of the confounding study: config, videos, training and probes (BOD-VCL, §5.5)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from stillmotion.evaluation.linear_probe.classifiers import logistic_probe
 from stillmotion.functional.contrastive import simclr_loss
 from stillmotion.studies.confounding.two_stream import TwoStreamClips, TwoStreamNetwork, sample_clips
 
-# By name: which pair is confounded. The leader is the easier semantic of the pair.
+# By name: the confounded pair; its first factor is the easier one.
 CONFOUNDED_PAIRS: dict[str, tuple[str, ...]] = {
     "color=trajectory": ("color=trajectory",),
     "brightness=shape": ("brightness=shape",),
     "none": (),
 }
 LOSSES = ("unified", "decoupled")
-_PROBE_SEED = 1_000_003  # of the probe's videos: none was trained on
-_BATCH_NORM_WARMUP = 32  # batches that an untrained network is shown, so that its batch norm has statistics
+_PROBE_SEED = 1_000_003  # seed of the probe videos, on which nothing is trained
+_BATCH_NORM_WARMUP = 32  # batches for the batch-norm statistics of an untrained network
 
 PositivePairs = Literal["same-factors", "same-video"]
 FactorValues = Literal["default", "paper"]
-# What §5.5 names; its Figure 5 shows one video of each.
+# Values that §5.5 names; its Figure 5 shows one video of each.
 _PAPER_VALUES = (
     "color=blue,green",
     "shape=pentagon,circle",
@@ -38,26 +38,26 @@ _PAPER_VALUES = (
 
 @dataclass(frozen=True)
 class ConfoundingConfig:
-    """The conditions of a study, the same for all of its runs.
+    """Options of the confounding study, the same for all runs.
 
     Attributes:
-        positives: what makes a positive pair: redrawn, two videos that share all four semantics and nothing else; windows,
-            two windows of one video.
-        factor_values: paper takes the two values of each that the paper names: blue or green, pentagon or circle,
-            brightening or darkening, rotating or linear; ours takes `num_values`.
-        num_values: how many values each semantic takes: color, shape, brightness, trajectory.
-        confounding_strength: how often the confounded pair goes together, 0 to 1.
-        shape_scale: the foreground's radius as a share of the frame's side.
-        num_videos: to train on.
-        num_probe_videos: unconfounded ones to train a probe on, and half as many to test it.
-        num_frames: of a clip.
-        width: channels of a stream's first layer.
-        embedding_dim: channels of the embedding.
-        steps: of training.
-        batch_size: pairs of a step.
-        lr: of Adam.
-        temperature: of InfoNCE.
-        num_probes: how often along training all semantics are probed.
+        positives: Positive pairs: same-factors (two videos that share all four factors and nothing else) or same-video
+            (two windows of one video).
+        factor_values: Values of the factors: paper (the two that the paper names: blue or green, pentagon or circle,
+            brightening or darkening, rotating or linear) or default (--num-values of each).
+        num_values: Number of values of color, shape, brightness and trajectory.
+        confounding_strength: Fraction of videos in which the confounded pair agrees, from 0 to 1.
+        shape_scale: Radius of the shape as a fraction of the frame size.
+        num_videos: Number of training videos.
+        num_probe_videos: Number of unconfounded videos to train a probe, and half as many to test it.
+        num_frames: Frames per clip.
+        width: Channels of a stream's first layer.
+        embedding_dim: Channels of the embedding.
+        steps: Training steps.
+        batch_size: Pairs per step.
+        lr: Learning rate of Adam.
+        temperature: Temperature of InfoNCE.
+        num_probes: Number of probes along training.
     """
 
     positives: PositivePairs = "same-factors"
@@ -93,7 +93,12 @@ class ConfoundingConfig:
             raise StillmotionError(f"lr {self.lr} and temperature {self.temperature} must be above 0")
 
     def synthetic_config(self, *, num_videos: int, confound: tuple[str, ...] = ()) -> SyntheticConfig:
-        """So many videos, of which these pairs are confounded."""
+        """Return the config of synthetic videos.
+
+        Args:
+            num_videos: Number of videos.
+            confound: Confounded pairs.
+        """
         return SyntheticConfig(
             num_videos=num_videos,
             values_per_factor=self.num_values,
@@ -105,7 +110,7 @@ class ConfoundingConfig:
 
     @property
     def factor_classes(self) -> dict[str, list[str]]:
-        """The values of each semantic."""
+        """Names of the values of each factor."""
         return factor_values(self.synthetic_config(num_videos=1))
 
 
@@ -134,43 +139,54 @@ def train_two_stream(
         study_config.num_frames, width=study_config.width, embedding_dim=study_config.embedding_dim
     )
     optimizer = torch.optim.Adam(network.parameters(), lr=study_config.lr)
-    draw = positive_pair_sampler(study_config, clips, np.random.default_rng((seed, 4)))
+    sample_pairs = positive_pair_sampler(study_config, clips, np.random.default_rng((seed, 4)))
     with torch.no_grad():
         for _ in range(_BATCH_NORM_WARMUP):
-            rows = draw()
+            rows = sample_pairs()
             network(clips.frames[rows], clips.motion[rows])
-    courses: dict[str, list[float]] = {name: [] for name in ("loss", "static", "dynamic")}
-    when = sorted({round(x) for x in np.linspace(0, study_config.steps, study_config.num_probes + 1)})
-    found = {0: _probe(network, probe_clips, ("sum", "static", "dynamic"))}
+    curves: dict[str, list[float]] = {name: [] for name in ("loss", "static", "dynamic")}
+    probe_steps = sorted({round(x) for x in np.linspace(0, study_config.steps, study_config.num_probes + 1)})
+    accuracies = {0: _probe(network, probe_clips, ("sum", "static", "dynamic"))}
     for step in range(1, study_config.steps + 1):
-        rows = draw()
+        rows = sample_pairs()
         static, dynamic = (
             z.unflatten(0, (study_config.batch_size, 2)) for z in network(clips.frames[rows], clips.motion[rows])
         )
         value = two_stream_loss(loss, static, dynamic, study_config.temperature)
         optimizer.zero_grad()
         value.backward()
-        courses["loss"].append(float(value.detach()))
-        courses["static"].append(_gradient_norm(network.static))
-        courses["dynamic"].append(_gradient_norm(network.dynamic))
+        curves["loss"].append(float(value.detach()))
+        curves["static"].append(_gradient_norm(network.static))
+        curves["dynamic"].append(_gradient_norm(network.dynamic))
         optimizer.step()
-        if step in when:
-            found[step] = _probe(network, probe_clips, ("sum", "static", "dynamic") if step == when[-1] else ("sum",))
+        if step in probe_steps:
+            parts = ("sum", "static", "dynamic") if step == probe_steps[-1] else ("sum",)
+            accuracies[step] = _probe(network, probe_clips, parts)
     return {
         "loss": loss,
         "seed": seed,
-        "untrained": found[0]["sum"],
-        "accuracy": found[when[-1]]["sum"],
-        "by_stream": {"untrained": _by_stream(found[0]), "trained": _by_stream(found[when[-1]])},
-        "steps": when,
-        "accuracy_curve": {f: [found[step]["sum"][f] for step in when] for f in FACTORS},
-        "grad_norm_curves": {"static": courses["static"], "dynamic": courses["dynamic"]},
-        "loss_curve": courses["loss"],
+        "untrained": accuracies[0]["sum"],
+        "accuracy": accuracies[probe_steps[-1]]["sum"],
+        "by_stream": {
+            "untrained": _by_stream(accuracies[0]),
+            "trained": _by_stream(accuracies[probe_steps[-1]]),
+        },
+        "steps": probe_steps,
+        "accuracy_curve": {f: [accuracies[step]["sum"][f] for step in probe_steps] for f in FACTORS},
+        "grad_norm_curves": {"static": curves["static"], "dynamic": curves["dynamic"]},
+        "loss_curve": curves["loss"],
     }
 
 
 def two_stream_loss(kind: str, static: Tensor, dynamic: Tensor, temperature: float) -> Tensor:
-    """InfoNCE on the sum (Eq. 1 and 9), or on each stream (Eq. 14); embeddings are (pairs, 2, M)."""
+    """Return InfoNCE on the sum of the streams (Eq. 1 and 9), or on each stream (Eq. 14).
+
+    Args:
+        kind: "unified" or "decoupled".
+        static: Embeddings of the static stream (pairs, 2, M).
+        dynamic: Embeddings of the dynamic stream (pairs, 2, M).
+        temperature: Temperature.
+    """
     if kind == "unified":
         return simclr_loss(static + dynamic, temperature=temperature)
     return simclr_loss(static, temperature=temperature) + simclr_loss(dynamic, temperature=temperature)
@@ -183,59 +199,74 @@ def _gradient_norm(stream: torch.nn.Module) -> float:
 def positive_pair_sampler(
     study_config: ConfoundingConfig, clips: TwoStreamClips, rng: np.random.Generator
 ) -> Callable[[], np.ndarray]:
-    """Rows of a batch, each anchor followed by its positive."""
+    """Return a function that samples a batch of row indices, each anchor followed by its positive.
+
+    Args:
+        study_config: Config of the study.
+        clips: Training clips.
+        rng: Generator.
+
+    Raises:
+        StillmotionError: Too few videos share their factors with another.
+    """
     if study_config.positives == "same-video":
-        half = len(clips.frames) // 2
+        num_videos = len(clips.frames) // 2
 
-        def windows() -> np.ndarray:
-            rows = rng.choice(half, study_config.batch_size, replace=False)
-            return np.stack([rows, rows + half], 1).ravel()
+        def sample_windows() -> np.ndarray:
+            rows = rng.choice(num_videos, study_config.batch_size, replace=False)
+            return np.stack([rows, rows + num_videos], 1).ravel()
 
-        return windows
-    kinds = np.stack([clips.labels[f] for f in FACTORS], 1)
-    _, kind, count = np.unique(kinds, axis=0, return_inverse=True, return_counts=True)
-    alike = np.argsort(kind, kind="stable")
+        return sample_windows
+    labels = np.stack([clips.labels[f] for f in FACTORS], 1)
+    _, group, count = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    by_group = np.argsort(group, kind="stable")
     start = np.concatenate([[0], np.cumsum(count)])
-    usable = np.flatnonzero(count[kind] > 1)  # a combination that occurs once has no pair
+    usable = np.flatnonzero(count[group] > 1)  # a combination that occurs once has no pair
     if len(usable) < study_config.batch_size:
         raise StillmotionError(
-            f"{len(usable)} of {len(kinds)} videos share their semantics with another, fewer than a batch of "
+            f"{len(usable)} of {len(labels)} videos share their factors with another, fewer than a batch of "
             f"{study_config.batch_size}; raise --num-videos or lower --batch-size"
         )
-    place = np.empty(len(kinds), int)
-    place[alike] = np.arange(len(kinds)) - start[kind[alike]]
+    position = np.empty(len(labels), int)
+    position[by_group] = np.arange(len(labels)) - start[group[by_group]]
 
-    def redrawn() -> np.ndarray:
+    def sample_same_factors() -> np.ndarray:
         rows = rng.choice(usable, study_config.batch_size, replace=False)
-        size = count[kind[rows]]
-        other = (place[rows] + rng.integers(1, size)) % size
-        return np.stack([rows, alike[start[kind[rows]] + other]], 1).ravel()
+        size = count[group[rows]]
+        other = (position[rows] + rng.integers(1, size)) % size
+        return np.stack([rows, by_group[start[group[rows]] + other]], 1).ravel()
 
-    return redrawn
+    return sample_same_factors
 
 
 @torch.no_grad()
 def _probe(network: TwoStreamNetwork, clips: TwoStreamClips, parts: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Linear-probe accuracy of every semantic, by part of the embedding."""
+    """Return the linear-probe accuracy of every factor, by part of the embedding."""
     network.eval()
     chunks = zip(clips.frames.split(256), clips.motion.split(256), strict=True)
     static, dynamic = (torch.cat(z) for z in zip(*(network(*chunk) for chunk in chunks), strict=True))
     network.train()
     embeddings = {"sum": static + dynamic, "static": static, "dynamic": dynamic}
     cut = round(len(static) * 2 / 3)
-    accuracies: dict[str, dict[str, float]] = {}
+    by_part: dict[str, dict[str, float]] = {}
     for part in parts:
         z = embeddings[part].unsqueeze(1).numpy()
-        accuracies[part] = {f: logistic_probe(z[:cut], y[:cut], z[cut:], y[cut:]).top1 for f, y in clips.labels.items()}
-    return accuracies
+        by_part[part] = {f: logistic_probe(z[:cut], y[:cut], z[cut:], y[cut:]).top1 for f, y in clips.labels.items()}
+    return by_part
 
 
-def _by_stream(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    return {part: found[part] for part in ("static", "dynamic")}
+def _by_stream(accuracies: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    return {part: accuracies[part] for part in ("static", "dynamic")}
 
 
 def build_train_clips(study_config: ConfoundingConfig, setting: str, seed: int) -> TwoStreamClips:
-    """The clips that runs of this setting and seed train on."""
+    """Return the training clips of a setting.
+
+    Args:
+        study_config: Config of the study.
+        setting: Key of `CONFOUNDED_PAIRS`.
+        seed: Seed of the videos.
+    """
     videos = SyntheticDataset(
         study_config.synthetic_config(num_videos=study_config.num_videos, confound=CONFOUNDED_PAIRS[setting]), seed=seed
     )
@@ -249,7 +280,7 @@ def build_train_clips(study_config: ConfoundingConfig, setting: str, seed: int) 
 
 @lru_cache(maxsize=1)
 def build_probe_clips(study_config: ConfoundingConfig) -> TwoStreamClips:
-    """Unconfounded clips to probe on, the same for all runs."""
+    """Return the unconfounded clips of the probes, the same for all runs."""
     config = study_config.synthetic_config(num_videos=study_config.num_probe_videos * 3 // 2)
     return sample_clips(
         SyntheticDataset(config, seed=_PROBE_SEED), num_frames=study_config.num_frames, seed=_PROBE_SEED

@@ -1,6 +1,6 @@
-"""The confounding study in pictures: its videos, gradient norms and accuracies (BOD-VCL, Figures 5 to 7).
+"""Plots of the confounding study: videos, gradient norms and accuracies (BOD-VCL, Figures 5 to 7).
 
-Shapes: R seeds, K points of a course.
+Shapes: R seeds, K points along training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,19 @@ _STREAM_LABELS = {"static": "‖∇θ_A‖ static stream", "dynamic": "‖∇θ_
 def plot_factor_examples(
     config: SyntheticConfig, classes: Mapping[str, Sequence[str]], *, num_frames: int = 6
 ) -> Figure:
-    """Every value of every semantic as a strip of frames, all else being the same (Figure 5)."""
+    """Plot every value of every factor as a strip of frames, with the other factors fixed (Figure 5).
+
+    Args:
+        config: Config of the videos.
+        classes: Names of the values by factor.
+        num_frames: Frames per strip.
+    """
     rows = max(len(names) for names in classes.values())
     figure = Figure(figsize=(11, 0.62 * rows + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, len(FACTORS), squeeze=False)
-    times = (
-        config.num_frames // 3 + 2 * np.arange(num_frames)
-    ).tolist()  # at the ends of a trend it is too dark to see
+    # From a third on: the ends of a brightness trend are too dark.
+    times = (config.num_frames // 3 + 2 * np.arange(num_frames)).tolist()
     for column, factor in zip(grid.T, FACTORS, strict=True):
         for value, axes in enumerate(column):
             axes.set(xticks=[], yticks=[])
@@ -47,14 +52,16 @@ def plot_factor_examples(
 
 
 def plot_gradient_norms(norms: Mapping[str, np.ndarray], *, title: str = "") -> Figure:
-    """The gradient norm of each stream along training: smoothed mean over seeds, and their range as a band.
+    """Plot the gradient norm of each stream along training: smoothed mean over seeds, and their range as a band.
 
-    norms: by stream, static and dynamic (R, K).
+    Args:
+        norms: Gradient norms (R, K) by stream.
+        title: Title.
     """
     figure, axes = new_axes(width=3.9, height=2.9, title=title)
-    for (stream, table), colour in zip(norms.items(), PALETTE, strict=False):
+    for (stream, table), color in zip(norms.items(), PALETTE, strict=False):
         lines = np.stack([running_mean(line) for line in np.asarray(table, float)])
-        _plot_band(axes, np.arange(1, lines.shape[1] + 1), lines, _STREAM_LABELS[stream], colour)
+        _plot_band(axes, np.arange(1, lines.shape[1] + 1), lines, _STREAM_LABELS[stream], color)
     axes.set(xlabel="step", ylabel="gradient norm", ylim=(0, None))
     add_legend(axes)
     return figure
@@ -63,14 +70,18 @@ def plot_gradient_norms(norms: Mapping[str, np.ndarray], *, title: str = "") -> 
 def plot_accuracy(
     steps: Sequence[int], accuracies: Mapping[str, np.ndarray], *, highlighted: Sequence[str] = (), title: str = ""
 ) -> Figure:
-    """The accuracy of each semantic along training: mean over seeds, and their range as a band.
+    """Plot the accuracy of each factor along training: mean over seeds, and their range as a band.
 
-    accuracies: by semantic (R, K). stressed: the confounded pair; the others are drawn thin.
+    Args:
+        steps: Steps (K,).
+        accuracies: Accuracies (R, K) by factor.
+        highlighted: Confounded pair; the other factors are drawn thin.
+        title: Title.
     """
     figure, axes = new_axes(width=3.9, height=2.9, title=title)
-    for (semantic, table), colour in zip(accuracies.items(), PALETTE, strict=False):
-        strong = not highlighted or semantic in highlighted
-        _plot_band(axes, np.asarray(steps), np.asarray(table, float), semantic, colour, strong=strong)
+    for (factor, table), color in zip(accuracies.items(), PALETTE, strict=False):
+        strong = not highlighted or factor in highlighted
+        _plot_band(axes, np.asarray(steps), np.asarray(table, float), factor, color, strong=strong)
     axes.set(xlabel="step", ylabel="probe accuracy", ylim=(0, 1.04))
     add_legend(axes)
     return figure

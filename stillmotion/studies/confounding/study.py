@@ -85,7 +85,7 @@ def run_confounding(
     return results_dict
 
 
-def format_results(results: Mapping[str, Any]) -> list[str]:
+def format_confounding_results(results: Mapping[str, Any]) -> list[str]:
     """Format the verdict on each hypothesis as lines for a terminal.
 
     Args:

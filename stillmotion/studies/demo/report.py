@@ -1,4 +1,4 @@
-"""The page of the demonstration, and the picture that the README shows."""
+"""HTML report of the demo, and the image of the README."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ from stillmotion.training.run_dir import load_config
 from stillmotion.utils.formatting import format_count, join_words
 from stillmotion.utils.typed_config import diff_configs
 
-DISPLAY_SEED = 1_000_003  # of the videos on the page: none was trained or probed on
+DISPLAY_SEED = 1_000_003  # seed of the displayed videos, which were not used for training or probing
 _NUM_VIDEOS = 240
 _SAMPLES = 8
 _METHOD_TITLES = {
@@ -40,50 +40,55 @@ _METHOD_TITLES = {
     "vididi": "ViDiDi-SimCLR",
     "routed": "routed components",
 }
-_TIE_MARGIN = 0.03  # means that lie closer are called even
+_TIE_MARGIN = 0.03  # smaller differences of means are ties
 _FEATURES = {"whole": "features averaged over frames", "concat": "static ⊕ dynamic features"}
 
 
 def write_demo_page(output_dir: str | Path, results: Mapping[str, Any], runs: Mapping[str, str | Path]) -> Path:
-    """Write `report.html` and `demo.png` into the folder.
+    """Write `report.html` and `demo.png`.
 
-    results: factors, chance by factor, and methods by name, each with "seeds": accuracies by factor for every seed,
-        or only "mean".
-    runs: a run folder for each method that was trained; they share their data.
+    Args:
+        output_dir: Folder of the demo.
+        results: Factors, chance by factor, and methods by name, each with "seeds": accuracies by factor for every
+            seed, or only "mean".
+        runs: Run folder of each trained method; they share their data.
+
+    Returns:
+        The path of the report.
     """
-    config = load_config(next(iter(runs.values())))
-    drawn = replace(config.data.synthetic, num_videos=_NUM_VIDEOS, confound=())
-    videos = SyntheticDataset(drawn, seed=DISPLAY_SEED)
-    accuracies = {_METHOD_TITLES.get(name, name): _by_seed(found) for name, found in results["methods"].items()}
+    config = load_config(next(iter(runs.values())), PretrainConfig)
+    synthetic = replace(config.data.synthetic, num_videos=_NUM_VIDEOS, confound=())
+    videos = SyntheticDataset(synthetic, seed=DISPLAY_SEED)
+    accuracies = {_METHOD_TITLES.get(name, name): _by_seed(method) for name, method in results["methods"].items()}
     factors, chance = list(results["factors"]), results["chance"]
-    named = {_METHOD_TITLES.get(name, name): Path(run) for name, run in runs.items()}
-    views = {name: view_encoder(run, videos) for name, run in named.items()}
-    # The first video of each motion: nothing is chosen by how it looks.
-    queries = [int(np.flatnonzero(videos.labels["trajectory"] == t)[0]) for t in range(drawn.values_per_factor[3])]
+    run_dirs = {_METHOD_TITLES.get(name, name): Path(run) for name, run in runs.items()}
+    views = {name: view_encoder(run, videos) for name, run in run_dirs.items()}
+    # The first video of each trajectory: no selection by appearance.
+    queries = [int(np.flatnonzero(videos.labels["trajectory"] == t)[0]) for t in range(synthetic.values_per_factor[3])]
     bars = plot_accuracy_bars(accuracies, factors=factors, chance=chance)
-    neighbours: list[Block] = [neighbor_label_table(views, chance)]
+    neighbors: list[Block] = [neighbor_label_table(views, chance)]
     for name, view in views.items():
-        neighbours += [Text(f"{name}:"), *neighbor_blocks(view, queries)]
+        neighbors += [Text(f"{name}:"), *neighbor_blocks(view, queries)]
     sections = [
-        Section("What this shows", _summary(accuracies, factors, config.data.synthetic, results.get("feature", ""))),
-        Section("The videos", [_samples(videos)]),
+        Section("Summary", _summary(accuracies, factors, config.data.synthetic, results.get("feature", ""))),
+        Section("Videos", [_samples(videos)]),
         Section(
-            "What a linear classifier reads off the frozen features",
+            "Linear probes on frozen features",
             [figure_block({"probe accuracies": bars}), _accuracy_table(accuracies, factors, chance)],
         ),
-        Section("What was trained", _training_blocks(named)),
-        Section("Losses", loss_curve_blocks(named)),
+        Section("Training", _training_blocks(run_dirs)),
+        Section("Losses", loss_curve_blocks(run_dirs)),
         Section("Eigenvalues of clips", eigenvalue_blocks(views)),
-        Section("How alike frames stay", similarity_blocks(views)),
-        Section("Nearest neighbours by static and by dynamic embedding", neighbours),
+        Section("Similarity of frames", similarity_blocks(views)),
+        Section("Nearest neighbors by static and dynamic embedding", neighbors),
         Section("Your own videos", _next_steps()),
     ]
-    _write_readme_picture(Path(output_dir) / "demo.png", videos, accuracies, factors, chance)
-    return write_page(Path(output_dir) / "report.html", "What four methods learn of the same videos", sections)
+    _write_readme_image(Path(output_dir) / "demo.png", videos, accuracies, factors, chance)
+    return write_page(Path(output_dir) / "report.html", "Four methods on the same synthetic videos", sections)
 
 
-def _by_seed(found: Mapping[str, Any]) -> list[dict[str, float]]:
-    return list(found["seeds"].values()) if found.get("seeds") else [found["mean"]]
+def _by_seed(method: Mapping[str, Any]) -> list[dict[str, float]]:
+    return list(method["seeds"].values()) if method.get("seeds") else [method["mean"]]
 
 
 def _mean(seeds: list[dict[str, float]], factor: str) -> float:
@@ -93,76 +98,76 @@ def _mean(seeds: list[dict[str, float]], factor: str) -> float:
 def _summary(
     accuracies: dict[str, list[dict[str, float]]], factors: list[str], data: SyntheticConfig, kind: str
 ) -> list[Block]:
-    """What each method wins and loses, its numbers taken from the results."""
-    tied = " and ".join(pair.replace("=", " with ") for pair in data.confound)
-    setting = (
-        f"in which {tied} go together {data.confound_strength:.0%} of the time" if tied else "with four free factors"
-    )
+    """Return how each method compares with the baseline."""
+    confounded = " and ".join(pair.replace("=", " with ") for pair in data.confound)
+    setting = "with four independent factors"
+    if confounded:
+        setting = f"with {confounded} confounded in {data.confound_strength:.0%} of the videos"
     plain, untrained = accuracies.get(_METHOD_TITLES["simclr"]), accuracies.get("untrained")
     trained = [name for name in accuracies if name != "untrained"]
     first = (
-        f"{len(trained)} methods learned without labels from the same small synthetic videos, {setting}. What a linear "
-        f"classifier then reads off frozen {_FEATURES.get(kind, 'features')}, on videos that are free of the tie, is "
-        f"compared with {_METHOD_TITLES['simclr']}, as means over {format_count(len(accuracies[trained[0]]), 'seed')}:"
+        f"{len(trained)} methods are trained without labels on the same small synthetic videos, {setting}. The "
+        f"accuracy of linear probes on frozen {_FEATURES.get(kind, 'features')}, on unconfounded videos, is compared with "
+        f"{_METHOD_TITLES['simclr']}, as means over {format_count(len(accuracies[trained[0]]), 'seed')}:"
     )
     blocks: list[Block] = [Text(first)]
     for name in trained:
-        told = (
-            []
-            if plain is None or name == _METHOD_TITLES["simclr"]
-            else [_compare_with_baseline(plain, accuracies[name], factors)]
-        )
+        phrases = []
+        if plain is not None and name != _METHOD_TITLES["simclr"]:
+            phrases.append(_compare_with_baseline(plain, accuracies[name], factors))
         if untrained:
-            told += _below_untrained(untrained, accuracies[name], factors)
-        if told:
-            blocks.append(Text(f"{name} {'; it '.join(told)}."))
+            phrases += _below_untrained(untrained, accuracies[name], factors)
+        if phrases:
+            blocks.append(Text(f"{name} {'; it '.join(phrases)}."))
     return blocks
 
 
-def _compare_with_baseline(plain: list[dict[str, float]], found: list[dict[str, float]], factors: list[str]) -> str:
-    """Which factors are read better and which worse, and in how many seeds, in words."""
-    change = {f: _mean(found, f) - _mean(plain, f) for f in factors}
-    told = []
-    for verb, sign in (("wins", 1), ("loses", -1)):
+def _compare_with_baseline(plain: list[dict[str, float]], method: list[dict[str, float]], factors: list[str]) -> str:
+    """Return which factors have higher and lower accuracy, and in how many seeds."""
+    change = {f: _mean(method, f) - _mean(plain, f) for f in factors}
+    phrases = []
+    for verb, sign in (("improves", 1), ("worsens", -1)):
         moved = sorted((f for f in factors if sign * change[f] > _TIE_MARGIN), key=lambda f: -sign * change[f])
-        times = [sum(sign * (b[f] - a[f]) > 0 for a, b in zip(plain, found, strict=True)) for f in moved]
+        times = [sum(sign * (b[f] - a[f]) > 0 for a, b in zip(plain, method, strict=True)) for f in moved]
         cells = [
-            f"{f} ({_mean(plain, f):.2f} → {_mean(found, f):.2f}, {n} of {format_count(len(found), 'seed')})"
+            f"{f} ({_mean(plain, f):.2f} → {_mean(method, f):.2f}, {n} of {format_count(len(method), 'seed')})"
             for f, n in zip(moved, times, strict=True)
         ]
-        told.append(f"{verb} {join_words(cells) if cells else 'nothing'}")
-    return " and ".join(told)
+        phrases.append(f"{verb} {join_words(cells) if cells else 'nothing'}")
+    return " and ".join(phrases)
 
 
-def _below_untrained(untrained: list[dict[str, float]], found: list[dict[str, float]], factors: list[str]) -> list[str]:
-    """The factors that are read worse than off an untrained network, in words, if there are any."""
-    fallen = [f for f in factors if _mean(found, f) < _mean(untrained, f) - _TIE_MARGIN]
-    cells = [f"{f} ({_mean(found, f):.2f}, {_mean(untrained, f):.2f})" for f in fallen]
-    return [f"ends below the untrained network on {join_words(cells)}"] if cells else []
+def _below_untrained(
+    untrained: list[dict[str, float]], method: list[dict[str, float]], factors: list[str]
+) -> list[str]:
+    """Return the factors with lower accuracy than an untrained network, if there are any."""
+    lower = [f for f in factors if _mean(method, f) < _mean(untrained, f) - _TIE_MARGIN]
+    cells = [f"{f} ({_mean(method, f):.2f}, {_mean(untrained, f):.2f})" for f in lower]
+    return [f"is below the untrained network on {join_words(cells)}"] if cells else []
 
 
 def _samples(videos: SyntheticDataset) -> Thumbnails:
     items = [Thumbnail(thumbnail_uri(videos.open_video(i)), video_caption(videos, i)) for i in range(_SAMPLES)]
-    told = "Each has a background colour, a shape, a course of brightness and a motion; the rest is left to chance."
-    return Thumbnails(items, told)
+    caption = "Each video has a background color, a shape, a brightness trend and a trajectory; the rest is random."
+    return Thumbnails(items, caption)
 
 
 def _accuracy_table(
     accuracies: dict[str, list[dict[str, float]]], factors: list[str], chance: Mapping[str, float]
 ) -> Table:
-    """Mean and range over seeds; the best method of each factor is stressed."""
+    """Return mean and range over seeds; the best method of each factor is highlighted."""
     rows = []
     for name, seeds in accuracies.items():
         rows.append([name, *(format_mean_range([seed[factor] for seed in seeds]) for factor in factors)])
     means = [[_mean(seeds, f) for f in factors] for seeds in accuracies.values()]
     best = frozenset((int(np.argmax(column)), j + 1) for j, column in enumerate(zip(*means, strict=True)))
     rows.append(["chance", *(f"{chance[f]:.2f}" for f in factors)])
-    told = "Accuracy on unconfounded videos that were not trained on: mean, and range over seeds."
-    return Table(["", *factors], rows, told, best)
+    caption = "Accuracy on new, unconfounded videos: mean, and range over seeds."
+    return Table(["", *factors], rows, caption, best)
 
 
 def _training_blocks(runs: Mapping[str, Path]) -> list[Block]:
-    """Each run in a sentence, and in which settings it differs from the first."""
+    """Describe each run, and list the options in which it differs from the first."""
     configs = {name: load_config(run, PretrainConfig) for name, run in runs.items()}
     blocks: list[Block] = [Text(f"{name}. {describe_method(config)}") for name, config in configs.items()]
     first, *others = configs
@@ -172,7 +177,7 @@ def _training_blocks(runs: Mapping[str, Path]) -> list[Block]:
         for line in diff_configs(configs[first], configs[name])
         if not line.startswith("recipe:")
     ]
-    return [*blocks, Table(["method", "setting", first, "its own"], rows)] if rows else blocks
+    return [*blocks, Table(["method", "option", first, "value"], rows)] if rows else blocks
 
 
 def _next_steps() -> list[Block]:
@@ -182,23 +187,23 @@ def _next_steps() -> list[Block]:
         "stillmotion report runs/mine",
     ]
     return [
-        Text("A folder of videos is enough; unreadable files are named and skipped. With class folders, probe too:"),
+        Text("A folder of videos is enough; unreadable files are listed and skipped. With class folders, run a probe:"),
         Code("\n".join([*lines, "stillmotion probe runs/mine --data ~/videos --compare-untrained"])),
     ]
 
 
-def _write_readme_picture(
+def _write_readme_image(
     file: Path,
     videos: SyntheticDataset,
     accuracies: dict[str, list[dict[str, float]]],
     factors: list[str],
     chance: Mapping[str, float],
 ) -> None:
-    """Sample videos, four frames of each in a row, beside the bar chart."""
+    """Draw sample videos, four frames of each in a row, beside the bar chart."""
     figure = Figure(figsize=(11, 3.6), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    halves = figure.add_gridspec(1, 2, width_ratios=(0.9, 2))
-    left, right = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
+    columns = figure.add_gridspec(1, 2, width_ratios=(0.9, 2))
+    left, right = figure.add_subfigure(columns[0]), figure.add_subfigure(columns[1])
     grid = left.subplots(4, 4)
     length = videos.config.num_frames
     for i, row in enumerate(grid):

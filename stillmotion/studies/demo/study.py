@@ -1,4 +1,4 @@
-"""The demonstration: what each of four methods learns of the same videos, on this machine, in minutes."""
+"""`demo`: train four methods on the same synthetic videos in minutes, and probe what each learns."""
 
 import time
 from collections.abc import Sequence
@@ -22,22 +22,25 @@ DEMO_RECIPES = {
     "vididi": "demo-vididi-simclr",
     "routed": "demo-routed",
 }
-FEATURE_KIND = (
-    "concat"  # static ⊕ dynamic of the frozen backbone's features, for every method; results.json has all kinds
-)
-FIRST_SEED = 3  # seeds 0 to 2 are those that the settings were chosen on
+FEATURE_KIND = "concat"  # static ⊕ dynamic of the frozen features, for every method; results.json has all kinds
+FIRST_SEED = 3  # options were chosen on seeds 0 to 2
 
 
 def run_demo(output_dir: str | Path, *, num_seeds: int = 5, num_processes: int = 1) -> Path:
     """Train each method with several seeds, probe every factor, and write `results.json` and `report.html`.
 
-    output_dir: a folder; what it already holds of the same demo is kept. seeds: how many, from `FIRST_SEED` on.
-    num_processes: runs at a time, a core each; on how many, no result depends.
+    Args:
+        output_dir: Folder; finished runs in it are kept.
+        num_seeds: Number of seeds, from `FIRST_SEED` on.
+        num_processes: Parallel runs, one CPU core each; results do not depend on it.
+
+    Returns:
+        The path of the report.
     """
     if num_seeds < 1 or num_processes < 1:
-        raise StillmotionError(f"seeds {num_seeds} and processes {num_processes} must be at least 1")
+        raise StillmotionError(f"num_seeds {num_seeds} and num_processes {num_processes} must be at least 1")
     folder, started = Path(output_dir), time.monotonic()
-    numbers = range(FIRST_SEED, FIRST_SEED + num_seeds)
+    seeds = range(FIRST_SEED, FIRST_SEED + num_seeds)
     # All methods start from the same network.
     runs = {
         (name, seed): StudyRun(
@@ -45,17 +48,17 @@ def run_demo(output_dir: str | Path, *, num_seeds: int = 5, num_processes: int =
             with_seed(get_recipe(DEMO_RECIPES[name]), seed),
             {"num_clips": 1, "compare_untrained": name == "simclr"},
         )
-        for seed in numbers
+        for seed in seeds
         for name in DEMO_RECIPES
     }
 
-    def told(key: tuple[str, int]) -> str:
+    def format_line(key: tuple[str, int]) -> str:
         scores = _load_top1(runs[key].run_dir)["pretrained"][FEATURE_KIND]
         return f"{key[0]:<11} seed {key[1]}  " + "  ".join(f"{f} {v:.2f}" for f, v in scores.items())
 
-    train_and_evaluate(runs, num_processes=num_processes, format_line=told)
+    train_and_evaluate(runs, num_processes=num_processes, format_line=format_line)
     results = _build_results(
-        {key: _load_top1(run.run_dir) for key, run in runs.items()}, numbers, time.monotonic() - started
+        {key: _load_top1(run.run_dir) for key, run in runs.items()}, seeds, time.monotonic() - started
     )
     write_json(folder / "results.json", results)
     return write_demo_page(folder, results, {name: runs[name, FIRST_SEED].run_dir for name in DEMO_RECIPES})
@@ -71,7 +74,7 @@ def _load_top1(run: Path) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _build_results(
-    found: dict[tuple[str, int], dict[str, Any]], seeds: Sequence[int], seconds: float
+    scores: dict[tuple[str, int], dict[str, Any]], seeds: Sequence[int], seconds: float
 ) -> dict[str, Any]:
     classes = get_recipe(DEMO_RECIPES["simclr"]).data.synthetic.values_per_factor
 
@@ -82,8 +85,8 @@ def _build_results(
             "by_feature_kind": {str(seed): row for seed, row in rows.items()},
         }
 
-    methods = {name: table({s: found[name, s]["pretrained"] for s in seeds}) for name in DEMO_RECIPES}
-    methods["untrained"] = table({s: found["simclr", s]["untrained"] for s in seeds})
+    methods = {name: table({s: scores[name, s]["pretrained"] for s in seeds}) for name in DEMO_RECIPES}
+    methods["untrained"] = table({s: scores["simclr", s]["untrained"] for s in seeds})
     return {
         "factors": list(FACTORS),
         "feature": FEATURE_KIND,

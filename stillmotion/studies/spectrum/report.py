@@ -1,4 +1,4 @@
-"""The eigenvalues and the margin that the transfer paper's theorems foretell, beside those of trained projections."""
+"""Plots and HTML report of the spectrum study: predicted and measured eigenvalues and margins."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,16 +15,21 @@ _MARKERS = {1: ("o", PALETTE[0], "linear"), 2: ("x", PALETTE[1], "two layers")}
 
 
 def plot_eigenvalue_shrinkage(variances: Sequence[float], points: Sequence[Mapping[str, Any]]) -> Figure:
-    """μ against σ/2λ, so that every strength lies on one curve (Theorem 1)."""
-    figure, axes = new_axes(width=5.2, height=3.4, title="Theorem 1: how far a direction is shrunk")
-    most = max(max(variances) / (2 * p["lambda"]) for p in points)
-    x = np.linspace(0, most, 400)
+    """Plot μ against σ/2λ, so that all values of λ lie on one curve (Theorem 1).
+
+    Args:
+        variances: Variances σ.
+        points: Measured points.
+    """
+    figure, axes = new_axes(width=5.2, height=3.4, title="Theorem 1: shrinkage of a direction")
+    x_max = max(max(variances) / (2 * p["lambda"]) for p in points)
+    x = np.linspace(0, x_max, 400)
     axes.plot(x, np.sqrt(np.clip(1 - x, 0, None)), color=TEXT_COLOR, linewidth=1.2, label="sqrt(1 − σ/2λ)")
-    for layers, (mark, colour, name) in _MARKERS.items():
+    for layers, (marker, color, name) in _MARKERS.items():
         chosen = [p for p in points if p["layers"] == layers]
-        at = np.concatenate([np.array(variances) / (2 * p["lambda"]) for p in chosen])
-        seen = np.concatenate([p["eigenvalues"] for p in chosen])
-        axes.plot(at, seen, mark, color=colour, markersize=4, alpha=0.8, label=name, fillstyle="none")
+        ratios = np.concatenate([np.array(variances) / (2 * p["lambda"]) for p in chosen])
+        eigenvalues = np.concatenate([p["eigenvalues"] for p in chosen])
+        axes.plot(ratios, eigenvalues, marker, color=color, markersize=4, alpha=0.8, label=name, fillstyle="none")
     axes.set_xlabel("σ / 2λ")
     axes.set_ylabel("eigenvalue μ")
     add_legend(axes)
@@ -32,14 +37,19 @@ def plot_eigenvalue_shrinkage(variances: Sequence[float], points: Sequence[Mappi
 
 
 def plot_margin_gain(points: Sequence[Mapping[str, Any]], curve: Mapping[str, Sequence[float]]) -> Figure:
-    """Δ of the margin against λ over the mean variance (Theorem 2); curve: "lambda" and "margin_gain"."""
-    figure, axes = new_axes(width=5.2, height=3.4, title="Theorem 2: how far the margin grows")
+    """Plot the growth Δ of the margin against λ over the mean variance (Theorem 2).
+
+    Args:
+        points: Measured points.
+        curve: Predicted "margin_gain" by "lambda".
+    """
+    figure, axes = new_axes(width=5.2, height=3.4, title="Theorem 2: growth of the margin")
     axes.plot(curve["lambda"], curve["margin_gain"], color=TEXT_COLOR, linewidth=1.2, label="predicted")
     axes.axvline(0.5, color=PALETTE[4], linewidth=0.9, linestyle="--", label="λ = τ/2")
-    for layers, (mark, colour, name) in _MARKERS.items():
+    for layers, (marker, color, name) in _MARKERS.items():
         chosen = [p for p in points if p["layers"] == layers]
-        places, gains = [p["lambda"] for p in chosen], [p["margin_gain"] for p in chosen]
-        axes.plot(places, gains, mark, color=colour, markersize=5, alpha=0.8, label=name, fillstyle="none")
+        lambdas, gains = [p["lambda"] for p in chosen], [p["margin_gain"] for p in chosen]
+        axes.plot(lambdas, gains, marker, color=color, markersize=5, alpha=0.8, label=name, fillstyle="none")
     axes.set_xlabel("λ / τ")
     axes.set_ylabel("Δ / τ")
     add_legend(axes)
@@ -58,9 +68,15 @@ _THEOREM_2 = (
 
 
 def write_spectrum_page(output_dir: Path, results: Mapping[str, Any], curve: Mapping[str, Sequence[float]]) -> Path:
-    """Write `report.html`, and the eigenvalues as `spectrum.png`.
+    """Write `report.html` and `spectrum.png`.
 
-    curve: the predicted gain of the margin, by strength.
+    Args:
+        output_dir: Folder of the study.
+        results: Its results.
+        curve: Predicted "margin_gain" by "lambda".
+
+    Returns:
+        The path of the report.
     """
     points, variances = results["points"], results["variances"]
     first = plot_eigenvalue_shrinkage(variances, points)
@@ -80,7 +96,7 @@ def write_spectrum_page(output_dir: Path, results: Mapping[str, Any], curve: Map
     header = ["projection", "λ / τ", "seed", "largest error of an eigenvalue", "Δ / τ", "predicted"]
     sections = [
         Section("Eigenvalues", [Text(_THEOREM_1), figure_block({"eigenvalues against variance": first})]),
-        Section("Margin", [Text(_THEOREM_2), figure_block({"margin against strength": second})]),
-        Section("Figures", [Table(header, rows)]),
+        Section("Margin", [Text(_THEOREM_2), figure_block({"margin against λ": second})]),
+        Section("Measurements", [Table(header, rows)]),
     ]
     return write_page(output_dir / "report.html", "The spectrum of a trained projection", sections)

@@ -256,7 +256,7 @@ def run_spectrum(output_dir: str | Path, study_config: SpectrumConfig | None = N
     return results
 
 
-def format_results(results: Mapping[str, Any]) -> list[str]:
+def format_spectrum_results(results: Mapping[str, Any]) -> list[str]:
     """Format the largest errors of the theorems as lines for a terminal.
 
     Args:

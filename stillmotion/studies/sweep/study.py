@@ -50,7 +50,7 @@ class SweepOptions:
         eval_data: Videos to evaluate on. Default: the training videos. Labels are needed for pre-training only.
         eval_clips: Clips per video for the linear probe.
         eval_num_videos: Number of synthetic videos to train a probe, and as many to test it.
-        feature: Features of the table: whole, static, dynamic, motion or concat; results.json also has whole and concat.
+        feature: Features of the table; results.json also has whole and concat.
         sequences: Folder in the layout of DAVIS for mask propagation (J&F), for transfer recipes.
         resolution: Resolution of the sequences: their folder under JPEGImages.
     """

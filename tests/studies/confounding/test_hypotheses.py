@@ -45,17 +45,17 @@ def test_a_small_gain_and_a_learned_shortcut_are_not_supported():
     found = verdicts([AS_THE_PAPER_SAYS[0], worse, *AS_THE_PAPER_SAYS[2:]])
     missed = {title for (_, title), supported in found.items() if not supported}
     assert missed == {
-        "the harder semantic is learned",
-        "the easier semantic is still learned",
+        "the harder factor is learned",
+        "the easier factor is still learned",
         "the harder stream's gradient is preserved",
     }
     assert all(supported for (setting, _), supported in found.items() if setting != "color=trajectory")
 
 
-def test_a_harder_semantic_that_is_learned_contradicts_the_proposition():
+def test_a_harder_factor_that_is_learned_contradicts_the_proposition():
     learned = run("color=trajectory", "unified", (1, 1, 1, 0.95), static=(1, 1), dynamic=(2, 2))
     found = verdicts([learned, *AS_THE_PAPER_SAYS[1:]])
-    assert not found["color=trajectory", "the harder semantic is not learned"]
+    assert not found["color=trajectory", "the harder factor is not learned"]
     assert not found["color=trajectory", "the easier stream has the larger gradient"]
     assert not found["color=trajectory", "the harder stream's gradient fades"]
 

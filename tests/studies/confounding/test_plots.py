@@ -26,7 +26,7 @@ def test_gradient_norms_have_a_line_for_each_stream():
     assert "θ_M" in dynamic.get_label()
 
 
-def test_every_value_of_every_semantic_is_drawn():
+def test_every_value_of_every_factor_is_drawn():
     classes = {f: names[:2] for f, names in FACTOR_VALUES.items()} | {"shape": FACTOR_VALUES["shape"][:3]}
     figure = plot_factor_examples(SyntheticConfig(), classes, num_frames=4)
     strips = [axes.images[0].get_array() for axes in figure.axes if axes.images]

@@ -31,7 +31,7 @@ TINY = ConfoundingConfig(
     batch_size=4,
     num_probes=2,
 )
-SEMANTICS = {"color", "shape", "brightness", "trajectory"}
+FACTOR_NAMES = {"color", "shape", "brightness", "trajectory"}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_every_setting_loss_and_seed_has_its_accuracies_and_series(study):
     keys = {(run["setting"], run["loss"], run["seed"]) for run in written["runs"]}
     assert keys == {(s, loss, seed) for s in CONFOUNDED_PAIRS for loss in LOSSES for seed in (0,)}
     for run in written["runs"]:
-        assert set(run["accuracy"]) == set(run["untrained"]) == SEMANTICS
+        assert set(run["accuracy"]) == set(run["untrained"]) == FACTOR_NAMES
         assert {len(run["grad_norm_curves"][stream]) for stream in ("static", "dynamic")} == {3}
         assert run["steps"] == [0, 2, 3]
         assert all(series[0] == run["untrained"][f] for f, series in run["accuracy_curve"].items())
@@ -93,7 +93,7 @@ def test_impossible_conditions_are_named(option, words):
         ConfoundingConfig(**option)
 
 
-def test_the_papers_semantics_have_the_two_values_that_it_names(tmp_path):
+def test_the_papers_factors_have_the_two_values_that_it_names(tmp_path):
     study = ConfoundingConfig(**(vars(TINY) | {"factor_values": "paper", "num_values": (4, 4, 4, 4)}))
     assert study.factor_classes == {
         "color": ["blue", "green"],
@@ -112,7 +112,7 @@ def labelled(*rows):
     return TwoStreamClips(torch.zeros(len(rows), 1), torch.zeros(len(rows), 1), labels)
 
 
-def test_redrawn_positives_share_all_semantics_and_are_never_the_anchor():
+def test_redrawn_positives_share_all_factors_and_are_never_the_anchor():
     rng = np.random.default_rng(0)
     rows = rng.integers(2, size=(64, 4))
     draw = positive_pair_sampler(ConfoundingConfig(num_videos=64, batch_size=16), labelled(*rows), rng)
@@ -129,7 +129,7 @@ def test_redrawn_positives_share_all_semantics_and_are_never_the_anchor():
 
 def test_too_few_alike_videos_are_named():
     rows = [(i & 1, i >> 1 & 1, i >> 2 & 1, 0) for i in range(8)]
-    with pytest.raises(StillmotionError, match="0 of 8 videos share their semantics"):
+    with pytest.raises(StillmotionError, match="0 of 8 videos share their factors"):
         positive_pair_sampler(ConfoundingConfig(num_videos=8, batch_size=4), labelled(*rows), np.random.default_rng(0))
 
 

@@ -25,13 +25,13 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
     html = write_demo_page(tmp_path, results, runs).read_text()
     assert_self_contained(html)
     wanted = [
-        "What this shows",
-        "The videos",
-        "What a linear classifier reads",
-        "What was trained",
+        "Summary",
+        "Videos",
+        "Linear probes on frozen features",
+        "Training",
         "Losses",
         "Eigenvalues of clips",
-        "Nearest neighbours by static and by dynamic embedding",
+        "Nearest neighbors by static and dynamic embedding",
         "Your own videos",
     ]
     for title in wanted:
@@ -39,8 +39,8 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
     # The summary's numbers are the results', the largest change first.
     seeds = "2 of 2 seeds"
     won = f"brightness (0.55 → 0.95, {seeds}), trajectory (0.60 → 0.80, {seeds}) and shape (0.50 → 0.60, {seeds})"
-    assert f"V-SimCLR + BOD-VCL wins {won} and loses color (0.95 → 0.90, 1 of 2 seeds)." in html
-    assert "V-SimCLR ends below the untrained network on brightness (0.55, 0.80)." in html
+    assert f"V-SimCLR + BOD-VCL improves {won} and worsens color (0.95 → 0.90, 1 of 2 seeds)." in html
+    assert "V-SimCLR is below the untrained network on brightness (0.55, 0.80)." in html
     assert "0.550 (0.50–0.60)" in html
     assert "method.static_dynamic.method" in html  # in which the two runs differ
     for name in ("V-SimCLR", "V-SimCLR + BOD-VCL"):

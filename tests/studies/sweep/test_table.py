@@ -85,7 +85,13 @@ def test_a_claim_is_judged_by_the_column_it_is_about():
 
 
 def test_text_and_markdown_have_a_line_for_each_row():
-    assert [line.split()[0] for line in format_sweep_table(make_results())] == ["optim.lr", "a", "b", "untrained", "whole"]
+    assert [line.split()[0] for line in format_sweep_table(make_results())] == [
+        "optim.lr",
+        "a",
+        "b",
+        "untrained",
+        "whole",
+    ]
     assert markdown_table(["x", "y"], [["1", "2"]]) == ["| x | y |", "| --- | --- |", "| 1 | 2 |"]
 
 
