@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.encoders.run_weights import WEIGHTS_FILE
@@ -32,7 +32,7 @@ class PatchTokenModel(NamedTuple):
     """
 
     image_model: FrozenImageModel
-    projection: TokenProjection | None
+    projection: nn.Module | None
     image_size: int
     config: ImageModelConfig
 
@@ -93,8 +93,9 @@ def frozen_model_config(spec: str | Path) -> ImageModelConfig:
             return model
     else:
         model = resolve_image_model(ImageModelConfig(path=str(spec)))
-    family = model.family if Path(model.path).is_file() else "auto"
-    return ImageModelConfig(path=model.path, family=family, layer=model.layer)
+    if Path(model.path).is_file():
+        return ImageModelConfig(path=model.path, family=model.family, layer=model.layer)
+    return ImageModelConfig(path=model.path, layer=model.layer)
 
 
 def _load_transfer_config(run_dir: str | Path) -> Any:

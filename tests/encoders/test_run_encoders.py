@@ -77,9 +77,9 @@ def test_weights_of_another_network_are_refused(run):
 
 
 def test_what_is_no_run_is_said(run, tmp_path):
-    with pytest.raises(StillmotionError, match="neither a folder nor a recipe"):
+    with pytest.raises(StillmotionError, match="Unknown encoder"):
         stillmotion.load(tmp_path / "nowhere")
-    with pytest.raises(StillmotionError, match="is no encoder; give a run folder of any training verb"):
+    with pytest.raises(StillmotionError, match=r"is not an encoder\. Give one of: a run folder of any training verb"):
         stillmotion.load(tmp_path)
     (run / "checkpoint.safetensors").unlink()
     with pytest.raises(StillmotionError, match=r"no checkpoint\.safetensors yet"):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -149,8 +150,8 @@ def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, c
 class Many(VideoDataset):
     """Videos of fifty classes, by number alone."""
 
-    labels = {"label": np.arange(1000) % 50}
-    classes = {"label": [str(i) for i in range(50)]}
+    labels: ClassVar = {"label": np.arange(1000) % 50}
+    classes: ClassVar = {"label": [str(i) for i in range(50)]}
 
     def __len__(self):
         return 1000
@@ -195,7 +196,7 @@ def test_two_processes_find_what_one_finds(tmp_path):
 def test_a_transfer_run_is_evaluated_too(tmp_path):
     config = get_recipe("dinov2-b16", verb="transfer", debug=True)
     plain = replace(config, optim=replace(config.optim, epochs=1))
-    asked = replace(plain, train=replace(plain.train, evaluate_every=1, evaluate_videos=12))
+    asked = replace(plain, train=replace(plain.train, eval_every_epochs=1, eval_num_videos=12))
     with single_thread():
         folders = [transfer(one, tmp_path / name) for name, one in (("plain", plain), ("asked", asked))]
     assert same(*folders)

@@ -63,7 +63,7 @@ def test_epochs_that_are_not_there_are_named(run):
         load(f"{run}@epoch=2")
     with pytest.raises(StillmotionError, match="Option 'epoch' does not apply"):
         load("debug:k400-simclr@epoch=1")
-    with pytest.raises(StillmotionError, match="is no option of an encoder"):
+    with pytest.raises(StillmotionError, match="Unknown option 'epoch=0'"):
         load(f"{run}@epoch=0")
 
 

@@ -1,11 +1,10 @@
-"""The papers' fine-tuning protocols by name, one for small sets and one that shows that it runs.
+"""Fine-tuning recipes of the papers, and `laptop` for small data sets.
 
 `slowfast` and `slowfast-syncbn` are how SlowFast's contrastive models (BOD-VCL's Table 3) are fine-tuned on UCF101 and
 HMDB51: those of MoCo, without synchronized batch norm, and those of SimCLR, BYOL and SwAV, with it.
-`vididi` is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4). Also on
-Something-Something, `ssv2-image-model` is for image models and what was transferred from them (Table 5 of that paper), and
-`ssv2-slowfast` is SlowFast's schedule.
-`laptop` is for a small data set of your own. docs/finetune.md lists what each paper leaves open.
+`vididi` is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4). On
+Something-Something, `ssv2-image-model` is for image models and transfer runs (Table 5 of the image-to-video paper),
+and `ssv2-slowfast` is SlowFast's schedule. docs/finetune.md lists what each paper leaves open.
 """
 
 from dataclasses import replace
