@@ -70,10 +70,8 @@ def nearest_neighbor_hits(
 def print_pixel_baseline(train_test_split: TrainTestSplit) -> None:
     """R@1 of raw pixels."""
     for name, x in pixel_features(train_test_split.dataset).items():
-        print(
-            f"pixels, {name}: {nearest_neighbor_hits(x, train_test_split.dataset.labels['class'], train_test_split.folds).mean():.3f}",
-            flush=True,
-        )
+        hits = nearest_neighbor_hits(x, train_test_split.dataset.labels["class"], train_test_split.folds)
+        print(f"pixels, {name}: {hits.mean():.3f}", flush=True)
 
 
 def evaluate_components(
@@ -84,9 +82,14 @@ def evaluate_components(
     *,
     train_test: tuple[np.ndarray, np.ndarray] | None,
 ) -> Hits:
-    """R@1 of every video by each kind of embedding, and whether a probe that learns from one half knows the other.
+    """Evaluate R@1 and a linear probe of every video, by feature kind.
 
-    features: of all videos of `train_test_split`, in its order. halves: what a probe learns from and is asked; None leaves it out.
+    Args:
+        name: Name of the network.
+        readout: How its components are read.
+        features: Features of all videos, in the order of `train_test_split`.
+        train_test_split: Videos and folds.
+        train_test: Training and test videos of the probe; None omits it.
     """
     found: Hits = {}
     for kind in FEATURE_KINDS:

@@ -114,9 +114,8 @@ def measure_stages(paths: list[Path], flow: FlowName) -> None:
                 for frame in moved:
                     writer.write(frame)
                 writer.release()
-    print(
-        f"CPU time of stages, ms a frame\n  OpenCV loop  {loop.format_line(count)}\n  accumulate   {own.format_line(count)}"
-    )
+    print(f"CPU time of stages, ms per frame\n  OpenCV loop  {loop.format_line(count)}")
+    print(f"  accumulate   {own.format_line(count)}")
 
 
 def flow_at_half_resolution(flow_search: Any, before: np.ndarray, after: np.ndarray) -> np.ndarray:

@@ -1,14 +1,14 @@
-"""How fast a folder is indexed, against the obvious loop; and how fast an index is searched, from 1,000 moments on.
+"""Speed of building an index, against a simple loop, and of searching an index of 1,000 segments and more.
 
     python benchmarks/index_build_and_search.py make --data FOLDER --encoder TEXT [--videos 12]
     python benchmarks/index_build_and_search.py search [--most 1000000] [--look 384] [--motion 512] [--plot FILE.png]
 
-make: the obvious loop decodes every frame of a video and shows the network one at a time; `stillmotion index` decodes
-the frames that it needs, some moments at a time. One follows the other, by the clock: on a machine with other work the
-ratio is rough. The network's share of the time is of the index.
-search: made-up unit vectors in 2,000 groups, no videos. The bare scan is two products of a matrix with a vector, and
-top-k, on one thread; below 100,000 moments an index does the same, above it asks LanceDB's cells. Times of queries are
-by the processor's clock, of all threads together, so that other work on the machine does not count.
+make: the simple loop decodes every frame of a video and embeds frames one at a time; `stillmotion index` decodes only
+the frames that it needs, in batches of segments. Both are timed by the wall clock, one after the other, so the ratio is
+rough on a busy machine. The network's fraction of the time is that of the index.
+search: random unit vectors in 2,000 groups, no videos. The brute-force search is two matrix-vector products and top-k
+on one thread; below 100,000 segments an index does the same, above it uses LanceDB's IVF. Queries are timed by CPU time
+of all threads, so other work on the machine does not count.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +71,10 @@ def measure_build(data: str, encoder_spec: str, num_videos: int) -> None:
         frames = sum(naive_features(file, encoder).shape[1] for file in chosen)
         loop = time.perf_counter() - started
     intake, minutes = segment_input_config(encoder), 60 * len(chosen)
-    print(f"{len(chosen)} videos, {frames} frames, {len(index)} moments of {intake.num_frames} frames at {intake.image_size} px")
+    print(f"{len(chosen)} videos, {frames} frames, {len(index)} segments")
+    print(f"{intake.num_frames} frames per segment at {intake.image_size} pixels")
     print(f"index         {minutes / ours:8.1f} videos a minute, {network[0] / ours:.0%} of the time in the network")
-    print(f"obvious loop  {minutes / loop:8.1f} videos a minute")
+    print(f"simple loop   {minutes / loop:8.1f} videos a minute")
     print(f"ratio         {loop / ours:8.1f}×  (at least {MIN_SPEEDUP:g}×)")
     print(f"peak memory of both {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
@@ -130,7 +132,7 @@ def measure_search(max_segments: int, dims: tuple[int, int], plot: str | None) -
             tables.compact(build_ivf=size >= search_backends.IVF_MIN_SEGMENTS)
             tidied = time.perf_counter() - started
             index = VideoIndex.open(place)
-            taken = median_ms(lambda query: index.neighbors(query, top_k=TOP_K), asked)
+            taken = median_ms(partial(index.neighbors, top_k=TOP_K), asked)
             bare, recall = measure_brute_force(size, dims, asked, index)
             rows.append((size, bare, taken, recall))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

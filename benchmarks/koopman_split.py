@@ -70,9 +70,8 @@ def compare_with_literal(batch_size: int, num_frames: int, dim: int, rounds: int
         "literal float32": functools.partial(literal_decompose, dtype=torch.float32),
     }
     found = median_times({name: (split, frames) for name, split in (literals | DECOMPOSITIONS).items()}, rounds)
-    print(
-        f"{batch_size} clips of {num_frames} frames, M = {dim}{'ms':>8}{'faster than':>14}{'float64':>10}{'float32':>10}"
-    )
+    print(f"{batch_size} clips of {num_frames} frames, M = {dim}", end="")
+    print(f"{'ms':>8}{'faster than':>14}{'float64':>10}{'float32':>10}")
     for name in literals:
         print(f"  {name:20}{1e3 * found[name]:15.1f}")
     for name in DECOMPOSITIONS:

@@ -1,13 +1,13 @@
-"""Labels carried by restricted attention, against the affinities of all cells with all cells of the context.
+"""Label propagation by restricted attention, against the dense affinity matrix.
 
-    python benchmarks/label_propagation.py             frames of 480×880 pixels in patches of 16, first + 20 context frames
+    python benchmarks/label_propagation.py             480×880 pixels, patches of 16, first + 20 context frames
     python benchmarks/label_propagation.py --radius 12
 
-Limits: at least 6× faster, a fraction of the memory, the same labels. The dense reference is the common script's: the
-whole (context · cells) × cells matrix, masked, cut at each column's k-th value, normalised and multiplied with the
-labels. Time is the least CPU second of a frame on one thread, by turns. Memory is the most bytes that a frame has live
-in torch's allocator over features and labels. The machine's peak is the product of two large square matrices, by turns
-with the rest; the share of it is of the inner products within reach, which cannot be left out, over the whole time.
+Limits: at least 6× faster, a fraction of the memory, the same labels. The dense reference is that of the common
+script: the whole (context · cells) × cells matrix, masked, thresholded at the k-th value of each column, normalized and
+multiplied with the labels. Time is the least CPU time of a frame on one thread, both methods interleaved. Memory
+is the peak of torch's allocator beyond features and labels. The machine's peak speed is that of the product of two
+large square matrices; the fraction of it counts only the inner products within the radius.
 """
 
 import argparse

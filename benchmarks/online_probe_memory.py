@@ -1,10 +1,10 @@
-"""Memory of the streamed linear probe on features of Kinetics-400's size, which are made up as they are asked for.
+"""Memory of the online linear probe on random features of the size of Kinetics-400.
 
-    python benchmarks/online_probe_memory.py [--videos 240000] [--test-videos 20000] [--channels 2048] [--views 30] [--epochs 1]
+    python benchmarks/online_probe_memory.py [--videos 240000] [--channels 2048] [--views 30] [--epochs 1]
 
-A feature is its class's direction and noise, drawn from (epoch, video); no clip is decoded and no network run, so that
-what is measured is what the probe itself holds. The test sees every view of a video. Prints the process's resident
-memory as it goes and its peak at the end, beside what the features would take if they were held.
+A feature is the direction of its class plus noise, a function of (epoch, video). No clip is decoded and no network
+runs, so only the memory of the probe is measured. The test uses every view of a video. Prints the resident memory along
+the way and its peak, beside the size of all features.
 """
 
 import argparse
@@ -70,11 +70,11 @@ def main() -> None:
         (shares,) = learner.predict_proba(source.features(TEST, 0, videos, options.views))
         ranks.append(true_class_ranks(shares, np.arange(NUM_CLASSES), videos % NUM_CLASSES))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    held = 4 * options.channels * options.views * (options.videos + options.test_videos) / 1e9
-    print(
-        f"top-1 {TrueClassRanks(np.concatenate(ranks), None).accuracy().top1:.3f} after {options.epochs} of {rule.epochs} epochs"
-    )
-    print(f"{time.monotonic() - started:.0f} s; peak {peak:.2f} GB (at most {MAX_GIB}); all views, held: {held:.0f} GB")
+    feature_gb = 4 * options.channels * options.views * (options.videos + options.test_videos) / 1e9
+    top1 = TrueClassRanks(np.concatenate(ranks), None).accuracy().top1
+    print(f"top-1 {top1:.3f} after {options.epochs} of {rule.epochs} epochs")
+    seconds = time.monotonic() - started
+    print(f"{seconds:.0f} s; peak {peak:.2f} GB (at most {MAX_GIB}); all features: {feature_gb:.0f} GB")
 
 
 if __name__ == "__main__":

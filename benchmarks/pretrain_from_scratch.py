@@ -25,10 +25,10 @@ from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.encoders import load
 from stillmotion.encoders.feature_cache import load_or_extract_features
-from stillmotion.utils.typed_config import apply_overrides
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides
 
 PLAIN = {"method.static_dynamic.method": "none", "solver.name": "plain"}
 ALTERNATING = {

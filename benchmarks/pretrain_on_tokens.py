@@ -1,12 +1,12 @@
-"""Pre-training on frozen tokens of real videos: R@1 and linear probe by half, seed by seed, with paired intervals.
+"""Pre-training on frozen tokens of real videos: R@1 and linear probe by component and seed, with paired intervals.
 
-    python benchmarks/pretrain_on_tokens.py --images models/dinov2 --data ut_interaction --out runs/tokens --seeds 2 3 4 5 6
+    python benchmarks/pretrain_on_tokens.py --images models/dinov2 --data ut_interaction --out runs/tokens --seeds 2 3 4
 
-Trains every recipe of `tokens-…` with every seed on all videos without their labels (finished runs are kept), and asks
-each for the videos of the other folds. Tokens are computed once, in runs/tokens/kept; evaluation takes two clips of 16
-of the 32 kept frames, which are those of `stillmotion retrieve --clips 2 --fold all`. "same split" reads a network by
-the halves of `tokens-routed`, whatever it was trained for. Intervals are of differences from the dynamic half of
-`tokens-routed`, over videos, of the means over seeds.
+Trains every recipe `tokens-…` with every seed on all videos without labels (finished runs are kept), and evaluates
+retrieval between folds. Tokens are computed once and cached; the evaluation uses two clips of 16 of the 32 cached
+frames, those of `stillmotion retrieve --num-clips 2 --fold all`. "same split" decomposes a network as `tokens-routed`,
+whatever it was trained for. Intervals are those of differences from the dynamic component of `tokens-routed`, over
+videos, of means over seeds.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def evaluate_seed(options: argparse.Namespace, train_test_split: TrainTestSplit,
 def cached_features(
     encoder: Encoder, config: PretrainConfig, train_test_split: TrainTestSplit, cache_dir: Path
 ) -> torch.Tensor:
-    """What the network says of each frame of the two clips of every video, (n, 2, T, D), in the order of `train_test_split`."""
+    """Return the per-frame features of the two clips of every video (n, 2, T, D)."""
     backbone = encoder.backbone
     assert isinstance(backbone, TokensCNN)
     config = with_resolved_image_model(config)

@@ -1,12 +1,13 @@
-"""What is found by look and by motion on plain videos, on repeated frames and on moved noise: R@1 and linear probes.
+"""Retrieval and linear probes by appearance and by motion, on the plain, static and dynamic versions of a data set.
 
-    stillmotion controlled make --data ut_interaction --variant static --out sets/static
-    stillmotion controlled make --data ut_interaction --variant dynamic --out sets/dynamic
-    python benchmarks/static_dynamic_retrieval.py --images dinov2_vits14@layer=11 --i3d i3d:i3d.safetensors@frames=32,stride=0,size=128 \\
+    stillmotion static-dynamic make --data ut_interaction --variant static --out sets/static
+    stillmotion static-dynamic make --data ut_interaction --variant dynamic --out sets/dynamic
+    python benchmarks/static_dynamic_retrieval.py --images dinov2_vits14@layer=11 \\
+        --i3d i3d:i3d.safetensors@frames=32,stride=0,size=128 \\
         --data ut_interaction --static sets/static --dynamic sets/dynamic --out runs/motion
 
-R@1 is of the set's own split and of all its folds, the probe of its own split. Features are kept in runs/motion: the
-same command again goes on where it stopped.
+R@1 is that of the official split and of all folds, the probe that of the official split. Features are cached in
+runs/motion.
 """
 
 import argparse

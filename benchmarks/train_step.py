@@ -1,21 +1,19 @@
-"""One training step of each solver against plain V-SimCLR: CPU time, peak memory, and how true its gradient is.
+"""One training step of each solver against plain V-SimCLR: CPU time, peak memory, and accuracy of the gradient.
 
     python benchmarks/train_step.py            ratios, and cosines on the debug network (minutes)
     python benchmarks/train_step.py --all      with the other solvers that differentiate twice
     python benchmarks/train_step.py --slow     cosines on Slow-R50 at 64 pixels, too
-    python benchmarks/train_step.py --probe    also train the demo with each solver, 3 seeds, and probe it (minutes each)
-    python benchmarks/train_step.py --ways     the plain step in other ways alone: recomputed, laid out otherwise, compiled, …
+    python benchmarks/train_step.py --probe    also train and probe the demo with each solver, 3 seeds (minutes each)
+    python benchmarks/train_step.py --ways     variants of the plain step only: checkpointed, channels last, compiled, …
 
-Limits: exact-projector, the default, ≤ 1.5×; first order ≤ 2.2×, aid-fd ≤ 3.2×; memory of these two ≤ 1.1×. Every variant
-runs in processes of its own, interleaved (--rounds 0 leaves this out); time is the least CPU second of a step on one
-thread. Memory is the most bytes that a step has live in torch's allocator, without the weights (what
-torch.cuda.max_memory_allocated counts on a GPU): the resident set also holds what malloc keeps for reuse, and differs
-from run to run by more than the limit. What a solver adds is one to three copies of the weights, so the ratio falls
-with the batch; the default is the demo's.
+Limits: exact-projector, the default, ≤ 1.5×; first order ≤ 2.2×, aid-fd ≤ 3.2×; memory of these two ≤ 1.1×. Variants
+run in separate, interleaved processes (--rounds 0 skips this); time is the least CPU time of a step on one thread.
+Memory is the peak of torch's allocator without the weights, as torch.cuda.max_memory_allocated counts on a GPU; the resident set
+also holds what malloc keeps for reuse, and varies by more than the limit. A solver adds one to three copies of the
+weights, so the ratio falls with the batch size; the default is that of the demo.
 
-Ways are of the plain step on `--network`: blocks computed again (--train.activation-checkpointing), clips and weights with
-channels last or contiguous, the backbone compiled (its building is not counted), autocast to bfloat16, and clips that
-come as uint8 and are finished in the step.
+Variants of the plain step on `--network`: activation checkpointing, clips and weights with channels last or contiguous,
+a compiled backbone (without compile time), autocast to bfloat16, and uint8 clips that are augmented in the step.
 
 Cosines are of a solver's Hessian product along the outer gradient, with the exact one of the weights that its inner
 level moves ("own") and of all weights ("whole"). The error is that of its gradient, against the exact one of an inner

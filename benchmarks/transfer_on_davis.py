@@ -1,12 +1,12 @@
-"""A transfer and its variants beside the frozen model: masks carried through DAVIS, seed by seed, with intervals.
+"""Transfer variants beside the frozen model: label propagation on DAVIS by seed, with intervals.
 
-    python benchmarks/transfer_on_davis.py --images models/dinov2 --layer 11 --data videos.csv --davis DAVIS --resolution 240p \\
-        --out runs/transfer --row "PEA" --row "no PEA: method.positions.window=none"
+    python benchmarks/transfer_on_davis.py --images models/dinov2 --layer 11 --data videos.csv --davis DAVIS \\
+        --resolution 240p --out runs/transfer --row "PEA" --row "no PEA: method.positions.window=none"
 
-Every row is `laptop-transfer` (or --recipe) with these fields changed, trained with every seed (finished runs are
-kept). g is a function of single tokens, so that the frozen model sees each frame of DAVIS once and every g is asked on
-what it gave. Choose rows on some sequences by --only, and report on others: --choose and --report take every other one
-in the order of the alphabet. Intervals are of the gain in J&F over the frozen model, of resampled sequences and seeds.
+Every row is `laptop-transfer` (or --recipe) with these overrides, trained with every seed (finished runs are kept). The
+projection works on single tokens, so the frozen model embeds each frame of DAVIS once for all rows. To select rows on
+some sequences and report on others, use --only, or --choose and --report, which take every other sequence in
+alphabetical order. Intervals are those of the gain in J&F over the frozen model, over resampled sequences and seeds.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from stillmotion.evaluation.propagation.config import SequenceDataConfig
 from stillmotion.evaluation.propagation.evaluate import RESULTS_FILE, evaluate_propagation, open_sequences
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig, load_image_model
-from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import transfer
+from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 
 CONFIDENCE_LEVEL, N_RESAMPLES = 0.95, 5000
 Scores = dict[str, dict[str, float]]  # by sequence, then by measure

@@ -16,9 +16,9 @@ from stillmotion.studies.statistics import format_mean_range
 
 _POSITIVES = {
     "same-factors": "A positive pair is two videos that share all four factors and nothing else: size, position, "
-    "speed, phase, exact hue and noise are sampled again. Only the factors then distinguish pairs, as the theory assumes; two "
-    "clips of one video would share more. The labels choose the pairs, so this tests the theory and is not label-free "
-    "learning.",
+    "speed, phase, exact hue and noise are sampled again. Only the factors then distinguish pairs, as the theory "
+    "assumes; two clips of one video would share more. The labels choose the pairs, so this tests the theory and is "
+    "not label-free learning.",
     "same-video": "A positive pair is two windows of one video, which also share size, position, speed and exact hue.",
 }
 _PRIOR_TRIALS = (

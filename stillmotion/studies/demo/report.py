@@ -107,8 +107,8 @@ def _summary(
     trained = [name for name in accuracies if name != "untrained"]
     first = (
         f"{len(trained)} methods are trained without labels on the same small synthetic videos, {setting}. The "
-        f"accuracy of linear probes on frozen {_FEATURES.get(kind, 'features')}, on unconfounded videos, is compared with "
-        f"{_METHOD_TITLES['simclr']}, as means over {format_count(len(accuracies[trained[0]]), 'seed')}:"
+        f"accuracy of linear probes on frozen {_FEATURES.get(kind, 'features')}, on unconfounded videos, is compared "
+        f"with {_METHOD_TITLES['simclr']}, as means over {format_count(len(accuracies[trained[0]]), 'seed')}:"
     )
     blocks: list[Block] = [Text(first)]
     for name in trained:

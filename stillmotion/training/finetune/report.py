@@ -92,10 +92,8 @@ def _settings(config: FinetuneConfig, results: Mapping[str, Any]) -> list[Block]
         ["trained layers", f"the last {head.unfreeze} blocks" if isinstance(head.unfreeze, int) else head.unfreeze],
         ["head", f"{head.pool} over time, dropout {head.dropout:g}"],
         ["targets", f"label smoothing {head.label_smoothing:g}, mixup {head.mixup_alpha:g}"],
-        [
-            "optimizer",
-            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g} ({schedule}), layer decay {optim.layer_decay:g}",
-        ],
+        ["optimizer", f"{optim.name}, layer decay {optim.layer_decay:g}"],
+        ["learning rate", f"{optim.lr * optim.lr_scale:g} ({schedule})"],
         ["schedule", f"{optim.epochs} epochs of batches of {optim.batch_size}, {results['steps']} steps"],
         ["seed", str(config.train.seed)],
     ]
