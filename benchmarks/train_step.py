@@ -8,9 +8,9 @@
 
 Limits: exact-projector, the default, ≤ 1.5×; first order ≤ 2.2×, aid-fd ≤ 3.2×; memory of these two ≤ 1.1×. Variants
 run in separate, interleaved processes (--rounds 0 skips this); time is the least CPU time of a step on one thread.
-Memory is the peak of torch's allocator without the weights, as torch.cuda.max_memory_allocated counts on a GPU; the resident set
-also holds what malloc keeps for reuse, and varies by more than the limit. A solver adds one to three copies of the
-weights, so the ratio falls with the batch size; the default is that of the demo.
+Memory is the peak of torch's allocator without the weights, as torch.cuda.max_memory_allocated counts on a GPU; the
+resident set also holds what malloc keeps for reuse, and varies by more than the limit. A solver adds one to three
+copies of the weights, so the ratio falls with the batch size; the default is that of the demo.
 
 Variants of the plain step on `--network`: activation checkpointing, clips and weights with channels last or contiguous,
 a compiled backbone (without compile time), autocast to bfloat16, and uint8 clips that are augmented in the step.
