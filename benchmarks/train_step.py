@@ -41,8 +41,8 @@ from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.encoders import load
 from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import Method
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.models.backbones import double_backward_mode
 from stillmotion.optim.bilevel import EARLY_FEATURES, ParamDict, SolverConfig, hypergradient

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from stillmotion.utils.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from stillmotion.methods.embedding_network import EmbeddingNetwork as EmbeddingNetwork
+    from stillmotion.methods.embedding_network import ModelConfig as ModelConfig
     from stillmotion.methods.method import Method as Method
     from stillmotion.methods.method import MethodConfig as MethodConfig
-    from stillmotion.methods.network import EmbeddingNetwork as EmbeddingNetwork
-    from stillmotion.methods.network import ModelConfig as ModelConfig
     from stillmotion.methods.objective import OBJECTIVES as OBJECTIVES
     from stillmotion.methods.objective import Objective as Objective
     from stillmotion.methods.objective import ObjectiveConfig as ObjectiveConfig
@@ -20,7 +20,7 @@ __getattr__, __all__ = lazy_exports(
     __name__,
     {
         "method": ("Method", "MethodConfig"),
-        "network": ("EmbeddingNetwork", "ModelConfig"),
+        "embedding_network": ("EmbeddingNetwork", "ModelConfig"),
         "objective": ("OBJECTIVES", "Objective", "ObjectiveConfig"),
         "static_dynamic": ("StaticDynamicConfig",),
         "views": ("TemporalViews", "ViewsConfig"),

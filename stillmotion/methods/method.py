@@ -20,7 +20,7 @@ from stillmotion.distributed.process_group import get_rank, get_world_size
 from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
 from stillmotion.functional.contrastive import rescale_gradient
-from stillmotion.methods.network import EmbeddingNetwork, ModelConfig
+from stillmotion.methods.embedding_network import EmbeddingNetwork, ModelConfig
 from stillmotion.methods.objective import Objective, ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose

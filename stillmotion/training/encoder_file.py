@@ -10,7 +10,7 @@ from stillmotion.encoders.pretrained_encoders import build_i3d
 from stillmotion.encoders.run_weights import resolve_run_weights
 from stillmotion.encoders.spec import EncoderSpec, add_options
 from stillmotion.errors import StillmotionError
-from stillmotion.methods.network import EmbeddingNetwork
+from stillmotion.methods.embedding_network import EmbeddingNetwork
 from stillmotion.models.backbones.i3d import I3D_INPUT_CONFIG
 from stillmotion.models.detector import dilate_last_stage
 from stillmotion.models.input_config import CLIP_OPTIONS

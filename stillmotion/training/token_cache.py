@@ -68,8 +68,8 @@ def build_token_dataset(
     """
     data, seed = config.data, config.train.seed
     rows, columns = backbone.image_model.patch_grid(data.image_size, data.image_size)
-    drawn = asdict(data.synthetic) | {"seed": seed} if data.path == "synthetic" else None
-    about = token_cache_key(config.method.model.image_model, backbone.image_model, dataset, synthetic=drawn) | {
+    synthetic = asdict(data.synthetic) | {"seed": seed} if data.path == "synthetic" else None
+    key = token_cache_key(config.method.model.image_model, backbone.image_model, dataset, synthetic=synthetic) | {
         "size": data.image_size
     }
     shape = (len(dataset), 1, data.cached_frames, rows * columns, backbone.image_model.out_features)
@@ -81,18 +81,24 @@ def build_token_dataset(
         augment=TokenGridAugmentation(data.token_crop),
         seed=seed,
         strict=data.fail_on_unreadable,
-        cache=TokenCache(cache_dir, shape, about),
+        cache=TokenCache(cache_dir, shape, key),
     )
 
 
 def fill_run_token_cache(dataset: TokenClipDataset, config: PretrainConfig, backbone: TokensCNN) -> None:
-    """Compute the tokens that a run's store lacks, each rank its share."""
+    """Compute missing tokens, divided among ranks.
+
+    Args:
+        dataset: Result of `build_token_dataset`.
+        config: Configuration of the run.
+        backbone: Backbone that takes the tokens.
+    """
     device = next(backbone.parameters()).device
 
     def tokens(views: Tensor) -> Tensor:
         return backbone.compute_tokens(views.to(device))[0].movedim(0, -1).flatten(1, 2)
 
-    found = fill_token_cache(
+    failed = fill_token_cache(
         tokens,
         dataset.videos,
         dataset.cache,
@@ -101,10 +107,10 @@ def fill_run_token_cache(dataset: TokenClipDataset, config: PretrainConfig, back
         rank=process_group.get_rank(),
         world_size=process_group.get_world_size(),
     )
-    for share in process_group.all_gather_object(found):
-        dataset.failed.update(share)
+    for rank_failed in process_group.all_gather_object(failed):
+        dataset.failed.update(rank_failed)
 
 
 def _content_fingerprint(path: str) -> str | None:
-    """What tells the content of a file, or of a folder of frames or of a model; None of what is drawn."""
+    """Hash of a file, a directory of frames or a model; None for synthetic videos."""
     return file_fingerprint(path) if path and Path(path).exists() else None

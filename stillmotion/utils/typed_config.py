@@ -90,13 +90,23 @@ def parse_assignments(words: Iterable[str]) -> dict[str, str]:
 
 
 def diff_configs(a: Any, b: Any) -> list[str]:
-    """Describe the fields in which two configurations differ, as "data.image_size: 112 ≠ 224"."""
+    """Describe the fields in which two configurations differ, as "data.image_size: 112 ≠ 224".
+
+    Args:
+        a: A configuration, or the result of `to_dict`.
+        b: Another one.
+    """
     left, right = flatten_config(to_dict(a)), flatten_config(to_dict(b))
     return [f"{k}: {left.get(k)} ≠ {right.get(k)}" for k in left | right if left.get(k) != right.get(k)]
 
 
 def flatten_config(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested data to values by dotted path, such as "data.image_size"."""
+    """Flatten nested data to values by dotted path, such as "data.image_size".
+
+    Args:
+        tree: Nested data.
+        prefix: Prefix of all paths.
+    """
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         flat |= flatten_config(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
 from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import Method, MethodConfig
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import create_backbone
 

@@ -11,9 +11,9 @@ from support.tiny_method import tiny_clips
 
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import Method, MethodConfig
 from stillmotion.methods.moco import MoCoConfig
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.objective import OBJECTIVES, Objective, ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig

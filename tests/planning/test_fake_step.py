@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from stillmotion.functional.classification import soft_cross_entropy
+from stillmotion.methods.embedding_network import EmbeddingNetwork
 from stillmotion.methods.image_to_video import TransferLoss
-from stillmotion.methods.network import EmbeddingNetwork
 from stillmotion.models.detector import ActionDetector
 from stillmotion.models.freeze import unfreeze
 from stillmotion.models.heads import VideoClassifier, count_time_steps

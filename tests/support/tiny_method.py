@@ -4,9 +4,9 @@ import torch
 from torch.func import functional_call
 
 from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import Method, MethodConfig, PredictionLossConfig
 from stillmotion.methods.moco import MoCoConfig
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.methods.swav import SwAVConfig

@@ -10,7 +10,7 @@ from stillmotion.data.transforms.augment import AUGMENTATIONS
 from stillmotion.encoders.encoder import Encoder, EncoderOrigin
 from stillmotion.encoders.run_weights import resolve_run_weights
 from stillmotion.encoders.spec import EncoderSpec
-from stillmotion.methods.network import EmbeddingNetwork
+from stillmotion.methods.embedding_network import EmbeddingNetwork
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.backbones.tokens_cnn import TokensCNN
 from stillmotion.models.input_config import InputConfig, Normalization

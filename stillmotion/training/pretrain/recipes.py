@@ -5,9 +5,9 @@ from functools import partial
 
 from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import MethodConfig, PredictionLossConfig
 from stillmotion.methods.moco import MoCoConfig
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig

@@ -1,11 +1,11 @@
-"""The rows of BOD-VCL's tables at the paper's scale: Kinetics-400, 8 frames at stride 8, 224 px, 200 epochs.
+"""Pretraining recipes of the BOD-VCL paper's tables: Kinetics-400, 8 frames at stride 8, 224 pixels, 200 epochs.
 
-Width, optimiser, batch, temperature, split, radius, ν and inner steps are what the paper's text says; rates, schedule,
-momentum encoders and augmentation, which it leaves to its predecessor, are those of that one's public code, and clips
-are counted at Kinetics' 30 frames a second; borders in time are zeros, as in the networks it trained. What neither
-says, and what these recipes take: the inner rate γ (0.003), the ridge of the pseudo-inverse (1e-3, without which its
-prediction loss is zero: docs/method.md), MoCo's rate under LARS and ViT-B's optimiser. docs/recipes.md goes through
-every setting.
+Embedding dimension, optimizer, batch size, temperature, decomposition, radius, ν and inner steps are the paper's.
+Learning rates, schedule, momentum encoders and augmentation, which it takes from its predecessor, are those of the
+predecessor's public code; clips are counted at Kinetics' 30 frames per second; temporal padding is zeros, as in the
+networks it trained. Neither states the following, and these recipes choose: the inner learning rate γ (0.003), the
+ridge of the pseudo-inverse (1e-3; without it the prediction loss is zero, see docs/method.md), MoCo's learning rate
+under LARS and ViT-B's optimizer. docs/recipes.md lists every setting.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from functools import partial
 from typing import NamedTuple
 
 from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import MethodConfig, PredictionLossConfig
 from stillmotion.methods.moco import MoCoConfig
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
@@ -34,7 +34,7 @@ PAPER_SOLVER = SolverConfig(name="aid-fd", inner_steps=1, inner_lr=0.003)
 
 
 class Baseline(NamedTuple):
-    """A V-CL method at its settings, and the tables that hold it with and without BOD-VCL."""
+    """A V-CL method with its settings, and the tables that contain it with and without BOD-VCL."""
 
     title: str
     objective: ObjectiveConfig
@@ -44,7 +44,7 @@ class Baseline(NamedTuple):
 
 
 _LARS = OptimConfig(name="lars", lr=0.6, batch_size=64)
-# MoCo v3's for ViT-B, for a batch of 256: LARS at a rate made for convolutions is none for layer norm.
+# Settings of MoCo v3 for ViT-B, for a batch size of 256: LARS at a learning rate for convolutions does not suit it.
 _VIT = replace(
     _LARS,
     name="adamw",
@@ -67,7 +67,7 @@ BASELINES = {
 
 
 def baseline_config(name: str) -> PretrainConfig:
-    """V-CL itself: the whole embedding, one level (Tables 2 and 5)."""
+    """V-CL baseline: the whole embedding, one level (Tables 2 and 5)."""
     baseline = BASELINES[name]
     return PretrainConfig(
         data=PretrainDataConfig(path="kinetics400", split="train", fps=30),
@@ -82,16 +82,16 @@ def baseline_config(name: str) -> PretrainConfig:
 
 
 def bod_vcl_config(name: str) -> PretrainConfig:
-    """V-CL + BOD-VCL: static and dynamic apart, the inner level by AID-FD (Tables 2 and 5); M = 128."""
+    """V-CL + BOD-VCL: static and dynamic component, inner level by AID-FD, M = 128 (Tables 2 and 5)."""
     config = baseline_config(name)
     split = replace(PAPER_DECOMPOSITION, normalize=name != "vicreg")
     method = replace(config.method, static_dynamic=split, prediction=PAPER_PREDICTION)
-    # Near a threshold the projector's derivative has no bound, and LARS leaves the rate of norms as it is.
+    # Near a threshold the derivative of the projector is unbounded, and LARS does not scale norm layers.
     return replace(config, method=method, solver=PAPER_SOLVER, optim=replace(config.optim, max_grad_norm=1.0))
 
 
 def with_prediction_loss(name: str) -> PretrainConfig:
-    """V-CL with L_pred added to its loss, nothing split (Table 7)."""
+    """V-CL with L_pred added to its loss, without decomposition (Table 7)."""
     config = baseline_config(name)
     return replace(
         config,
@@ -101,17 +101,17 @@ def with_prediction_loss(name: str) -> PretrainConfig:
 
 
 def single_level(name: str) -> PretrainConfig:
-    """All three losses minimised at once (Table 8)."""
+    """All three losses minimized at once (Table 8)."""
     return replace(bod_vcl_config(name), solver=replace(PAPER_SOLVER, name="single-level"))
 
 
 def with_inner_steps(steps: int) -> PretrainConfig:
-    """More steps of the inner level (Table 9)."""
+    """Another number of inner steps (Table 9)."""
     return replace(bod_vcl_config("simclr"), solver=replace(PAPER_SOLVER, inner_steps=steps))
 
 
 def with_per_frame_prediction(name: str) -> PretrainConfig:
-    """L_pred sees one frame at a time (Table 10)."""
+    """L_pred with per-frame kernels (Table 10)."""
     config = bod_vcl_config(name)
     return replace(config, method=replace(config.method, prediction=replace(PAPER_PREDICTION, per_frame_kernels=True)))
 
@@ -129,7 +129,12 @@ def with_embedding_dim(value: int) -> PretrainConfig:
 
 
 def with_clips_per_video(config: PretrainConfig, count: int) -> PretrainConfig:
-    """ϱ clips of each video (Tables 3 and 5); BYOL's rate doubles with four."""
+    """Another number of clips per video ϱ (Tables 3 and 5); BYOL's learning rate doubles with four.
+
+    Args:
+        config: Configuration to change.
+        count: Clips per video.
+    """
     byol = isinstance(config.method.objective, BYOLConfig)
     lr = 1.2 if byol and count == 4 else config.optim.lr
     return replace(config, data=replace(config.data, clips_per_video=count), optim=replace(config.optim, lr=lr))
@@ -141,7 +146,12 @@ def with_16x4_clips(config: PretrainConfig) -> PretrainConfig:
 
 
 def with_backbone(config: PretrainConfig, name: str) -> PretrainConfig:
-    """Another network, 16 frames at stride 4, 112 pixels (Table 3)."""
+    """Another backbone, 16 frames at stride 4, 112 pixels (Table 3).
+
+    Args:
+        config: Configuration to change.
+        name: Name of the backbone.
+    """
     config = with_16x4_clips(config)
     model = replace(config.method.model, backbone=name)
     return replace(config, data=replace(config.data, image_size=112), method=replace(config.method, model=model))
@@ -159,7 +169,13 @@ ConfigChange = Callable[[PretrainConfig], PretrainConfig]
 def apply_changes(
     base: Callable[[str], PretrainConfig], name: str, changes: tuple[ConfigChange, ...]
 ) -> PretrainConfig:
-    """`plain` or `bod` with changes, one after another (Tables 3 and 5)."""
+    """A baseline or BOD-VCL with changes, applied in order (Tables 3 and 5).
+
+    Args:
+        base: Builds the configuration: `baseline_config` or `bod_vcl_config`.
+        name: Name of the baseline.
+        changes: Changes of the configuration.
+    """
     config = base(name)
     for change in changes:
         config = change(config)
@@ -203,7 +219,7 @@ def _build_recipes() -> dict[str, Recipe[PretrainConfig]]:
         add(f"bod-{name}", partial(bod_vcl_config, name), f"{baseline.title} + BOD-VCL", *baseline.tables)
     for name in ("simclr", "moco", "byol", "swav"):
         title = BASELINES[name].title
-        add(f"{name}-pred", partial(with_prediction_loss, name), f"{title} + L_pred, nothing split", 7)
+        add(f"{name}-pred", partial(with_prediction_loss, name), f"{title} + L_pred, no decomposition", 7)
         add(
             f"bod-{name}-single-level",
             partial(single_level, name),

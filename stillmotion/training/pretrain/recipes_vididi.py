@@ -11,8 +11,8 @@ from functools import partial
 from typing import NamedTuple, get_args
 
 from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import MethodConfig
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.objective import ObjectiveConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.vicreg import VICRegConfig

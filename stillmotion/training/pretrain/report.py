@@ -15,7 +15,7 @@ from stillmotion.explain.encoder_sections import (
     similarity_blocks,
     view_encoder,
 )
-from stillmotion.explain.report import RESULTS_FILE as INSIDE
+from stillmotion.explain.report import RESULTS_FILE as EXPLAIN_FILE
 from stillmotion.explain.report import explain_sections
 from stillmotion.methods.views import ViewsConfig
 from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
@@ -69,11 +69,11 @@ def write_pretrain_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path
     ]
     if not reload_seconds:
         sections += _encoder_sections(folder, config)
-    if (folder / "explain" / INSIDE).exists():
+    if (folder / "explain" / EXPLAIN_FILE).exists():
         try:
             sections += explain_sections(folder / "explain")
         except (StillmotionError, OSError) as error:
-            sections.append(Section("Inside its videos", [Text(f"Not shown: {error}.")]))
+            sections.append(Section("Explained videos", [Text(f"Not shown: {error}.")]))
     return write_page(
         folder / "report.html", f"Pretraining run: {folder.name}", sections, reload_seconds=reload_seconds
     )
@@ -84,12 +84,12 @@ def _encoder_sections(run_dir: Path, config: PretrainConfig) -> list[Section]:
     try:
         view = view_encoder(run_dir, _sample_videos(config))
     except StillmotionError as error:
-        return [Section("Eigenvalues, similarity and neighbours", [Text(f"Not shown: {error}.")])]
+        return [Section("Eigenvalues, similarity and neighbors", [Text(f"Not shown: {error}.")])]
     return [
         Section("Eigenvalues of clips", eigenvalue_blocks({name: view})),
         Section("Similarity of frames", similarity_blocks({name: view})),
         Section(
-            "Nearest neighbours",
+            "Nearest neighbors",
             [*_neighbor_blocks(view), *failed_video_blocks({"failed": dict(view.features.failed)})],
         ),
     ]

@@ -8,8 +8,8 @@ from support.tiny_transformers import save_model
 
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import Method, MethodConfig
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import create_backbone
 from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig
@@ -102,13 +102,13 @@ def test_a_folder_that_transformers_wrote_is_the_frozen_model(tmp_path):
     folder = save_model("dinov2", tmp_path / "model")
     network = create_backbone("tokens_cnn", image_model=ImageModelConfig(path=str(folder), layer=1))
     assert (network.image_model.out_features, network.image_model.layer, network.size_divisor) == (32, 1, 14)
-    with pytest.raises(StillmotionError, match="32×32 pixels; TokensCNN needs at least 14×14, a multiple of 14"):
+    with pytest.raises(StillmotionError, match="32×32 pixels; TokensCNN needs at least 14×14, in multiples of 14"):
         network(clip())
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"channels": (8,)}, "at least two positive widths"), ({"grid_size": 0}, "cells is 0")],
+    [({"channels": (8,)}, "two or more positive numbers"), ({"grid_size": 0}, "grid_size is 0")],
 )
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(StillmotionError, match=message):
@@ -116,7 +116,7 @@ def test_options_out_of_range_are_refused(options, message):
 
 
 def test_clips_of_neither_colours_nor_tokens_are_refused():
-    with pytest.raises(StillmotionError, match="three colour channels"):
+    with pytest.raises(StillmotionError, match="three color channels"):
         backbone()(torch.randn(1, 5, 4, 4, 4))
-    with pytest.raises(StillmotionError, match=r"tokens are torch.int64"):
+    with pytest.raises(StillmotionError, match="Tokens are torch.int64"):
         backbone()(torch.zeros(1, 32, 4, 4, 4, dtype=torch.long))

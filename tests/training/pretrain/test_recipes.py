@@ -9,9 +9,9 @@ import torch
 from stillmotion.data.transforms.augment import ClipAugmentation, build_augmentation
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.byol import BYOLConfig
+from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import Method
 from stillmotion.methods.moco import MoCoConfig
-from stillmotion.methods.network import ModelConfig
 from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.optim.lars import LARS
