@@ -1,7 +1,7 @@
-"""The losses as plain functions, for a training loop of your own.
+"""All losses as plain functions, for your own training loop.
 
-Nothing here has weights or state: embeddings go in and a number comes out. The Koopman split, a contrast of each half
-and the prediction loss on any network that gives one embedding per frame:
+They have no weights and no state. The static/dynamic split, a contrastive loss of each component and the prediction
+loss, on any network that gives one embedding per frame:
 
     >>> import torch
     >>> from stillmotion.losses import prediction_loss, simclr_loss, decompose
@@ -9,13 +9,14 @@ and the prediction loss on any network that gives one embedding per frame:
     >>> optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     >>> for clips in torch.randn(3, 8, 2, 10, 48):  # 8 videos, 2 clips of each, 10 frames, 48 values
     ...     frames = torch.nn.functional.normalize(network(clips), dim=-1).flatten(0, 1)
-    ...     static, dynamic = (half.unflatten(0, (8, 2)) for half in decompose(frames))
+    ...     static, dynamic = (component.unflatten(0, (8, 2)) for component in decompose(frames))
     ...     loss = simclr_loss(static) + simclr_loss(dynamic) + prediction_loss(frames).total
     ...     optimizer.zero_grad()
     ...     loss.backward()
     ...     optimizer.step()
 
-On several processes the contrasts see the clips of all of them; average the gradients, as DistributedDataParallel does.
+On several processes the contrastive losses use the clips of all ranks; average the gradients, as
+DistributedDataParallel does.
 """
 
 from stillmotion.functional.contrastive import (

@@ -1,4 +1,4 @@
-"""Batch norm over the batch of all ranks, made of operations that can be differentiated any number of times."""
+"""Batch norm over all ranks that can be differentiated twice; running-statistics helpers."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ from stillmotion.errors import StillmotionError
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm of inputs (B, C, …) of which every rank holds a share, of any size but none.
+    """Batch norm of inputs (B, C, …), whose statistics are those of the joint batch of all ranks.
 
-    In training, the statistics are those of the joined batch, in float32 at least; gradients, and gradients of
-    gradients, pass through them to every rank. In evaluation, and on one process, it is torch's own. State, momentum
-    and running statistics are those of torch's batch norms.
+    The ranks may have batches of different sizes, but not empty ones. Statistics are computed in float32 at least, and
+    gradients of any order pass through them to every rank. In evaluation, and on one process, it is torch's batch norm.
+    State, momentum and running statistics are those of torch's batch norms.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -29,13 +29,13 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         return self._sync_forward(input)
 
-    @torch.compiler.disable  # what ranks tell each other stays outside of what is compiled
+    @torch.compiler.disable  # collectives are not compiled
     def _sync_forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         if not input.numel():
             raise StillmotionError(
-                f"a process has an empty share, {tuple(input.shape)}, of a batch that is normalised jointly; "
-                "choose a batch that all can share (--optim.batch-size)"
+                f"A rank has an empty batch ({tuple(input.shape)}), which SyncBatchNorm cannot handle. Increase "
+                "--optim.batch-size."
             )
         x = input.to(torch.promote_types(input.dtype, torch.float32))
         mean, variance, count = sync_statistics(x)
@@ -54,25 +54,32 @@ class SyncBatchNorm(_BatchNorm):
             return
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
-        share = 1 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
+        momentum = 1 / self.num_batches_tracked.double() if self.momentum is None else self.momentum
         unbiased = variance * (count / (count - 1))
-        for running, now in ((self.running_mean, mean), (self.running_var, unbiased)):
-            running.copy_((1 - share) * running + share * now)
+        for running, value in ((self.running_mean, mean), (self.running_var, unbiased)):
+            running.copy_((1 - momentum) * running + momentum * value)
 
 
 def sync_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean (C) and biased variance (C) of the shares (B, C, …) of all ranks, and how many values each is of."""
+    """Compute the statistics of the joint batch of all ranks.
+
+    Args:
+        x: This rank's part of the batch, (B, C, …).
+
+    Returns:
+        Mean (C), biased variance (C), and the number of values of each channel.
+    """
     variance, mean = torch.var_mean(x, [d for d in range(x.ndim) if d != 1], correction=0)
-    own = torch.cat([mean, variance, mean.new_tensor([x.numel() // x.shape[1]])])
-    means, variances, counts = all_gather(own.unsqueeze(0)).split([len(mean), len(mean), 1], dim=1)
+    statistics = torch.cat([mean, variance, mean.new_tensor([x.numel() // x.shape[1]])])
+    means, variances, counts = all_gather(statistics.unsqueeze(0)).split([len(mean), len(mean), 1], dim=1)
     count = counts.sum()
-    shares = counts / count
-    mean = (shares * means).sum(0)
-    return mean, (shares * (variances + (means - mean).square())).sum(0), count
+    weights = counts / count
+    mean = (weights * means).sum(0)
+    return mean, (weights * (variances + (means - mean).square())).sum(0), count
 
 
 def convert_sync_batchnorm(module: nn.Module) -> None:
-    """Make the batch norms within `module` joint ones, with the same weights and statistics under the same names."""
+    """Replace all batch norms in a module by `SyncBatchNorm`, keeping parameters and state-dict keys."""
     for parent in list(module.modules()):
         for name, child in parent.named_children():
             if isinstance(child, _BatchNorm):
@@ -80,13 +87,18 @@ def convert_sync_batchnorm(module: nn.Module) -> None:
 
 
 def forward_per_side(forward: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """What `forward`, of rows (n, …), makes of clips x (b, v, …) where its batch norms see each side of a pair by itself.
+    """Apply `forward` separately to odd and even views, so that batch norm statistics are not shared between them.
 
-    Sides are clips 1, 3, … and clips 2, 4, … of each video. Returns (b, v, …).
+    Args:
+        forward: Function of a batch, (n, …).
+        x: Views of each video, (b, v, …).
+
+    Returns:
+        Outputs, (b, v, …).
     """
     sides = [torch.arange(first, x.shape[1], 2, device=x.device) for first in range(min(2, x.shape[1]))]
-    found = [forward(x[:, side].flatten(0, 1)).unflatten(0, (len(x), len(side))) for side in sides]
-    return torch.cat(found, 1)[:, torch.cat(sides).argsort()]
+    outputs = [forward(x[:, side].flatten(0, 1)).unflatten(0, (len(x), len(side))) for side in sides]
+    return torch.cat(outputs, 1)[:, torch.cat(sides).argsort()]
 
 
 def _convert(norm: _BatchNorm) -> SyncBatchNorm:
@@ -99,18 +111,18 @@ def _convert(norm: _BatchNorm) -> SyncBatchNorm:
 
 
 def _broadcast(values: Tensor, x: Tensor) -> Tensor:
-    """(C) shaped to be spread over x (B, C, …)."""
+    """Reshape values (C) to broadcast over x (B, C, …)."""
     return values.view(-1, *[1] * (x.ndim - 2))
 
 
 def find_batch_norms(module: nn.Module) -> list[_BatchNorm]:
-    """Those within `module`."""
+    """Return the batch norms in a module."""
     return [m for m in module.modules() if isinstance(m, _BatchNorm)]
 
 
 @contextlib.contextmanager
 def freeze_running_stats(module: nn.Module) -> Iterator[None]:
-    """Normalise by the batch but leave running statistics as they are."""
+    """Context manager: normalize by the batch without updating running statistics."""
     norms = find_batch_norms(module)
     before = [m.track_running_stats for m in norms]
     try:
@@ -118,5 +130,5 @@ def freeze_running_stats(module: nn.Module) -> Iterator[None]:
             m.track_running_stats = False
         yield
     finally:
-        for m, kept in zip(norms, before, strict=True):
-            m.track_running_stats = kept
+        for m, tracked in zip(norms, before, strict=True):
+            m.track_running_stats = tracked

@@ -1,14 +1,14 @@
-"""FACT, frame-action cross-attention, in a light form (Lu and Elhamifar, CVPR 2024).
+"""FACT (frame-action cross-attention), reduced (Lu and Elhamifar, CVPR 2024).
 
-A frame branch of dilated convolutions and a branch of action tokens inform each other by cross-attention in every
-block. Each segment of a training video is matched to one token; a token learns its segment's action and which frames
-it covers, or that it has none.
+A frame branch of dilated convolutions and a branch of action tokens exchange information by cross-attention in every
+block. Each segment of a training video is matched to one token, which learns the segment's action and its frames; the
+other tokens learn that they have none.
 
-Of the published network it keeps both branches, cross-attention both ways with its supervision, one-to-one matching by
-class and overlap of the last block, a loss in every block, and the merged answer at test. It differs in that its first
-block is like the others, its branches are small and plain (MS-TCN layers in place of MS-TCN++), logits are read by
-linear maps, blocks do not pool frames over predicted segments, and frames are not masked along time.
-Shapes: T frames, D channels of a feature, C actions, M tokens, S segments, W channels inside.
+As in the published network: both branches, supervised cross-attention in both directions, one-to-one matching by class
+and overlap of the last block, a loss in every block, and merged predictions. Differences: the first block is like the
+others, the branches are smaller (MS-TCN layers instead of MS-TCN++), logits come from linear layers, blocks do not pool
+frames over predicted segments, and frames are not masked along time.
+Shapes: T frames, D channels of a feature, C actions, M tokens, S segments, W hidden channels.
 """
 
 from dataclasses import dataclass
@@ -25,19 +25,21 @@ from stillmotion.models.mstcn import FeatureStandardizer, dilated_layers, smooth
 
 @dataclass(frozen=True)
 class FACTConfig:
-    """The network of frames and action tokens.
+    """FACT, a network of frames and action tokens.
 
     Attributes:
-        num_blocks: rounds in which frames and tokens inform each other.
-        num_layers: dilated ones of the frame branch in each block.
-        hidden_dim: channels of both branches.
-        num_heads: of the attention among tokens.
-        num_tokens: at least as many as a video has segments; what is over is left without a token.
-        dropout: in both branches.
-        channel_dropout: share of the features' channels that are hidden in a training step.
-        null_weight: weight of the tokens that have no segment in their loss.
-        smoothing_weight: weight of the truncated squared step of the log-probabilities from frame to frame.
-        frame_weight: of the frame branch in the merged answer; the rest is the tokens'.
+        num_blocks: Number of blocks of frame-token cross-attention.
+        num_layers: Number of dilated layers of the frame branch in each block.
+        hidden_dim: Number of channels in both branches.
+        num_heads: Number of heads of the token self-attention.
+        num_tokens: Number of action tokens. It should be at least the number of segments of a video; segments beyond
+            it are not matched.
+        dropout: Dropout probability in both branches.
+        channel_dropout: Probability that an input feature channel is dropped in a training step.
+        null_weight: Loss weight of tokens without a segment.
+        smoothing_weight: Weight of the smoothing loss: truncated squared change of the log-probabilities between
+            neighboring frames.
+        frame_weight: Weight of the frame branch in the merged prediction. The token branch has the rest.
     """
 
     name: ClassVar[str] = "fact"
@@ -55,19 +57,22 @@ class FACTConfig:
     def __post_init__(self) -> None:
         if self.hidden_dim % self.num_heads:
             raise StillmotionError(
-                f"{self.hidden_dim} channels cannot be shared by {self.num_heads} heads (--head.num-heads)"
+                f"head.hidden_dim {self.hidden_dim} is not divisible by head.num_heads {self.num_heads}."
             )
 
     def build(self, in_features: int, num_classes: int) -> "FACT":
-        """The head for features (T, D) and C actions."""
+        """Build the network for features (T, `in_features`) and `num_classes` actions."""
         return FACT(self, in_features, num_classes)
 
 
 class BlockOutput(NamedTuple):
-    """What a block says.
+    """Outputs of a block.
 
-    frames (T, C) and tokens (M, C + 1): logits of actions; a token's last is "no segment".
-    frame_to_token (T, M): of each frame's token. extents (M, T): of each token's frames.
+    Attributes:
+        frame_logits: Action logits of each frame, (T, C).
+        token_logits: Action logits of each token, (M, C + 1); the last is "no segment".
+        frame_to_token: Attention logits from frames to tokens, (T, M).
+        token_to_frame: Attention logits from tokens to frames, (M, T).
     """
 
     frame_logits: Tensor
@@ -77,7 +82,13 @@ class BlockOutput(NamedTuple):
 
 
 class FACT(nn.Module):
-    """Features (T, D) to the action of each frame."""
+    """FACT: features (T, D) to the action of each frame.
+
+    Args:
+        config: Options of the network.
+        in_features: D.
+        num_classes: C.
+    """
 
     def __init__(self, config: FACTConfig, in_features: int, num_classes: int) -> None:
         super().__init__()
@@ -89,45 +100,53 @@ class FACT(nn.Module):
         self.blocks = nn.ModuleList(FACTBlock(config, num_classes) for _ in range(config.num_blocks))
 
     def forward(self, features: Tensor) -> list[BlockOutput]:
-        """What every block says."""
+        """Compute the outputs of every block from features (T, D)."""
         frames = self.input_proj(self.channel_dropout(self.standardizer(features).T)).T
-        tokens, said = torch.zeros_like(self.queries), []
+        tokens, outputs = torch.zeros_like(self.queries), []
         for block in self.blocks:
-            frames, tokens, found = block(frames, tokens, self.queries)
-            said.append(found)
-        return said
+            frames, tokens, output = block(frames, tokens, self.queries)
+            outputs.append(output)
+        return outputs
 
     def compute_losses(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """The parts of a video's loss, means over blocks; their sum is to be minimised."""
-        said = self(features)
-        actions, cover = segment_masks(labels)
-        tokens, segments = match_tokens(said[-1], actions, cover)
-        wanted = torch.full((self.config.num_tokens,), self.num_classes, device=labels.device)
-        wanted[tokens] = actions[segments]
+        """Compute the terms of a video's loss, averaged over blocks.
+
+        Args:
+            features: Features, (T, D).
+            labels: Action of each frame, (T,).
+
+        Returns:
+            Terms by name: frame, smoothing, token, frame_to_token and token_to_frame.
+        """
+        outputs = self(features)
+        actions, masks = segment_masks(labels)
+        tokens, segments = match_tokens(outputs[-1], actions, masks)
+        targets = torch.full((self.config.num_tokens,), self.num_classes, device=labels.device)
+        targets[tokens] = actions[segments]
         weight = torch.ones(self.num_classes + 1, device=labels.device)
         weight[-1] = self.config.null_weight
-        covered = cover[segments]  # (matched, T)
-        parts = [
+        matched_masks = masks[segments]  # (matched, T)
+        losses = [
             {
-                "frame": F.cross_entropy(one.frame_logits, labels),
+                "frame": F.cross_entropy(output.frame_logits, labels),
                 "smoothing": self.config.smoothing_weight
-                * (smoothing_loss(one.frame_logits) + smoothing_loss(one.frame_to_token)),
-                "token": F.cross_entropy(one.token_logits, wanted, weight=weight),
-                "frame_to_token": _coverage_loss(one.frame_to_token.log_softmax(-1).T[tokens], covered),
-                "token_to_frame": _coverage_loss(one.token_to_frame.log_softmax(-1)[tokens], covered),
+                * (smoothing_loss(output.frame_logits) + smoothing_loss(output.frame_to_token)),
+                "token": F.cross_entropy(output.token_logits, targets, weight=weight),
+                "frame_to_token": _coverage_loss(output.frame_to_token.log_softmax(-1).T[tokens], matched_masks),
+                "token_to_frame": _coverage_loss(output.token_to_frame.log_softmax(-1)[tokens], matched_masks),
             }
-            for one in said
+            for output in outputs
         ]
-        return {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
+        return {name: torch.stack([loss[name] for loss in losses]).mean() for name in losses[0]}
 
     @torch.inference_mode()
     def predict(self, features: Tensor) -> Tensor:
-        """The action of each frame (T,), merged from both branches."""
+        """Predict the action of each frame, (T,), from features (T, D), by both branches."""
         return merge_branches(self(features)[-1], self.config.frame_weight).argmax(-1)
 
 
 class FACTBlock(nn.Module):
-    """One round: tokens read frames and confer, frames read tokens and look around."""
+    """One block: tokens attend to frames and to each other, frames attend to tokens and convolve over time."""
 
     def __init__(self, config: FACTConfig, num_classes: int) -> None:
         super().__init__()
@@ -138,16 +157,26 @@ class FACTBlock(nn.Module):
         self.token_action, self.frame_action = nn.Linear(width, num_classes + 1), nn.Linear(width, num_classes)
 
     def forward(self, frames: Tensor, tokens: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, BlockOutput]:
-        """frames (T, W), tokens (M, W), queries (M, W) that tell tokens apart → both anew, and what they say."""
-        tokens, extents = self.read_frames(tokens + queries, frames)
+        """Update frames and tokens.
+
+        Args:
+            frames: Frame features, (T, W).
+            tokens: Token features, (M, W).
+            queries: Learned embeddings of the tokens, (M, W).
+
+        Returns:
+            New frame features, new token features, and the logits of the block.
+        """
+        tokens, token_to_frame = self.read_frames(tokens + queries, frames)
         tokens = self.self_attention(tokens[None])[0]
-        frames, owners = self.read_tokens(frames, tokens)
+        frames, frame_to_token = self.read_tokens(frames, tokens)
         frames = self.temporal_layers(frames.T).T
-        return frames, tokens, BlockOutput(self.frame_action(frames), self.token_action(tokens), owners, extents)
+        output = BlockOutput(self.frame_action(frames), self.token_action(tokens), frame_to_token, token_to_frame)
+        return frames, tokens, output
 
 
 class CrossAttention(nn.Module):
-    """Attention with one head, whose logits are wanted too."""
+    """Single-head attention that also returns its logits."""
 
     def __init__(self, hidden_dim: int) -> None:
         super().__init__()
@@ -155,34 +184,50 @@ class CrossAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(hidden_dim, hidden_dim) for _ in range(3))
 
     def forward(self, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        """x (n, W) after reading from other (m, W), and the logits (n, m) by which it read."""
-        known = self.key_norm(other)
-        logits = self.query(self.query_norm(x)) @ self.key(known).T / x.shape[-1] ** 0.5
-        return x + logits.softmax(-1) @ self.value(known), logits
+        """Add to x (n, W) what it attends to in other (m, W); return it with the attention logits (n, m)."""
+        context = self.key_norm(other)
+        logits = self.query(self.query_norm(x)) @ self.key(context).T / x.shape[-1] ** 0.5
+        return x + logits.softmax(-1) @ self.value(context), logits
 
 
 def segment_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The action of each segment (S,), and which frames it covers, bool (S, T)."""
-    actions, numbers = torch.unique_consecutive(labels, return_inverse=True)
-    return actions, numbers == torch.arange(len(actions), device=labels.device)[:, None]
+    """Find the segments of labels (T,): the action of each, (S,), and a mask of its frames, bool (S, T)."""
+    actions, indices = torch.unique_consecutive(labels, return_inverse=True)
+    return actions, indices == torch.arange(len(actions), device=labels.device)[:, None]
 
 
 @torch.no_grad()
 def match_tokens(output: BlockOutput, segment_actions: Tensor, segment_masks: Tensor) -> tuple[Tensor, Tensor]:
-    """The tokens and the segments of the best one-to-one matching, by probability of class and overlap of frames.
+    """Match tokens to segments one-to-one, by the probability of the action and the overlap of frames.
 
-    The overlap is the intersection over union of the frames' shares in a token and the segment.
+    The overlap is the intersection over union of a segment and the attention of its frames to a token.
+
+    Args:
+        output: Outputs of the last block.
+        segment_actions: Action of each segment, (S,).
+        segment_masks: Frames of each segment, bool (S, T).
+
+    Returns:
+        Indices of the matched tokens, and of their segments.
     """
-    owned, mask = output.frame_to_token.softmax(-1), segment_masks.to(output.frame_to_token.dtype)
-    both = owned.T @ mask.T  # (M, S); the union is what either has, since a mask is 0 or 1
-    either = owned.sum(0)[:, None] + mask.sum(1) - both
-    gain = output.token_logits.softmax(-1)[:, segment_actions] + both / either
+    attention, mask = output.frame_to_token.softmax(-1), segment_masks.to(output.frame_to_token.dtype)
+    intersection = attention.T @ mask.T  # (M, S)
+    union = attention.sum(0)[:, None] + mask.sum(1) - intersection
+    gain = output.token_logits.softmax(-1)[:, segment_actions] + intersection / union
     tokens, segments = linear_sum_assignment(gain.nan_to_num().cpu().numpy(), maximize=True)
     return torch.as_tensor(tokens, device=segment_masks.device), torch.as_tensor(segments, device=segment_masks.device)
 
 
 def merge_branches(output: BlockOutput, frame_weight: float) -> Tensor:
-    """Probabilities (T, C): of the frame branch, and of each frame's token among those that have a segment."""
+    """Merge the predictions of both branches.
+
+    Args:
+        output: Outputs of the last block.
+        frame_weight: Weight of the frame branch; the rest is that of each frame's token, among those with a segment.
+
+    Returns:
+        Probabilities, (T, C).
+    """
     frames = output.frame_logits.softmax(-1)
     active = torch.nonzero(output.token_logits.argmax(-1) != output.token_logits.shape[-1] - 1)[:, 0]
     if len(active) == 0:
@@ -191,6 +236,6 @@ def merge_branches(output: BlockOutput, frame_weight: float) -> Tensor:
     return frame_weight * frames + (1 - frame_weight) * output.token_logits[owner, :-1].softmax(-1)
 
 
-def _coverage_loss(logs: Tensor, covered: Tensor) -> Tensor:
-    """Minus the mean log-probability (n, T) on the frames that each is matched to cover."""
-    return -logs[covered].mean()
+def _coverage_loss(log_probabilities: Tensor, masks: Tensor) -> Tensor:
+    """Negative mean log-probability (n, T) of the frames of the matched segments, bool (n, T)."""
+    return -log_probabilities[masks].mean()

@@ -1,4 +1,4 @@
-"""How deep a weight lies below a backbone's end: what fine-tuning trains of it, and at which share of the rate."""
+"""Which blocks are trained; depth of each parameter for layer-wise learning-rate decay."""
 
 from typing import Literal
 
@@ -10,70 +10,75 @@ from stillmotion.models.pretrained.transformers_backbone import TransformersBack
 
 UnfreezeOption = int | Literal["all", "none"]
 
-_NEVER_TRAINED = ("vit_mae", "position_embeddings")  # a table that its authors computed and never trained
+_NEVER_TRAINED = ("vit_mae", "position_embeddings")  # model type and name of a fixed table
 
 
 def layer_depths(backbone: Backbone) -> dict[str, int]:
-    """For each weight by name, 1 in the last block, 2 in the one before it, and so on; 0 behind all blocks.
+    """Depth of each parameter from the output, for layer-wise learning-rate decay.
 
-    Blocks are a backbone's stages; those of a transformer from elsewhere are its own, before which its embeddings lie
-    and behind which its last norm, and the projection of a transfer run.
+    Blocks are the backbone's stages, or the blocks of a transformers model. The embeddings of such a model come before
+    its blocks; its final norm and the projection of a transfer run come after them.
+
+    Args:
+        backbone: Backbone.
+
+    Returns:
+        Depth by parameter name: 0 after the last block, 1 in it, 2 in the one before.
     """
     names = [name for name, _ in backbone.named_parameters()]
     blocks = _transformer_blocks(backbone)
     if not blocks:
         return {name: len(backbone.stage_prefixes) - backbone.stage_index(name) for name in names}
-    of = {name: _block_index(name, blocks) for name in names}
-    inside = [place for place, name in enumerate(names) if of[name] is not None]
-    found = {}
-    for place, name in enumerate(names):
-        index = of[name]
+    block_index = {name: _block_index(name, blocks) for name in names}
+    first_block = next(i for i, name in enumerate(names) if block_index[name] is not None)
+    depths = {}
+    for i, name in enumerate(names):
+        index = block_index[name]
         if index is None:
-            index = -1 if place < inside[0] else len(blocks)
-        found[name] = len(blocks) - index
-    return found
+            index = -1 if i < first_block else len(blocks)
+        depths[name] = len(blocks) - index
+    return depths
 
 
 def unfreeze(backbone: Backbone, trained_blocks: UnfreezeOption) -> None:
-    """Let part of a backbone be trained, and the rest stay as it is.
+    """Set which parameters of a backbone are trained.
 
-    trained_blocks: all of it, none, or its last so many blocks and what lies behind them.
+    Args:
+        backbone: Backbone, which is changed in place.
+        trained_blocks: "all", "none", or the number of last blocks to train, with everything after them.
+
+    Raises:
+        StillmotionError: If the backbone has fewer blocks.
     """
-    deep = layer_depths(backbone)
-    blocks = len(_transformer_blocks(backbone)) or len(backbone.stage_prefixes)
-    if isinstance(trained_blocks, int) and not 0 <= trained_blocks <= blocks:
+    depths = layer_depths(backbone)
+    num_blocks = len(_transformer_blocks(backbone)) or len(backbone.stage_prefixes)
+    if isinstance(trained_blocks, int) and not 0 <= trained_blocks <= num_blocks:
         raise StillmotionError(
-            f"head.unfreeze is {trained_blocks}; this network has {blocks} blocks: choose 0 to {blocks}, or all"
+            f"head.unfreeze is {trained_blocks}; this network has {num_blocks} blocks. "
+            f"Choose 0 to {num_blocks}, all or none."
         )
-    kind, table = _NEVER_TRAINED
-    fixed = getattr(_transformers_model(backbone), "config", None)
+    model_type, table = _NEVER_TRAINED
+    has_fixed_table = isinstance(backbone, TransformersBackbone) and backbone.model_type == model_type
     for name, weight in backbone.named_parameters():
-        wanted = deep[name] <= trained_blocks if isinstance(trained_blocks, int) else trained_blocks == "all"
-        if fixed is not None and fixed.model_type == kind and name.endswith(table):
-            wanted = False
-        weight.requires_grad_(wanted)
+        is_trained = depths[name] <= trained_blocks if isinstance(trained_blocks, int) else trained_blocks == "all"
+        weight.requires_grad_(is_trained and not (has_fixed_table and name.endswith(table)))
 
 
 def eval_frozen_modules(module: nn.Module) -> None:
-    """Put what has weights and learns none of them in evaluation mode, or its batch norms would move."""
-    for part in module.modules():
-        weights = list(part.parameters())
+    """Set modules without trainable parameters to eval mode, so that batch-norm statistics stay fixed."""
+    for child in module.modules():
+        weights = list(child.parameters())
         if weights and not any(weight.requires_grad for weight in weights):
-            part.train(False)
-
-
-def _transformers_model(backbone: Backbone) -> nn.Module | None:
-    """The transformers model within a backbone."""
-    return backbone.model if isinstance(backbone, TransformersBackbone) else None
+            child.train(False)
 
 
 def _transformer_blocks(backbone: Backbone) -> list[str]:
-    """The prefixes of a transformers model's blocks: the outermost list of modules that it has; empty of others."""
-    if _transformers_model(backbone) is None:
+    """Prefixes of the blocks of a transformers model, its outermost module list; empty for other backbones."""
+    if not isinstance(backbone, TransformersBackbone):
         return []
-    lists = ((name, part) for name, part in backbone.named_modules() if isinstance(part, nn.ModuleList))
-    name, part = next(lists, ("", nn.ModuleList()))
-    return [f"{name}.{index}." for index in range(len(part))]
+    lists = ((name, child) for name, child in backbone.named_modules() if isinstance(child, nn.ModuleList))
+    name, blocks = next(lists, ("", nn.ModuleList()))
+    return [f"{name}.{index}." for index in range(len(blocks))]
 
 
 def _block_index(name: str, blocks: list[str]) -> int | None:

@@ -1,8 +1,8 @@
-"""MS-TCN: stages of dilated temporal convolutions over the features of a whole video (Farha and Gall, CVPR 2019).
+"""MS-TCN for temporal action segmentation (Farha and Gall, CVPR 2019).
 
-Shapes: T frames, D channels of a feature, C actions. Videos come one at a time, whatever their length.
-Beside the published network, features are standardised first, by the mean and deviation of the training frames, so
-that encoders of any scale train at one learning rate.
+Shapes: T frames, D channels of a feature, C actions. Videos of any length are processed one at a time.
+Unlike the published network, it standardizes features first, by the mean and standard deviation of the training frames,
+so that encoders of any scale train at one learning rate.
 """
 
 from dataclasses import dataclass
@@ -12,19 +12,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_TAU = 4.0  # τ: a larger step of the log-probability from frame to frame is no worse
+_TAU = 4.0  # τ: larger changes of the log-probability between frames are truncated
 
 
 @dataclass(frozen=True)
 class MSTCNConfig:
-    """The multi-stage temporal convolutional network.
+    """MS-TCN, a multi-stage temporal convolutional network.
 
     Attributes:
-        num_stages: the first reads features, the others refine the probabilities of the one before.
-        num_layers: of a stage; the dilation doubles from each to the next.
-        hidden_dim: channels of a stage.
-        dropout: after each layer.
-        smoothing_weight: λ, weight of the truncated squared step of the log-probabilities from frame to frame.
+        num_stages: Number of stages. The first reads the features; each later stage refines the prediction of the one
+            before.
+        num_layers: Number of dilated layers in a stage. The dilation doubles from layer to layer.
+        hidden_dim: Number of channels in a stage.
+        dropout: Dropout probability after each layer.
+        smoothing_weight: Weight λ of the smoothing loss: truncated squared change of the log-probabilities between
+            neighboring frames.
     """
 
     name: ClassVar[str] = "mstcn"
@@ -35,12 +37,18 @@ class MSTCNConfig:
     smoothing_weight: float = 0.15
 
     def build(self, in_features: int, num_classes: int) -> "MSTCN":
-        """The head for features (T, D) and C actions."""
+        """Build the network for features (T, `in_features`) and `num_classes` actions."""
         return MSTCN(self, in_features, num_classes)
 
 
 class MSTCN(nn.Module):
-    """Features (T, D) to the action of each frame."""
+    """MS-TCN: features (T, D) to the action of each frame.
+
+    Args:
+        config: Options of the network.
+        in_features: D.
+        num_classes: C.
+    """
 
     def __init__(self, config: MSTCNConfig, in_features: int, num_classes: int) -> None:
         super().__init__()
@@ -52,28 +60,37 @@ class MSTCN(nn.Module):
         )
 
     def forward(self, features: Tensor) -> list[Tensor]:
-        """Logits (T, C) of every stage."""
-        found = [self.first_stage(self.standardizer(features).T)]
+        """Compute the logits (T, C) of every stage from features (T, D)."""
+        outputs = [self.first_stage(self.standardizer(features).T)]
         for stage in self.refinement_stages:
-            found.append(stage(found[-1].softmax(0)))
-        return [logits.T for logits in found]
+            outputs.append(stage(outputs[-1].softmax(0)))
+        return [logits.T for logits in outputs]
 
     def compute_losses(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """The parts of a video's loss, summed over stages; their sum is to be minimised."""
-        found = self(features)
+        """Compute the terms of a video's loss, summed over stages.
+
+        Args:
+            features: Features, (T, D).
+            labels: Action of each frame, (T,).
+
+        Returns:
+            Terms by name: frame and smoothing.
+        """
+        outputs = self(features)
         return {
-            "frame": torch.stack([F.cross_entropy(logits, labels) for logits in found]).sum(),
-            "smoothing": self.config.smoothing_weight * torch.stack([smoothing_loss(logits) for logits in found]).sum(),
+            "frame": torch.stack([F.cross_entropy(logits, labels) for logits in outputs]).sum(),
+            "smoothing": self.config.smoothing_weight
+            * torch.stack([smoothing_loss(logits) for logits in outputs]).sum(),
         }
 
     @torch.inference_mode()
     def predict(self, features: Tensor) -> Tensor:
-        """The action of each frame (T,)."""
+        """Predict the action of each frame, (T,), from features (T, D)."""
         return self(features)[-1].argmax(-1)
 
 
 class MSTCNStage(nn.Module):
-    """Inputs (D, T) to logits (C, T) by dilated layers between two maps of single frames."""
+    """Inputs (D, T) to logits (C, T): dilated layers between two 1×1 convolutions."""
 
     def __init__(self, in_channels: int, num_classes: int, config: MSTCNConfig) -> None:
         super().__init__()
@@ -86,7 +103,7 @@ class MSTCNStage(nn.Module):
 
 
 class DilatedResidualLayer(nn.Module):
-    """A residual layer that sees three frames, `dilation` apart: (W, T) to (W, T)."""
+    """Residual layer of a convolution over three frames, `dilation` apart: (W, T) to (W, T)."""
 
     def __init__(self, channels: int, *, dilation: int, dropout: float) -> None:
         super().__init__()
@@ -99,7 +116,7 @@ class DilatedResidualLayer(nn.Module):
 
 
 class FeatureStandardizer(nn.Module):
-    """Features less the mean of the training frames and over their deviation; `fit` learns both."""
+    """Standardizes features (T, D) by the mean and standard deviation that `fit` sets."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -109,7 +126,7 @@ class FeatureStandardizer(nn.Module):
         self.register_buffer("std", torch.ones(num_features))
 
     def fit(self, mean: Tensor, std: Tensor) -> None:
-        """A channel that never changes stays as it is, less its mean."""
+        """Set mean and standard deviation, each (D,); constant channels are only centered."""
         self.mean.copy_(mean)
         self.std.copy_(torch.where(std > 1e-6, std, 1.0))
 
@@ -118,14 +135,29 @@ class FeatureStandardizer(nn.Module):
 
 
 def dilated_layers(channels: int, *, num_layers: int, dropout: float) -> nn.Sequential:
-    """Layers whose dilation doubles from each to the next."""
+    """Stack residual layers whose dilation doubles from layer to layer.
+
+    Args:
+        channels: Channels W.
+        num_layers: Number of layers.
+        dropout: Dropout probability after each layer.
+
+    Returns:
+        Module from (W, T) to (W, T).
+    """
     return nn.Sequential(*(DilatedResidualLayer(channels, dilation=2**i, dropout=dropout) for i in range(num_layers)))
 
 
 def smoothing_loss(logits: Tensor) -> Tensor:
-    """The truncated mean squared step of log-probabilities (T, C) from each frame to the next.
+    """Truncated mean squared change of log-probabilities from each frame to the next.
 
-    The earlier frame is a constant, as published; a single frame has no step.
+    The earlier frame has no gradient, as published. The loss of a single frame is 0.
+
+    Args:
+        logits: Logits, (T, C).
+
+    Returns:
+        Scalar loss.
     """
     logs = logits.log_softmax(-1)
     if len(logs) < 2:

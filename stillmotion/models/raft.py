@@ -1,10 +1,11 @@
-"""RAFT, optical flow by a recurrent search in the correlations of all pairs of pixels.
+"""RAFT optical flow with torchvision's parameter names, and RAFT over the frames of a video.
 
 Teed & Deng, "RAFT: Recurrent All-Pairs Field Transforms for Optical Flow", ECCV 2020 (arXiv:2003.12039).
-Parameter names, and the order of correlation channels, are torchvision's, so that its weights load. What differs: only
-the last flow is upsampled and returned; `consecutive` encodes each frame of a video once.
+Parameter names and the order of correlation channels are torchvision's, so that its weights load. Differences: only the
+last flow is upsampled and returned; `forward_sequence` encodes each frame of a video once.
 
-Shapes: images (B, 3, H, W) in [-1, 1], H and W multiples of 8; flow (B, 2, H, W), in pixels, x before y."""
+Shapes: images (B, 3, H, W) in [-1, 1], H and W multiples of 8; flow (B, 2, H, W), in pixels, x before y.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from stillmotion.models.pretrained.weight_loading import load_weights
 
 RAFT_STRIDE = 8
 NUM_LEVELS = 4
-# The coarsest level of the pyramid keeps two cells a side, as in training.
+# The coarsest level of the pyramid has two cells per side, as in training.
 RAFT_MIN_SIZE = RAFT_STRIDE * 2**NUM_LEVELS
 
 
@@ -37,7 +38,7 @@ def _conv_norm_relu(
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions, or as a bottleneck 1×1, 3×3, 1×1, beside a shortcut."""
+    """Residual block of two 3×3 convolutions, or of 1×1, 3×3 and 1×1 as a bottleneck."""
 
     def __init__(
         self, in_channels: int, out_channels: int, *, stride: int, norm: type[nn.Module] | None, bottleneck: bool
@@ -63,7 +64,7 @@ class _Block(nn.Module):
 
 
 class _Encoder(nn.Module):
-    """An image to a map of features at an eighth of its size."""
+    """Image to a feature map of an eighth of its size."""
 
     def __init__(self, channels: tuple[int, ...], *, norm: type[nn.Module] | None, bottleneck: bool) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class _Encoder(nn.Module):
 
 
 class _MotionEncoder(nn.Module):
-    """The flow so far and the correlations about it, as features; the flow itself stands behind them."""
+    """Features of the current flow and of the correlations around it, followed by the flow itself."""
 
     def __init__(
         self, corr_channels: int, channels: tuple[int, ...], flow_channels: tuple[int, int], out_channels: int
@@ -99,8 +100,8 @@ class _MotionEncoder(nn.Module):
         self.conv = _conv_norm_relu(channels[-1] + flow_channels[1], out_channels - 2, 3)
 
     def forward(self, flow: Tensor, correlations: Tensor) -> Tensor:
-        seen = self.convcorr2(self.convcorr1(correlations))
-        both = torch.cat([seen, self.convflow2(self.convflow1(flow))], 1)
+        correlation_features = self.convcorr2(self.convcorr1(correlations))
+        both = torch.cat([correlation_features, self.convflow2(self.convflow1(flow))], 1)
         return torch.cat([self.conv(both), flow], 1)
 
 
@@ -130,7 +131,7 @@ class _FlowHead(nn.Module):
 
 
 class _UpdateBlock(nn.Module):
-    """One step of the search: a new hidden state, and how far the flow moves."""
+    """One update: a new hidden state, and the change of the flow."""
 
     def __init__(self, config: "_RAFTConfig") -> None:
         super().__init__()
@@ -149,7 +150,7 @@ class _UpdateBlock(nn.Module):
 
 
 class _MaskPredictor(nn.Module):
-    """For each fine pixel, the weights of the nine coarse ones about it."""
+    """Weights of the nine coarse pixels around each fine pixel."""
 
     def __init__(self, in_channels: int, hidden_dim: int) -> None:
         super().__init__()
@@ -177,7 +178,7 @@ class _RAFTConfig:
 
 
 class RAFT(nn.Module):
-    """Where each pixel of one image is in another; built by `raft_large` and `raft_small`."""
+    """Optical flow from one image to another; built by `raft_large` and `raft_small`."""
 
     def __init__(self, config: _RAFTConfig) -> None:
         super().__init__()
@@ -188,12 +189,24 @@ class RAFT(nn.Module):
         self.mask_predictor = None if config.mask is None else _MaskPredictor(config.hidden, config.mask)
 
     def forward(self, first: Tensor, second: Tensor, *, num_flow_updates: int = 12) -> Tensor:
-        """The flow from `first` to `second`, after so many steps of the search."""
+        """Compute the flow from one image to another.
+
+        Args:
+            first: Images, (B, 3, H, W).
+            second: Images, (B, 3, H, W).
+            num_flow_updates: Number of updates.
+
+        Returns:
+            Flow, (B, 2, H, W).
+
+        Raises:
+            StillmotionError: If the size is not supported.
+        """
         first_map, second_map = self.feature_encoder(torch.cat([_check_size(first), _check_size(second)])).chunk(2)
         return self._search(first_map, second_map, first, num_flow_updates)
 
     def forward_sequence(self, frames: Tensor, *, num_flow_updates: int = 12) -> Tensor:
-        """The flow from each frame of (T, 3, H, W) to the next: (T-1, 2, H, W)."""
+        """Compute the flow (T-1, 2, H, W) from each frame of (T, 3, H, W) to the next."""
         maps = self.feature_encoder(_check_size(frames))
         return self._search(maps[:-1], maps[1:], frames[:-1], num_flow_updates)
 
@@ -219,7 +232,15 @@ class RAFT(nn.Module):
 
 
 def correlation_pyramid(first: Tensor, second: Tensor) -> list[Tensor]:
-    """Products of all pairs of features of two maps (B, C, H, W), pooled over the second: (B·H·W, 1, H/2^l, W/2^l)."""
+    """Correlate all pairs of pixels of two feature maps, pooled over the second map.
+
+    Args:
+        first: Feature map, (B, C, H, W).
+        second: Feature map, (B, C, H, W).
+
+    Returns:
+        Correlations at each level l, (B·H·W, 1, H/2^l, W/2^l).
+    """
     b, c, height, width = first.shape
     pairs = first.flatten(2).transpose(1, 2) @ second.flatten(2) / c**0.5
     levels = [pairs.reshape(b * height * width, 1, height, width)]
@@ -229,34 +250,48 @@ def correlation_pyramid(first: Tensor, second: Tensor) -> list[Tensor]:
 
 
 def lookup_correlation(pyramid: list[Tensor], centers: Tensor, *, radius: int) -> Tensor:
-    """The correlations in a square about each centre (B, 2, H, W), at every level: (B, levels·side², H, W)."""
+    """Look up the correlations in a square around each center, at every level.
+
+    Args:
+        pyramid: Correlations of `correlation_pyramid`.
+        centers: Centers, (B, 2, H, W).
+        radius: Radius of the square.
+
+    Returns:
+        Correlations, (B, levels·side², H, W).
+    """
     b, _, height, width = centers.shape
     span = torch.arange(-radius, radius + 1, device=centers.device, dtype=centers.dtype)
     # torchvision's order of channels: the x of the square changes slowest.
     square = torch.stack(torch.meshgrid(span, span, indexing="ij"), -1)
     points = centers.permute(0, 2, 3, 1).reshape(-1, 1, 1, 2)
-    found = []
+    levels = []
     for level, volume in enumerate(pyramid):
         size = points.new_tensor([volume.shape[-1], volume.shape[-2]])
         grid = (2 * (points / 2**level + square) + 1) / size - 1
-        found.append(F.grid_sample(volume, grid, align_corners=False).reshape(b, height, width, -1))
-    return torch.cat(found, -1).permute(0, 3, 1, 2)
+        levels.append(F.grid_sample(volume, grid, align_corners=False).reshape(b, height, width, -1))
+    return torch.cat(levels, -1).permute(0, 3, 1, 2)
 
 
 def convex_upsample(flow: Tensor, mask: Tensor) -> Tensor:
-    """Flow at eight times the size, each pixel a weighted mean of the nine coarse ones about it (appendix B).
+    """Upsample flow by eight; each pixel is a weighted mean of the nine coarse ones around it (appendix B).
 
-    mask: (B, 9·8·8, H, W), the logarithms of the weights.
+    Args:
+        flow: Flow, (B, 2, H, W).
+        mask: Logits of the weights, (B, 9·8·8, H, W).
+
+    Returns:
+        Flow, (B, 2, 8·H, 8·W).
     """
     b, _, height, width = flow.shape
     weights = mask.reshape(b, 1, 9, RAFT_STRIDE, RAFT_STRIDE, height, width).softmax(2)
-    about = F.unfold(RAFT_STRIDE * flow, 3, padding=1).reshape(b, 2, 9, 1, 1, height, width)
-    fine = (weights * about).sum(2)
+    neighbors = F.unfold(RAFT_STRIDE * flow, 3, padding=1).reshape(b, 2, 9, 1, 1, height, width)
+    fine = (weights * neighbors).sum(2)
     return fine.permute(0, 1, 4, 2, 5, 3).reshape(b, 2, RAFT_STRIDE * height, RAFT_STRIDE * width)
 
 
 def raft_large() -> RAFT:
-    """The paper's network: 5.3 M weights."""
+    """Build the network of the paper, with 5.3 M parameters."""
     return RAFT(
         _RAFTConfig(
             features=(64, 64, 96, 128, 256),
@@ -276,7 +311,7 @@ def raft_large() -> RAFT:
 
 
 def raft_small() -> RAFT:
-    """The small one: 1.0 M weights, flow upsampled by interpolation."""
+    """Build the small network, with 1.0 M parameters and flow upsampled by interpolation."""
     return RAFT(
         _RAFTConfig(
             features=(32, 32, 64, 96, 128),
@@ -299,36 +334,38 @@ def _check_size(images: Tensor) -> Tensor:
     height, width = images.shape[-2:]
     if height % RAFT_STRIDE or width % RAFT_STRIDE or min(height, width) < RAFT_MIN_SIZE:
         raise StillmotionError(
-            f"images are {width}×{height}; RAFT takes multiples of {RAFT_STRIDE} from {RAFT_MIN_SIZE} on (pad them)"
+            f"Images are {width}×{height}; RAFT needs multiples of {RAFT_STRIDE}, at least {RAFT_MIN_SIZE}. Pad them."
         )
     return images
 
 
 _NETWORKS: dict[str, Callable[[], RAFT]] = {"raft-small": raft_small, "raft-large": raft_large}
-_BATCH, _MAX_CORRELATION_BYTES = (
-    8,
-    2**30,
-)  # pairs of frames at a time, and bytes that all products of their places may take
+_BATCH_SIZE, _MAX_CORRELATION_BYTES = 8, 2**30  # largest number of frame pairs at a time, and of bytes for correlations
 
 
 class RAFTFlow:
-    """RAFT on a few frames at a time, fewer if they are large, padded to a size it takes."""
+    """RAFT over the frames of a video: uint8 frames (H, W, 3) to flows (H, W, 2), in padded batches.
+
+    Args:
+        network: RAFT.
+        device: Device to run it on.
+    """
 
     def __init__(self, network: RAFT, *, device: str = "cpu") -> None:
         self._network, self._device = network.eval().to(device), device
 
     def __call__(self, frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        waiting: list[np.ndarray] = []
+        pending: list[np.ndarray] = []
         for frame in frames:
-            waiting.append(frame)
-            if len(waiting) > _pairs_per_batch(*frame.shape[:2]):
-                yield from self._fields(np.stack(waiting))
-                waiting = waiting[-1:]
-        if len(waiting) > 1:
-            yield from self._fields(np.stack(waiting))
+            pending.append(frame)
+            if len(pending) > _pairs_per_batch(*frame.shape[:2]):
+                yield from self._compute_flows(np.stack(pending))
+                pending = pending[-1:]
+        if len(pending) > 1:
+            yield from self._compute_flows(np.stack(pending))
 
     @torch.inference_mode()
-    def _fields(self, frames: np.ndarray) -> np.ndarray:
+    def _compute_flows(self, frames: np.ndarray) -> np.ndarray:
         height, width = frames.shape[1:3]
         images = torch.from_numpy(frames).to(self._device).permute(0, 3, 1, 2).float() / 127.5 - 1
         (top, bottom), (left, right) = _pad_amounts(height), _pad_amounts(width)
@@ -337,20 +374,27 @@ class RAFTFlow:
         return flow.permute(0, 2, 3, 1).cpu().contiguous().numpy()
 
 
-@lru_cache(maxsize=2)  # a worker makes many videos
+@lru_cache(maxsize=2)  # a worker process reads many videos
 def load_raft_flow(name: str, weights: str, device: str) -> RAFTFlow:
-    """RAFT of this name, with the weights of a file."""
+    """Load RAFT with pretrained weights.
+
+    Args:
+        name: "raft-small" or "raft-large".
+        weights: File of weights.
+        device: Device to run it on.
+
+    Returns:
+        RAFT over the frames of a video.
+    """
     network = _NETWORKS[name]()
     load_weights(network, weights)
     return RAFTFlow(network, device=device)
 
 
 def _pairs_per_batch(height: int, width: int) -> int:
-    """How many pairs of frames: at most `_BATCH`, of which 8 of 480 × 640 take `_ROOM`; one at least."""
-    places = _padded_side(height) * _padded_side(width) // RAFT_STRIDE**2
-    return max(
-        1, min(_BATCH, _MAX_CORRELATION_BYTES // (places**2 * 4 * 4 // 3))
-    )  # float32, on coarser levels a third once more
+    """Frame pairs per batch: 1 to 8, so that the float32 correlations of all levels (4/3 of the first) fit."""
+    num_cells = _padded_side(height) * _padded_side(width) // RAFT_STRIDE**2
+    return max(1, min(_BATCH_SIZE, _MAX_CORRELATION_BYTES // (num_cells**2 * 4 * 4 // 3)))
 
 
 def _padded_side(size: int) -> int:
@@ -358,6 +402,5 @@ def _padded_side(size: int) -> int:
 
 
 def _pad_amounts(size: int) -> tuple[int, int]:
-    whole = _padded_side(size)
-    before = (whole - size) // 2
-    return before, whole - size - before
+    total = _padded_side(size) - size
+    return total // 2, total - total // 2

@@ -37,6 +37,7 @@ def test_gradients_and_statistics_are_those_of_the_plain_network(name):
         torch.testing.assert_close(b, a, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in list_backbones() if name not in (*NAMES, "tokens_cnn")])
 def test_the_blocks_of_every_backbone_forget_what_they_compute(name):
     peaks = []

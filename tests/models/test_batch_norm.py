@@ -138,7 +138,7 @@ def test_in_evaluation_the_running_statistics_are_used(ranks):
 
 def test_an_empty_share_is_refused(ranks):
     for rank in ranks:
-        assert "empty share, (0, 3)" in rank["empty"]
+        assert "empty batch ((0, 3))" in rank["empty"]
 
 
 def test_joining_keeps_names_weights_and_mode_and_on_one_process_the_function():

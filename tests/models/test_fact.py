@@ -41,7 +41,7 @@ def test_segments_are_runs_of_one_action_and_cover_every_frame_once():
 
 
 @pytest.mark.parametrize("tokens", [4, 6, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_matching_is_the_best_of_all(tokens, seed):
     found = said(tokens=tokens, seed=seed)
     actions, cover = segment_masks(LABELS)
@@ -84,9 +84,7 @@ def test_tokens_without_a_segment_learn_that_they_have_none():
     logs = found.token_logits.log_softmax(-1)
     weights = [1.0 if m in wanted else 0.5 for m in range(7)]
     expected = -sum(w * logs[m, wanted.get(m, 3)] for m, w in enumerate(weights)) / sum(weights)
-    assert head.compute_losses(torch.zeros(10, 5), LABELS)["token"].item() == pytest.approx(
-        expected.item(), rel=1e-5
-    )
+    assert head.compute_losses(torch.zeros(10, 5), LABELS)["token"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_more_segments_than_tokens_leave_the_loss_finite():
@@ -128,5 +126,5 @@ def test_a_loss_of_features_that_are_not_finite_is_not_finite_either():
 
 
 def test_heads_must_share_the_channels():
-    with pytest.raises(StillmotionError, match="10 channels cannot be shared by 4 heads"):
+    with pytest.raises(StillmotionError, match=r"head\.hidden_dim 10 is not divisible by head.num_heads 4"):
         FACTConfig(hidden_dim=10)

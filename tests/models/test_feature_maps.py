@@ -22,7 +22,7 @@ def test_any_callable_of_frames_is_an_encoder():
     found = encoder(np.full((3, 8, 12, 3), 255, np.uint8))
     assert found.shape == (3, 2, 3, 3)
     torch.testing.assert_close(found[0, 0, 0], torch.tensor([1.0, 1.0, 0.5]))
-    with pytest.raises(StillmotionError, match=r"a dense encoder gives \(T, h, w, D\)"):
+    with pytest.raises(StillmotionError, match=r"expected \(frames, rows, columns, channels\)"):
         FrameFeatureExtractor(lambda x: x.mean((2, 3)), mean=(0, 0, 0), std=(1, 1, 1))(np.zeros((3, 8, 8, 3), np.uint8))
 
 
@@ -62,7 +62,7 @@ def test_maps_of_a_backbone_are_its_feature_maps_for_each_frame(name, options):
     assert found.shape == (4, *wanted.shape[2:], backbone.out_features)
     for t in range(4):
         torch.testing.assert_close(found[t], wanted[:, t * wanted.shape[1] // 4].movedim(0, -1))
-    with pytest.raises(StillmotionError, match="layer is 9; this network has 3 stages: choose 1 to 3"):
+    with pytest.raises(StillmotionError, match="layer is 9; must be between 1 and the number of stages, 3"):
         maps_of(create_backbone("small_resnet3d", channels=(4, 6, 8)), 9)(frames)
 
 

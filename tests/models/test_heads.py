@@ -89,5 +89,5 @@ def test_rows_of_an_ordered_head_give_its_scores_step_by_step():
 
 
 def test_one_time_step_has_no_order():
-    with pytest.raises(StillmotionError, match="makes one time step of a clip"):
+    with pytest.raises(StillmotionError, match="needs at least 2 time steps"):
         VideoClassifier(create_backbone("small_resnet3d", channels=(4, 8)), 3, pool="concat", num_steps=1)

@@ -82,9 +82,7 @@ def test_the_loss_is_the_sum_over_stages():
     head, (features, labels) = SMALL.build(4, 3), toy()
     found = head.compute_losses(features, labels)
     logs = [logits.log_softmax(-1) for logits in head(features)]
-    assert found["frame"].item() == pytest.approx(
-        sum(-log[range(len(labels)), labels].mean().item() for log in logs)
-    )
+    assert found["frame"].item() == pytest.approx(sum(-log[range(len(labels)), labels].mean().item() for log in logs))
     expected = SMALL.smoothing_weight * sum(smoothing_loss(logits).item() for logits in head(features))
     assert found["smoothing"].item() == pytest.approx(expected)
 

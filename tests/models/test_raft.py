@@ -69,9 +69,7 @@ def test_look_up_finds_products_of_features_by_place() -> None:
     # Channel 0 of the finest level is the square's corner (-1, -1); channel 1 lies one below it, channel 3 beside it.
     for channel, (x, y) in {0: (-1, -1), 1: (-1, 0), 3: (0, -1), 8: (1, 1)}.items():
         there = second[1, :, 7 + 1 + y, 4 + 2 + x]
-        assert found[1, channel, 7, 4].item() == pytest.approx(
-            (first[1, :, 7, 4] @ there).item() / 5**0.5, abs=1e-5
-        )
+        assert found[1, channel, 7, 4].item() == pytest.approx((first[1, :, 7, 4] @ there).item() / 5**0.5, abs=1e-5)
     # Channel 9 + 4 is the middle of the square one level up, where a centre (8, 6) lies at (4, 3).
     coarse = F.avg_pool2d(second, 2)[0, :, 3, 4]
     centres = torch.tensor([8.0, 6.0]).view(1, 2, 1, 1).expand(2, 2, 16, 17)
@@ -88,8 +86,8 @@ def test_convex_upsampling_is_a_weighted_mean_of_nine_neighbours() -> None:
     torch.testing.assert_close(fine[0, :, 8 + 5, 16 + 2], about @ weights)
 
 
-@pytest.mark.parametrize("size", [(130, 136), (64, 128)])
-def test_images_of_another_size_are_an_error(size: tuple[int, int]) -> None:
-    image = torch.zeros(1, 3, *size)
-    with pytest.raises(StillmotionError, match=r"multiples of 8 from 128 on \(pad them\)"):
-        raft_small()(image, image)
+def test_images_of_another_size_are_an_error() -> None:
+    for size in ((130, 136), (64, 128)):
+        image = torch.zeros(1, 3, *size)
+        with pytest.raises(StillmotionError, match="multiples of 8, at least 128"):
+            raft_small()(image, image)

@@ -1,6 +1,6 @@
-"""What every backbone offers: one feature per frame, and a seam before the last stage.
+"""`Backbone`: clips to one feature per time step, with a seam before the last stage.
 
-Shapes: B clips, T frames, H×W pixels, T' ≤ T time steps, D = `width` channels.
+Shapes: B clips, T frames, H×W pixels, T' ≤ T time steps, D = `out_features` channels.
 """
 
 from abc import ABC, abstractmethod
@@ -14,14 +14,19 @@ from stillmotion.errors import StillmotionError
 class Backbone(nn.Module, ABC):
     """A network from clips (B, 3, T, H, W) to per-frame features (B, T', D), pooled over space only.
 
-    out_features: D. map_width: channels of a feature map, which are D as well unless a frame's features are of several places.
-    stage_prefixes: prefixes of parameter names, a tuple for each stage from stem to last; they cover all parameters.
-    min_size, min_frames: the smallest height or width, and clip length, that the network takes.
-    size_divisor, frames_divisor: what height and width, and clip length, must be multiples of.
-    memory_format: of clips in memory, in which the first layer has them.
-    is_framewise: frames are seen one by one. patch_grid: and as one grid of patches of `size_divisor` pixels, of any size.
+    A subclass sets the attributes and implements `_trunk` and `_last_stage`.
 
-    A subclass sets these and writes `_trunk` and `_last_stage`.
+    Attributes:
+        out_features: D.
+        map_channels: Channels of a feature map; None if they are D.
+        stage_prefixes: Prefixes of parameter names, a tuple for each stage, first to last; they cover all parameters.
+        min_size: Smallest height and width.
+        min_frames: Smallest clip length.
+        size_divisor: Divisor of height and width.
+        frames_divisor: Divisor of the clip length.
+        memory_format: Memory layout of clips that the first layer expects.
+        is_framewise: Each frame is processed alone.
+        has_patch_grid: Each frame is one grid of patches of `size_divisor` pixels, at any frame size.
     """
 
     out_features: int
@@ -37,42 +42,42 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def _trunk(self, clips: Tensor) -> Tensor:
-        """All stages but the last."""
+        """Run all stages but the last."""
 
     @abstractmethod
     def _last_stage(self, h: Tensor) -> Tensor:
-        """The last stage: what `_trunk` returns -> (B, D, T', H', W'). Does not write into `h`."""
+        """Run the last stage on the output of `_trunk`, to (B, D, T', H', W'); must not write into `h`."""
 
     def forward_trunk(self, clips: Tensor) -> Tensor:
-        """What the last stage is given for `clips` (B, 3, T, H, W); `forward_last_stage` finishes it, as often as wanted."""
+        """Run all stages but the last. `forward_last_stage` completes the pass and may be called repeatedly."""
         self._check_input(clips)
         if self.memory_format != torch.contiguous_format:
             clips = clips.contiguous(memory_format=self.memory_format)
         return self._trunk(clips)
 
     def forward_last_stage(self, h: Tensor) -> Tensor:
-        """Features (B, T', D) from what `forward_trunk` returned: `late(early(clip))` is `forward(clip)`."""
+        """Compute features (B, T', D) from the output of `forward_trunk`."""
         return self.pool(self._last_stage(h))
 
     def feature_map(self, clips: Tensor) -> Tensor:
-        """Features before pooling, (B, D, T', H', W')."""
+        """Compute features before pooling, (B, D, T', H', W')."""
         return self._last_stage(self.forward_trunk(clips))
 
     def forward_features(self, clips: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (B, T', D) and the map (B, D, T', H', W') that they were pooled from, by one pass."""
-        found = self.feature_map(clips)
-        return self.pool(found), found
+        """Compute features (B, T', D) and the map (B, D, T', H', W') that they are pooled from, in one pass."""
+        feature_map = self.feature_map(clips)
+        return self.pool(feature_map), feature_map
 
     def pool(self, feature_map: Tensor) -> Tensor:
-        """Features (B, T', D) of a map (B, D, T', H', W')."""
+        """Pool a feature map (B, D, T', H', W') over space, to (B, T', D)."""
         return feature_map.mean((3, 4)).transpose(1, 2)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """One feature per time step, (B, T', D)."""
+        """Compute one feature per time step, (B, T', D), from clips (B, 3, T, H, W)."""
         return self.forward_last_stage(self.forward_trunk(clips))
 
     def stage_index(self, name: str) -> int:
-        """The index in `stage_prefixes` of the parameter called `name`."""
+        """Return the index in `stage_prefixes` of a parameter; raise KeyError if there is none."""
         for index, prefixes in enumerate(self.stage_prefixes):
             if any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes):
                 return index
@@ -82,31 +87,24 @@ class Backbone(nn.Module, ABC):
         shape = tuple(clips.shape)
         if clips.ndim != 5 or shape[1] != 3:
             raise StillmotionError(
-                f"clips have shape {shape}; a backbone needs (batch, 3, frames, height, width): "
-                "stack frames along dimension 2 and keep three colour channels"
+                f"Clips have shape {shape}; expected (batch, 3, frames, height, width), with three color channels."
             )
         if not clips.is_floating_point():
             raise StillmotionError(
-                f"clips are {clips.dtype}; a backbone needs normalised floats: divide by 255 and normalise"
+                f"Clips are {clips.dtype}; expected normalized floats. Divide by 255 and normalize them."
             )
         _, _, frames, height, width = shape
         if frames < self.min_frames or frames % self.frames_divisor:
             raise StillmotionError(
-                f"clips have {_plural(frames, 'frame')}; {type(self).__name__} needs at least "
-                f"{self.min_frames}{_divisor_text(self.frames_divisor)}: "
-                "change the number of frames per clip (--data.num-frames)"
+                f"Clips have {frames} frames; {type(self).__name__} needs at least "
+                f"{self.min_frames}{_divisor_text(self.frames_divisor)}. Change --data.num-frames."
             )
         if min(height, width) < self.min_size or height % self.size_divisor or width % self.size_divisor:
             raise StillmotionError(
-                f"frames are {height}×{width} pixels; {type(self).__name__} needs at least "
-                f"{self.min_size}×{self.min_size}{_divisor_text(self.size_divisor)}: "
-                "change the frame size (--data.image-size)"
+                f"Frames are {height}×{width} pixels; {type(self).__name__} needs at least "
+                f"{self.min_size}×{self.min_size}{_divisor_text(self.size_divisor)}. Change --data.image-size."
             )
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _divisor_text(divisor: int) -> str:
-    return f", a multiple of {divisor}" if divisor > 1 else ""
+    return f", in multiples of {divisor}" if divisor > 1 else ""

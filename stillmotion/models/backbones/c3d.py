@@ -2,8 +2,8 @@
 
 Tran et al., "Learning Spatiotemporal Features with 3D Convolutional Networks", ICCV 2015 (arXiv:1412.0767).
 Parameter names (`conv1`, `conv3a`, …) are those of the public PyTorch conversions of the authors' weights.
-What differs: poolings leave time alone unless `per_frame_features=False`; the last pooling and the fully connected
-layers, which fix the clip's size, are left out, so that frames of 16 pixels and more work.
+Differences: poolings do not reduce time unless `per_frame_features=False`; the last pooling and the fully connected
+layers, which need a fixed clip size, are left out, so that frames of 16 pixels and more work.
 """
 
 from torch import Tensor
@@ -16,7 +16,8 @@ from stillmotion.models.backbones.layers import Conv3d, MaxPool3d, init_conv_wei
 class C3D(Backbone):
     """Eight 3×3×3 convolutions in five groups, with max pooling between the groups.
 
-    per_frame_features: poolings are 1×2×2; False restores 2×2×2 for all but the first.
+    Args:
+        per_frame_features: Pool by 1×2×2; False restores 2×2×2 for all but the first pooling.
     """
 
     min_size = 16
@@ -52,5 +53,5 @@ class C3D(Backbone):
 
 
 def c3d(*, per_frame_features: bool = True) -> Backbone:
-    """C3D without its fully connected layers."""
+    """C3D without its fully connected layers; arguments as in `C3D`."""
     return C3D(per_frame_features=per_frame_features)

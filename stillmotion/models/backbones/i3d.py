@@ -1,10 +1,11 @@
-"""I3D: the Inception network of images, inflated to video (RGB stream).
+"""I3D (RGB): the Inception network of images, inflated to video.
 
 Carreira and Zisserman, "Quo Vadis, Action Recognition?", CVPR 2017 (arXiv:1705.07750). Parameter names and shapes are
 those of the common PyTorch conversion, `InceptionI3d`, and so are padding (TensorFlow's "same": the odd pixel goes
-last) and batch norm's epsilon. Public weights expect clips in [-1, 1]. What differs: temporal strides are 1 unless
-`per_frame_features=False`, and the last pooling then has temporal kernel 1, since an even kernel without stride would shift
-time; batch norm's momentum is PyTorch's 0.1; the classifier is there only where `classes` asks for it."""
+last) and batch norm's epsilon. Public weights expect clips in [-1, 1]. Differences: temporal strides are 1 unless
+`per_frame_features=False`, and the last pooling then has temporal kernel 1, since an even kernel without stride would
+shift time; batch norm's momentum is PyTorch's 0.1; the classifier is optional (`num_classes`).
+"""
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +15,17 @@ from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones.base import Backbone
 from stillmotion.models.backbones.layers import Conv3d, TemporalPadding, init_conv_weights, replicate_pad_time
 from stillmotion.models.backbones.s3d import MIXED_3, MIXED_4, MIXED_5, InceptionChannels
-from stillmotion.models.input_config import InputConfig, Normalization
+from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE, InputConfig, Normalization
 
 Triple = tuple[int, int, int]
 
 
 class I3D(Backbone):
-    """The feature part of I3D, with a classifier on top if there are `num_classes`.
+    """I3D, with an optional classifier.
 
-    per_frame_features: temporal stride 1 throughout; False restores stride 2 in the stem and two poolings.
+    Args:
+        per_frame_features: Temporal stride 1 throughout; False restores stride 2 in the stem and two poolings.
+        num_classes: Classes of the classifier; 0 for none.
     """
 
     min_size = 32
@@ -38,7 +41,7 @@ class I3D(Backbone):
     def __init__(self, *, per_frame_features: bool, num_classes: int = 0) -> None:
         super().__init__()
         if num_classes < 0:
-            raise StillmotionError(f"classes is {num_classes}; I3D needs 0, for no classifier, or more")
+            raise StillmotionError(f"num_classes is {num_classes}; must be at least 0 (0 for no classifier).")
         time = 1 if per_frame_features else 2
         self.min_frames = time**3
         self.Conv3d_1a_7x7 = ConvBNReLU(3, 64, kernel_size=(7, 7, 7), stride=(time, 2, 2))
@@ -57,9 +60,9 @@ class I3D(Backbone):
         init_conv_weights(self)
 
     def forward_logits(self, clips: Tensor) -> Tensor:
-        """Scores of the classes (B, classes) before softmax: of pairs of time steps, averaged, as published."""
+        """Compute class scores (B, num_classes) before softmax: of pairs of time steps, averaged, as published."""
         if not hasattr(self, "logits"):
-            raise StillmotionError("this I3D has no classifier; create it with num_classes=400 to use the public one")
+            raise StillmotionError("This I3D has no classifier. Create it with num_classes=400 to use the public one.")
         pooled = self(clips)
         pairs = (pooled[:, :-1] + pooled[:, 1:]) / 2 if pooled.shape[1] > 1 else pooled
         return self.logits(pairs.mean(1))
@@ -77,7 +80,7 @@ class I3D(Backbone):
 
 
 class Inception(nn.Module):
-    """Four branches side by side: 1×1×1, two of 1×1×1 then 3×3×3, and a max pooling then 1×1×1."""
+    """Four parallel branches: 1×1×1; twice 1×1×1 then 3×3×3; max pooling then 1×1×1."""
 
     def __init__(self, in_channels: int, channels: InceptionChannels) -> None:
         super().__init__()
@@ -95,7 +98,7 @@ class Inception(nn.Module):
 
 
 class ConvBNReLU(nn.Module):
-    """A convolution, batch norm and ReLU."""
+    """Convolution, batch norm and ReLU."""
 
     def __init__(
         self, in_channels: int, out_channels: int, *, kernel_size: Triple = (1, 1, 1), stride: Triple = (1, 1, 1)
@@ -109,7 +112,7 @@ class ConvBNReLU(nn.Module):
 
 
 class ConvClassifier(nn.Module):
-    """A linear layer in the guise of a convolution, which is how public weights have it."""
+    """Linear layer with the parameters of a 1×1×1 convolution, as in public weights."""
 
     def __init__(self, in_channels: int, num_classes: int) -> None:
         super().__init__()
@@ -120,7 +123,7 @@ class ConvClassifier(nn.Module):
 
 
 class SamePadConv3d(Conv3d):
-    """A convolution padded so that its output has ⌈size / stride⌉ places."""
+    """Convolution with "same" padding: its output has size ⌈size / stride⌉."""
 
     def forward(self, x: Tensor) -> Tensor:
         kernel = (1 if self.framewise else self.kernel_size[0], *self.kernel_size[1:])
@@ -128,7 +131,7 @@ class SamePadConv3d(Conv3d):
 
 
 class SamePadMaxPool3d(nn.Module):
-    """Max pooling padded likewise, not over time when strict; it follows ReLUs, so that zeros are least."""
+    """Max pooling with "same" padding by zeros, which are minimal after a ReLU; in framewise mode not over time."""
 
     framewise: bool = False
 
@@ -144,7 +147,7 @@ class SamePadMaxPool3d(nn.Module):
 
 
 def i3d(*, per_frame_features: bool = True, num_classes: int = 0) -> Backbone:
-    """I3D on RGB; `num_classes` adds the classifier."""
+    """I3D on RGB; arguments as in `I3D`."""
     return I3D(per_frame_features=per_frame_features, num_classes=num_classes)
 
 
@@ -156,8 +159,8 @@ def _inceptions(in_channels: int, blocks: tuple[InceptionChannels, ...]) -> list
 def _same_pad(
     x: Tensor, kernel_size: tuple[int, ...], stride: tuple[int, ...], *, temporal_padding: TemporalPadding = "zeros"
 ) -> Tensor:
-    """TensorFlow's "same": zeros on both sides, one more at the end where they are odd; in time the chosen border."""
-    time, height, width = (_pad_amounts(*of) for of in zip(x.shape[2:], kernel_size, stride, strict=True))
+    """TensorFlow's "same" padding, one more at the end if odd: zeros in space, `temporal_padding` in time."""
+    time, height, width = (_pad_amounts(*axis) for axis in zip(x.shape[2:], kernel_size, stride, strict=True))
     if temporal_padding == "replicate":
         x, time = replicate_pad_time(x, *time), (0, 0)
     pads = (*width, *height, *time)
@@ -165,9 +168,11 @@ def _same_pad(
 
 
 def _pad_amounts(size: int, kernel_size: int, stride: int) -> tuple[int, int]:
-    """How many places are added before and after `size` of them."""
+    """Padding before and after an axis of length `size`."""
     total = max(kernel_size - (size % stride or stride), 0)
     return total // 2, total - total // 2
 
 
-I3D_INPUT_CONFIG = InputConfig(64, 1, 224, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))  # values in [-1, 1]
+I3D_INPUT_CONFIG = InputConfig(
+    64, 1, DEFAULT_IMAGE_SIZE, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+)  # values in [-1, 1]

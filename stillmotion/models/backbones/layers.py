@@ -1,13 +1,13 @@
-"""The layers in which a network looks across time, each of which can be told not to, and what they see beyond its ends.
+"""3D layers with temporal padding and a framewise mode.
 
-"Strict" is the ablation of BOD-VCL, Table 10: of every temporal kernel only the centre slice is used, and
-temporal pooling has kernel and stride 1, so that a 3D network is applied frame by frame. The switch acts
-inside `forward` and leaves parameters alone: it works under `torch.func.functional_call`, and the gradient
-of the unused slices is zero.
+The framewise mode is the ablation of BOD-VCL, Table 10: only the center slice of each temporal kernel is used, and
+temporal pooling has kernel and stride 1, so that a 3D network is applied frame by frame. The switch acts inside
+`forward` and does not change parameters: it works under `torch.func.functional_call`, and the gradient of the unused
+slices is zero.
 
-Borders in time are replicated or zero. Zeros, which networks are usually trained with, make the features of the first
-and last frames differ from the others' whatever the video shows; where the first and last frame are repeated instead,
-equal frames have equal features. Max pooling needs nothing: its window holds the frame that would be repeated.
+Temporal padding is replicated or zero. Zeros, with which networks are usually trained, make the features of the first
+and last frames differ from the others in any video; with the first and last frame repeated instead, equal frames have
+equal features. Max pooling needs no padding: its window holds the frame that would be repeated.
 """
 
 from collections.abc import Iterator
@@ -24,21 +24,30 @@ TemporalPadding = Literal["replicate", "zeros"]
 
 
 def set_temporal_padding(module: nn.Module, temporal_padding: TemporalPadding) -> None:
-    """Choose what the layers of `module` see before the first frame and after the last: these again, or zeros."""
+    """Set the temporal padding of all layers of a module.
+
+    Args:
+        module: Module, which is changed in place.
+        temporal_padding: "replicate" repeats the first and last frame; "zeros" pads with zeros.
+
+    Raises:
+        StillmotionError: If the padding is unknown.
+    """
     if temporal_padding not in get_args(TemporalPadding):
         raise StillmotionError(
-            f"temporal_padding is {temporal_padding!r}; choose one of {', '.join(get_args(TemporalPadding))}"
+            f"temporal_padding is {temporal_padding!r}; must be {' or '.join(get_args(TemporalPadding))}."
         )
-    for part in module.modules():
-        if hasattr(type(part), "temporal_padding"):
-            setattr(part, "temporal_padding", temporal_padding)
+    flag = "temporal_padding"
+    for layer in module.modules():
+        if hasattr(type(layer), flag):
+            setattr(layer, flag, temporal_padding)
 
 
 @contextmanager
 def framewise_mode(module: nn.Module) -> Iterator[None]:
-    """Within the context, no layer of `module` lets a frame see another.
+    """Context manager: disable all temporal mixing (BOD-VCL, Table 10).
 
-    Batch norm in training mode still takes its statistics over all frames, as it does over all clips.
+    Batch norm in training mode still computes its statistics over all frames, as it does over all clips.
     """
     with _set_flag(module, "framewise"):
         yield
@@ -46,9 +55,9 @@ def framewise_mode(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def double_backward_mode(module: nn.Module) -> Iterator[None]:
-    """Within the context, the graphs that `module` records can be differentiated twice.
+    """Context manager: use attention kernels that support double backward.
 
-    Convolutional networks always can; attention leaves its fused kernels, which have no second derivative.
+    Convolutional networks always support it; the fused kernels of attention do not.
     """
     with _set_flag(module, "double_backward"):
         yield
@@ -56,18 +65,18 @@ def double_backward_mode(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _set_flag(module: nn.Module, flag: str) -> Iterator[None]:
-    before = [(part, getattr(part, flag)) for part in module.modules() if hasattr(type(part), flag)]
-    for part, _ in before:
-        setattr(part, flag, True)
+    before = [(layer, getattr(layer, flag)) for layer in module.modules() if hasattr(type(layer), flag)]
+    for layer, _ in before:
+        setattr(layer, flag, True)
     try:
         yield
     finally:
-        for part, value in before:
-            setattr(part, flag, value)
+        for layer, value in before:
+            setattr(layer, flag, value)
 
 
 class Conv3d(nn.Conv3d):
-    """A 3D convolution with either border in time and zeros around space; strict, it uses its kernel's centre slice."""
+    """3D convolution with replicated or zero temporal padding; in framewise mode it uses its center slice only."""
 
     framewise: bool = False
     temporal_padding: TemporalPadding = "zeros"
@@ -85,7 +94,7 @@ class Conv3d(nn.Conv3d):
 
 
 class MaxPool3d(nn.Module):
-    """Max pooling over (time, height, width), over height and width alone when strict."""
+    """Max pooling over (time, height, width); in framewise mode over height and width only."""
 
     framewise: bool = False
 
@@ -106,7 +115,7 @@ class MaxPool3d(nn.Module):
 
 
 class FeatureGate(nn.Module):
-    """Channels scaled by a sigmoid of their mean over space and time (S3D-G); per frame when strict."""
+    """Scales channels by a sigmoid of their mean over space and time (S3D-G); in framewise mode per frame."""
 
     framewise: bool = False
 
@@ -121,20 +130,29 @@ class FeatureGate(nn.Module):
 
 
 def replicate_pad_time(x: Tensor, before: int, after: int) -> Tensor:
-    """x (B, C, T, H, W) with its first frame repeated so many times before it and its last one after it."""
+    """Pad a tensor in time by repeating its first and last frame.
+
+    Args:
+        x: Tensor, (B, C, T, H, W).
+        before: Frames to add before the first.
+        after: Frames to add after the last.
+
+    Returns:
+        Tensor, (B, C, before + T + after, H, W).
+    """
     if not before and not after:
         return x
     if x.shape[2] == 1:
         return x.expand(-1, -1, before + 1 + after, -1, -1)
-    # Parts of one split: their gradients are joined in one pass. F.pad takes up to twice as long, slices more.
+    # The gradients of one split are joined in one pass; F.pad takes up to twice as long, and slices longer.
     first, between, last = x.split((1, x.shape[2] - 2, 1), 2)
     return torch.cat((*[first] * (before + 1), between, *[last] * (after + 1)), 2)
 
 
 def init_conv_weights(module: nn.Module) -> None:
-    """Give every convolution He et al.'s normal weights (fan out) and a zero bias."""
-    for part in module.modules():
-        if isinstance(part, nn.Conv3d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
+    """Initialize all convolutions with He normal weights (fan out) and zero biases."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv3d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)

@@ -1,13 +1,13 @@
 """R3D-18, MC3-18 and R(2+1)D-18, and a small 3D ResNet for CPUs.
 
 Tran et al., "A Closer Look at Spatiotemporal Convolutions for Action Recognition", CVPR 2018
-(arXiv:1711.11248). Parameter names, shapes and the (2+1)D middle widths are torchvision's. What differs:
+(arXiv:1711.11248). Parameter names, shapes and the (2+1)D middle widths are torchvision's. Differences:
 temporal strides are 1 unless `per_frame_features=False`, there is no classifier, and features are pooled over space
 only.
 
 Tables of contrastive papers give 13.5M parameters for "R3D-18" and 15.4M for "R(2+1)D-18". Tran et al.'s
 networks, and these, have 33.2M and 31.3M: every 3×3 convolution of a 2D ResNet-18 (11.2M) becomes 3×3×3, or
-a pair with as many parameters. docs/backbones.md says what the smaller figures can be made from.
+a pair with as many parameters. docs/backbones.md explains the smaller figures.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,9 @@ ConvKind = Literal["3d", "2d", "2+1d"]
 class VideoResNet(Backbone):
     """An 18-layer video ResNet.
 
-    conv_kinds: the convolution of each of the four layers: "3d" (3×3×3), "2d" (1×3×3) or "2+1d" (both in turn).
-    per_frame_features: temporal stride 1 throughout; False restores stride 2 in layers 2 to 4 that look across time.
+    Args:
+        conv_kinds: Convolution of each of the four layers: "3d" (3×3×3), "2d" (1×3×3) or "2+1d" (1×3×3, 3×1×1).
+        per_frame_features: Temporal stride 1 throughout; False restores stride 2 in layers 2 to 4 that are not "2d".
     """
 
     min_size = 16
@@ -61,14 +62,13 @@ class VideoResNet(Backbone):
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions and a shortcut, which is a strided 1×1×1 convolution where the shape changes."""
+    """Two convolutions and a shortcut, which is a strided 1×1×1 convolution if the shape changes."""
 
     def __init__(
         self, in_channels: int, out_channels: int, conv_kind: ConvKind, *, stride: tuple[int, int, int] = (1, 1, 1)
     ) -> None:
         super().__init__()
-        # As many parameters in a (2+1)D pair as in the 3×3×3 convolution inner -> outer; torchvision
-        # uses the same width for the block's second pair.
+        # A (2+1)D pair has as many parameters as the 3×3×3 convolution; torchvision uses the same width for the second.
         middle = (in_channels * out_channels * 27) // (in_channels * 9 + out_channels * 3)
         self.conv1 = nn.Sequential(
             _convolution(conv_kind, in_channels, middle, out_channels, stride=stride),
@@ -90,14 +90,15 @@ class BasicBlock(nn.Module):
 
 
 class SmallResNet3d(Backbone):
-    """A light 3D CNN for clips of about 32×32 pixels: a 3×3×3 convolution, batch norm and ReLU per stage.
+    """A light 3D CNN for clips of about 32×32 pixels: a strided 3×3×3 convolution, batch norm and ReLU per stage.
 
-    channels: width of each stage; height and width are halved at each but the first.
-    num_blocks: residual blocks after each stage's convolution; 0 makes a plain CNN.
-    per_frame_features: temporal stride 1; False strides time as space.
+    Args:
+        channels: Channels of each stage.
+        num_blocks: Residual blocks after the convolution of each stage; 0 makes a plain CNN.
+        per_frame_features: Temporal stride 1; False strides time like space, but for the first stage.
     """
 
-    # On one CPU thread, forward and backward take 1.3 to 1.6 times as long in the contiguous layout.
+    # On one CPU thread, training takes 1.3 to 1.6 times as long in the contiguous layout.
     memory_format = torch.channels_last_3d
 
     def __init__(self, channels: Sequence[int], *, num_blocks: int, per_frame_features: bool) -> None:
@@ -130,28 +131,37 @@ class SmallResNet3d(Backbone):
 
 
 def r3d_18(*, per_frame_features: bool = True) -> Backbone:
-    """R3D-18: 3×3×3 convolutions throughout."""
+    """R3D-18: 3×3×3 convolutions throughout; argument as in `VideoResNet`."""
     return VideoResNet(("3d", "3d", "3d", "3d"), per_frame_features=per_frame_features)
 
 
 def mc3_18(*, per_frame_features: bool = True) -> Backbone:
-    """MC3-18: 3×3×3 convolutions in stem and first layer, 1×3×3 after; its time is kept by nature."""
+    """MC3-18: 3×3×3 convolutions in stem and first layer, 1×3×3 after; it has no temporal strides."""
     return VideoResNet(("3d", "2d", "2d", "2d"), per_frame_features=per_frame_features)
 
 
 def r2plus1d_18(*, per_frame_features: bool = True) -> Backbone:
-    """R(2+1)D-18: each 3×3×3 convolution split into 1×3×3, batch norm, ReLU, 3×1×1."""
+    """R(2+1)D-18: each 3×3×3 convolution is split into 1×3×3, batch norm, ReLU and 3×1×1."""
     return VideoResNet(("2+1d", "2+1d", "2+1d", "2+1d"), per_frame_features=per_frame_features)
 
 
 def small_resnet3d(
     *, per_frame_features: bool = True, channels: Sequence[int] = (12, 24, 48, 96), num_blocks: int = 0
 ) -> Backbone:
-    """The small 3D ResNet of the demo and the debug recipes; arguments as in `SmallResNet3d`."""
+    """Small 3D ResNet of the demo and of debug runs.
+
+    Args:
+        per_frame_features: As in `SmallResNet3d`.
+        channels: As in `SmallResNet3d`.
+        num_blocks: As in `SmallResNet3d`.
+
+    Raises:
+        StillmotionError: If an option is out of range.
+    """
     if not channels or min(channels) < 1:
-        raise StillmotionError(f"channels are {tuple(channels)}; small_resnet3d needs at least one positive width")
+        raise StillmotionError(f"channels is {tuple(channels)}; must be one or more positive numbers.")
     if num_blocks < 0:
-        raise StillmotionError(f"blocks is {num_blocks}; small_resnet3d needs 0 (a plain CNN) or more")
+        raise StillmotionError(f"num_blocks is {num_blocks}; must be at least 0 (0 makes a plain CNN).")
     return SmallResNet3d(channels, num_blocks=num_blocks, per_frame_features=per_frame_features)
 
 

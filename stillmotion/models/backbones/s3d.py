@@ -1,11 +1,11 @@
-"""S3D and S3D-G: inception blocks with separable space and time.
+"""S3D and S3D-G: inception blocks with separable space-time convolutions.
 
 Xie et al., "Rethinking Spatiotemporal Feature Learning", ECCV 2018 (arXiv:1712.04851). Parameter names and
 shapes of S3D are torchvision's; S3D-G adds, to each branch of each inception block, the gate `gating_b0` …
 `gating_b3` (the placement, and the names, of CoCLR's public S3D-G, which gives the papers' 9.1M
-parameters). What differs: temporal strides are 1 unless `per_frame_features=False`, and the last pooling then has
+parameters). Differences: temporal strides are 1 unless `per_frame_features=False`, and the last pooling then has
 temporal kernel 1, since an even kernel without stride would shift time; batch norm's momentum is PyTorch's
-0.1 and not 0.001, whose averages take thousands of steps to warm up (its epsilon is the original 0.001);
+0.1, not 0.001, whose averages take thousands of steps to warm up (its epsilon is the original 0.001);
 there is no classifier.
 """
 
@@ -19,7 +19,7 @@ from stillmotion.models.backbones.layers import Conv3d, FeatureGate, MaxPool3d, 
 
 
 class InceptionChannels(NamedTuple):
-    """Widths of an inception block's branches; two of them have a middle width too."""
+    """Channels of the branches of an inception block; two of them have a reduction first."""
 
     b0: int
     b1_reduce: int
@@ -33,7 +33,7 @@ class InceptionChannels(NamedTuple):
         return self.b0 + self.b1 + self.b2 + self.b3
 
 
-# What the inception blocks of S3D and of I3D, from which it came, have in common.
+# Inception blocks of both S3D and I3D.
 MIXED_3 = (InceptionChannels(64, 96, 128, 16, 32, 32), InceptionChannels(128, 128, 192, 32, 96, 64))
 MIXED_4 = (
     InceptionChannels(192, 96, 208, 16, 48, 64),
@@ -47,10 +47,11 @@ _LAST_STAGE_START = 13
 
 
 class S3D(Backbone):
-    """The feature part of S3D.
+    """S3D without its classifier.
 
-    gated: S3D-G.
-    per_frame_features: temporal stride 1 throughout; False restores stride 2 in the stem and two poolings.
+    Args:
+        gated: Add feature gating (S3D-G).
+        per_frame_features: Temporal stride 1 throughout; False restores stride 2 in the stem and two poolings.
     """
 
     min_size = 32
@@ -89,7 +90,7 @@ class S3D(Backbone):
 
 
 class SeparableInception(nn.Module):
-    """Four branches side by side: 1×1×1, two separable 3×3×3, and a max pooling; each gated in S3D-G."""
+    """Four parallel branches: 1×1×1, two separable 3×3×3, and a max pooling; each is gated in S3D-G."""
 
     def __init__(self, in_channels: int, channels: InceptionChannels, *, gated: bool) -> None:
         super().__init__()

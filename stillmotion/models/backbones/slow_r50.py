@@ -3,8 +3,8 @@
 Feichtenhofer et al., "SlowFast Networks for Video Recognition", ICCV 2019 (arXiv:1812.03982), the "Slow
 8×8, R50" of its model zoo: temporal kernels of 1 in stem, res2 and res3, and of 3 in the first convolution
 of each block of res4 and res5; the last batch norm of each block starts at zero. Parameter names are
-SlowFast's. What differs: there is no classifier, and features are pooled over space only. No temporal
-stride exists, so `per_frame_features` changes nothing.
+SlowFast's. Differences: there is no classifier, and features are pooled over space only. There are
+no temporal strides, so `per_frame_features` changes nothing.
 """
 
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ class SlowR50(Backbone):
 
     def __init__(self) -> None:
         super().__init__()
-        # SlowFast names the parts of each pathway inside a stage; there is one pathway here.
+        # SlowFast names the modules of each pathway within a stage; here there is one pathway.
         self.s1 = nn.Sequential()
         self.s1.add_module("pathway0_stem", Stem())
         inner, stages = 64, []
@@ -52,7 +52,7 @@ class SlowR50(Backbone):
 
 
 class Stem(nn.Module):
-    """A 1×7×7 convolution of stride 2 and a 1×3×3 max pooling of stride 2."""
+    """1×7×7 convolution of stride 2 and 1×3×3 max pooling of stride 2."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Stem(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """kernel×1×1, 1×3×3 and 1×1×1 convolutions; the middle one has the stride and a quarter of the width."""
+    """kernel_size×1×1, 1×3×3 and 1×1×1 convolutions; the second has the stride and a quarter of the channels."""
 
     def __init__(self, in_channels: int, out_channels: int, *, kernel_size: int, stride: int) -> None:
         super().__init__()
@@ -100,5 +100,5 @@ class ResBlock(nn.Module):
 
 
 def slow_r50(*, per_frame_features: bool = True) -> Backbone:
-    """Slow-R50, the paper's default; its time is kept by nature, whatever `per_frame_features` says."""
+    """Slow-R50, the default of BOD-VCL; it has no temporal strides, whatever `per_frame_features` is."""
     return SlowR50()

@@ -1,7 +1,7 @@
-"""A small 3D CNN on the tokens of a frozen image transformer: this one says what is seen, that one what happens.
+"""Small 3D CNN on the patch tokens of a frozen image model: the image model describes content, the CNN motion.
 
-The transformer is read from its own files and stays as it is: it has no gradient, and its weights are no part of the
-backbone's. Tokens that were computed once can be given in place of clips, by which training takes minutes.
+The image model is loaded from its own files and stays frozen; its weights are not part of the backbone's state dict.
+Precomputed tokens can be given instead of clips, so that training takes minutes.
 Shapes: B clips, T frames, h×w tokens of E channels, c×c cells, D = channels · c² features.
 """
 
@@ -16,17 +16,18 @@ from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones.base import Backbone
 from stillmotion.models.backbones.layers import Conv3d, init_conv_weights
 
-if TYPE_CHECKING:  # which builds on backbones itself
+if TYPE_CHECKING:  # it imports backbones
     from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig
 
 
 class TokensCNN(Backbone):
     """Clips (B, 3, T, H, W), or their tokens (B, E, T, h, w), to features (B, T', D).
 
-    image_model: the frozen transformer. channels: width of each stage: the first mixes each token's own, and the others look
-        around in time and space.
-    grid_size: c; features are means over the c×c parts of a frame, side by side, so that they tell what is where.
-    per_frame_features: temporal stride 1; False halves time in the second stage.
+    Args:
+        image_model: Frozen image model.
+        channels: Channels of each stage: the first is a 1×1×1 convolution, the others are 3×3×3.
+        grid_size: Cells c per side; the means over c×c cells of a frame are concatenated, so that features are local.
+        per_frame_features: Temporal stride 1; False halves time in the second stage.
     """
 
     def __init__(
@@ -57,16 +58,16 @@ class TokensCNN(Backbone):
 
     @property
     def image_model(self) -> "FrozenImageModel":
-        """The frozen transformer."""
+        """Frozen image model."""
         return self._frozen.image_model
 
     @torch.no_grad()
     def compute_tokens(self, clips: Tensor) -> Tensor:
-        """The tokens (B, E, T, h, w) of normalised clips (B, 3, T, H, W), each of mean 0 and variance 1."""
+        """Compute tokens (B, E, T, h, w) of normalized clips (B, 3, T, H, W), each with mean 0 and variance 1."""
         grid = self.image_model.patch_grid(*clips.shape[-2:])
-        found = self.image_model.patch_tokens(clips.transpose(1, 2).flatten(0, 1))
-        found = F.layer_norm(found.float(), found.shape[-1:]).to(clips.dtype)
-        return found.unflatten(0, (len(clips), -1)).unflatten(2, grid).movedim(-1, 1)
+        tokens = self.image_model.patch_tokens(clips.transpose(1, 2).flatten(0, 1))
+        tokens = F.layer_norm(tokens.float(), tokens.shape[-1:]).to(clips.dtype)
+        return tokens.unflatten(0, (len(clips), -1)).unflatten(2, grid).movedim(-1, 1)
 
     def _trunk(self, clips: Tensor) -> Tensor:
         h = self.compute_tokens(clips) if clips.shape[1] == 3 else clips
@@ -86,7 +87,7 @@ class TokensCNN(Backbone):
         if clips.ndim != 5 or clips.shape[1] != self.image_model.out_features:
             super()._check_input(clips)
         elif not clips.is_floating_point():
-            raise StillmotionError(f"tokens are {clips.dtype}; a backbone needs floats, as `tokens` gives them")
+            raise StillmotionError(f"Tokens are {clips.dtype}; expected floats.")
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self.image_model._apply(fn)
@@ -94,7 +95,7 @@ class TokensCNN(Backbone):
 
 
 class _UnregisteredModule:
-    """Holds a module that is neither saved nor trained with what holds it, nor copied with it."""
+    """Holds a module that is not saved, trained or copied with its owner."""
 
     def __init__(self, image_model: "FrozenImageModel") -> None:
         self.image_model = image_model
@@ -110,12 +111,22 @@ def tokens_cnn(
     channels: Sequence[int] = (16, 32),
     grid_size: int = 1,
 ) -> Backbone:
-    """A 3D CNN on frozen tokens; images: None makes a tiny transformer up. Other arguments as in `TokensCNN`."""
+    """3D CNN on the tokens of a frozen image model.
+
+    Args:
+        per_frame_features: As in `TokensCNN`.
+        image_model: Image model; None builds a tiny one with random weights.
+        channels: As in `TokensCNN`.
+        grid_size: As in `TokensCNN`.
+
+    Raises:
+        StillmotionError: If an option is out of range.
+    """
     from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig, load_image_model
 
     if len(channels) < 2 or min(channels) < 1:
-        raise StillmotionError(f"channels are {tuple(channels)}; tokens_cnn needs at least two positive widths")
+        raise StillmotionError(f"channels is {tuple(channels)}; must be two or more positive numbers.")
     if grid_size < 1:
-        raise StillmotionError(f"cells is {grid_size}; tokens_cnn needs 1 (the mean over a frame) or more")
-    found = load_image_model(image_model or ImageModelConfig(family="dinov2", arch="tiny"))
-    return TokensCNN(found, channels, grid_size=grid_size, per_frame_features=per_frame_features)
+        raise StillmotionError(f"grid_size is {grid_size}; must be at least 1 (the mean over a frame).")
+    frozen = load_image_model(image_model or ImageModelConfig(family="dinov2", arch="tiny"))
+    return TokensCNN(frozen, channels, grid_size=grid_size, per_frame_features=per_frame_features)

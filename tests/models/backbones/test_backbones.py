@@ -143,12 +143,11 @@ def test_the_least_size_and_length_that_are_announced_work(name):
 @pytest.mark.parametrize(
     ("name", "keep_time", "shape", "message"),
     [
-        ("s3d", False, (1, 3, 7, 64, 64), "clips have 7 frames; S3D needs at least 8: .*--data.num-frames"),
-        ("c3d", False, (1, 3, 1, 64, 64), "clips have 1 frame; C3D needs at least 8"),
-        ("small_vit", True, (1, 3, 5, 32, 32), "5 frames; .* at least 2, a multiple of 2"),
-        ("vit_b", True, (1, 3, 4, 224, 225), "224×225 pixels; .* multiple of 16"),
+        ("s3d", False, (1, 3, 7, 64, 64), r"Clips have 7 frames; S3D needs at least 8\. .*--data.num-frames"),
+        ("small_vit", True, (1, 3, 5, 32, 32), "5 frames; .* at least 2, in multiples of 2"),
+        ("vit_b", True, (1, 3, 4, 224, 225), "224×225 pixels; .* multiples of 16"),
         ("r3d_18", True, (3, 8, 64, 64), r"shape \(3, 8, 64, 64\); .*\(batch, 3, frames, height, width\)"),
-        ("r3d_18", True, (2, 1, 8, 64, 64), "three colour channels"),
+        ("r3d_18", True, (2, 1, 8, 64, 64), "three color channels"),
     ],
 )
 def test_a_clip_that_does_not_fit_is_refused_with_a_remedy(name, keep_time, shape, message):
@@ -157,27 +156,27 @@ def test_a_clip_that_does_not_fit_is_refused_with_a_remedy(name, keep_time, shap
 
 
 def test_integer_clips_are_refused():
-    with pytest.raises(StillmotionError, match=r"torch.uint8; .* normalise"):
+    with pytest.raises(StillmotionError, match=r"torch.uint8; .* normalize"):
         on_meta("small_resnet3d")(torch.zeros(1, 3, 4, 32, 32, dtype=torch.uint8, device="meta"))
 
 
-def test_an_unknown_name_lists_the_names_and_suggests_one():
-    with pytest.raises(StillmotionError, match=r"'r3d18' \(did you mean 'r3d_18'\?\).*slow_r50.*small_vit"):
+def test_an_unknown_name_suggests_a_known_one():
+    with pytest.raises(StillmotionError, match=r"no backbone 'r3d18'; did you mean r3d_18"):
         create_backbone("r3d18")
 
 
 def test_an_unknown_option_is_named():
-    with pytest.raises(StillmotionError, match=r"no option 'chanels' \(did you mean 'channels'\?\)"):
+    with pytest.raises(StillmotionError, match=r"no option 'chanels'; did you mean channels"):
         create_backbone("small_resnet3d", chanels=(8, 16))
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("small_resnet3d", {"channels": ()}, "at least one positive width"),
-        ("small_resnet3d", {"num_blocks": -1}, "blocks is -1"),
-        ("small_vit", {"embed_dim": 10, "num_heads": 4}, "width is 10; .*divisible by heads"),
-        ("small_vit", {"num_heads": 0}, "heads 0.*at least 1"),
+        ("small_resnet3d", {"channels": ()}, "one or more positive numbers"),
+        ("small_resnet3d", {"num_blocks": -1}, "num_blocks is -1"),
+        ("small_vit", {"embed_dim": 10, "num_heads": 4}, "embed_dim is 10; .*divisible by num_heads"),
+        ("small_vit", {"num_heads": 0}, "num_heads 0.*at least 1"),
     ],
 )
 def test_options_out_of_range_are_refused(name, options, message):

@@ -36,7 +36,7 @@ def test_classes_are_scored_as_published():
         pooled = F.avg_pool3d(features, (2, 1, 1), stride=1)
         wanted = network.logits.conv3d(pooled).flatten(2).mean(2)
         torch.testing.assert_close(network.forward_logits(clip), wanted)
-    with pytest.raises(StillmotionError, match="no classifier; create it with num_classes=400"):
+    with pytest.raises(StillmotionError, match=r"no classifier\. Create it with num_classes=400"):
         create_backbone("i3d").forward_logits(clip)
-    with pytest.raises(StillmotionError, match="classes is -1"):
+    with pytest.raises(StillmotionError, match="num_classes is -1"):
         create_backbone("i3d", num_classes=-1)

@@ -89,10 +89,9 @@ def test_derivatives_of_tokens_are_taken_as_they_are():
     assert torch.equal(network.forward_trunk(change), network.layers[1](network.layers[0](change)))
 
 
-@pytest.mark.parametrize("cells", [1, 3])
 @torch.no_grad()
-def test_a_still_clip_has_no_dynamic_half_whatever_the_cells(cells):
-    network = backbone(grid_size=cells).eval()
+def test_a_still_clip_has_no_dynamic_component_in_any_cell():
+    network = backbone(grid_size=3).eval()
     features = network(clip(1).expand(-1, -1, 8, -1, -1))
     static, dynamic = decompose(features, StaticDynamicConfig())
     assert (dynamic.norm(dim=1) <= 1e-4 * static.norm(dim=1)).all()
@@ -118,5 +117,5 @@ def test_options_out_of_range_are_refused(options, message):
 def test_clips_of_neither_colours_nor_tokens_are_refused():
     with pytest.raises(StillmotionError, match="three color channels"):
         backbone()(torch.randn(1, 5, 4, 4, 4))
-    with pytest.raises(StillmotionError, match="Tokens are torch.int64"):
+    with pytest.raises(StillmotionError, match=r"Tokens are torch\.int64"):
         backbone()(torch.zeros(1, 32, 4, 4, 4, dtype=torch.long))

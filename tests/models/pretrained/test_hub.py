@@ -89,6 +89,7 @@ def test_a_model_without_weights_is_said(hub, tmp_path):
         load("someone/small")
 
 
+@pytest.mark.slow
 def test_a_user_offline_gets_one_line(tmp_path):
     words = ("embed", "facebook/dinov2-small", "--data", str(tmp_path), "--out", str(tmp_path / "x.npz"))
     away = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}

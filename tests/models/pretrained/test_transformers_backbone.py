@@ -104,8 +104,8 @@ def test_video_models_give_their_own_patches(folder):
     [
         ("vjepa2", (8, 64), "64×64; this vjepa2 model only supports 32×32"),
         ("videomae", (16, 32), "Clips have 16 frames; this videomae model needs exactly 8"),
-        ("vjepa2", (7, 32), "at least 2, a multiple of 2"),
-        ("vit", (8, 33), "a multiple of 8"),
+        ("vjepa2", (7, 32), "at least 2, in multiples of 2"),
+        ("vit", (8, 33), "in multiples of 8"),
     ],
 )
 def test_what_would_get_wrong_positions_is_refused(folder, kind, shape, message):
@@ -201,7 +201,5 @@ def test_what_cannot_be_used_is_said(folder, tmp_path, monkeypatch):
     with pytest.raises(StillmotionError, match="cannot be loaded as a unheard-of model"):
         load_transformers_backbone(tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(
-        StillmotionError, match=r"not installed\. Run: pip install 'stillmotion\[models\]'"
-    ):
+    with pytest.raises(StillmotionError, match=r"not installed\. Run: pip install 'stillmotion\[models\]'"):
         load_transformers_backbone(folder("vit"))
