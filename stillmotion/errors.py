@@ -42,7 +42,7 @@ def raise_if_none_readable(
         what: Plural noun of the items.
 
     Raises:
-        StillmotionError: There are as many failures as items.
+        VideoError: There are as many failures as items.
     """
     failures = list(failed.items() if isinstance(failed, Mapping) else failed)
     if len(failures) < total:
@@ -51,4 +51,6 @@ def raise_if_none_readable(
     if failures:
         name, reason = failures[0]
         first = f" First error: {reason}" if name in reason else f" First error, {name}: {reason}"
-    raise StillmotionError(f"None of the {total} {what} could be read.{first}")
+    if total == 1:
+        raise VideoError(f"The only {what.removesuffix('s')} could not be read.{first}")
+    raise VideoError(f"None of the {total} {what} could be read.{first}")

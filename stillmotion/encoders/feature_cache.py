@@ -241,12 +241,14 @@ def hash_encoder(encoder: Encoder, sampling: dict[str, Any], *, synthetic: Seque
         The hash, which can be updated further.
     """
     origin, backbone = encoder.origin, encoder.backbone
-    chooses_layer = isinstance(backbone, TransformersBackbone)
+    options: dict[str, Any] = {"layer": encoder.layer}
+    if isinstance(backbone, TransformersBackbone):  # it selects the layer itself
+        options = {"layer": backbone.layer, "pool": backbone.token_pool}
     # The keys are part of the hash, and stay as they are.
     settings = {
         "version": stillmotion.__version__,
         "kind": origin.kind,
-        "options": {"layer": backbone.layer, "pool": backbone.token_pool} if chooses_layer else {"layer": encoder.layer},
+        "options": options,
         "method": to_dict(origin.pretrain_config.method) if origin.pretrain_config is not None else None,
         "parts": EMBEDDING_FIELDS,
         "motion": MOTION_VERSION,

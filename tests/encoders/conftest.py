@@ -13,6 +13,7 @@ from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
 from stillmotion.models.backbones import create_backbone
 from stillmotion.models.mstcn import MSTCNConfig
 from stillmotion.training.segment.task import segment
+from stillmotion.training.tasks import get_recipe
 from stillmotion.training.transfer.task import transfer
 
 
@@ -45,9 +46,9 @@ def class_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _transfer_run(output_dir: Path) -> Path:
     config = get_recipe("dinov2-b16", verb="transfer", debug=True)
-    drawn = replace(config.data.synthetic, videos=2, size=24, length=8)
-    data = replace(config.data, size=24, synthetic=drawn)
-    return transfer(replace(config, data=data, optim=replace(config.optim, batch=2, epochs=1)), output_dir)
+    drawn = replace(config.data.synthetic, num_videos=2, image_size=24, num_frames=8)
+    data = replace(config.data, image_size=24, synthetic=drawn)
+    return transfer(replace(config, data=data, optim=replace(config.optim, batch_size=2, epochs=1)), output_dir)
 
 
 def _segment_run(output_dir: Path, encoder: Path) -> Path:
@@ -62,9 +63,9 @@ def _segment_run(output_dir: Path, encoder: Path) -> Path:
     config = replace(
         config,
         encoder=str(encoder),
-        data=replace(config.data, untrimmed=drawn),
+        data=replace(config.data, synthetic=drawn),
         head=MSTCNConfig(num_stages=1, num_layers=1, hidden_dim=4),
-        optim=replace(config.optim, batch=2, epochs=1),
+        optim=replace(config.optim, batch_size=2, epochs=1),
     )
     segment(config, output_dir)
     return output_dir

@@ -29,12 +29,9 @@ def wanted(run, folder, clips):
 
 
 def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
-    said = []
-    place = tmp_path / "new" / "table.parquet"
-    out = export_embeddings(
-        load(run), VideoDataConfig(folder), place, num_clips=2, loader=LoaderConfig(batch_size=2), say=said.append
-    )
-    table = pq.read_table(out)
+    file = tmp_path / "new" / "table.parquet"
+    out = export_embeddings(load(run), VideoDataConfig(folder), file, num_clips=2, loader=LoaderConfig(batch_size=2))
+    table = pq.read_table(out.file)
     assert table.schema.field("static").type == pa.list_(pa.float32(), 32)
     for name, vectors in wanted(run, folder, 2).items():
         np.testing.assert_allclose(np.array(table[name].to_pylist()), vectors, atol=1e-5)
@@ -43,17 +40,16 @@ def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
     assert table["label"].to_pylist() == [None, "dark", "dark", "light", "light"]
     about = {"encoder": str(run), "data": str(folder), "num_clips": 2, "num_crops": 1}
     assert json.loads(table.schema.metadata[b"stillmotion"]) == about
-    assert said[0].startswith("5 videos embedded")
-    assert said[1] == "1 unreadable video skipped:"
-    assert "dark/1.mp4" in said[2]
-    assert [p.name for p in out.parent.iterdir()] == ["table.parquet"]
+    lines = out.to_lines()
+    assert lines[0].startswith("5 videos embedded")
+    assert lines[1] == "1 unreadable video skipped:"
+    assert "dark/1.mp4" in lines[2]
+    assert [p.name for p in file.parent.iterdir()] == ["table.parquet"]
 
 
 def test_npz_holds_the_same_and_no_pickles(run, folder, tmp_path):
-    out = export_embeddings(
-        load(run), VideoDataConfig(folder), tmp_path / "table.npz", num_clips=2, say=lambda text: None
-    )
-    with np.load(out, allow_pickle=False) as table:
+    out = export_embeddings(load(run), VideoDataConfig(folder), tmp_path / "table.npz", num_clips=2)
+    with np.load(out.file, allow_pickle=False) as table:
         for name, vectors in wanted(run, folder, 2).items():
             np.testing.assert_allclose(table[name], vectors, atol=1e-5)
         assert table["label"].tolist() == ["", "dark", "dark", "light", "light"]
@@ -62,9 +58,7 @@ def test_npz_holds_the_same_and_no_pickles(run, folder, tmp_path):
 
 def test_drawn_videos_carry_their_factors(run, tmp_path):
     table = pq.read_table(
-        export_embeddings(
-            load(run), VideoDataConfig("synthetic"), tmp_path / "t.parquet", num_clips=1, say=lambda text: None
-        )
+        export_embeddings(load(run), VideoDataConfig("synthetic"), tmp_path / "t.parquet", num_clips=1).file
     )
     assert table.num_rows == 64
     assert set(table["trajectory"].to_pylist()) == {"horizontal", "vertical", "circling", "zooming"}

@@ -9,7 +9,7 @@ from support.class_videos import alter_bytes_keep_mtime, write_class_folders
 from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
-from stillmotion.encoders import extract_features, load
+from stillmotion.encoders import extract_features, feature_extraction, load
 from stillmotion.encoders.feature_cache import load_or_extract_features
 from stillmotion.errors import StillmotionError
 
@@ -103,7 +103,7 @@ def flipped(file):
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "swapped"])
-def test_a_damaged_or_swapped_file_is_written_anew_and_told(run, damage):
+def test_a_damaged_or_swapped_file_is_written_anew_with_a_warning(run, damage, caplog):
     videos, others = (SyntheticDataset(SyntheticConfig(num_videos=3), seed=seed) for seed in (0, 1))
     wanted = load_or_extract_features(load(run), videos, num_clips=1).features.whole
     (name,) = kept(run)
@@ -112,13 +112,11 @@ def test_a_damaged_or_swapped_file_is_written_anew_and_told(run, damage):
     (other,) = set(kept(run)) - {name}
     made = {"torn": b"torn", "flipped": flipped(file), "swapped": (run / "features" / other).read_bytes()}
     file.write_bytes(made[damage])
-    said = []
-    found = load_or_extract_features(load(run), videos, num_clips=1, say=said.append)
+    found = load_or_extract_features(load(run), videos, num_clips=1)
     assert not found.from_cache
     np.testing.assert_array_equal(found.features.whole, wanted)
-    assert said == [f"{file} is damaged or was swapped; it is computed anew"]
-    assert load_or_extract_features(load(run), videos, num_clips=1, say=said.append).from_cache
-    assert len(said) == 1
+    assert load_or_extract_features(load(run), videos, num_clips=1).from_cache
+    assert caplog.messages == [f"{file} is damaged or was renamed; it is computed again"]
     assert kept(run) == sorted([name, other])
 
 
@@ -131,12 +129,13 @@ def test_files_have_the_mode_that_the_umask_leaves(run):
     assert (run / "features" / kept(run)[0]).stat().st_mode & 0o777 == 0o640
 
 
-def test_an_interrupted_embedding_leaves_no_file(run):
-    def stop(done, total):
+def test_an_interrupted_embedding_leaves_no_file(run, monkeypatch):
+    def stop(*args):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(feature_extraction, "embed_batch", stop)
     with pytest.raises(KeyboardInterrupt):
-        load_or_extract_features(load(run), SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=1, progress=stop)
+        load_or_extract_features(load(run), SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=1)
     assert kept(run) == []
 
 

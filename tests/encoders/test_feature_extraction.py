@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from support.progress import record_progress
 
 from stillmotion.data.datasets.base import PathDataset, VideoDataset
 from stillmotion.data.loading.loader_config import LoaderConfig
@@ -68,12 +69,12 @@ def test_views_are_averaged_where_that_is_asked(encoder):
 
 
 def test_unreadable_videos_are_named_and_left_out(encoder):
-    seen = []
-    found = extract_features(encoder, Holed(), loader=LoaderConfig(batch_size=2), progress=lambda *at: seen.append(at))
+    with record_progress() as reported:
+        found = extract_features(encoder, Holed(), loader=LoaderConfig(batch_size=2))
     assert found.index.tolist() == [1, 2, 3, 4, 6, 7, 8, 9, 11]
     assert found.failed == [("v0", "v0: torn"), ("v5", "v5: torn"), ("v10", "v10: torn")]
     assert len(found.whole) == 9
-    assert seen[-1] == (12, 12)
+    assert reported[-1] == (12, 12)
 
 
 def test_a_set_without_one_readable_video_is_an_error(encoder, tmp_path):
@@ -91,7 +92,7 @@ def test_both_is_the_two_halves_normalised_side_by_side(encoder):
     np.testing.assert_allclose(np.linalg.norm(both[..., 32:], axis=-1), 1, rtol=1e-5)
     np.testing.assert_allclose(found.vectors("concat"), both.mean(1))
     np.testing.assert_array_equal(found.vectors("static"), found.static.mean(1))
-    with pytest.raises(StillmotionError, match="no 'neither' features"):
+    with pytest.raises(StillmotionError, match="Unknown feature kind 'neither'"):
         found.vectors("neither")
 
 

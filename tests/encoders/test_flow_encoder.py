@@ -35,7 +35,7 @@ def half_moving() -> torch.Tensor:
 
 def test_its_flow_is_how_far_a_picture_went_in_cells():
     clip = panned(2, -4)
-    (field,) = load("flow").flow(clip)
+    (field,) = load("flow").cell_flow(clip)
     middle = field[:, 3:6, 3:6].mean((0, 1, 2)) * 128 / 9
     torch.testing.assert_close(middle, torch.tensor([2.0, -4.0]), atol=0.3, rtol=0)
 
@@ -69,7 +69,7 @@ def test_it_answers_every_verb_by_its_name(tmp_path, monkeypatch):
     folder = write_class_folders(tmp_path / "set", videos_per_class=3)
     found = evaluate_retrieval([encoder], TrainTestConfig(folder), RetrievalConfig(cache_dir=str(tmp_path / "cache")))
     assert list(next(iter(found.values())).scores) == ["whole", "static", "dynamic", "concat", "motion"]
-    with pytest.raises(StillmotionError, match="flow has no option 'layer'"):
+    with pytest.raises(StillmotionError, match="Option 'layer' does not apply to flow"):
         load("flow@layer=1")
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from support.class_videos import alter_bytes_keep_mtime, write_class_folders
+from support.progress import record_progress
 from support.tiny_transformers import save_model
 
 from stillmotion.data.datasets.folder import VideoFolder
@@ -33,13 +34,14 @@ def folder(tmp_path):
 
 
 def literal(encoder, video, *, hop):
-    """Each feature from a clip of its own, normalised in words of the intake."""
-    shown, length = encoder.intake, len(video)
+    """Each feature from a clip of its own, normalized by hand."""
+    config, length = encoder.input_config, len(video)
     rows = []
     for t in range(0, length, hop):
-        numbers = [min(max(t + shown.stride * (k - shown.frames // 2), 0), length - 1) for k in range(shown.frames)]
-        pixels = torch.tensor(video.frames(numbers)).permute(3, 0, 1, 2).float() / 255
-        mean, std = (torch.tensor(values)[:, None, None, None] for values in shown.normalization)
+        offsets = (config.stride * (k - config.num_frames // 2) for k in range(config.num_frames))
+        numbers = [min(max(t + offset, 0), length - 1) for offset in offsets]
+        pixels = torch.tensor(video.get_frames(numbers)).permute(3, 0, 1, 2).float() / 255
+        mean, std = (torch.tensor(values)[:, None, None, None] for values in config.normalization)
         with torch.no_grad():
             rows.append(encoder.backbone(((pixels - mean) / std)[None])[0].mean(0))
     return torch.stack(rows).numpy()
@@ -111,22 +113,22 @@ def test_a_killed_computation_goes_on_at_the_video_it_was_in(run, folder, tmp_pa
         with pytest.raises(KeyboardInterrupt):
             killed.compute_missing(folder, batch_size=4)
     assert len(list(killed.cache_dir.iterdir())) == 1
-    seen = []
-    killed.compute_missing(folder, batch_size=4, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (33, 33)
+    with record_progress() as reported:
+        killed.compute_missing(folder, batch_size=4)
+    assert reported[-1] == (33, 33)
     for i in (0, 1, 3, 4):
         np.testing.assert_array_equal(killed.load(folder, i), whole.load(folder, i))
 
 
 def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
     def computed(text=run, *, hop=4, untrained=False):
-        seen = [0]
         encoder = load(text)
         features = FrameFeatureCache(
             encoder.untrained() if untrained else encoder, tmp_path / "kept", feature_stride=hop
         )
-        features.compute_missing(folder, progress=lambda done, total: seen.append(total))
-        return seen[-1] > 0
+        with record_progress() as reported:
+            features.compute_missing(folder)
+        return bool(reported)
 
     assert [computed(), computed()] == [True, False]
     assert computed(hop=5)
@@ -155,7 +157,7 @@ def test_drawn_videos_of_one_name_but_another_look_are_told_apart(run, tmp_path)
     assert len(features.load(plain, 0)) != len(features.load(bare, 0))
 
 
-def test_a_damaged_file_is_written_anew(run, tmp_path):
+def test_a_damaged_file_is_written_anew(run, tmp_path, caplog):
     videos = SyntheticUntrimmedDataset(DRAWN, train=False)
     features = FrameFeatureCache(load(run), tmp_path)
     features.compute_missing(videos)
@@ -164,9 +166,9 @@ def test_a_damaged_file_is_written_anew(run, tmp_path):
         file.write_bytes(damaged)
         with pytest.raises(VideoError, match="damaged"):
             features.load(videos, 0)
-        said = []
-        features.compute_missing(videos, say=said.append)
-        assert said == [f"{file} is damaged or was swapped; it is computed anew"]
+        caplog.clear()
+        features.compute_missing(videos)
+        assert caplog.messages == [f"{file} is damaged or was renamed; it is computed again"]
         np.testing.assert_array_equal(features.load(videos, 0), before)
 
 
@@ -177,5 +179,5 @@ def test_worker_processes_change_nothing(run, folder, tmp_path):
 
 
 def test_a_hop_below_one_is_refused(run, tmp_path):
-    with pytest.raises(StillmotionError, match="hop is 0"):
+    with pytest.raises(StillmotionError, match="must be at least 1, got 0"):
         FrameFeatureCache(load(run), tmp_path, feature_stride=0)

@@ -45,48 +45,41 @@ def clips():
     return torch.rand(2, 3, 2, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
-def test_beside_a_transfer_run_a_frozen_model_pools_its_patches(dinov2, transferred):
-    told = []
-    frozen, run = load_comparable([dinov2, transferred], say=told.append)
+def test_beside_a_transfer_run_a_frozen_model_pools_its_patches(dinov2, transferred, caplog):
+    caplog.set_level("INFO", "stillmotion")
+    frozen, run = load_comparable([dinov2, transferred])
     assert frozen.origin.spec == f"{dinov2}@pool=mean"
-    assert len(told) == 1
-    assert "pools patches, as the transfer run beside it does" in told[0]
+    assert len(caplog.messages) == 1
+    assert "Using the mean of patches" in caplog.messages[0]
     with torch.no_grad():
         torch.testing.assert_close(frozen(clips()).whole, run(clips()).whole, atol=1e-4, rtol=1e-4)
         assert not torch.allclose(load(dinov2)(clips()).whole, run(clips()).whole, atol=1e-2)
 
 
-def test_a_text_that_says_its_pooling_keeps_it_and_is_told(dinov2, transferred):
-    told = []
-    frozen, _ = load_comparable([f"{dinov2}@pool=cls,frames=2", transferred], say=told.append)
-    assert frozen.backbone.pool == "cls"
-    assert "pool=mean would be alike" in told[0]
+def test_a_spec_that_sets_its_pooling_keeps_it_with_a_warning(dinov2, transferred, caplog):
+    frozen, _ = load_comparable([f"{dinov2}@pool=cls,frames=2", transferred])
+    assert frozen.backbone.token_pool == "cls"
+    assert "add @pool=mean" in caplog.messages[0]
 
 
-def test_without_a_transfer_run_every_model_has_its_own_way(dinov2):
-    told = []
-    assert load_comparable([dinov2, "debug:k400-simclr"], say=told.append)[0].backbone.pool == "cls"
-    assert not told
+def test_without_a_transfer_run_every_model_keeps_its_pooling(dinov2, caplog):
+    caplog.set_level("INFO", "stillmotion")
+    assert load_comparable([dinov2, "debug:k400-simclr"])[0].backbone.token_pool == "cls"
+    assert not caplog.messages
 
 
 def test_a_transfer_run_pools_patches_and_says_that_it_has_no_class_token(transferred):
     assert load(f"{transferred}@pool=mean").origin.options == {"pool": "mean"}
-    with pytest.raises(StillmotionError, match="projects patches and no class token"):
+    with pytest.raises(StillmotionError, match="has no class token"):
         load(f"{transferred}@pool=cls")
 
 
 def test_kept_epochs_of_a_transfer_are_rows_of_geometry(transferred, dinov2, tmp_path):
-    texts = [f"{transferred}@epoch=1", str(transferred)]
-    found = evaluate_geometry(
-        texts, VideoDataConfig("synthetic"), GeometryConfig(max_videos=3, n_resamples=10, image_size=28), device="cpu"
-    )
-    assert set(found["rows"]) == {"frozen", *texts}
-    with pytest.raises(StillmotionError, match="keeps no weights of epoch 2"):
-        evaluate_geometry(
-            [f"{transferred}@epoch=2"],
-            VideoDataConfig("synthetic"),
-            GeometryConfig(max_videos=3, image_size=28),
-            device="cpu",
-        )
+    encoders = [load(f"{transferred}@epoch=1"), load(transferred)]
+    config = GeometryConfig(max_videos=3, n_resamples=10, image_size=28)
+    report = evaluate_geometry(encoders, VideoDataConfig("synthetic"), config)
+    assert set(report.rows) == {"frozen", f"{transferred.name}@epoch=1", transferred.name}
+    with pytest.raises(StillmotionError, match="no saved weights of epoch 2"):
+        load(f"{transferred}@epoch=2")
     copy = shutil.copytree(transferred, tmp_path / "copy")
     assert load(f"{copy}@epoch=1").run_dir == copy / "checkpoints" / "epoch-0001"

@@ -101,26 +101,26 @@ def test_a_model_is_probed_and_embeds_and_its_folder_stays_as_it_was(dinov2, tmp
         encoder, TrainTestConfig(folder), LinearProbeConfig(num_clips=1), feature_kinds=("whole",)
     )
     assert found.accuracy["pretrained"]["whole"]["class"]["top1"] == 1.0
-    out = export_embeddings(encoder, VideoDataConfig(folder), tmp_path / "t.npz", num_clips=1, say=lambda line: None)
+    out = export_embeddings(encoder, VideoDataConfig(folder), tmp_path / "t.npz", num_clips=1)
     wanted = extract_features(encoder, VideoFolder(folder), num_clips=1).vectors("whole")
-    with np.load(out) as table:
+    with np.load(out.file) as table:
         np.testing.assert_allclose(table["whole"], wanted, atol=1e-5)
     assert sorted(path.name for path in dinov2.iterdir()) == before
-    with pytest.raises(StillmotionError, match=r"trained elsewhere.*leave --compare-untrained out"):
+    with pytest.raises(StillmotionError, match=r"no known initial weights\. Omit --compare-untrained"):
         evaluate_linear_probe(encoder, TrainTestConfig(folder), LinearProbeConfig(compare_untrained=True))
 
 
 def test_what_is_no_encoder_is_said(run, dinov2, tmp_path):
     (tmp_path / "notes.txt").write_text("notes")
     for text, message in {
-        str(tmp_path / "nowhere"): "neither a folder nor a recipe; give a run folder of any training verb",
-        str(tmp_path): "is no encoder",
-        str(tmp_path / "notes.txt"): "is no encoder",
-        "i3d:nowhere.safetensors": "there is no file nowhere.safetensors",
+        str(tmp_path / "nowhere"): "Unknown encoder .* Give one of: a run folder of any training verb",
+        str(tmp_path): "is not an encoder",
+        str(tmp_path / "notes.txt"): "is not an encoder",
+        "i3d:nowhere.safetensors": "nowhere.safetensors does not exist",
         f"i3d:{tmp_path / 'notes.txt'}": "not a readable checkpoint|damaged",
-        f"{dinov2}@frames=few": "'frames=few' in .* is no option of an encoder; write frames=<number>",
-        f"{dinov2}@frames=0": "no option of an encoder",
-        f"{run}@pool=cls": "has no option 'pool'; it is for image models",
+        f"{dinov2}@frames=few": "Unknown option 'frames=few' in .* Options are frames=NUMBER",
+        f"{dinov2}@frames=0": "Unknown option",
+        f"{run}@pool=cls": "Option 'pool' does not apply to .*; it is for image models",
     }.items():
         with pytest.raises(StillmotionError, match=message):
             load(text)

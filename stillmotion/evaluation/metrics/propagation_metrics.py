@@ -110,8 +110,8 @@ def pixel_confusion_matrix(prediction: np.ndarray, target: np.ndarray, num_class
     largest = max(prediction.max(), target.max())
     if largest >= num_classes:
         raise StillmotionError(f"Class {largest} occurs in a mask, but there are only {num_classes} classes from 0.")
-    flat = (torch.from_numpy(mask.astype(np.int64).ravel()) for mask in (prediction, target))
-    return confusion_matrix(*flat, num_classes).numpy()
+    flat = [torch.from_numpy(mask.astype(np.int64).ravel()) for mask in (prediction, target)]
+    return confusion_matrix(flat[0], flat[1], num_classes).numpy()
 
 
 def class_iou(table: np.ndarray) -> np.ndarray:

@@ -377,12 +377,14 @@ def _probe(x: np.ndarray, index: np.ndarray, split: TrainTestSplit, seed: int) -
 
 
 def _accuracy(outcome: _ProbeOutcome, config: StaticDynamicEvalConfig) -> ProbeAccuracy:
-    n, estimates = len(outcome.true_class_ranks), []
-    for k in (1, 5):
+    n = len(outcome.true_class_ranks)
+
+    def top(k: int) -> Estimate:
         correct = outcome.true_class_ranks < k
         interval = wilson_interval(int(correct.sum()), n, confidence_level=config.confidence_level)
-        estimates.append(Estimate(float(correct.mean()), *interval))
-    return ProbeAccuracy(*estimates, n, outcome.best_c)
+        return Estimate(float(correct.mean()), *interval)
+
+    return ProbeAccuracy(top(1), top(5), n, outcome.best_c)
 
 
 def _differences(

@@ -63,7 +63,7 @@ def test_a_model_in_training_is_tested_in_evaluation_mode_and_goes_on(model, vid
 def test_no_readable_video_is_an_error(model, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.mp4").write_bytes(b"nothing")
-    with pytest.raises(StillmotionError, match="None of the 1 test videos could be read"):
+    with pytest.raises(StillmotionError, match="The only test video could not be read"):
         predict_videos(model, VideoDataConfig(tmp_path).open(), INTAKE)
 
 
