@@ -35,14 +35,14 @@ def typed(home: Path, *arguments: str | Path) -> Command:
 def indexed(home: Path, videos: Path) -> Path:
     made = typed(home, "index", videos, "--encoder", ENCODER)
     said = made.expect_success()
-    assert f"13 videos in {videos}: 13 new, 0 changed, 0 gone" in said
+    assert f"13 videos in {videos}: 13 new, 0 changed, 0 removed" in said
     assert "1 unreadable video skipped:" in said
     assert str(videos / "dark" / "broken.mp4") in said
-    assert re.fullmatch(rf"12 moments of 12 videos in {home}/cache/stillmotion/videos-[0-9a-f]{{8}}\n", made.stdout)
+    assert re.fullmatch(rf"12 segments of 12 videos in {home}/cache/stillmotion/videos-[0-9a-f]{{8}}\n", made.stdout)
     return videos
 
 
-def test_a_moment_is_found_by_look_by_motion_and_by_both(home: Path, indexed: Path, tmp_path: Path) -> None:
+def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, indexed: Path, tmp_path: Path) -> None:
     query = indexed / "light" / "3.mp4"
     text = typed(home, "search", query, "--index", indexed, "--by", "appearance", "--top-k", "5")
     assert text.expect_success() == ""
@@ -61,7 +61,7 @@ def test_a_moment_is_found_by_look_by_motion_and_by_both(home: Path, indexed: Pa
         assert row["similarity"] == pytest.approx(0.7 * row["appearance"] + 0.3 * row["motion"], abs=1e-5)
         assert Path(row["file"]) == indexed / row["path"]
     content = page.read_text()
-    assert content.count("data:image/webp;base64,") == 11
+    assert content.count("data:video/mp4;base64,") == 11
     assert_self_contained(content)
 
 
@@ -76,4 +76,4 @@ def test_a_killed_index_goes_on(home: Path, videos: Path, tmp_path: Path) -> Non
     command.wait()
     again = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)
     assert "unreadable" in again.expect_success() or "up to date" in again.stderr
-    assert "12 moments of 12 videos" in again.stdout
+    assert "12 segments of 12 videos" in again.stdout

@@ -171,7 +171,7 @@ def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run
     results = json.loads((run / "linear_probe.json").read_text())
     assert set(results["accuracy"]) == {"pretrained", "untrained"}
     assert results["num_train_videos"] + results["num_test_videos"] == 10
-    assert "trained     dynamic" in probe.stdout
+    assert re.search(r"^pretrained +dynamic ", probe.stdout, re.MULTILINE)
     assert broken in probe.stdout
 
     # A terminal that shows colours shows how far the work is.
@@ -191,7 +191,7 @@ def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run
     assert report.stdout == f"written: {run / 'report.html'}\n"
     page = (run / "report.html").read_text()
     assert "Nearest neighbours" in page
-    assert "untrained, concat" in page
+    assert "untrained" in page
 
 
 def test_a_prepared_copy_trains_without_the_broken_file(videos: Path, tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def test_clips_of_any_folder_are_told_from_their_reverses(tmp_path: Path) -> Non
     )
     command = Command("order", "--encoder", "debug:k400-simclr", "debug:k400-bod-simclr", *given)
     assert command.expect_success() == ""
-    assert command.stdout.startswith("clips against their reverses, 2 test videos (videos parted 70/30 by seed 0)\n")
+    assert "2 test videos" in command.stdout.partition("\n")[0]
     for name in ("debug:k400-simclr", "debug:k400-simclr, untrained", "debug:k400-bod-simclr"):
-        assert re.search(rf"^{name} +[01]\.\d{{3}} \[", command.stdout, re.MULTILINE)
+        assert re.search(rf"^{re.escape(name)}\b.* [01]\.\d{{3}} \[", command.stdout, re.MULTILINE)
     assert "torn.mp4: cannot be decoded" in command.stdout
     assert (tmp_path / "out" / "results.txt").read_text() == command.stdout
     assert json.loads((tmp_path / "out" / "results.json").read_text())["task"] == "reverse"

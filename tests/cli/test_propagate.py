@@ -9,7 +9,7 @@ from support.process import Command
 from stillmotion.data.video import open_video
 
 
-def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
+def test_labels_are_propagated_scored_and_drawn(tmp_path: Path) -> None:
     root, out = write_davis(tmp_path / "davis"), tmp_path / "out"
     command = Command(
         *("propagate", "debug:k400-simclr", "--data", str(root), "--resolution", "48p"),
@@ -17,7 +17,7 @@ def test_labels_are_carried_scored_and_drawn(tmp_path: Path) -> None:
     )
     assert command.expect_success() == ""
     said = [line.split() for line in command.stdout.splitlines()]
-    assert said[0][:4] == ["frames", "J", "F", "J&F"]
+    assert said[0][:5] == ["sequence", "frames", "J", "F", "J&F"]
     assert [line[0] for line in said[1:4]] == ["first", "second", "mean"]
     results = json.loads((out / "results.json").read_text())
     assert f"{results['mean']['J&F']:.3f}" in said[3]

@@ -31,7 +31,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: Path, tmp_path: Path) -> None:
+def test_a_labeled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: Path, tmp_path: Path) -> None:
     retrieve = Command(
         "retrieve", "--encoder", str(run), "debug:k400-bod-simclr", "--data", str(videos), "--num-clips", "2"
     )
@@ -53,20 +53,8 @@ def test_a_labelled_folder_is_searched_and_its_clusters_drawn(run: Path, videos:
     assert len(list((run / "features").iterdir())) == 1
 
     query = videos / "light" / "3.mp4"
-    search = (
-        "search",
-        str(run),
-        str(query),
-        "--data",
-        str(videos),
-        "--by",
-        "static",
-        "--top-k",
-        "4",
-        "--num-clips",
-        "2",
-    )
-    found = Command(*search)
+    options = f"--encoder {run} --data {videos} --by static --top-k 4 --num-clips 2"
+    found = Command("search", str(query), *options.split())
     assert str(videos / "dark" / "broken.mp4") in found.expect_success()
     lines = [line.split("  ") for line in found.stdout.splitlines()]
     assert len(lines) == 4
