@@ -1,4 +1,4 @@
-"""What the page's server answers, and what it refuses."""
+"""Responses of the page's server, and what it refuses."""
 
 import io
 import json
@@ -21,8 +21,8 @@ TOKEN = "correct-horse"
 LIMIT = 200_000
 
 
-def asking(index, encode=encode_red_circling):
-    """A client of the index's page, whose addresses are behind the token."""
+def client_of(index, encode=encode_red_circling):
+    """A client of the index's page, below the token."""
     return TestClient(
         create_app(index, TOKEN, embed_upload=encode, max_upload_bytes=LIMIT),
         base_url=f"http://127.0.0.1:8000/{TOKEN}/",
@@ -36,46 +36,41 @@ def drawn(tmp_path_factory):
 
 @pytest.fixture
 def index(tmp_path):
-    """An index that the test may take videos from."""
+    """An index that a test may change."""
     return FakeIndex(tmp_path, num_videos=3, image_size=32, num_frames=16)
 
 
 @pytest.fixture(scope="module")
 def client(drawn):
-    return asking(drawn)
+    return client_of(drawn)
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/wrong/", "/wrong/about", "/about", f"/{TOKEN}x/about", "/static/main.js", "//"]
-)
-def test_without_the_token_everything_is_refused(drawn, path):
-    answer = TestClient(
-        create_app(drawn, TOKEN, embed_upload=encode_red_circling), base_url="http://127.0.0.1:8000"
-    ).get(path)
-    assert answer.status_code == 403
-    assert "printed" in answer.text
-    assert drawn.segments()[0].path not in answer.text
+def test_without_the_token_everything_is_refused(drawn):
+    app = create_app(drawn, TOKEN, embed_upload=encode_red_circling)
+    client = TestClient(app, base_url="http://127.0.0.1:8000")
+    for path in ("/", "/wrong/", "/wrong/about", "/about", f"/{TOKEN}x/about", "/static/main.js", "//"):
+        response = client.get(path)
+        assert response.status_code == 403, path
+        assert "printed" in response.text
+        assert drawn.segments()[0].path not in response.text
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""])
-def test_another_host_name_is_refused(client, host):
-    assert client.get("about", headers={"host": host}).status_code == 403
+def test_only_this_host_is_served_at_any_port(client):
+    for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""):
+        assert client.get("about", headers={"host": host}).status_code == 403, host
+    assert client.get("about", headers={"host": "localhost:9000"}).status_code == 200  # a forwarded port
 
 
-def test_a_forwarded_port_is_welcome(client):
-    assert client.get("about", headers={"host": "localhost:9000"}).status_code == 200
-
-
-@pytest.mark.parametrize("path", ["", "about", "nowhere", "thumbnails/unknown", "static/main.js"])
-def test_every_answer_has_strict_headers(client, path):
-    headers = client.get(path).headers
-    policy = headers["content-security-policy"]
-    assert "default-src 'none'" in policy
-    assert "frame-ancestors 'none'" in policy
-    assert "unsafe" not in policy
-    assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
-    assert headers["cache-control"]
+def test_every_response_has_strict_headers(client):
+    for path in ("", "about", "nowhere", "thumbnails/unknown", "static/main.js"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"]
 
 
 def test_the_page_names_no_other_host_and_no_inline_script(client):
@@ -85,7 +80,7 @@ def test_the_page_names_no_other_host_and_no_inline_script(client):
     assert page.count("<script") == page.count('<script type="module" src="static/')
 
 
-def test_moments_come_in_pages_and_by_name(client, drawn):
+def test_segments_are_paged_and_filtered_by_name(client, drawn):
     all_of_them = client.get("segments?count=1000").json()
     assert [m["id"] for m in all_of_them["segments"]] == [m.id for m in drawn.segments()]
     part = client.get("segments?first=4&count=3").json()
@@ -96,24 +91,23 @@ def test_moments_come_in_pages_and_by_name(client, drawn):
     assert [m["path"] for m in found["segments"]] == [m.path for m in drawn.segments() if word.lower() in m.path]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "segments?count=0",
-        "segments?count=5000",
-        "segments?first=-1",
-        "segments?first=x",
-        "neighbors?id={id}&motion_weight=2",
-        "neighbors?id={id}&motion_weight=nan",
-    ],
-)
-def test_numbers_out_of_bounds_are_told(client, drawn, asked):
-    answer = client.get(asked.format(id=drawn.segments()[0].id))
-    assert answer.status_code == 422
-    assert "must be a number from" in answer.json()["error"]
+def test_numbers_out_of_range_are_refused(client, drawn):
+    pages = [f"segments?{query}" for query in ("count=0", "count=5000", "first=-1", "first=x")]
+    weights = [f"neighbors?id={drawn.segments()[0].id}&motion_weight={weight}" for weight in ("2", "nan")]
+    for url in (*pages, *weights):
+        response = client.get(url)
+        assert response.status_code == 422, url
+        assert "must be a number from" in response.json()["error"]
 
 
-def test_near_is_by_look_by_motion_or_by_a_mixture(client, drawn):
+def test_baselines_are_the_mean_cosines_of_two_segments(client, drawn):
+    baselines = client.get("baselines").json()
+    for name in ("appearance", "motion"):
+        vectors = drawn.vectors(name)
+        assert baselines[name] == pytest.approx(float((vectors @ vectors.T).mean()), abs=1e-3)
+
+
+def test_neighbors_are_by_appearance_by_motion_or_mixed(client, drawn):
     moment = drawn.segments()[0]
     for mix in (0, 0.3, 1):
         found = client.get(f"neighbors?id={moment.id}&motion_weight={mix}&top_k=5").json()
@@ -135,24 +129,22 @@ def test_a_bug_is_logged_and_reported_in_one_line(index, caplog):
     assert caplog.messages[0].startswith("TypeError: ")
 
 
-def test_a_moment_tells_how_it_is_shown(client, drawn):
+def test_a_segment_says_how_it_is_played(client, drawn):
     told = client.get(f"segments/{drawn.segments()[0].id}").json()
     assert told["playback"] == "file"
     assert [m["id"] for m in told["segments_of_video"]] == [told["id"]]
 
 
-@pytest.mark.parametrize("kind", ["thumbnails", "posters", "videos", "previews", "segments"])
-@pytest.mark.parametrize("id", ["unknown", "..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd", "a%00b"])
-def test_only_ids_of_the_index_name_anything(client, kind, id):
-    assert client.get(f"{kind}/{id}").status_code == 404
+def test_only_ids_of_the_index_and_files_of_the_page_are_served(client):
+    ids = ("unknown", "..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd", "a%00b")
+    for kind in ("thumbnails", "posters", "videos", "previews", "segments"):
+        for id in ids:
+            assert client.get(f"{kind}/{id}").status_code == 404, f"{kind}/{id}"
+    for name in ("..%2Fapp.py", "app.py", "__init__.py", "nothing.js"):
+        assert client.get(f"static/{name}").status_code == 404, name
 
 
-@pytest.mark.parametrize("name", ["..%2Fapp.py", "app.py", "__init__.py", "nothing.js"])
-def test_only_parts_of_the_page_are_given(client, name):
-    assert client.get(f"static/{name}").status_code == 404
-
-
-def test_films_are_given_in_ranges(client, drawn):
+def test_videos_are_served_in_ranges(client, drawn):
     moment = drawn.segments()[0]
     content = drawn.video_path(moment.id).read_bytes()
     whole = client.get(f"videos/{moment.id}")
@@ -165,7 +157,7 @@ def test_films_are_given_in_ranges(client, drawn):
     assert client.get(f"videos/{moment.id}", headers={"range": f"bytes={len(content)}-"}).status_code == 416
 
 
-def test_a_copy_shows_the_moment(client, drawn, tmp_path):
+def test_a_preview_shows_the_segment(client, drawn, tmp_path):
     moment = drawn.segments()[0]
     file = tmp_path / "copy.mp4"
     file.write_bytes(client.get(f"previews/{moment.id}").content)
@@ -176,7 +168,7 @@ def test_a_copy_shows_the_moment(client, drawn, tmp_path):
     assert abs(apart).mean() < 8
 
 
-def test_a_still_is_one_frame_of_the_moving_thumbnail(client, drawn):
+def test_a_poster_is_one_frame_of_the_thumbnail(client, drawn):
     id = drawn.segments()[0].id
     moving, still = (Image.open(io.BytesIO(client.get(f"{kind}/{id}").content)) for kind in ("thumbnails", "posters"))
     assert getattr(moving, "n_frames", 1) > 1
@@ -184,10 +176,10 @@ def test_a_still_is_one_frame_of_the_moving_thumbnail(client, drawn):
     assert moving.size == still.size
 
 
-def test_a_video_that_has_gone_is_told(index):
+def test_a_deleted_video_is_reported(index):
     moment = index.segments()[0]
     index.video_path(moment.id).unlink()
-    client = asking(index)
+    client = client_of(index)
     assert client.get(f"segments/{moment.id}").json()["playback"] == "missing"
     for kind in ("videos", "previews"):
         answer = client.get(f"{kind}/{moment.id}")
@@ -196,13 +188,13 @@ def test_a_video_that_has_gone_is_told(index):
     assert client.get(f"thumbnails/{moment.id}").status_code == 200
 
 
-def test_a_video_that_leads_out_of_the_folder_is_not_given(index, tmp_path):
+def test_a_link_out_of_the_folder_is_not_served(index, tmp_path):
     moment = index.segments()[0]
     file = index.video_path(moment.id)
     secret = tmp_path / "secret.mp4"
     file.rename(secret)
     file.symlink_to(secret)
-    client = asking(index)
+    client = client_of(index)
     for kind in ("videos", "previews"):
         answer = client.get(f"{kind}/{moment.id}")
         assert answer.status_code == 410
@@ -210,12 +202,12 @@ def test_a_video_that_leads_out_of_the_folder_is_not_given(index, tmp_path):
     assert client.get(f"segments/{moment.id}").json()["playback"] == "missing"
 
 
-def test_a_format_that_browsers_do_not_play_is_shown_as_a_copy(index):
+def test_an_unplayable_format_has_a_preview(index):
     moment = index.segments()[0]
     place = index.video_path(moment.id)
     place.rename(place.with_suffix(".avi"))
     index.video_path = lambda id: place.with_suffix(".avi")
-    client = asking(index)
+    client = client_of(index)
     assert client.get(f"segments/{moment.id}").json()["playback"] == "preview"
     assert client.get(f"videos/{moment.id}").status_code == 422
     assert client.get(f"previews/{moment.id}").content[4:8] == b"ftyp"
@@ -228,7 +220,7 @@ def dropped_video(folder: Path) -> bytes:
     return file.read_bytes()
 
 
-def test_a_dropped_video_is_searched_by_and_forgotten(client, tmp_path, monkeypatch):
+def test_a_dropped_video_is_a_query_and_its_file_is_deleted(client, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     key = client.post("uploads", content=dropped_video(tmp_path)).json()["query"]
@@ -239,7 +231,7 @@ def test_a_dropped_video_is_searched_by_and_forgotten(client, tmp_path, monkeypa
     assert client.get("neighbors?query=another").status_code == 404
 
 
-def test_what_is_dropped_and_is_no_video_is_told_and_forgotten(client, tmp_path, monkeypatch):
+def test_a_dropped_file_that_is_no_video_is_named(client, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     answer = client.post("uploads", params={"name": "holiday.mov"}, content=b"no video")
     assert answer.status_code == 422
@@ -247,30 +239,30 @@ def test_what_is_dropped_and_is_no_video_is_told_and_forgotten(client, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dropped_video_has_a_largest_size(client):
+def test_a_dropped_video_has_a_maximum_size(client):
     assert client.post("uploads", content=b"x" * (LIMIT + 1)).status_code == 413
-    pieces = (b"x" * 50_000 for _ in range(LIMIT // 50_000 + 1))  # whose sum is not said beforehand
+    pieces = (b"x" * 50_000 for _ in range(LIMIT // 50_000 + 1))  # without a content length
     answer = client.post("uploads", content=pieces)
     assert answer.status_code == 413
     assert "larger than" in answer.json()["error"]
 
 
-def test_one_dropped_video_is_looked_at_at_a_time(drawn):
-    begun, go_on = threading.Event(), threading.Event()
+def test_uploads_are_processed_one_at_a_time(drawn):
+    started, may_finish = threading.Event(), threading.Event()
 
     def slow(video):
-        begun.set()
-        assert go_on.wait(60)
+        started.set()
+        assert may_finish.wait(60)
         return encode_red_circling(video)
 
     content = drawn.video_path(drawn.segments()[0].id).read_bytes()
-    with asking(drawn, slow) as client:
+    with client_of(drawn, slow) as client:
         answers = []
         first = threading.Thread(target=lambda: answers.append(client.post("uploads", content=content)))
         first.start()
-        assert begun.wait(60)
+        assert started.wait(60)
         second = client.post("uploads", content=content)
-        go_on.set()
+        may_finish.set()
         first.join(60)
     assert second.status_code == 429
     assert answers[0].status_code == 200
@@ -279,12 +271,12 @@ def test_one_dropped_video_is_looked_at_at_a_time(drawn):
 def test_groups_can_be_named_beside_the_index(tmp_path):
     index = FakeIndex(tmp_path, image_size=32, num_frames=8)
     before = sorted(index.videos_dir.rglob("*"))
-    client = asking(index)
+    client = client_of(index)
     groups = client.get("groups/motion").json()
     assert sum(g["count"] for g in groups) == len(index)
     assert client.put("groups/motion/1", content="  round and  round ").status_code == 204
     assert [g["name"] for g in client.get("groups/motion").json()][:2] == ["", "round and round"]
-    assert [g["name"] for g in asking(index).get("groups/motion").json()][1] == "round and round"
+    assert [g["name"] for g in client_of(index).get("groups/motion").json()][1] == "round and round"
     assert client.get("groups/appearance").json()[0]["name"] == ""
     assert [m["id"] for m in client.get("segments?group=motion:1").json()["segments"]]
     assert client.put("groups/motion/1", content="").status_code == 204
@@ -293,23 +285,21 @@ def test_groups_can_be_named_beside_the_index(tmp_path):
     assert sorted(index.videos_dir.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("place", "name", "code"),
-    [
+def test_invalid_group_names_are_refused(client):
+    requests = (
         ("motion/99", "x", 404),
         ("sound/0", "x", 404),
         ("appearance/0", "x" * 81, 422),
         ("appearance/0", "x" * 5000, 413),
         ("appearance/0", b"\xff", 422),
-    ],
-)
-def test_names_that_cannot_be_are_refused(client, place, name, code):
-    assert client.put(f"groups/{place}", content=name).status_code == code
+    )
+    for group, name, code in requests:
+        assert client.put(f"groups/{group}", content=name).status_code == code, (group, name)
 
 
-@pytest.mark.parametrize("videos", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("videos", [0, 1, 5])
 def test_few_videos_have_a_map_and_groups_too(tmp_path, videos):
-    client = asking(FakeIndex(tmp_path, num_videos=videos, image_size=32, num_frames=4))
+    client = client_of(FakeIndex(tmp_path, num_videos=videos, image_size=32, num_frames=4))
     for aspect in ("appearance", "motion"):
         found = client.get(f"map/{aspect}").json()
         assert len(found["coordinates"]) == len(found["groups"]) == len(found["ids"]) == videos
@@ -318,7 +308,7 @@ def test_few_videos_have_a_map_and_groups_too(tmp_path, videos):
     assert client.get("segments").json()["total"] == videos
 
 
-def test_names_of_files_that_are_no_text_are_shown_all_the_same(index):
+def test_file_names_that_are_not_utf8_are_escaped(index):
     moment = replace(index.segments()[0], path="caf\udce9.mp4")
     index._segments[0] = moment
-    assert asking(index).get("segments").json()["segments"][0]["path"] == "caf\\xe9.mp4"
+    assert client_of(index).get("segments").json()["segments"][0]["path"] == "caf\\xe9.mp4"

@@ -1,8 +1,10 @@
-"""`stillmotion browse`, typed as a user would, with the encoder that needs no weights."""
+"""`stillmotion browse` as a command, with the encoder that needs no weights."""
 
 import json
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -12,12 +14,13 @@ from support.class_videos import write_class_folders
 from support.process import Command
 
 from stillmotion.browse.open_index import is_index, open_or_build_index
+from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
-from stillmotion.index import VideoIndex
+from stillmotion.index import SearchConfig, VideoIndex, search_index
 
 
-def shown(*arguments, cache):
-    """The command, and what its page tells about itself when it is there."""
+def start_browse(*arguments, cache):
+    """The running command, and the facts of its page."""
     command = Command("browse", *arguments, "--no-open", environment={"XDG_CACHE_HOME": str(cache)})
     deadline = time.monotonic() + 120
     while "(Ctrl-C stops)" not in command.stdout:
@@ -30,15 +33,15 @@ def shown(*arguments, cache):
 
 
 def tree(folder):
-    """Every file below a folder and when it was changed."""
+    """Every file below a folder and its modification time."""
     return {path: path.stat().st_mtime_ns for path in sorted(Path(folder).rglob("*"))}
 
 
 @pytest.mark.slow
-def test_a_folder_is_indexed_shown_and_left_by_ctrl_c(tmp_path):
+def test_a_folder_is_indexed_and_served_until_ctrl_c(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=12, image_size=32)
     before = tree(videos)
-    command, about = shown(str(videos), cache=tmp_path / "cache")
+    command, about = start_browse(str(videos), cache=tmp_path / "cache")
     assert (about["videos"], about["segments"], about["encoder"]) == (2, 2, "flow")
     command.send(signal.SIGINT)
     assert command.wait() == 130
@@ -47,14 +50,34 @@ def test_a_folder_is_indexed_shown_and_left_by_ctrl_c(tmp_path):
 
     (index,) = (path for path in (tmp_path / "cache" / "stillmotion").iterdir() if is_index(path))
     made = tree(index)
-    command, about = shown(str(index), cache=tmp_path / "cache")
+    command, about = start_browse(str(index), cache=tmp_path / "cache")
     assert about["segments"] == 2
     command.send(signal.SIGTERM)
     assert command.wait() == 143
     assert tree(index) == made
 
 
-def test_a_folder_without_videos_and_none_at_all_are_told(tmp_path):
+def test_wrong_paths_fail_fast_without_torch_and_lancedb(tmp_path):
+    (tmp_path / "video.mp4").touch()
+    script = """
+import sys, time
+from stillmotion.cli.main import main
+try:
+    main()
+except SystemExit as stop:
+    assert stop.code == 2, stop.code
+assert not {"torch", "lancedb"} & sys.modules.keys()
+assert time.process_time() < 1, time.process_time()
+"""
+    for verb in ("browse", "index"):
+        for name, message in (("nope", "no such file or folder"), ("video.mp4", "is a file; give the folder")):
+            command = [sys.executable, "-c", script, verb, str(tmp_path / name)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            assert message in done.stderr
+
+
+def test_a_folder_without_videos_and_a_missing_one_are_errors(tmp_path):
     (tmp_path / "empty").mkdir()
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert "no video found" in Command("browse", str(tmp_path / "empty"), "--no-open", environment=cache).expect_error()
@@ -69,7 +92,7 @@ def _cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_one_video_and_one_that_is_none(tmp_path):
+def test_one_video_and_one_that_cannot_be_read(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32) / "dark"
     (videos / "broken.mp4").write_bytes(b"no video")
     found = open_or_build_index(videos)
@@ -79,9 +102,12 @@ def test_one_video_and_one_that_is_none(tmp_path):
     (videos / "0.mp4").unlink()
     with pytest.raises(StillmotionError, match=r"no video in .* can be read"):
         open_or_build_index(videos)
+    empty = VideoIndex.open(videos)
+    with pytest.raises(StillmotionError, match="is empty, because no video in"):
+        search_index(empty, load(empty.encoder_spec), videos / "0.mp4", SearchConfig())
 
 
-def test_an_index_keeps_its_encoder_and_takes_no_other(tmp_path):
+def test_an_index_keeps_its_encoder_and_another_one_has_its_own(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32)
     made = open_or_build_index(videos, encoder="flow@size=64").index
     assert open_or_build_index(videos).index.encoder_spec == made.encoder_spec
@@ -91,10 +117,13 @@ def test_an_index_keeps_its_encoder_and_takes_no_other(tmp_path):
     assert found.index.neighbors(query, motion_weight=1, top_k=1)[0].segment.path == "dark/0.mp4"
     with pytest.raises(StillmotionError, match="is an index; omit --encoder"):
         open_or_build_index(made.local_dir, encoder="flow")
+    other = open_or_build_index(videos, encoder="flow@size=48").index
+    assert other.uri != made.uri
+    assert open_or_build_index(videos).index.uri == made.uri
     assert not is_index(videos)
 
 
-def test_a_port_that_is_taken_is_told(tmp_path):
+def test_a_port_in_use_is_an_error(tmp_path):
     from stillmotion.browse.server import serve
 
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32)

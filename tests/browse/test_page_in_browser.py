@@ -225,28 +225,18 @@ def test_a_click_on_a_point_of_the_map_opens_it(browser, address):
         assert errors == []
 
 
-@pytest.mark.parametrize("path", ["", "about", "segments", "static/main.js"])
-def test_a_wrong_token_shows_nothing(browser, address, path):
+def test_a_wrong_token_shows_nothing(browser, address):
     with new_page(browser, server=address) as (page, _):
-        answer = page.goto(address.replace("/token/", "/tokem/") + path)
-        assert answer.status == 403
+        assert page.goto(address.replace("/token/", "/tokem/")).status == 403
         assert page.locator("a.card").count() == 0
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/token/videos/../../../etc/passwd",
-        "/token/videos//etc/passwd",
-        "/token/../etc/passwd",
-        "/token/static/../app.py",
-    ],
-)
-def test_a_path_outside_the_index_is_refused(address, path):
-    asked = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)  # sends a path as it is
-    asked.request("GET", path)
-    assert asked.getresponse().status == 404
-    asked.close()
+def test_paths_outside_the_index_are_refused(address):
+    for path in ("videos/../../../etc/passwd", "videos//etc/passwd", "../etc/passwd", "static/../app.py"):
+        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)  # sends a path as it is
+        connection.request("GET", f"/token/{path}")
+        assert connection.getresponse().status == 404, path
+        connection.close()
 
 
 def test_missing_and_unplayable_videos(browser, tmp_path):

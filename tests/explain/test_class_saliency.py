@@ -67,7 +67,9 @@ def test_a_network_that_makes_one_step_of_a_clip_has_tubes_and_the_same_encoder_
 
 
 def still(encoder):
-    return torch.zeros(1, 3, encoder.input_config.num_frames, encoder.input_config.image_size, encoder.input_config.image_size)
+    return torch.zeros(
+        1, 3, encoder.input_config.num_frames, encoder.input_config.image_size, encoder.input_config.image_size
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def test_the_middle_clip_is_shown_and_the_first_one_is_the_second():
 def test_a_short_video_is_named_with_what_would_help():
     with pytest.raises(VideoError, match=r"cat.mp4: 6 frames; .* spans 7 \(lower --stride or --num-frames\)"):
         middle_clip_indices(6, INTAKE, name="cat.mp4", with_first_clip=False)
-    with pytest.raises(VideoError, match=r"before the middle one \(lower --stride or --num-frames, or give --reference-video"):
+    with pytest.raises(
+        VideoError, match=r"before the middle one \(lower --stride or --num-frames, or give --reference-video"
+    ):
         middle_clip_indices(7, INTAKE, name="cat.mp4", with_first_clip=True)
 
 

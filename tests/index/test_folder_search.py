@@ -14,7 +14,7 @@ def folder(tmp_path):
     return write_class_folders(tmp_path / "set", videos_per_class=3, num_frames=10, image_size=32)
 
 
-def test_the_nearest_by_cosine_come_first_and_the_query_is_left_out(run, folder):
+def test_the_most_similar_videos_come_first_without_the_query(run, folder):
     encoder, query = load(run), folder / "light" / "1.mp4"
     found = search_folder(encoder, query, VideoDataConfig(folder), SearchConfig(top_k=4, num_clips=2))
     others = [path for path in sorted(folder.glob("*/*.mp4")) if path != query]
@@ -25,7 +25,7 @@ def test_the_nearest_by_cosine_come_first_and_the_query_is_left_out(run, folder)
     np.testing.assert_allclose(similarities, [cosines[match.path] for match in found], atol=1e-5)
 
 
-def test_what_cannot_be_searched_is_said_before_any_work(run, folder):
+def test_an_invalid_search_fails_before_any_work(run, folder):
     encoder = load(run)
     with pytest.raises(StillmotionError, match="--top-k must be at least 1, got 0"):
         search_folder(encoder, folder / "light" / "1.mp4", VideoDataConfig(folder), SearchConfig(top_k=0))

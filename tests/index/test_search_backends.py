@@ -1,4 +1,4 @@
-"""What an index finds, against cosines that are computed one by one."""
+"""Results of an index, against cosines that are computed one by one."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ def encoder() -> Encoder:
 
 
 def made_up(folder: Path, *, moments: int, motion: int = 12) -> VideoIndex:
-    """An index of vectors that no video has: three moments a video, some of them equal."""
+    """An index of random vectors: three segments per video, some of them equal."""
     rng = np.random.default_rng(0)
     tables = IndexTables.create(str(folder), IndexMetadata("made up", "0", str(folder), {}))
     numbers = rng.permutation(moments)
@@ -58,10 +58,8 @@ def literal(index: VideoIndex, id: str, *, mix: float, apart: bool) -> dict[str,
 
 
 @pytest.mark.parametrize("mix", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("large", [False, True])
-def test_the_most_alike_come_first_by_the_mixture_of_cosines(
-    tmp_path: Path, mix: float, large: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("large", [False, True], ids=["brute-force", "ivf"])
+def test_the_most_similar_come_first(tmp_path: Path, mix: float, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     index = made_up(tmp_path, moments=60)
     if large:
         monkeypatch.setattr(search_backends, "IVF_MIN_SEGMENTS", 10)
@@ -77,7 +75,7 @@ def test_the_most_alike_come_first_by_the_mixture_of_cosines(
     assert len(index.neighbors(id, top_k=1000)) == 57  # all but the three of its own video
 
 
-def test_cells_that_lancedb_made_give_the_same_as_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ivf_gives_the_results_of_brute_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = made_up(tmp_path, moments=600)
     ids = [moment.id for moment in index.segments()[::97]]
     exact = [[one.segment.id for one in index.neighbors(id, motion_weight=0.4, top_k=5)] for id in ids]
@@ -90,7 +88,7 @@ def test_cells_that_lancedb_made_give_the_same_as_the_scan(tmp_path: Path, monke
         opened.segment("none")
 
 
-def test_a_query_of_several_moments_is_as_near_as_its_nearest(tmp_path: Path) -> None:
+def test_a_query_of_several_segments_counts_the_most_similar(tmp_path: Path) -> None:
     index = made_up(tmp_path, moments=30)
     rows = [3, 20]
     query = Query(index.vectors("appearance")[rows], index.vectors("motion")[rows])
@@ -105,7 +103,7 @@ def test_a_query_of_several_moments_is_as_near_as_its_nearest(tmp_path: Path) ->
         assert one.similarity == pytest.approx(max(scores[one.segment.id] for scores in alone), abs=1e-6)
 
 
-def test_an_encoder_without_motion_is_searched_by_look_alone(tmp_path: Path) -> None:
+def test_an_encoder_without_motion_is_searched_by_appearance(tmp_path: Path) -> None:
     index = made_up(tmp_path, moments=9, motion=0)
     id = index.segments()[0].id
     assert index.vectors("motion").shape == (9, 0)
@@ -114,7 +112,7 @@ def test_an_encoder_without_motion_is_searched_by_look_alone(tmp_path: Path) -> 
         index.neighbors(id, motion_weight=0.5)
 
 
-def test_a_video_finds_itself_and_a_moment_what_happens_in_it(tmp_path: Path, encoder: Encoder) -> None:
+def test_a_video_finds_itself_and_a_segment_its_scene(tmp_path: Path, encoder: Encoder) -> None:
     folder = write_shot_videos(tmp_path / "videos", num_videos=4)
     long = write_shots(folder / "long.mp4", (4, 5), (5, 5))
     index = build_index(folder, encoder, segmentation=VideoSegmentConfig(max_seconds=5, overlap_seconds=0))
@@ -130,10 +128,10 @@ def test_a_video_finds_itself_and_a_moment_what_happens_in_it(tmp_path: Path, en
         embed_query(encoder, outside, start=8)
 
 
-def test_what_cannot_be_asked_is_one_line(tmp_path: Path) -> None:
+def test_invalid_queries_and_damaged_indexes_are_errors(tmp_path: Path) -> None:
     index = made_up(tmp_path / "index", moments=6)
     id = index.segments()[0].id
-    with pytest.raises(StillmotionError, match="between 0 .appearance only. and 1 .motion only., got 2"):
+    with pytest.raises(StillmotionError, match=r"between 0 \(appearance only\) and 1 \(motion only\), got 2"):
         index.neighbors(id, motion_weight=2)
     with pytest.raises(StillmotionError, match="the query has 3 appearance channels but the index has 8"):
         index.neighbors(Query(np.ones((1, 3), np.float32), index.vectors("motion")[:1]))

@@ -1,4 +1,4 @@
-"""What an encoder is shown of moments."""
+"""Clips and vectors of segments."""
 
 import io
 import threading
@@ -30,7 +30,7 @@ from stillmotion.index.video_segments import FrameRange, VideoSegmentConfig, mak
 from stillmotion.utils.prefetch import prefetch
 
 
-def test_overlapping_moments_are_shown_as_if_each_were_read_by_itself(tmp_path: Path) -> None:
+def test_overlapping_segments_are_decoded_as_if_each_were_read_alone(tmp_path: Path) -> None:
     video = open_video(write_shots(tmp_path / "a.mp4", (0, 6), (1, 7)))
     intake = segment_input_config(load("flow@frames=6,size=48"))
     parts = [
@@ -51,7 +51,7 @@ def test_overlapping_moments_are_shown_as_if_each_were_read_by_itself(tmp_path: 
         assert len(piece.thumbnail) <= THUMBNAIL_MAX_BYTES
 
 
-def test_frames_lie_over_all_of_a_moment_unless_the_text_says_a_stride(tmp_path: Path) -> None:
+def test_frames_are_spread_over_a_segment_unless_the_spec_has_a_stride(tmp_path: Path) -> None:
     video = open_video(write_shots(tmp_path / "a.mp4", (0, 4)))
     intake = replace(segment_input_config(load("debug:k400-simclr")), num_frames=4)
     assert segment_frame_indices(video, FrameRange(8, 40), intake) == [12, 20, 28, 36]
@@ -60,7 +60,7 @@ def test_frames_lie_over_all_of_a_moment_unless_the_text_says_a_stride(tmp_path:
     assert segment_frame_indices(video, FrameRange(8, 40), replace(strict, fps=5.0)) == [14, 20, 26, 32]
 
 
-def test_vectors_do_not_depend_on_what_else_is_in_a_batch() -> None:
+def test_vectors_do_not_depend_on_the_rest_of_the_batch() -> None:
     for text in ("debug:k400-simclr", "flow@frames=12,size=48"):
         encoder = load(text)
         embedder, intake = SegmentEmbedder(encoder), segment_input_config(encoder)
@@ -76,7 +76,7 @@ def test_vectors_do_not_depend_on_what_else_is_in_a_batch() -> None:
             np.testing.assert_allclose(np.linalg.norm(together[part], axis=1), 1, atol=1e-5)
 
 
-def test_a_network_that_diverged_is_one_line() -> None:
+def test_a_diverged_network_is_an_error() -> None:
     encoder = load("debug:k400-simclr")
     with torch.no_grad():
         next(encoder.parameters()).fill_(torch.nan)
@@ -84,7 +84,7 @@ def test_a_network_that_diverged_is_one_line() -> None:
         SegmentEmbedder(encoder)([torch.rand(3, encoder.eval_input.num_frames, 32, 32)])
 
 
-def test_what_is_made_ahead_comes_in_order_with_its_error_and_stops_when_left() -> None:
+def test_prefetch_keeps_the_order_raises_errors_and_stops_when_closed() -> None:
     def items(end: BaseException | None) -> Iterator[int]:
         yield from range(20)
         if end is not None:

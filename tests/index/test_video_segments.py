@@ -1,4 +1,4 @@
-"""How videos become moments."""
+"""How videos are split into segments."""
 
 import itertools
 from pathlib import Path
@@ -23,7 +23,7 @@ from stillmotion.index.video_segments import (
 
 
 @given(st.integers(0, 500), st.integers(1, 5000), st.floats(1, 60), st.floats(0.5, 20), st.floats(0, 0.5))
-def test_windows_cover_their_shot_share_the_overlap_and_are_no_longer_than_asked(
+def test_windows_cover_their_shot_with_overlap_and_limited_length(
     first: int, length: int, fps: float, seconds: float, share: float
 ) -> None:
     cutting = VideoSegmentConfig(max_seconds=seconds, overlap_seconds=share * seconds)
@@ -37,7 +37,7 @@ def test_windows_cover_their_shot_share_the_overlap_and_are_no_longer_than_asked
     assert max(one.stop - one.start for one in found) <= longest + 1.5
 
 
-def test_a_short_video_is_one_moment_and_a_cut_ends_a_shot(tmp_path: Path) -> None:
+def test_a_short_video_is_one_segment_and_a_cut_ends_a_shot(tmp_path: Path) -> None:
     cutting = VideoSegmentConfig(max_seconds=4, overlap_seconds=1)
     short = open_video(write_shots(tmp_path / "short.mp4", (0, 3), (1, 3)))
     assert segment_video(short, cutting) == [FrameRange(0, 60)]
@@ -52,14 +52,14 @@ def test_a_short_video_is_one_moment_and_a_cut_ends_a_shot(tmp_path: Path) -> No
         assert b - own[-1].stop <= FPS / cutting.detection_fps
 
 
-def test_motion_and_light_are_no_cut(tmp_path: Path) -> None:
+def test_motion_and_light_are_not_cuts(tmp_path: Path) -> None:
     pixels = np.stack([np.full((32, 32, 3), 40 + t, np.uint8) for t in range(150)])
     for t in range(150):
         pixels[t, 4:12, (3 * t) % 24 : (3 * t) % 24 + 8] = 250
     assert len(segment_video(ArrayReader(pixels, 10.0), VideoSegmentConfig(max_seconds=20, overlap_seconds=0))) == 1
 
 
-def test_a_histogram_is_a_share_of_colours_by_halves() -> None:
+def test_a_histogram_counts_colors_of_upper_and_lower_rows() -> None:
     frame = np.zeros((60, 40, 3), np.uint8)
     frame[:30] = 255
     found = color_histogram(frame)
@@ -68,7 +68,7 @@ def test_a_histogram_is_a_share_of_colours_by_halves() -> None:
     assert np.abs(found - color_histogram(frame[::-1])).sum() / 2 == pytest.approx(1)
 
 
-def test_frames_come_as_they_are_asked_for_whatever_repeats(tmp_path: Path) -> None:
+def test_frames_are_iterated_with_repetitions(tmp_path: Path) -> None:
     video = open_video(write_shots(tmp_path / "a.mp4", (0, 3)))
     asked = [0, 0, 3, 7, 7, 7, 20]
     np.testing.assert_array_equal(np.stack(list(video.iter_frames(asked))), video.get_frames(asked))
@@ -76,7 +76,7 @@ def test_frames_come_as_they_are_asked_for_whatever_repeats(tmp_path: Path) -> N
     np.testing.assert_array_equal(np.stack(list(array.iter_frames([1, 1, 4]))), array.array[[1, 1, 4]])
 
 
-def test_an_id_tells_path_content_and_time() -> None:
+def test_an_id_depends_on_path_content_and_time() -> None:
     video = ArrayReader(np.zeros((40, 8, 8, 3), np.uint8), 10.0)
     first = make_segment("a/b.mp4", "f", video, FrameRange(10, 25))
     assert (first.start, first.end, first.duration) == (1.0, 2.5, 4.0)
@@ -98,6 +98,6 @@ def test_an_id_tells_path_content_and_time() -> None:
         ({"cut_threshold": 1.5}, "--cut-threshold must be above 0 and at most 1, got 1.5"),
     ],
 )
-def test_what_cannot_be_cut_by_is_one_line(settings: dict[str, float], words: str) -> None:
+def test_invalid_settings_are_errors(settings: dict[str, float], words: str) -> None:
     with pytest.raises(StillmotionError, match=words):
         VideoSegmentConfig(**settings)

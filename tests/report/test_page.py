@@ -16,7 +16,7 @@ from stillmotion.training.pretrain.report import describe_method, write_pretrain
 from stillmotion.training.tasks import get_recipe
 
 
-def test_a_page_escapes_what_it_is_told(tmp_path):
+def test_a_page_escapes_its_text(tmp_path):
     blocks = [
         Text("a < b & c"),
         Code("<script>"),
@@ -50,17 +50,17 @@ def test_a_run_has_a_report_of_one_file(run):
     assert html.count("data:image/webp") >= 4 * 9
 
 
-def test_a_report_shows_a_runs_own_videos_and_passes_over_broken_ones(run, tmp_path):
+def test_a_report_shows_the_readable_videos_of_the_run(run, tmp_path):
     folder = write_class_folders(tmp_path / "videos", videos_per_class=3)
     (folder / "dark" / "torn.mp4").write_bytes(b"torn")
     config = run / "config.json"
     config.write_text(config.read_text().replace('"path": "synthetic"', f'"path": "{folder}"'))
     html = write_pretrain_page(run).read_text()
-    assert "Of 6 of its training videos" in html
+    assert "among 6 training videos" in html
     assert "<figcaption>light</figcaption>" in html
 
 
-def test_a_report_says_what_it_cannot_show(run):
+def test_a_report_lists_what_is_missing(run):
     config = run / "config.json"
     config.write_text(config.read_text().replace('"path": "synthetic"', '"path": "/nowhere/at/all"'))
     html = write_pretrain_page(run).read_text()
@@ -73,15 +73,15 @@ def test_a_report_says_what_it_cannot_show(run):
     ("name", "words"),
     [
         ("k400-simclr", "on the whole embedding; there is no inner level"),
-        ("k400-bod-byol", "BYOL, once on the static and once on the dynamic half"),
+        ("k400-bod-byol", "BYOL on the static and on the dynamic component"),
         ("k400-bod-simclr", "inner level of 1 step, solved by aid-fd"),
     ],
 )
-def test_a_composition_is_told_in_words(name, words):
+def test_a_method_is_described_in_words(name, words):
     assert words in describe_method(get_recipe(name))
 
 
-def test_an_objective_from_elsewhere_is_told_by_its_title():
+def test_a_plugin_objective_is_described_by_its_title():
     @dataclass(frozen=True)
     class Alignment(ObjectiveConfig):
         name: ClassVar[str] = "alignment"
@@ -89,6 +89,4 @@ def test_an_objective_from_elsewhere_is_told_by_its_title():
 
     config = get_recipe("k400-bod-simclr")
     config = replace(config, method=replace(config.method, objective=Alignment()))
-    assert describe_method(config).startswith(
-        "The objective is alignment and uniformity, once on the static and once on"
-    )
+    assert describe_method(config).startswith("The objective is alignment and uniformity on the static and on")

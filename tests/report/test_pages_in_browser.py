@@ -1,4 +1,4 @@
-"""The report in a real browser, where there is one."""
+"""Report pages in a real browser."""
 
 import pytest
 from support.browser import launch_browser, needs_browser, new_page
@@ -10,7 +10,7 @@ from stillmotion.report.blocks import Section, Table
 from stillmotion.report.page import write_page
 from stillmotion.training.pretrain.report import write_pretrain_page
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.slow]
 
 ROWS = [["b", "10", "0.5 (0.4–0.6)"], ["a", "9", ""], ["c", "−2", "0.25"]]
 COLUMN = "[...document.querySelectorAll('tbody tr')].map(row => row.cells[{}].textContent)"
@@ -55,7 +55,7 @@ def test_tables_sort_by_a_click_on_their_heading(browser, tmp_path):
         assert errors == []
 
 
-def test_a_runs_report_with_what_explain_found_loads_whole(browser, run, tmp_path):
+def test_the_report_of_an_explained_run_loads_completely(browser, run, tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=14, image_size=24)
     explain_videos(load(run).with_input(stride=1), videos, run / "explain", with_tubes=True)
     with new_page(browser) as (page, errors):
@@ -72,7 +72,7 @@ def test_a_runs_report_with_what_explain_found_loads_whole(browser, run, tmp_pat
         assert errors == []
 
 
-def test_a_broken_page_is_noticed(browser, tmp_path):
+def test_errors_of_a_page_are_recorded(browser, tmp_path):
     file = tmp_path / "bad.html"
     file.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.error('one'); missing()</script>")
     with new_page(browser) as (page, errors):

@@ -1,4 +1,4 @@
-"""Pages in a real browser: headless Chromium by Playwright, with every error and every foreign request noted."""
+"""Pages in headless Chromium by Playwright, with every error and every request to another host recorded."""
 
 import shutil
 import time
@@ -17,7 +17,7 @@ _LOCAL_SCHEMES = ("data:", "file:", "about:", "blob:")
 
 
 def find_chromium() -> str | None:
-    """Where the browser is, if there is one."""
+    """Return the path of Chromium, or None."""
     return next((path for name in _EXECUTABLES if (path := shutil.which(name))), None)
 
 
@@ -28,7 +28,7 @@ needs_browser = pytest.mark.skipif(
 
 @contextmanager
 def launch_browser() -> Iterator[Any]:
-    """A browser without a window, which is closed at the end."""
+    """Launch a headless browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -41,11 +41,11 @@ def launch_browser() -> Iterator[Any]:
 
 @contextmanager
 def new_page(browser: Any, *, server: str = "file:", **options: Any) -> Iterator[tuple[Any, list[str]]]:
-    """An empty page with a profile of its own, and what goes wrong on it: errors, and requests that leave `server`."""
+    """Open an empty page with a new profile; yields it and a list of its errors and of requests to other hosts."""
     errors: list[str] = []
     context = browser.new_context(**options)
     page = context.new_page()
-    page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "assert") else None)
+    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "assert") else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on(
         "request", lambda r: None if r.url.startswith((*_LOCAL_SCHEMES, server)) else errors.append(f"fetched {r.url}")
@@ -57,7 +57,7 @@ def new_page(browser: Any, *, server: str = "file:", **options: Any) -> Iterator
 
 
 def wait_for(page: Any, expression: str, argument: Any = None) -> None:
-    """Return when an expression is true. Playwright's own waiting evaluates text, which strict pages refuse."""
+    """Wait until an expression is true. Playwright's own wait evaluates text, which strict pages refuse."""
     deadline = time.monotonic() + 60
     while not page.evaluate(expression, argument):
         assert time.monotonic() < deadline, expression

@@ -1,13 +1,13 @@
-"""What makes a page readable without a network."""
+"""Checks of HTML pages."""
 
 import re
 
 
 def assert_self_contained(html: str) -> None:
-    """Nothing on the page is fetched: every source and link is data, or a place on the page itself."""
+    """Assert that a page fetches nothing: every source and link is a data URI or an anchor of the page."""
     assert "http://" not in html
     assert "https://" not in html
-    assert "<script " not in html  # with a source, that is; the page's own stands within it
+    assert "<script " not in html  # inline scripts have no attributes
     assert "<link" not in html
     assert "@import" not in html
     for target in re.findall(r'(?:src|href)="([^"]*)"', html):

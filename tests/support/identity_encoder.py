@@ -1,4 +1,4 @@
-"""An encoder whose feature map is what it is shown, so that maps of attention can be computed by hand."""
+"""An encoder whose feature map is its input, so that saliency maps can be computed by hand."""
 
 from torch import nn
 
@@ -27,7 +27,7 @@ class IdentityBackbone(Backbone):
 
 
 class ClassToken(IdentityBackbone):
-    """Its features are not the mean of its map."""
+    """A backbone whose features are not the mean of its map."""
 
     def forward_last_stage(self, h):
         return super().forward_last_stage(h) + 1
@@ -38,10 +38,10 @@ def identity_encoder(backbone=IdentityBackbone, input_config=None):
 
 
 def clip_grad_cam(encoder, clip, target):
-    """How much each place of a clip (3, T, H, W) speaks for the target, (T, H, W)."""
+    """Grad-CAM (T, H, W) of a clip (3, T, H, W)."""
     return upsample_to_clip(grad_cam(encoder, last_feature_map(encoder, clip), target), clip)
 
 
 def clip_saliency_tube(encoder, clip, weights):
-    """The last feature map of a clip (3, T, H, W), weighted and summed over channels, (T, H, W)."""
+    """Saliency tube (T, H, W) of a clip (3, T, H, W)."""
     return upsample_to_clip(saliency_tube(last_feature_map(encoder, clip), weights), clip)

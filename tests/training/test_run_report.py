@@ -65,7 +65,7 @@ def train_folds(place: Path) -> None:
 
 # What makes a run in a folder, and the title of its page.
 RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "pretrain": (partial(pretrain, small_pretrain.small_config()), "Pre-training run: run"),
+    "pretrain": (partial(pretrain, small_pretrain.small_config()), "Pretraining run: run"),
     "transfer": (partial(transfer, TRANSFER_RECIPES.get("dinov2-b16", debug=True)), "Transfer run: run"),
     "finetune": (partial(finetune, small_finetune.small_config(epochs=1)), "Fine-tuning run: run"),
     "detect": (partial(detect, small_detect.small_config(epochs=1)), "Action detection run: run"),
@@ -114,19 +114,19 @@ NO_RUNS: dict[str, dict[str, str] | None] = {
 }
 
 
-@pytest.mark.parametrize("case", NO_RUNS)
-def test_a_folder_that_is_no_run_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
-    files = NO_RUNS[case]
-    if files is not None:
-        (tmp_path / "other").mkdir()
-    for name, content in (files or {}).items():
-        (tmp_path / "other" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "other" / name).write_text(content)
-    with pytest.raises(
-        StillmotionError, match=r"other is not a run folder of .*; give the --out of such a run"
-    ) as told:
-        write_run_page(tmp_path / "other")
-    assert "\n" not in str(told.value)
+def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
+    for case, files in NO_RUNS.items():
+        folder = tmp_path / case
+        if files is not None:
+            folder.mkdir()
+        for name, content in (files or {}).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(content)
+        with pytest.raises(
+            StillmotionError, match=f"{case} is not a run folder of .*; give the --out of such"
+        ) as error:
+            write_run_page(folder)
+        assert "\n" not in str(error.value)
     assert not list(tmp_path.rglob("report.html"))
 
 
