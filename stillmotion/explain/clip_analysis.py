@@ -1,4 +1,4 @@
-"""One video seen from inside an encoder: its modes, how alike its frames stay, and where each embedding looks.
+"""Analysis of one clip: Koopman modes, temporal similarity, saliency, its frames and its reference.
 
 Shapes: T frames of H×W pixels, T' time steps, D channels.
 """

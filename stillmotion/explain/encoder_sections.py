@@ -125,9 +125,7 @@ def similarity_blocks(views: Mapping[str, EncoderView]) -> list[Block]:
         matrices[name] = temporal_similarity(view.features.frames)
     figures = {f"similarity of frames: {n}": plot_similarity_matrix(m, title=n) for n, m in matrices.items()}
     figures["similarity by lag"] = plot_similarity_by_lag(matrices)
-    caption = (
-        "Cosine between per-frame features, averaged over clips. If it falls with the lag, features change."
-    )
+    caption = "Cosine between per-frame features, averaged over clips. If it falls with the lag, features change."
     return [figure_block(figures, caption=caption)]
 
 

@@ -103,7 +103,7 @@ def explain_videos(
                 "similarity": clip.temporal_similarity.tolist(),
                 "similarity_by_lag": similarity_by_lag(clip.temporal_similarity).tolist(),
             }
-            heatmaps = {
+            heatmaps: dict[str, dict[str, np.ndarray]] = {
                 method: {part: normalize_heatmap(heat, signed=method == "tubes") for part, heat in parts.items()}
                 for method, parts in clip.saliency.items()
             }
