@@ -170,6 +170,7 @@ class FrozenImageModel(TransformersBackbone):
     def _replace_positions(self, grid: Tensor) -> Iterator[None]:
         """Replace the function that gives the model its positions by one that gives these, (N, P) or (B, N, P)."""
         model: Any = self.model
+        function: Callable[..., Any]
         if self.uses_rope:
             owner, name, function = model.rope_embeddings, "forward", self._rope_angles(grid)
         else:
