@@ -47,7 +47,7 @@ def test_a_gradient_is_measured_by_the_runs_own_history() -> None:
     again.load_state_dict(bounds.state_dict())
     for _ in range(5):
         again.update(2 * MAX_GRAD_NORM_RATIO)
-    assert "where 1 is usual" in str(again.grad_norm_error(2 * MAX_GRAD_NORM_RATIO))
+    assert "usually about 1" in str(again.grad_norm_error(2 * MAX_GRAD_NORM_RATIO))
     again.update(1.0)
     assert again.grad_norm_error(1.0) is None
 
@@ -56,4 +56,4 @@ def test_weights_are_measured_by_where_they_began() -> None:
     bounds = DivergenceMonitor()
     bounds.set_initial_weights([torch.full((4,), 10.0)])
     assert bounds.weight_norm_error(20 * MAX_WEIGHT_NORM_RATIO) is None
-    assert "from a norm of 20 to 2.1e+04" in str(bounds.weight_norm_error(21 * MAX_WEIGHT_NORM_RATIO))
+    assert "grew from 20 to 2.1e+04" in str(bounds.weight_norm_error(21 * MAX_WEIGHT_NORM_RATIO))

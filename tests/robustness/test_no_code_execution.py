@@ -26,6 +26,6 @@ def test_a_folder_that_brings_its_own_code_is_refused_and_the_code_is_not_run(
         raise AssertionError("the user was asked")
 
     monkeypatch.setattr("builtins.input", asked)
-    with pytest.raises(StillmotionError, match=r"names code of its own; code in a folder.* is never run here"):
+    with pytest.raises(StillmotionError, match=r"asks for custom code .* never runs"):
         load(folder)
     assert not trace.exists()
