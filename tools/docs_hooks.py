@@ -25,7 +25,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "stillmotion"
 # Options that every verb has; those of objectives, solvers and heads depend on the recipe.
-GLOBAL_OPTIONS = {"--help", "--help-all", "--dry-run", "--debug", "--traceback", "--recipe", "--config"}
+GLOBAL_OPTIONS = {"--encoder", "--help", "--help-all", "--dry-run", "--debug", "--traceback", "--recipe", "--config"}
 RECIPE_OPTIONS = ("--method.objective.", "--solver.", "--head.")
 HELP_TEXTS: dict[str, str] = {}
 logger = logging.getLogger("mkdocs.hooks.reference")

@@ -106,19 +106,19 @@ def open_sequences(sequences: SequenceDataConfig) -> tuple[list[MaskSequence | K
     """
     if not sequences.path:
         raise StillmotionError("No sequences given. Add --data FOLDER of a published data set.")
-    if sequences.layout == "davis" or sequences.layout == "vip":
-        masks, failed = open_mask_sequences(
-            sequences.layout,
-            sequences.path,
-            resolution=sequences.resolution,
-            split=sequences.split or "val",
-            names=sequences.sequence_names,
+    if sequences.layout == "jhmdb" or sequences.layout == "points":
+        keypoints, failed = open_keypoint_sequences(
+            sequences.layout, sequences.path, split=sequences.split or "1", names=sequences.sequence_names
         )
-        return list(masks), failed
-    keypoints, failed = open_keypoint_sequences(
-        sequences.layout, sequences.path, split=sequences.split or "1", names=sequences.sequence_names
+        return list(keypoints), failed
+    masks, failed = open_mask_sequences(
+        sequences.layout,
+        sequences.path,
+        resolution=sequences.resolution,
+        split=sequences.split or "val",
+        names=sequences.sequence_names,
     )
-    return list(keypoints), failed
+    return list(masks), failed
 
 
 def evaluate_propagation(
