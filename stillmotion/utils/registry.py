@@ -5,7 +5,7 @@ An installed package adds an item by an entry point of the table's group, such a
     [project.entry-points."stillmotion.objectives"]
     mine = "my_package:MyConfig"
 
-(docs/extending.md). It is imported when it is first used.
+(docs/guides/extending.md). It is imported when it is first used.
 """
 
 import difflib

@@ -144,7 +144,7 @@ def _video_id(path: Path) -> str:
 
 
 def _read_lines(file: Path) -> list[str]:
-    lines = read_text_lines(file, "docs/datasets.md describes the layout of Breakfast.")
+    lines = read_text_lines(file, "docs/guides/datasets.md describes the layout of Breakfast.")
     if not lines:
         raise StillmotionError(f"{file}: empty file.")
     return lines

@@ -1,4 +1,4 @@
-"""Backbones by name: `create_backbone("slow_r50")`. Each gives one feature per frame (docs/backbones.md)."""
+"""Backbones by name: `create_backbone("slow_r50")`. Each gives one feature per frame (docs/reference/backbones.md)."""
 
 import inspect
 from collections.abc import Callable

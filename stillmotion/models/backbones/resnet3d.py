@@ -7,7 +7,7 @@ only.
 
 Tables of contrastive papers give 13.5M parameters for "R3D-18" and 15.4M for "R(2+1)D-18". Tran et al.'s
 networks, and these, have 33.2M and 31.3M: every 3×3 convolution of a 2D ResNet-18 (11.2M) becomes 3×3×3, or
-a pair with as many parameters. docs/backbones.md explains the smaller figures.
+a pair with as many parameters. docs/experiments.md explains the smaller figures.
 """
 
 from collections.abc import Sequence

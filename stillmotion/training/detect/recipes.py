@@ -1,7 +1,7 @@
 """Action detection recipes (AVA 2.2): the papers' protocols.
 
 `slowfast` is how SlowFast's contrastive models, and BOD-VCL's Table 6, are fine-tuned; `vididi` is ViDiDi's Table 3.
-docs/detect.md lists what each paper states and what it leaves open.
+docs/guides/detect.md lists what each paper states and what it leaves open.
 """
 
 from dataclasses import replace

@@ -4,7 +4,7 @@
 HMDB51: those of MoCo, without synchronized batch norm, and those of SimCLR, BYOL and SwAV, with it.
 `vididi` is ViDiDi's Table 4, `severe` and `severe-ssv2` are the SEVERE benchmark (BOD-VCL's Table 4). On
 Something-Something, `ssv2-image-model` is for image models and transfer runs (Table 5 of the image-to-video paper),
-and `ssv2-slowfast` is SlowFast's schedule. docs/finetune.md lists what each paper leaves open.
+and `ssv2-slowfast` is SlowFast's schedule. docs/guides/finetune.md lists what each paper leaves open.
 """
 
 from dataclasses import replace
