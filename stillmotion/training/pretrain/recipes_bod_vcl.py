@@ -4,8 +4,8 @@ Embedding dimension, optimizer, batch size, temperature, decomposition, radius, 
 Learning rates, schedule, momentum encoders and augmentation, which it takes from its predecessor, are those of the
 predecessor's public code; clips are counted at Kinetics' 30 frames per second; temporal padding is zeros, as in the
 networks it trained. Neither states the following, and these recipes choose: the inner learning rate γ (0.003), the
-ridge of the pseudo-inverse (1e-3; without it the prediction loss is zero, see docs/explanation/method.md), MoCo's learning rate
-under LARS and ViT-B's optimizer. docs/reference/recipes.md lists every setting.
+ridge of the pseudo-inverse (1e-3; without it the prediction loss is zero, see docs/explanation/method.md), MoCo's
+learning rate under LARS and ViT-B's optimizer. docs/reference/recipes.md lists every setting.
 """
 
 from collections.abc import Callable
