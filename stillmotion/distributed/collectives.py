@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional
 from torch import Tensor
 
 from stillmotion.distributed.process_group import get_rank, get_world_size

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, TypeVar
 
 from stillmotion.distributed.torchrun import exit_with_parent, is_torchrun_worker, torchrun_world_size
@@ -48,6 +49,10 @@ def init_process_group(device_type: str, *, timeout: timedelta | None = None) ->
     if torchrun_world_size() > 1 and not _initialized_group():
         import torch.distributed as dist
 
+        # Before there is a group: functions of this module keep the group that exists when it is first imported (which
+        # torch does later by itself) as a default, and the threads of a group that is never freed may abort the process
+        # at its end.
+        import_module("torch.distributed.nn.functional")
         dist.init_process_group("cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo", timeout=timeout)
 
 

@@ -75,8 +75,8 @@ def gradients(of):
     """The gradient of every case."""
     found = {}
     for case, (objective, how, v, solver) in (CASES | APART).items():
-        sides = "separate" if case in APART else "joint"
-        method, clips, config = trained(objective, how, sides=sides), share(joined(v), of), SOLVERS[solver]
+        batch_norm = "separate" if case in APART else "joint"
+        method, clips, config = trained(objective, how, batch_norm=batch_norm), share(joined(v), of), SOLVERS[solver]
         found[case] = compute_gradients(method, clips, PretrainConfig(method=method.config, solver=config))[1]
     return found
 
@@ -85,7 +85,7 @@ def mean_losses(of):
     """The losses of every method, averaged over ranks."""
     found = {}
     for objective in OBJECTIVES:
-        losses = trained(objective)(share(joined(), of), level="both").parts
+        losses = trained(objective)(share(joined(), of), level="both").losses
         losses = {name: value.detach() for name, value in losses.items()}
         all_reduce_mean_(losses.values())
         found[objective] = losses
@@ -184,14 +184,15 @@ def test_no_solver_is_left_out():
     assert {config.name for config in SOLVERS.values()} == set(get_args(SolverName))
 
 
-@pytest.mark.parametrize("case", [*CASES, *APART])
-def test_two_processes_give_the_gradient_of_one(ranks, one, case):
-    exact = one["gradients"][case]
-    for found in ranks:
-        error = {name: found["gradients"][case][name] - gradient for name, gradient in exact.items()}
-        assert norm(error) < 1e-5 * norm(exact)
-    first, second = (found["gradients"][case] for found in ranks)
-    torch.testing.assert_close(first, second, atol=0, rtol=0)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_two_processes_give_the_gradient_of_one(ranks, one, objective):
+    for case in (case for case in CASES | APART if case.startswith(objective)):
+        exact = one["gradients"][case]
+        for found in ranks:
+            error = {name: found["gradients"][case][name] - gradient for name, gradient in exact.items()}
+            assert norm(error) < 1e-5 * norm(exact), case
+        first, second = (found["gradients"][case] for found in ranks)
+        torch.testing.assert_close(first, second, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -213,7 +214,7 @@ def test_keys_come_back_to_their_clips_from_batches_that_were_shuffled_over_rank
     torch.manual_seed(0)
     order = torch.randperm(8)
     assert sorted(order[:4].tolist()) != [0, 1, 2, 3]
-    halves = [copy.deepcopy(method)._keys(clips[part].unflatten(0, (2, 2))) for part in order.chunk(2)]
+    halves = [copy.deepcopy(method)._momentum_embeddings(clips[part].unflatten(0, (2, 2))) for part in order.chunk(2)]
     for name in ("static", "dynamic"):
         expected = torch.empty(8, 6, dtype=torch.float64)
         expected[order] = torch.cat([half[name] for half in halves]).flatten(0, 1)
@@ -252,12 +253,15 @@ def test_averages_and_broadcasts_are_the_same_on_all_ranks(ranks):
 def test_the_threads_of_a_group_end_with_it_and_not_with_the_interpreter(tmp_path):
     code = f"""
 import os
-from stillmotion import distributed
-import torch.distributed
-torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/meeting", rank=0, world_size=1)
+import torch.distributed as dist
+from stillmotion.distributed.process_group import destroy_process_group, init_process_group
+join = dist.init_process_group
+dist.init_process_group = lambda kind, timeout: join(kind, init_method="file://{tmp_path}/f", rank=0, world_size=1)
+os.environ["WORLD_SIZE"] = "2"
+init_process_group("cpu")
 import torch._dynamo  # what torch itself imports at an optimiser's first step
 before = len(os.listdir("/proc/self/task"))
-distributed.stop()
+destroy_process_group()
 print(before > 1, len(os.listdir("/proc/self/task")))
 """
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
