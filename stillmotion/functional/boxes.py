@@ -65,7 +65,15 @@ def crop_boxes(boxes: Tensor, *, top: float, left: float, height: float, width: 
 
 
 def flip_boxes(boxes: Tensor, *, width: float) -> Tensor:
-    """Mirror boxes (N, 4) from left to right in a frame of this width."""
+    """Mirror boxes from left to right.
+
+    Args:
+        boxes: Boxes, (N, 4).
+        width: Width of the frame.
+
+    Returns:
+        Boxes, (N, 4).
+    """
     left, top, right, bottom = boxes.unbind(-1)
     return torch.stack([width - right, top, width - left, bottom], -1)
 

@@ -147,7 +147,12 @@ class SamePadMaxPool3d(nn.Module):
 
 
 def i3d(*, per_frame_features: bool = True, num_classes: int = 0) -> Backbone:
-    """I3D on RGB; arguments as in `I3D`."""
+    """I3D on RGB.
+
+    Args:
+        per_frame_features: As in `I3D`.
+        num_classes: As in `I3D`.
+    """
     return I3D(per_frame_features=per_frame_features, num_classes=num_classes)
 
 
