@@ -108,9 +108,9 @@ def api_page(name: str, modules: list[str]) -> str:
     package = "stillmotion" if name == "stillmotion" else f"stillmotion.{name}"
     docstring = inspect.cleandoc(ast.get_docstring(ast.parse(source_of(package))) or "").split("\n\n")[0]
     lines = [f"# {package}", "", docstring, ""]
-    if exports := exported(package):
-        lines += [f"| `from {package} import …` | defined in |", "|---|---|"]
-        lines += [f"| [`{export}`][{home}] | `{home.rpartition('.')[0]}` |" for export, home in exports] + [""]
+    for module in [package, *(name for name in modules if name != package)]:
+        if rows := exported(module):
+            lines += [f"| `from {module} import …` | defined in |", "|---|---|", *rows, ""]
     for module in modules:
         if has_public_names(module) and module != package:
             lines += [f"## {module.removeprefix('stillmotion.')}", "", f"::: {module}", ""]
@@ -120,15 +120,18 @@ def api_page(name: str, modules: list[str]) -> str:
     return "\n".join(lines)
 
 
-def exported(package: str) -> list[tuple[str, str]]:
-    """Classes and functions in a package's `__all__`, each with the dotted name of its definition."""
-    module = importlib.import_module(package)
-    found = [(name, getattr(module, name)) for name in getattr(module, "__all__", ())]
-    return [
-        (name, f"{value.__module__}.{value.__qualname__}")
-        for name, value in found
-        if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("stillmotion")
-    ]
+def exported(module_name: str) -> list[str]:
+    """Rows of a table of the names in a module's `__all__`; classes and functions link to their definitions."""
+    if "__all__" not in source_of(module_name):
+        return []
+    module, rows = importlib.import_module(module_name), []
+    for name in getattr(module, "__all__", ()):
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            rows.append(f"| [`{name}`][{value.__module__}.{value.__qualname__}] | `{value.__module__}` |")
+        else:
+            rows.append(f"| `{name}` | a constant or type |")
+    return rows
 
 
 def source_of(module: str) -> str:
