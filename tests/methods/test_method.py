@@ -38,10 +38,7 @@ def loss_by_hand(objective, module, z, keys):
     return contrastive.vicreg_loss(z)
 
 
-@objectives
-@pytest.mark.parametrize("how", ["none", "slow", "riesz", "eig"])
-@pytest.mark.parametrize("v", [2, 3])
-def test_each_component_has_the_objective_of_its_own_embedding(objective, how, v):
+def check_each_component_has_the_objective_of_its_own_embedding(objective, how, v):
     method, clips = tiny_method(objective, how).eval(), tiny_clips(num_views=v)
     found = method(clips)
     online = embeddings_by_hand(method.online, clips, how)
@@ -54,10 +51,14 @@ def test_each_component_has_the_objective_of_its_own_embedding(objective, how, v
         assert loss > 0
 
 
-@compositions
-@pytest.mark.parametrize("seen", [0, 1, 2])
-@pytest.mark.parametrize("strict", [False, True])
-def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, strict):
+@objectives
+def test_each_component_has_the_objective_of_its_own_embedding(objective):
+    for how in ["none", "slow", "riesz", "eig"]:
+        for v in [2, 3]:
+            check_each_component_has_the_objective_of_its_own_embedding(objective, how, v)
+
+
+def check_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, strict):
     method, clips = (
         tiny_method("simclr", how, clips_per_video=seen, per_frame_kernels=strict).eval(),
         tiny_clips(num_views=3),
@@ -75,23 +76,30 @@ def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, st
     torch.testing.assert_close(found.losses["prediction"], expected.prediction)
 
 
+@compositions
+def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(how):
+    for seen in [0, 1, 2]:
+        for strict in [False, True]:
+            check_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, strict)
+
+
+def check_both_levels_at_once_are_the_two_levels_side_by_side(objective, how, training, prediction):
+    method, clips = tiny_method(objective, how, **prediction).train(training), tiny_clips()
+    expected = method(clips).losses | method(clips, level="inner").losses
+    torch.testing.assert_close(method(clips, level="both").losses, expected)
+
+
 @objectives
 @compositions
-@pytest.mark.parametrize(
-    ("training", "prediction"),
-    # Batch statistics of one clip and of all are not the same, so {"clips": 1} is compared in evaluation only.
-    [
+def test_both_levels_at_once_are_the_two_levels_side_by_side(objective, how):
+    for training, prediction in [
         (False, {}),
         (False, {"clips_per_video": 1}),
         (False, {"per_frame_kernels": True}),
         (True, {}),
         (True, {"per_frame_kernels": True}),
-    ],
-)
-def test_both_levels_at_once_are_the_two_levels_side_by_side(objective, how, training, prediction):
-    method, clips = tiny_method(objective, how, **prediction).train(training), tiny_clips()
-    expected = method(clips).losses | method(clips, level="inner").losses
-    torch.testing.assert_close(method(clips, level="both").losses, expected)
+    ]:
+        check_both_levels_at_once_are_the_two_levels_side_by_side(objective, how, training, prediction)
 
 
 def changed(before, method):
@@ -102,10 +110,7 @@ def statistics(method):
     return {name for name in method.state_dict() if name.rsplit(".", 1)[-1].startswith(("running", "num_batches"))}
 
 
-@objectives
-@compositions
-@pytest.mark.parametrize("strict", [False, True])
-def test_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, how, strict):
+def check_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, how, strict):
     method, clips = tiny_method(objective, how, per_frame_kernels=strict).train(), tiny_clips()
     before = copy.deepcopy(method.state_dict())
     method(clips, level="inner")
@@ -121,6 +126,13 @@ def test_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_onc
 
 @objectives
 @compositions
+def test_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, how):
+    for strict in [False, True]:
+        check_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, how, strict)
+
+
+@objectives
+@compositions
 def test_only_the_online_weights_learn(objective, how):
     method = tiny_method(objective, how).train()
     sum(method(tiny_clips(), level="both").losses.values()).backward()
@@ -132,10 +144,7 @@ def test_only_the_online_weights_learn(objective, how):
     assert not any(keys.requires_grad for keys in method(tiny_clips()).keys.values())
 
 
-@pytest.mark.parametrize("objective", ["moco", "byol"])
-@compositions
-@pytest.mark.parametrize(("progress", "momentum"), [(0.0, 0.9), (0.5, 0.95), (1.0, 1.0)])
-def test_the_momentum_encoder_follows_by_equation_3(objective, how, progress, momentum):
+def check_the_momentum_encoder_follows_by_equation_3(objective, how, progress, momentum):
     method = tiny_method(objective, how)
     before = copy.deepcopy(method.target)
     method.after_step([method(tiny_clips()).keys], progress)
@@ -143,6 +152,13 @@ def test_the_momentum_encoder_follows_by_equation_3(objective, how, progress, mo
         method.target.parameters(), before.parameters(), method.online.parameters(), strict=True
     ):
         torch.testing.assert_close(slow, momentum * old + (1 - momentum) * fast, atol=1e-15, rtol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["moco", "byol"])
+@compositions
+def test_the_momentum_encoder_follows_by_equation_3(objective, how):
+    for progress, momentum in [(0.0, 0.9), (0.5, 0.95), (1.0, 1.0)]:
+        check_the_momentum_encoder_follows_by_equation_3(objective, how, progress, momentum)
 
 
 @pytest.mark.parametrize("objective", ["simclr", "swav", "vicreg"])
@@ -181,10 +197,7 @@ def test_only_prototypes_rest_and_only_in_the_first_epochs(objective, how):
     assert method.frozen_parameter_names(1) == set()
 
 
-@objectives
-@compositions
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_losses_and_gradients_are_finite_under_autocast(objective, how, dtype):
+def check_losses_and_gradients_are_finite_under_autocast(objective, how, dtype):
     method, clips = tiny_method(objective, how).float().train(), tiny_clips().float()
     exact = copy.deepcopy(method)(clips, level="both").losses
     with torch.autocast("cpu", dtype):
@@ -194,6 +207,13 @@ def test_losses_and_gradients_are_finite_under_autocast(objective, how, dtype):
     sum(value.float() for value in losses.losses.values()).backward()
     assert all(weight.grad.isfinite().all() for weight in method.trainable_parameters().values())
     method.after_step([losses.keys], 0.5)
+
+
+@objectives
+@compositions
+def test_losses_and_gradients_are_finite_under_autocast(objective, how):
+    for dtype in [torch.bfloat16, torch.float16]:
+        check_losses_and_gradients_are_finite_under_autocast(objective, how, dtype)
 
 
 def test_prediction_in_strict_time_teaches_centre_slices_only():

@@ -88,9 +88,7 @@ def solve(name, *, inner=quadratic, outer=outer_loss, weights=None, early=None, 
     )
 
 
-@pytest.mark.parametrize("name", BILEVEL)
-@steps
-def test_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps):
+def check_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps):
     h, eye = hessian(), torch.eye(7, dtype=torch.float64)
     x = vector(start())
     for _ in range(inner_steps):
@@ -108,6 +106,12 @@ def test_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps):
     }
     found = solve(name, inner_steps=inner_steps, solver_iterations=4 if name == "aid-nmn" else 7)
     torch.testing.assert_close(vector(found), expected[name], atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", BILEVEL)
+def test_on_a_quadratic_each_solver_has_its_closed_form(name):
+    for inner_steps in [1, 2, 5]:
+        check_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps)
 
 
 def test_a_long_neumann_series_is_the_inverse_that_conjugate_gradients_find():
@@ -133,9 +137,7 @@ def test_itd_is_the_gradient_through_explicitly_unrolled_steps(inner_steps):
     torch.testing.assert_close(vector(found), expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", BILEVEL)
-@steps
-def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name, inner_steps):
+def check_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name, inner_steps):
     visited = []
 
     def watched(weights):
@@ -146,6 +148,12 @@ def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name, 
     assert len(visited) == 1
     expected = vector(inner_path(wavy, leaves(start()), inner_steps)[-1])
     torch.testing.assert_close(visited[0], expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", BILEVEL)
+def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name):
+    for inner_steps in [1, 2, 5]:
+        check_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name, inner_steps)
 
 
 def seamed(weights):
@@ -163,10 +171,7 @@ def behind(loss):
     return run
 
 
-@pytest.mark.parametrize("scale", [1.0, 3.0])
-@pytest.mark.parametrize("name", LATE_LAYER_SOLVERS)
-@steps
-def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(name, inner_steps, scale):
+def check_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(name, inner_steps, scale):
     weights = leaves(start())
     here = {**weights}
     for _ in range(inner_steps):
@@ -183,8 +188,15 @@ def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_w
 
 
 @pytest.mark.parametrize("name", LATE_LAYER_SOLVERS)
-@pytest.mark.parametrize(("curvature", "most"), [(0.3, 1.0), (0.3, 0.05), (1e-3, 1.0)])
-def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name, curvature, most):
+def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(name):
+    for scale in [1.0, 3.0]:
+        for inner_steps in [1, 2, 5]:
+            check_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(
+                name, inner_steps, scale
+            )
+
+
+def check_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name, curvature, most):
     h, x = hessian(), vector(start())
     p = h @ x - 1
     rate = min(most, curvature * float(p.norm() / (h @ p).norm()))
@@ -192,6 +204,12 @@ def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_aske
     g = gradient_of(outer_loss, {"a": end[:3], "b": end[3:].reshape(2, 2)})
     found = solve(name, curvature_limit=curvature, inner_lr=most)
     torch.testing.assert_close(vector(found), g - rate * (h @ g), atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", LATE_LAYER_SOLVERS)
+def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name):
+    for curvature, most in [(0.3, 1.0), (0.3, 0.05), (1e-3, 1.0)]:
+        check_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name, curvature, most)
 
 
 @pytest.mark.parametrize(("central", "order"), [(False, 1), (True, 2)])
@@ -240,11 +258,15 @@ def test_the_outer_loss_is_called_once_and_the_inner_no_oftener_than_said(option
     assert calls == {"inner": inner_calls, "outer": 1}
 
 
-@solvers
-@pytest.mark.parametrize("scale", [2.0**16, 3.0])
-def test_the_scale_of_the_losses_does_not_show_in_the_gradient(name, scale):
+def check_the_scale_of_the_losses_does_not_show_in_the_gradient(name, scale):
     plain, scaled = solve(name, inner=wavy, inner_steps=2), solve(name, inner=wavy, inner_steps=2, scale=scale)
     torch.testing.assert_close(scaled, plain, atol=1e-11, rtol=1e-11)
+
+
+@solvers
+def test_the_scale_of_the_losses_does_not_show_in_the_gradient(name):
+    for scale in [2.0**16, 3.0]:
+        check_the_scale_of_the_losses_does_not_show_in_the_gradient(name, scale)
 
 
 @solvers
@@ -298,9 +320,7 @@ def solve_method(method, clips, name, **options):
     )
 
 
-@pytest.mark.parametrize("objective", ["simclr", "moco", "byol"])
-@solvers
-def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_else_moves(objective, name):
+def check_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_else_moves(objective, name):
     method, clips = tiny_method(objective).train(), tiny_clips()
     before = copy.deepcopy(method.state_dict())
     once = copy.deepcopy(method)
@@ -318,6 +338,12 @@ def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_els
             torch.testing.assert_close(value, once.state_dict()[name], atol=1e-12, rtol=1e-12)
         else:
             assert torch.equal(value, before[name]), name
+
+
+@solvers
+def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_else_moves(name):
+    for objective in ["simclr", "moco", "byol"]:
+        check_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_else_moves(objective, name)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
