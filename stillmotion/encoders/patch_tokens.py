@@ -18,7 +18,7 @@ from stillmotion.models.pretrained.frozen_image_model import (
     resolve_image_model,
 )
 from stillmotion.models.pretrained.weight_loading import load_weights
-from stillmotion.training.tasks import TASKS, run_verb
+from stillmotion.training.tasks import load_run_config, run_verb
 
 
 class PatchTokenModel(NamedTuple):
@@ -99,7 +99,5 @@ def frozen_model_config(spec: str | Path) -> ImageModelConfig:
 
 
 def _load_transfer_config(run_dir: str | Path) -> Any:
-    """Load the `TransferConfig` of a run; imported here, because the training verbs import encoders."""
-    from stillmotion.training.run_dir import load_config
-
-    return load_config(run_dir, TASKS["transfer"].load("config"))
+    """Load the `TransferConfig` of a run by the table of tasks: the training verbs import encoders."""
+    return load_run_config("transfer", run_dir)

@@ -4,6 +4,7 @@ Shapes: C classes, T' time steps (1 if the head pools their mean), D channels.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from stillmotion.encoders import Encoder, extract_features, parse_spec
 from stillmotion.encoders.run_weights import resolve_run_weights
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.linear_probe.classifiers import fit_linear_weights
-from stillmotion.training.run_dir import load_results
+from stillmotion.utils.files import read_json
 from stillmotion.utils.registry import did_you_mean
 
 _CLIPS_PER_VIDEO = 2  # for training a probe
@@ -73,7 +74,7 @@ def load_class_weights(encoder: Encoder, class_name: str, probe_data: str | None
 def _head_weights(encoder: Encoder) -> ClassWeights:
     run = resolve_run_weights(parse_spec(encoder.origin.spec))
     weights = load_file(run.weights_file)
-    classes = [str(name) for name in load_results(run.run_dir)["classes"]]
+    classes = [str(name) for name in read_json(Path(run.run_dir) / "results.json")["classes"]]
     weight = weights["head.weight"].unflatten(1, (-1, encoder.backbone.out_features))
     return ClassWeights(weight, weights["head.bias"], classes, "its head")
 

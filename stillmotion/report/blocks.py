@@ -1,8 +1,10 @@
 """Blocks of a page: text, tables, figures, thumbnails, images and videos. The template page.html draws each kind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from stillmotion.utils.formatting import format_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,3 +156,12 @@ def figure_block(plots: "Mapping[str, Figure]", *, caption: str = "") -> Figures
     )  # imports matplotlib, which tables in a terminal do not need
 
     return Figures([to_inline_svg(figure, label) for label, figure in plots.items()], caption)
+
+
+def failed_video_blocks(failed: Collection[str]) -> list[Block]:
+    """Build the block that lists failed videos; none if there are none.
+
+    Args:
+        failed: Names of the videos.
+    """
+    return [Text(f"{format_count(len(failed), 'video')} could not be read: {', '.join(failed)}.")] if failed else []

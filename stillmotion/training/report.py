@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -11,7 +10,7 @@ from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
 from stillmotion.report.charts import MIN_SMOOTHED_VALUES, plot_lines
 from stillmotion.training.run_dir import load_any_config
 from stillmotion.training.run_log import RunStatus, load_metrics, load_run_status
-from stillmotion.utils.formatting import format_clock, format_count
+from stillmotion.utils.formatting import format_clock
 
 Metrics = Mapping[str, list[tuple[int, float]]]  # pairs of step and value by name
 
@@ -172,9 +171,3 @@ def _describe_status(status: RunStatus) -> str:
     if status.is_finished:
         return "The last training step is done; run the same command again to finish the evaluation."
     return "The run is not finished and not being trained; run the same command again to resume from its checkpoint."
-
-
-def failed_video_blocks(results: Mapping[str, Any]) -> list[Block]:
-    """Build the block that lists the videos under `failed` in results; none if there are none."""
-    names = results["failed"]
-    return [Text(f"{format_count(len(names), 'video')} could not be read: {', '.join(names)}.")] if names else []

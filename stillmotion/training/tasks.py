@@ -96,6 +96,16 @@ def config_class(verb: str) -> "type[RunConfig]":
     return kind
 
 
+def load_run_config(verb: str, run_dir: str | Path) -> Any:
+    """Read the configuration of a run.
+
+    Args:
+        verb: The training verb that wrote it.
+        run_dir: Run directory.
+    """
+    return import_object("stillmotion.training.run_dir:load_config")(run_dir, config_class(verb))
+
+
 def recipe_table(verb: str) -> "RecipeTable[Any]":
     """Return the recipes of a training verb."""
     table: RecipeTable[Any] = TASKS[verb].load("recipes")

@@ -10,9 +10,8 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.clustering.config import ClusteringConfig
 from stillmotion.evaluation.clustering.embedding_plot import plot_embedding, tsne
 from stillmotion.evaluation.clustering.evaluate import ClusterResult
-from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
+from stillmotion.report.blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.page import write_page
-from stillmotion.training.report import failed_video_blocks
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import write_json
 from stillmotion.utils.formatting import format_failed_videos
@@ -55,7 +54,7 @@ def _write_page(results: Sequence[ClusterResult], output_dir: Path, config: Clus
         ["clips per video", str(config.num_clips or "default of the encoder")],
         ["distance", config.metric],
     ]
-    sections = [Section("Settings", [Table(["setting", "value"], rows), *failed_video_blocks({"failed": failed})])]
+    sections = [Section("Settings", [Table(["setting", "value"], rows), *failed_video_blocks(failed)])]
     layouts: dict[bytes, np.ndarray] = {}
     targets = dict.fromkeys(r.target for r in results)
     for target in targets:

@@ -9,11 +9,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from stillmotion.evaluation.retrieval.report import retrieval_sections
-from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
+from stillmotion.report.blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.page import write_page
 from stillmotion.report.plot_style import PALETTE, TEXT_COLOR, escape_mathtext, new_axes
 from stillmotion.training.finetune.config import FinetuneConfig
-from stillmotion.training.report import failed_video_blocks, loss_curve_blocks
+from stillmotion.training.report import loss_curve_blocks
 from stillmotion.training.run_dir import load_config, load_results
 
 _MAX_CLASSES_WITH_COUNTS = 12  # with more classes, numbers in cells are too small to read
@@ -111,7 +111,7 @@ def _accuracy_blocks(results: Mapping[str, Any]) -> list[Block]:
     blocks: list[Block] = [Table(["", "top-1", "top-5", "mean over classes"], rows, caption)]
     if results["num_unseen_class_videos"]:
         blocks.append(Text(f"{results['num_unseen_class_videos']} test videos are of classes without training videos."))
-    return blocks + failed_video_blocks(results)
+    return blocks + failed_video_blocks(results["failed"])
 
 
 def _format_accuracies(results: Mapping[str, Any]) -> list[str]:

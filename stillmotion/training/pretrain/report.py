@@ -18,13 +18,12 @@ from stillmotion.explain.encoder_sections import (
 from stillmotion.explain.report import RESULTS_FILE as EXPLAIN_FILE
 from stillmotion.explain.report import explain_sections
 from stillmotion.methods.views import ViewsConfig
-from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
+from stillmotion.report.blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.charts import plot_accuracy_bars
 from stillmotion.report.page import write_page
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.report import (
     evaluation_sections,
-    failed_video_blocks,
     health_sections,
     loss_curve_blocks,
     progress_sections,
@@ -90,7 +89,7 @@ def _encoder_sections(run_dir: Path, config: PretrainConfig) -> list[Section]:
         Section("Similarity of frames", similarity_blocks({name: view})),
         Section(
             "Nearest neighbors",
-            [*_neighbor_blocks(view), *failed_video_blocks({"failed": dict(view.features.failed)})],
+            [*_neighbor_blocks(view), *failed_video_blocks(dict(view.features.failed))],
         ),
     ]
 
@@ -177,7 +176,7 @@ def _probe_figures(report: LinearProbeReport) -> list[Block]:
     return [
         figure_block({"probe accuracies": chart}, caption=_BARS_CAPTION),
         report.table(),
-        *failed_video_blocks({"failed": report.failed}),
+        *failed_video_blocks(report.failed),
     ]
 
 

@@ -11,10 +11,10 @@ from matplotlib.patches import Patch
 
 from stillmotion.evaluation.retrieval.report import retrieval_sections
 from stillmotion.functional.segmentation_metrics import find_segments
-from stillmotion.report.blocks import Section, Table, figure_block
+from stillmotion.report.blocks import Section, Table, failed_video_blocks, figure_block
 from stillmotion.report.page import write_page
 from stillmotion.report.plot_style import PALETTE, TEXT_COLOR, escape_mathtext, new_axes, save_figure
-from stillmotion.training.report import failed_video_blocks, loss_curve_blocks
+from stillmotion.training.report import loss_curve_blocks
 from stillmotion.training.segment.task import SegmentPredictions, load_predictions
 from stillmotion.utils.files import ensure_dir
 from stillmotion.utils.formatting import format_table
@@ -96,7 +96,7 @@ def write_segment_page(run_dir: str | Path, predictions: SegmentPredictions | No
     figure = plot_timelines(predictions.predictions, predictions.ground_truth, predictions.actions)
     save_figure(figure, ensure_dir(run_dir, mark_generated=True) / "timelines.png", dpi=150)
     sections = [
-        Section("Scores", [_score_table(results), *failed_video_blocks(results)]),
+        Section("Scores", [_score_table(results), *failed_video_blocks(results["failed"])]),
         Section("Timelines", [figure_block({"timelines of test videos": figure}, caption=_TIMELINES_CAPTION)]),
         Section("Actions", [_recall_table(results)]),
         Section("Losses", loss_curve_blocks({results["head"]: Path(run_dir)})),

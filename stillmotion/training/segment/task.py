@@ -310,7 +310,8 @@ def _drop_unreadable(
             readable.append(index)
         else:
             failed[name] = f"{name}: features of {num_channels} channels, where the first has {feature_dim}"
-    raise_if_none_readable(failed, len(failed) + len(readable))
+    names = [frames.dataset.name(i) for i in range(len(frames.dataset))]
+    raise_if_none_readable({name: failed[name] for name in names if name in failed}, len(names))
     return replace(frames, readable_indices=readable)
 
 

@@ -17,12 +17,11 @@ from stillmotion.data.transforms.sampling import sample_frame_pair
 from stillmotion.encoders.patch_tokens import PatchTokenModel, load_patch_tokens
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluation.retrieval.report import retrieval_sections
-from stillmotion.report.blocks import Block, Code, ImageBlock, Section, Table, Text, figure_block
+from stillmotion.report.blocks import Block, Code, ImageBlock, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.images import concat_panels, image_uri
 from stillmotion.report.page import write_page
 from stillmotion.training.report import (
     evaluation_sections,
-    failed_video_blocks,
     loss_curve_blocks,
     plot_metric,
     progress_sections,
@@ -196,7 +195,7 @@ def _match_blocks(folder: Path, config: TransferConfig) -> list[Block]:
         if len(blocks) == _NUM_VIDEOS:
             break
     content: list[Block] = [Text(_MATCHES_CAPTION), *blocks] if blocks else [Text("Not shown: no video could be read.")]
-    return content + failed_video_blocks({"failed": failed})
+    return content + failed_video_blocks(failed)
 
 
 @torch.inference_mode()
