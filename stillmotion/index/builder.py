@@ -239,7 +239,6 @@ def _update(
     writer = SegmentWriter(commit, encoder)
     remaining = RemainingTime([file.num_bytes for file in local_files], num_ranks=num_ranks)
     failed = {}
-    report_progress(0, num_pending)
     for file, item in prefetch(_iter_segments(local_files, plan.stored_ids, encoder, segmentation)):
         if isinstance(item, DecodedSegment):
             writer.add(item, file.fingerprint)

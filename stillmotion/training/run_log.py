@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 from stillmotion.errors import StillmotionError
 from stillmotion.training.run_dir import load_any_config
@@ -21,6 +23,18 @@ from stillmotion.utils.formatting import format_clock
 PROGRESS_FILE = "progress.json"
 _PROGRESS_INTERVAL = 5.0  # minimum seconds between two updates of progress.json
 logger = logging.getLogger(__name__)
+
+
+class _ShrinkingColumn(TextColumn):
+    """Text that is cut off where the terminal is too narrow, so that the step and the time left stay visible."""
+
+    def __init__(self, text_format: str) -> None:
+        super().__init__(text_format, table_column=Column())
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
 
 
 class RunLog:
@@ -55,12 +69,12 @@ class RunLog:
         self._console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[rate]} clips/s"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[losses]}"),
-            TextColumn("{task.fields[evaluation]}"),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            _ShrinkingColumn("{task.fields[losses]}"),
+            _ShrinkingColumn("{task.fields[evaluation]}"),
             console=self._console,
             disable=not self._console.is_terminal,
         )
