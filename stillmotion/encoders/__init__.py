@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from stillmotion.encoders.feature_extraction import FEATURE_KINDS as FEATURE_KINDS
     from stillmotion.encoders.feature_extraction import ClipViews as ClipViews
     from stillmotion.encoders.feature_extraction import Features as Features
-    from stillmotion.encoders.feature_extraction import ProgressCallback as ProgressCallback
     from stillmotion.encoders.feature_extraction import extract_features as extract_features
     from stillmotion.encoders.feature_extraction import resolve_num_clips as resolve_num_clips
     from stillmotion.encoders.loading import ENCODER_KINDS as ENCODER_KINDS
@@ -41,18 +40,10 @@ __getattr__, __all__ = lazy_exports(
             "FeatureKind",
             "Features",
             "LoaderConfig",
-            "ProgressCallback",
             "extract_features",
             "resolve_num_clips",
         ),
-        "loading": (
-            "ENCODER_KINDS",
-            "canonical_spec",
-            "default_encoder_spec",
-            "load",
-            "load_comparable",
-            "parse_spec",
-        ),
+        "loading": ("ENCODER_KINDS", "canonical_spec", "default_encoder_spec", "load", "load_comparable", "parse_spec"),
         "spec": ("EncoderKind", "EncoderSpec"),
     },
 )

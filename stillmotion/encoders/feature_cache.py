@@ -162,13 +162,7 @@ def load_or_extract_features(
     if features is None or not from_cache:
         blocks_dir = folder / f"{key}.blocks" if folder else None
         features = extract_features_distributed(
-            encoder,
-            sorted_dataset,
-            views,
-            blocks_dir=blocks_dir,
-            key=key,
-            option_name="--cache-dir",
-            loader=loader,
+            encoder, sorted_dataset, views, blocks_dir=blocks_dir, key=key, option_name="--cache-dir", loader=loader
         )
         if file:
             metadata = {"encoder": encoder.origin.spec, "videos": len(dataset)}

@@ -3,7 +3,7 @@
 Shapes: N videos, V = num_clips · num_crops views per video, T frames, D channels.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 
@@ -27,7 +27,6 @@ from stillmotion.utils.progress import report_progress
 
 FEATURE_KINDS: tuple[FeatureKind, ...] = get_args(FeatureKind)
 EMBEDDING_FIELDS = ("whole", "static", "dynamic", "motion")  # outputs of an encoder; concat is made of two of them
-ProgressCallback = Callable[[int, int], None]  # videos done, videos in all
 VIDEOS_PER_BLOCK = 64  # the features of a block do not depend on other blocks
 _MAX_DECODED_PIXELS = 256 * 224**2  # approximate limit of decoded pixels per batch
 _MAX_FORWARD_PIXELS = 64 * 224**2  # approximate limit of pixels per forward pass

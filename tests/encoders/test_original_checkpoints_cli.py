@@ -91,10 +91,7 @@ def test_geometry_before_and_after_transfer(place, tmp_path):
         )
         typed("transfer", *words, "--optim.epochs", "1", "--optim.batch-size", "2", "--out", tmp_path / name)
         words = ("--data", place / "videos", "--num-frames", "3", "--n-resamples", "20", "--image-size", SIZE)
-        typed(
-            "geometry",
-            *("--encoder", text, tmp_path / name, *words, "--out", tmp_path / f"{name}.json"),
-        )
+        typed("geometry", *("--encoder", text, tmp_path / name, *words, "--out", tmp_path / f"{name}.json"))
     first, second = (read(tmp_path / f"{name}.json")["rows"] for name in texts(place))
     assert [*first] == ["frozen", "file"]  # the run and its frozen model are of one group
     for row, other in zip(first.values(), second.values(), strict=True):

@@ -13,12 +13,7 @@ from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.transforms.sampling import read_clips, sample_uniform_clips
 from stillmotion.encoders import Encoder, load
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluation.still_clips import (
-    METRIC_NAMES,
-    MIN_NORM_RATIO,
-    cosine_with_min_norm,
-    evaluate_still_clips,
-)
+from stillmotion.evaluation.still_clips import METRIC_NAMES, MIN_NORM_RATIO, cosine_with_min_norm, evaluate_still_clips
 
 DRAWN = VideoDataConfig("synthetic")
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support import gloo
+from support.progress import progress_to
 from support.shot_videos import write_shot_videos, write_shots
 
 from stillmotion.data.datasets.config import VideoDataConfig
@@ -41,8 +42,8 @@ def drawn(seed=0, videos=10):
     return SyntheticDataset(SyntheticConfig(num_videos=videos), seed=seed)
 
 
-def shared(folder=None, progress=None):
-    found = extract_features_distributed(load(RECIPE), drawn(), VIEWS, blocks_dir=folder, key="key", progress=progress)
+def shared(folder=None):
+    found = extract_features_distributed(load(RECIPE), drawn(), VIEWS, blocks_dir=folder, key="key")
     return {name: torch.from_numpy(getattr(found, name)) for name in ("index", "whole", "static", "dynamic", "motion")}
 
 
@@ -56,24 +57,20 @@ def streamed():
 
 
 def verbs(folder):
-    """What verbs return, and what they write and say."""
-    halves, said = TrainTestConfig("synthetic", num_synthetic=5), []
-    file = export_embeddings(
-        load(RECIPE),
-        VideoDataConfig("synthetic"),
-        folder / f"table{get_world_size()}.npz",
-        num_clips=1,
-        say=said.append,
-    )
+    """What verbs return and write."""
+    halves = TrainTestConfig("synthetic", num_synthetic=5)
+    file = folder / f"table{get_world_size()}.npz"
+    export_embeddings(load(RECIPE), VideoDataConfig("synthetic"), file, num_clips=1)
     table = np.load(file)
     return {
-        "probe": evaluate_linear_probe(load(RECIPE), halves, LinearProbeConfig(num_clips=1), feature_kinds=("whole",)),
+        "probe": evaluate_linear_probe(
+            load(RECIPE), halves, LinearProbeConfig(num_clips=1), feature_kinds=("whole",)
+        ).to_dict(),
         "retrieve": evaluate_retrieval(
             [load(RECIPE)], halves, RetrievalConfig(num_clips=1, cache_dir=str(folder / f"cache{get_world_size()}"))
-        ),
+        )[RECIPE].to_dict(),
         "table": {name: torch.from_numpy(table[name]) for name in ("whole", "static", "dynamic")},
         "names": [str(name) for name in table["path"]],
-        "said": len(said),
     }
 
 
@@ -88,8 +85,8 @@ def cut_off(folder):
         if get_rank() or done > 4 * get_world_size():
             raise Ended
 
-    with pytest.raises(Ended):
-        shared(folder, stop)
+    with pytest.raises(Ended), progress_to(stop):
+        shared(folder)
 
 
 class Stop:
@@ -104,27 +101,24 @@ class Stop:
             raise Ended
 
 
-def indexed(folder, progress):
-    encoder, out, said = load("flow@frames=6,size=48"), folder / "index", []
-    found = build_index(
-        folder.parent / "videos", encoder, out, segmentation=CUTTING, say=said.append, progress=progress
-    )
-    assert bool(said) == (get_rank() == 0)
+def indexed(folder):
+    encoder, out = load("flow@frames=6,size=48"), folder / "index"
+    found = build_index(folder.parent / "videos", encoder, out, segmentation=CUTTING)
     assert not list(out.glob("*.parts"))
     return [repr(moment) for moment in found.segments()], [
         found.vectors(part).tolist() for part in ("appearance", "motion")
     ]
 
 
-def ordered(folder, progress):
+def ordered(folder):
     return evaluate_temporal_order(
-        [load(RECIPE)], TrainTestConfig("synthetic", num_synthetic=10), output_dir=folder / "order", progress=progress
-    )
+        [load(RECIPE)], TrainTestConfig("synthetic", num_synthetic=10), output_dir=folder / "order"
+    ).to_dict()
 
 
-def of_frames(folder, progress):
+def of_frames(folder):
     features = FrameFeatureCache(load(RECIPE), folder / "frames")
-    features.compute_missing(drawn(), progress=progress)
+    features.compute_missing(drawn())
     return [features.load(drawn(), i).tolist() for i in range(10)]
 
 
@@ -141,16 +135,16 @@ def on_two(of, folder):
     small_blocks()
     found = {"alone": shared(), "streamed": streamed(), **verbs(folder)}
     cut_off(folder / "parts")
-    for work in KEPT.values():
-        with pytest.raises(Ended):
-            work(folder, Stop())
+    for name, work in KEPT.items():  # the index reports 0 videos first
+        with pytest.raises(Ended), progress_to(Stop(at=3 if name == "index" else 2)):
+            work(folder)
     counts = [2, 1]
     return found | {"rows": all_gather_uneven(torch.arange(3.0)[of * 2 : of * 2 + counts[of], None], counts)}
 
 
 def on_three(of, folder):
     small_blocks()
-    found = {name: work(folder, None) for name, work in KEPT.items()}
+    found = {name: work(folder) for name, work in KEPT.items()}
     return {"resumed": shared(folder / "parts"), "place": (get_rank(), get_world_size()), "kept": found}
 
 
@@ -202,8 +196,7 @@ def test_two_processes_make_the_features_of_one_bit_for_bit(one, two):
             assert torch.equal(found["alone"][name], value)
 
 
-def test_verbs_on_two_processes_find_what_one_finds_and_the_first_says_so(one, two, folder):
-    assert [found["said"] for found in two] == [one["said"], 0]
+def test_verbs_on_two_processes_find_what_one_finds(one, two, folder):
     for found in two:
         assert found["probe"] == one["probe"]
         assert found["retrieve"] == one["retrieve"]
@@ -235,8 +228,10 @@ def test_blocks_of_an_ended_command_are_reused_by_one_process_and_by_three(one, 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_an_ended_command_kept_is_gone_on_with_by_one_process_and_by_three(name, blocks, ended, three):
     whole, rest = Stop(at=None), Stop(at=None)
-    expected = KEPT[name](ensure_dir(ended.parent / "whole"), whole)
-    resumed = [KEPT[name](ended, rest), *(found["kept"][name] for found in three)]
+    with progress_to(whole):
+        expected = KEPT[name](ensure_dir(ended.parent / "whole"))
+    with progress_to(rest):
+        resumed = [KEPT[name](ended), *(found["kept"][name] for found in three)]
     assert 0 < rest.times < whole.times
     for found in resumed:
         assert found == expected

@@ -1,17 +1,24 @@
 """What library code reports of its progress."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stillmotion.utils import progress
+
+
+@contextlib.contextmanager
+def progress_to(report: Callable[[int, int], object]) -> Iterator[None]:
+    """Call a function with (done, total) for every call of `report_progress` inside."""
+    progress._reporters.append(report)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        progress._reporters.pop()
 
 
 @contextlib.contextmanager
 def record_progress() -> Iterator[list[tuple[int, int]]]:
     """Collect (done, total) of every call of `report_progress` inside."""
     reported: list[tuple[int, int]] = []
-    progress._reporters.append(lambda done, total: reported.append((done, total)))
-    try:
+    with progress_to(lambda done, total: reported.append((done, total))):
         yield reported
-    finally:
-        progress._reporters.pop()

@@ -160,11 +160,7 @@ def evaluate_temporal_order(
         StillmotionError: If there are too few videos, or the folder overlaps the inputs.
     """
     jobs, tasks = prepare_temporal_order(
-        encoders,
-        split_config,
-        action_pairs=action_pairs,
-        compare_untrained=compare_untrained,
-        output_dir=output_dir,
+        encoders, split_config, action_pairs=action_pairs, compare_untrained=compare_untrained, output_dir=output_dir
     )
     if output_dir is None:
         return _evaluate(jobs, tasks, split_config, None, loader)

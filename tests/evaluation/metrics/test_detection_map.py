@@ -114,9 +114,7 @@ def sets_of_rows(scores):
 
 
 @given(
-    sets_of_rows(st.just(1.0)),
-    sets_of_rows(st.sampled_from([0.2, 0.5, 0.5, 0.9])),
-    st.sampled_from([(), (A,), (A, C)]),
+    sets_of_rows(st.just(1.0)), sets_of_rows(st.sampled_from([0.2, 0.5, 0.5, 0.9])), st.sampled_from([(), (A,), (A, C)])
 )
 def test_any_rows_have_the_score_of_the_literal_reference(truth, found, excluded):
     scores = frame_average_precision(rows(*truth), rows(*found), [1, 2], excluded=excluded)

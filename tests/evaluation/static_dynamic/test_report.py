@@ -41,13 +41,7 @@ def report():
             "pixels": SingleFrameCheck(accuracy(0.3), 0.3, True),
             "I3D": SingleFrameCheck(accuracy(0.5), 0.3, False),
         },
-        settings={
-            "num_clips": 4,
-            "feature_kinds": ["whole"],
-            "confidence_level": 0.95,
-            "n_resamples": 2000,
-            "seed": 0,
-        },
+        settings={"num_clips": 4, "feature_kinds": ["whole"], "confidence_level": 0.95, "n_resamples": 2000, "seed": 0},
         failed={"a.mp4": "a.mp4: torn"},
     )
 
