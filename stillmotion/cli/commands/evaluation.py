@@ -1,7 +1,7 @@
 """Verbs that evaluate frozen encoders: probe, retrieve, cluster, order, propagate, geometry and others."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stillmotion.cli.parser import (
     DryRun,
@@ -95,7 +95,7 @@ def retrieve(
     from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
     from stillmotion.evaluation.retrieval.report import format_retrieval_reports
 
-    options = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
+    options: dict[str, Any] = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
     with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
         loaded = _load_encoders(encoder, device_name, num_frames)
         if dry_run:
@@ -137,7 +137,7 @@ def cluster(
         if out is None and loaded[0].run_dir is None:
             raise StillmotionError(f"{encoder[0]} has no run folder to write to; add --out FOLDER")
         if dry_run:
-            options = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
+            options: dict[str, Any] = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
             _print_estimate(prepare_feature_tables(loaded, videos, output_dir=out, **options), loader)
             return
         with progress_bar("embedding"):
@@ -177,7 +177,7 @@ def order(
     """
     from stillmotion.evaluation.temporal_order.evaluate import evaluate_temporal_order, prepare_temporal_order
 
-    options = {"action_pairs": action_pairs, "compare_untrained": compare_untrained, "output_dir": out}
+    options: dict[str, Any] = {"action_pairs": action_pairs, "compare_untrained": compare_untrained, "output_dir": out}
     with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
         loaded = _load_encoders(encoder, device_name, num_frames)
         if dry_run:
@@ -334,7 +334,7 @@ def still_clips(
     from stillmotion.evaluation.still_clips import evaluate_still_clips
 
     loaded = [load(text, device=device) for text in encoder]
-    options = {"num_clips": num_clips, "compare_untrained": compare_untrained, "output_file": out}
+    options: dict[str, Any] = {"num_clips": num_clips, "compare_untrained": compare_untrained, "output_file": out}
     with progress_bar("embedding"):
         report = evaluate_still_clips(loaded, videos, **options, loader=loader)
     print("\n".join(report.to_lines()))
