@@ -45,14 +45,36 @@ class TrueClassRanks(NamedTuple):
 def logistic_probe(
     train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, *, seed: int = 0
 ) -> ProbeResult:
-    """Fit logistic regression and return its accuracy; arguments as in `logistic_probe_ranks`."""
+    """Fit logistic regression and return its accuracy; details as in `logistic_probe_ranks`.
+
+    Args:
+        train_x: Training features, (N, V, D).
+        train_y: Training labels, ints (N,).
+        test_x: Test features, (M, V, D).
+        test_y: Test labels, ints (M,).
+        seed: Seed of the choice of validation videos.
+
+    Returns:
+        The accuracy and the chosen C.
+    """
     return logistic_probe_ranks(train_x, train_y, test_x, test_y, seed=seed).accuracy()
 
 
 def sgd_probe(
     train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, **options: Any
 ) -> ProbeResult:
-    """Train a linear classifier by SGD and return its accuracy; arguments as in `sgd_probe_ranks`."""
+    """Train a linear classifier by SGD and return its accuracy; details as in `sgd_probe_ranks`.
+
+    Args:
+        train_x: Training features, (N, V, D).
+        train_y: Training labels, ints (N,).
+        test_x: Test features, (M, V, D).
+        test_y: Test labels, ints (M,).
+        options: `seed` and `sgd_config` of `sgd_probe_ranks`.
+
+    Returns:
+        The accuracy.
+    """
     return sgd_probe_ranks(train_x, train_y, test_x, test_y, **options).accuracy()
 
 
