@@ -44,7 +44,7 @@ def test_clips_are_the_same_for_the_same_seed_and_longer_than_no_video():
     assert first.motion.shape == (3, 9, 16, 16)
     assert torch.equal(first.motion, again.motion)
     assert not torch.equal(first.frames, other.frames)
-    with pytest.raises(StillmotionError, match="clips of 33 frames asked of videos of 32"):
+    with pytest.raises(StillmotionError, match="num_frames is 33, but videos have 32 frames"):
         sample_clips(videos, num_frames=33, seed=0)
 
 

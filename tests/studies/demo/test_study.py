@@ -14,14 +14,14 @@ from stillmotion.training.tasks import get_recipe
 def shown(monkeypatch):
     """Runs that are not trained: a probe of a run finds its seed, in hundredths, for every factor and feature."""
 
-    def probed(runs, *, processes, told):
+    def probed(runs, *, num_processes, format_line):
         for (name, seed), run in runs.items():
             kinds = {kind: {f: {"top1": seed / 100} for f in FACTORS} for kind in FEATURE_KINDS}
             networks = ["pretrained", "untrained"] if run.eval_options["compare_untrained"] else ["pretrained"]
-            run.folder.mkdir(parents=True)
-            (run.folder / "linear_probe.json").write_text(json.dumps({"accuracy": dict.fromkeys(networks, kinds)}))
-            assert told((name, seed)).startswith(name)
-        pages.append((processes, [run.config for run in runs.values()]))
+            run.run_dir.mkdir(parents=True)
+            (run.run_dir / "linear_probe.json").write_text(json.dumps({"accuracy": dict.fromkeys(networks, kinds)}))
+            assert format_line((name, seed)).startswith(name)
+        pages.append((num_processes, [run.config for run in runs.values()]))
 
     pages = []
     monkeypatch.setattr(module, "train_and_evaluate", probed)

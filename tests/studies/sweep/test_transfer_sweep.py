@@ -75,7 +75,7 @@ def test_finished_runs_are_not_trained_again(swept, monkeypatch):
 def test_one_run_of_a_model_measures_it_frozen(tmp_path):
     runs = _plan_runs([sweep_over_field(small(), "data.frame_gap", ["0.1", "0.2"])], tmp_path, 2, {"kinds": ["tokens"]})
     assert [run.eval_options.get("compare_untrained", False) for run in runs.values()] == [True, False, True, False]
-    assert run_hash(small(), {}) != run_hash(replace(small(), images=replace(small().images, seed=1)), {})
+    assert run_hash(small(), {}) != run_hash(replace(small(), image_model=replace(small().image_model, seed=1)), {})
 
 
 def test_ready_made_sweeps_change_fields_that_there_are():

@@ -53,7 +53,7 @@ def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tm
     assert any("patch_embeddings" in name for name in learned)
     assert any("layer.1" in name for name in learned)
     encoder = load(run)
-    assert encoder.backbone.pool == "mean"
+    assert encoder.backbone.token_pool == "mean"
     assert (encoder.input_config.num_frames, encoder.input_config.image_size) == (2, 28)
     saved = load_file(run / "checkpoint.safetensors")
     for name, tensor in encoder.backbone.state_dict().items():
@@ -103,5 +103,5 @@ def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_pa
 @pytest.mark.parametrize("kind", ["transformers", "transfer"])
 def test_models_from_elsewhere_have_no_untrained_baseline(dinov2, transferred, tmp_path, kind):
     encoder, size = {"transformers": (dinov2, 28), "transfer": (transferred, 16)}[kind]
-    with pytest.raises(StillmotionError, match="leave --compare-untrained out"):
+    with pytest.raises(StillmotionError, match="Random initialization is not supported"):
         finetune_once(replace(short(encoder, size), from_scratch=True), tmp_path / "run")

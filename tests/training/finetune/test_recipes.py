@@ -54,6 +54,6 @@ def test_something_something_is_never_mirrored():
 
 
 def test_a_wrong_name_is_answered_with_the_nearest():
-    assert {"laptop", "debug"} <= set(FINETUNE_RECIPES.names())
+    assert "laptop" in FINETUNE_RECIPES.names()
     with pytest.raises(StillmotionError, match="did you mean slowfast"):
         FINETUNE_RECIPES.get("slowfst")

@@ -62,5 +62,5 @@ def test_folds_are_shown_with_their_mean(run, tmp_path):
 def test_of_a_run_that_was_not_tested_yet_the_page_says_how_far_it_is(run):
     (run / "results.json").unlink()
     html = write_run_page(run).read_text()
-    assert "It is not being trained, and is not at its end" in html
+    assert "The run is not finished and not being trained" in html
     assert html.count("<svg") == 1

@@ -266,14 +266,14 @@ def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"encoder": "nowhere"}, "neither a folder nor a recipe"),
+        ({"encoder": "nowhere"}, "Unknown encoder 'nowhere'"),
         ({"encoder": ""}, "no encoder given"),
-        ({"data": {"target": "sound"}}, "choose one of color, shape, brightness, trajectory"),
-        ({"data": {"target": ""}}, "several labels; choose one"),
+        ({"data": {"target": "sound"}}, "Choose one with --data.target: color, shape, brightness, trajectory"),
+        ({"data": {"target": ""}}, "several targets. Choose one"),
         ({"data": {"path": ""}}, "no videos given"),
         ({"data": {"path": "nowhere"}}, "no such file or folder"),
         ({"optim": {"batch_size": 17}}, "Batch size is 17 but there are only 16 videos"),
-        ({"optim": {"batch_size": 5}, "head": {"mixup_alpha": 0.2}}, "choose a multiple of 2"),
+        ({"optim": {"batch_size": 5}, "head": {"mixup_alpha": 0.2}}, "to a multiple of 2"),
         ({"data": {"image_size": 1}}, "least"),
     ],
 )

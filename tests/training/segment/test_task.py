@@ -142,11 +142,11 @@ def test_drawn_videos_need_an_encoder_and_another_folder_is_refused_before_featu
         frames_per_action=(4, 5),
         appearance=SyntheticConfig(image_size=32),
     )
-    with pytest.raises(StillmotionError, match="drawn videos have no features on disk"):
+    with pytest.raises(StillmotionError, match="synthetic videos have no features on disk"):
         read_train_test(small("synthetic", synthetic=drawn), tmp_path / "none")
     config = small("synthetic", encoder=run, synthetic=drawn, epochs=1)
     answers, _ = localised(config, tmp_path / "out")
-    assert len(answers.truth) == 1
+    assert len(answers.ground_truth) == 1
     with pytest.raises(StillmotionError, match=r"contains a different run .*data\.feature_stride"):
         read_train_test(replace(config, data=replace(config.data, hop=2)), tmp_path / "out")
     assert len(list((tmp_path / "out" / "features").iterdir())) == 1
