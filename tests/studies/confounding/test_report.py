@@ -57,4 +57,4 @@ def test_the_page_has_the_papers_figures_and_a_verdict_for_each_prediction(tmp_p
     assert missed.count("the harder stream's gradient is preserved") == 2
     assert html.count("not supported</td>") == len(missed)
     assert "The runs support 10" in html
-    assert "reads trajectory with an accuracy of 0.50 after training with one similarity" in html
+    assert "predicts trajectory with an accuracy of 0.50 after training with one loss" in html
