@@ -55,6 +55,7 @@ def check_commands(text: str, page: str) -> None:
         text: Markdown.
         page: Name of the page, for the warning.
     """
+    text = re.sub(r"```python\n.*?```", "", text, flags=re.S)  # verbs that CONTRIBUTING.md adds
     for command in re.findall(r"(?:^ {4,}|`|-m )stillmotion ([a-z][^`\n]*)", text.replace("\\\n", " "), re.M):
         words = command.split("#")[0].split()
         verb = next((name for name in (" ".join(words[:2]), words[0]) if name in HELP_TEXTS), None)
