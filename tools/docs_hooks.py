@@ -34,7 +34,8 @@ logger = logging.getLogger("mkdocs.hooks.reference")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     for name, modules in sorted(api_modules().items()):
-        files.append(File.generated(config, f"reference/api/{name}.md", content=api_page(name, modules)))
+        page = "search-index" if name == "index" else name  # index.md would be the page of the section
+        files.append(File.generated(config, f"reference/api/{page}.md", content=api_page(name, modules)))
     files.append(File.generated(config, "reference/cli.md", content=cli_page()))
     for name in ("README.md", "CONTRIBUTING.md"):
         check_commands((ROOT / name).read_text(), name)
