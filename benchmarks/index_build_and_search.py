@@ -39,9 +39,11 @@ SIZES = (1000, 10_000, 99_000, 200_000, 500_000, 1_000_000)
 
 def naive_features(file: Path, encoder: Encoder) -> torch.Tensor:
     """Per-frame features of a whole video, the literal way."""
-    crop = eval_crop(segment_input_config(encoder))
+    crop, video = eval_crop(segment_input_config(encoder)), PyAVReader(file)
     with torch.inference_mode():
-        return torch.cat([encoder.frame_features(crop(frame[None])) for frame in PyAVReader(file)], 1)
+        return torch.cat(
+            [encoder.frame_features(crop(frame[None])) for frame in video.iter_frames(range(len(video)))], 1
+        )
 
 
 def measure_build(data: str, encoder_spec: str, num_videos: int) -> None:

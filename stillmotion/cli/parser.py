@@ -85,7 +85,7 @@ def run_verb(function: Callable[..., Any], args: list[str], verb: str, *, extra_
     except SystemExit as stop:
         if stop.code != 2:
             raise
-        mistyped = [arg for arg in args if arg.startswith("--") and get_close_matches(arg, ["--help"])]
+        mistyped = [arg for arg in args if arg.startswith("--") and get_close_matches(arg, ["--help"], cutoff=0.8)]
         reason = (
             f"there is no option {mistyped[0]}; did you mean --help?" if mistyped else _one_line(message.getvalue())
         )

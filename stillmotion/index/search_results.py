@@ -65,9 +65,7 @@ class SearchReport:
     def write_page(self, page_file: str | Path) -> Path:
         """Write the results to a self-contained HTML file."""
         query, *results = (Thumbnail(card.load_preview(), card.caption) for card in (self.query, *self.results))
-        block: Block = (
-            Thumbnails(results, self.description) if results else Text("There is no other video.")
-        )
+        block: Block = Thumbnails(results, self.description) if results else Text("There is no other video.")
         return write_page(page_file, "Search", [Section("Query", [Thumbnails([query])]), Section("Results", [block])])
 
 

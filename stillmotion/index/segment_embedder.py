@@ -117,7 +117,5 @@ class SegmentEmbedder:
         appearance = embedding.static if embedding.static.shape[1] else embedding.whole
         vectors = [part[: len(clips)].float().cpu().numpy() for part in (appearance, embedding.motion)]
         if not all(np.isfinite(rows).all() for rows in vectors):
-            raise StillmotionError(
-                f"{self.encoder.name} returns NaN or infinite vectors; its training diverged"
-            )
+            raise StillmotionError(f"{self.encoder.name} returns NaN or infinite vectors; its training diverged")
         return l2_normalize(vectors[0]), l2_normalize(vectors[1])

@@ -21,8 +21,12 @@ LINES = {
     "embed": "embed RUN --data VIDEOS --out OUT/rows.npz",
     "explain": "explain RUN VIDEOS/dark/0.mp4 --num-frames 4 --stride 1 --out OUT",
     "propagate": "propagate RUN --data DAVIS --resolution 48p --no-overlay --image-size 32x48 --out OUT",
-    "static-dynamic evaluate": "static-dynamic evaluate RUN OTHER --data VIDEOS --dynamic-data VIDEOS --num-clips 1 --out OUT",
-    "finetune": "finetune RUN --data VIDEOS --data.num-test-clips 1 --num-workers 0 --optim.batch-size 4 --out OUT QUICK",
+    "static-dynamic evaluate": (
+        "static-dynamic evaluate RUN OTHER --data VIDEOS --dynamic-data VIDEOS --num-clips 1 --out OUT"
+    ),
+    "finetune": (
+        "finetune RUN --data VIDEOS --data.num-test-clips 1 --num-workers 0 --optim.batch-size 4 --out OUT QUICK"
+    ),
     "detect": "detect --debug --encoder RUN --data.synthetic.num-train 16 --data.synthetic.num-test 2 --out OUT QUICK",
     "segment": "segment --debug --encoder RUN --data.synthetic.num-train 2 --data.synthetic.num-test 1 --out OUT QUICK",
     "report": "report RUN",

@@ -25,7 +25,7 @@ def after_two_steps(rank, folder):
         counts.append(sum(len(boxes) for boxes in part["boxes"]))
         run.train_step(iter([part]), 0, RunLog(Path(folder), total_steps=2, enabled=False))
         numbers.append(run.deferred_metrics.flush())
-    found, broken = run._predict(None)
+    found, broken = run._predict()
     losses = [(n["loss/binary_cross_entropy"], n["grad_norm"]) for n in numbers]
     return {
         "weights": run.model.state_dict(),

@@ -8,14 +8,20 @@ import pytest
 from support.class_videos import write_class_folders
 from support.process import Command, two_ranks
 
-from stillmotion.cli.verbs import SINGLE_PROCESS_VERBS, VERBS
+from stillmotion.cli.verbs import VERBS, Verb
 from stillmotion.index.lance_tables import IndexTables
 
 pytestmark = pytest.mark.slow
 
 RECIPE = "debug:k400-bod-simclr"
-DRAWN = "--data.synthetic.num-train 3 --data.synthetic.num-test 2 --data.synthetic.frames-per-action 4 6 --data.feature-stride 4 --num-workers 0"
-HEAD = "--head.hidden-dim 4 --head.num-layers 2 --head.num-stages 2 --optim.batch-size 2 --optim.epochs 2 --train.num-threads 1"
+DRAWN = (
+    "--data.synthetic.num-train 3 --data.synthetic.num-test 2 --data.synthetic.frames-per-action 4 6 "
+    "--data.feature-stride 4 --num-workers 0"
+)
+HEAD = (
+    "--head.hidden-dim 4 --head.num-layers 2 --head.num-stages 2 --optim.batch-size 2 --optim.epochs 2 "
+    "--train.num-threads 1"
+)
 
 
 def table(file: Path) -> dict[str, list]:
@@ -41,7 +47,7 @@ SHARED = {
     "cluster": (f"cluster --encoder {RECIPE} --data DATA --num-clips 1 --features whole --out OUT", results),
     "order": (f"order --encoder {RECIPE} --data DATA --out OUT", results),
     "static-dynamic evaluate": (
-        f"static-dynamic evaluate --encoder {RECIPE} --data DATA --dynamic-data DATA --num-clips 1 --n-resamples 50 --out OUT",
+        f"static-dynamic evaluate {RECIPE} --data DATA --dynamic-data DATA --num-clips 1 --n-resamples 50 --out OUT",
         results,
     ),
     "segment": (f"segment --debug --out OUT {DRAWN} {HEAD}", results),
@@ -99,5 +105,5 @@ def test_a_mistake_is_one_line_of_all_processes(line: str, videos: Path, tmp_pat
 def test_every_verb_shares_its_work_or_refuses_to_do_it_twice() -> None:
     trained = {"pretrain", "transfer", "finetune", "detect"}  # tests/training have these on two processes
     copied = {"prepare", "static-dynamic make"}  # and tests/multiprocess/test_transcode_ranks.py these
-    assert {*SHARED, *trained, *copied, *SINGLE_PROCESS_VERBS} == {*VERBS}
-    assert SINGLE_PROCESS_VERBS.isdisjoint({*SHARED, *trained, *copied})
+    single = {name for name, verb in VERBS.items() if isinstance(verb, Verb) and verb.single_process}
+    assert {*SHARED, *trained, *copied} == {*VERBS} - single

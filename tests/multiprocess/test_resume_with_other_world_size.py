@@ -179,6 +179,8 @@ def test_a_run_says_that_it_goes_on_with_other_processes_and_what_that_means(cha
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/alone", rank=0, world_size=1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("stillmotion.distributed.process_group.get_world_size", lambda: 5)
-        with pytest.raises(StillmotionError, match=r"Batch size 12 is not divisible by 5 processes .* divides the batch size"):
+        with pytest.raises(
+            StillmotionError, match=r"Batch size 12 is not divisible by 5 processes .* divides the batch size"
+        ):
             started(case, folder / "chain" / case)
     dist.destroy_process_group()

@@ -15,8 +15,9 @@ def imported_packages(folder: Path) -> dict[str, str]:
     places: dict[str, str] = {}
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             for name in names:
                 places.setdefault(name.partition(".")[0], f"{path.relative_to(ROOT)}:{node.lineno}")
     return places
@@ -24,7 +25,8 @@ def imported_packages(folder: Path) -> dict[str, str]:
 
 def test_imports_are_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    extras = project["optional-dependencies"].values()
+    declared = [*project["dependencies"], *(line for lines in extras for line in lines)]
     names = {re.split(r"[\[<>=! ]", line)[0].lower() for line in declared}
     distributions = packages_distributions()
     missing = {

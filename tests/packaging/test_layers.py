@@ -11,7 +11,7 @@ import pytest
 import stillmotion
 
 # From the lowest layer to the highest; each imports from its own layer and from those before it. The longest prefix of
-# a module decides: the table of training verbs imports nothing until a cell is used, so encoders can look runs up in it.
+# a module decides: the table of training verbs imports nothing until a cell is used, so encoders can use it.
 LAYERS = (
     ("errors", "utils", "distributed"),
     ("functional",),

@@ -24,7 +24,9 @@ def norm(file: Path) -> float:
 @pytest.mark.slow
 def test_a_rate_of_a_million_is_no_success_and_a_lower_one_goes_on_from_the_last_good_weights(tmp_path: Path) -> None:
     wild = apply_overrides(get_recipe("k400-simclr", debug=True), RUN | {"optim.lr": 1e6})
-    with pytest.raises(NonFiniteError, match=r"step \d+: .*Lower --optim.lr .* the same command then resumes") as caught:
+    with pytest.raises(
+        NonFiniteError, match=r"step \d+: .*Lower --optim.lr .* the same command then resumes"
+    ) as caught:
         pretrain(wild, tmp_path / "run")
     assert "\n" not in str(caught.value)
     file = tmp_path / "run" / "checkpoint.safetensors"

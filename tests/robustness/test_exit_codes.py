@@ -62,8 +62,14 @@ def test_a_device_that_is_not_there_is_one_line() -> None:
     [
         ("pretrain --data synthetic --num-workers -5 --out NEW", "data.num_workers is -5; it must be at least -1"),
         ("embed debug:k400-simclr --data synthetic --num-workers -5 --out NEW", "num_workers is -5"),
-        ("pretrain --recipe k400-simclr --debug --data.num-frames 0 --out NEW", "data.num_frames is 0; it must be at least 1"),
-        ("pretrain --recipe k400-simclr --debug --data.augment wek --out NEW", "no augmentation 'wek'; did you mean weak"),
+        (
+            "pretrain --recipe k400-simclr --debug --data.num-frames 0 --out NEW",
+            "data.num_frames is 0; it must be at least 1",
+        ),
+        (
+            "pretrain --recipe k400-simclr --debug --data.augment wek --out NEW",
+            "no augmentation 'wek'; did you mean weak",
+        ),
     ],
 )
 def test_bad_values_do_not_pass_in_silence(line: str, words: str, tmp_path: Path) -> None:

@@ -15,7 +15,10 @@ from support.process_tree import alive_after, decoder_processes, descendants, is
 pytestmark = pytest.mark.slow
 
 _SOON = 5.0
-_SMALL = "--data.image-size 16 --data.num-frames 6 --optim.batch-size 8 --optim.epochs 4000 --train.num-threads 1 --num-workers 2"
+_SMALL = (
+    "--data.image-size 16 --data.num-frames 6 --optim.batch-size 8 --optim.epochs 4000 --train.num-threads 1 "
+    "--num-workers 2"
+)
 
 
 def test_kill_9_of_a_run_ends_its_decoders_and_their_server(tmp_path: Path) -> None:
@@ -94,7 +97,8 @@ from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 
 if __name__ == "__main__":
-    data = TrainClipDataset(SyntheticDataset(SyntheticConfig(num_videos=8)), 4, 2, 2, build_augmentation("none", size=16))
+    videos = SyntheticDataset(SyntheticConfig(num_videos=8))
+    data = TrainClipDataset(videos, 4, 2, 2, build_augmentation("none", size=16))
     try:
         for epoch in range(10**6):
             list(ClipLoader(data, batch_size=2, num_workers=2).iter_epoch(epoch))

@@ -60,7 +60,9 @@ def test_a_link_in_the_output_leads_no_copy_out_of_it(videos: Path, tmp_path: Pa
     out.mkdir()
     (out / "dark").symlink_to(videos / "dark")
     before = everything(tmp_path)
-    with pytest.raises(StillmotionError, match=r"copies/dark is a symbolic link that points outside .*choose another --out"):
+    with pytest.raises(
+        StillmotionError, match=r"copies/dark is a symbolic link that points outside .*choose another --out"
+    ):
         prepare_dataset(VideoFolder(videos), out, SMALL)
     assert everything(tmp_path) == before
 

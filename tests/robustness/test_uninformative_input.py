@@ -41,7 +41,9 @@ def test_one_video_eight_times_ends_a_run_with_the_reason(tmp_path: Path) -> Non
 
 
 def test_a_batch_of_one_has_nothing_to_contrast(tmp_path: Path) -> None:
-    with pytest.raises(StillmotionError, match=r"needs at least 2 videos per batch, got 1\. Increase --optim\.batch-size"):
+    with pytest.raises(
+        StillmotionError, match=r"needs at least 2 videos per batch, got 1\. Increase --optim\.batch-size"
+    ):
         pretrain(apply_overrides(get_recipe("k400-simclr", debug=True), {"optim.batch_size": 1}), tmp_path / "run")
 
 

@@ -144,7 +144,7 @@ def _first_damaged_file(folder: Path) -> str:
                 json.loads(file.read_text())
             elif file.suffix == ".safetensors":
                 with safe_open(file, "np") as opened:
-                    for name in opened.keys():
+                    for name in opened.keys():  # noqa: SIM118
                         opened.get_tensor(name)
             elif file.name == MANIFEST_FILE:
                 for line in file.read_text().splitlines(keepends=True):

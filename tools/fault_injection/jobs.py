@@ -173,9 +173,7 @@ def make_jobs(videos: Path, run_dir: Path) -> list[Job]:
             )
         )
     small = ("--data.synthetic.num-train", "12", "--data.synthetic.num-test", "4", "--optim.epochs", "6")
-    found.append(
-        Job("segment", ("segment", "--debug", *small, *_CHECKPOINT_OFTEN, "--out", "OUT"), digest_weights)
-    )
+    found.append(Job("segment", ("segment", "--debug", *small, *_CHECKPOINT_OFTEN, "--out", "OUT"), digest_weights))
     prepare = ("prepare", "--data", str(videos), "--short-side", "24", "--num-processes", "2", "--out", "OUT")
     found.append(Job("prepare", prepare, digest_transcoded))
     make = ("static-dynamic", "make", "--data", str(videos), "--variant", "dynamic", "--flow", "dis-fast")

@@ -103,7 +103,7 @@ def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) 
         fact = "-fact" if verb == "segment" and head == "fact" else ""
         config = recipes.get((name or recipes.names()[0]) + fact, debug=debug)
     # The class of a configuration is known only now: importing all of them takes seconds.
-    function.__annotations__["config"] = ConfigOptions[config_class(task)]  # type: ignore[valid-type, misc]
+    function.__annotations__["config"] = ConfigOptions[config_class(task)]  # type: ignore[misc]
     run_verb(function, rest, verb, extra_help=_TRAINING_HELP, config=config)
 
 

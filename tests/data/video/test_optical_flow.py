@@ -29,7 +29,7 @@ def test_raft_pads_odd_frames_and_works_in_batches_that_have_room(
     torch.manual_seed(0)
     network = raft_small().eval()
     save_file(network.state_dict(), tmp_path / "raft.safetensors")
-    monkeypatch.setattr(flows, "_BATCH", batch)
+    monkeypatch.setattr(flows, "_BATCH_SIZE", batch)
     monkeypatch.setattr(flows, "_MAX_CORRELATION_BYTES", room)
     frames = sliding_frames((1, 0), num_frames=4, frame_size=(51, 130))
     fields = list(load_flow("raft-small", weights=tmp_path / "raft.safetensors")(iter(frames)))

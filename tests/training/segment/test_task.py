@@ -148,5 +148,5 @@ def test_drawn_videos_need_an_encoder_and_another_folder_is_refused_before_featu
     answers, _ = localised(config, tmp_path / "out")
     assert len(answers.ground_truth) == 1
     with pytest.raises(StillmotionError, match=r"contains a different run .*data\.feature_stride"):
-        read_train_test(replace(config, data=replace(config.data, hop=2)), tmp_path / "out")
+        read_train_test(replace(config, data=replace(config.data, feature_stride=2)), tmp_path / "out")
     assert len(list((tmp_path / "out" / "features").iterdir())) == 1

@@ -39,7 +39,7 @@ def test_the_page_says_what_it_cannot_show(trained: Path, tmp_path: Path) -> Non
 
 
 def test_report_knows_whose_run_it_is(trained: Path, run: Path) -> None:
-    runs = {"Transfer run": trained, "Pre-training run": run}
+    runs = {"Transfer run": trained, "Pretraining run": run}
     commands = {title: Command("report", str(run)) for title, run in runs.items()}
     for title, command in commands.items():
         assert command.expect_success() == ""
