@@ -47,9 +47,9 @@ from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.models.backbones import double_backward_mode
 from stillmotion.optim.bilevel import EARLY_FEATURES, ParamDict, SolverConfig, hypergradient
 from stillmotion.training.model_setup import prepare_model, use_channels_last
+from stillmotion.training.pretrain.batch_gradients import build_shared_prefix, compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import _build_dataset, pretrain
-from stillmotion.training.pretrain.train_step import build_shared_prefix, compute_gradients
 from stillmotion.training.tasks import get_recipe
 from stillmotion.training.trainer import build_train_loader
 
@@ -98,7 +98,7 @@ def measure_step(variant: str, batch_size: int, num_steps: int) -> dict[str, flo
     torch.manual_seed(0)
     config = get_recipe("k400-simclr", debug=True)
     model = ModelConfig(
-        backbone="small_resnet3d", stage_channels=(16, 32, 64, 128), projector_hidden_dim=256, projector_layers=2
+        backbone="small_cnn3d", stage_channels=(16, 32, 64, 128), projector_hidden_dim=256, projector_layers=2
     )
     config = make_config(
         replace(config, method=replace(config.method, model=model), solver=SolverConfig(name="plain")), variant
@@ -122,7 +122,7 @@ def measure_execution_mode(mode: str, network: str, batch_size: int, num_steps: 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = get_recipe("k400-simclr", debug=True)
-    channels = (16, 32, 64, 128) if network == "small_resnet3d" else ()
+    channels = (16, 32, 64, 128) if network == "small_cnn3d" else ()
     model = ModelConfig(backbone=network, stage_channels=channels, projector_hidden_dim=256, projector_layers=2)
     config = make_config(
         replace(config, method=replace(config.method, model=model), solver=SolverConfig(name="plain")), "V-SimCLR"
@@ -315,7 +315,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--ways", action="store_true")
-    parser.add_argument("--network", default="small_resnet3d")
+    parser.add_argument("--network", default="small_cnn3d")
     parser.add_argument("--only", choices=(*VARIANTS, *EXECUTION_MODES), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only in EXECUTION_MODES:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from stillmotion.browse.embedding_map import EmbeddingMaps
 from stillmotion.browse.group_labels import GroupLabels
-from stillmotion.browse.playback import VideoMissingError, VideoPlayback
+from stillmotion.browse.playback import IndexedVideoFiles, VideoMissingError
 from stillmotion.browse.token_auth import TokenAuthMiddleware
 from stillmotion.browse.uploads import MAX_UPLOAD_BYTES, EmbedUpload, UploadedQueries
 from stillmotion.errors import StillmotionError
@@ -82,7 +82,7 @@ class _Handlers:
 
     def __init__(self, index: "VideoIndex", uploads: UploadedQueries) -> None:
         self._index, self._uploads = index, uploads
-        self._maps, self._playback = EmbeddingMaps(index), VideoPlayback(index)
+        self._maps, self._playback = EmbeddingMaps(index), IndexedVideoFiles(index)
         self._labels = GroupLabels(index.local_dir)
         self._segments = index.segments()
         self._num_videos = len({segment.path for segment in self._segments})

@@ -30,7 +30,7 @@ _MIN_SILHOUETTE = 0.05  # below this silhouette score, groups are an artifact of
 
 @dataclass(frozen=True)
 class EmbeddingMap:
-    """A map of the segments.
+    """2-D positions and groups of an index's segments, by one of their vectors.
 
     Attributes:
         coordinates: Positions (n, 2), from 0 to 1.

@@ -22,8 +22,8 @@ class VideoMissingError(StillmotionError):
     """An indexed video no longer exists, or lies outside the indexed folder."""
 
 
-class VideoPlayback:
-    """Videos of an index by the ids of their segments; no other file can be named.
+class IndexedVideoFiles:
+    """Video files of an index, looked up by segment id; no other file can be requested.
 
     Args:
         index: The index.

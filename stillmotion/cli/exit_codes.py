@@ -1,4 +1,4 @@
-"""Where errors become one line on stderr and an exit code.
+"""Exit codes of the command line: errors become one line on stderr and one of these codes.
 
 2     what a user can mend: an option, a file, a full disk, a device that is not there, too little memory
 130   stopped by Ctrl-C, 143 by SIGTERM; a run has saved itself, and the same command resumes it

@@ -1,4 +1,7 @@
-"""The process group: rank, world size and collectives of Python objects. A single process does not import torch."""
+"""Start and end the process group; rank, world size and collectives of Python objects.
+
+A single process does not import torch.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -208,7 +208,7 @@ def iter_features(
         The number of a block and the features of some of its videos.
     """
     loader = loader or LoaderConfig()
-    clip_dataset = evenly_spaced_clips(
+    clip_dataset = build_eval_clip_dataset(
         dataset,
         encoder.eval_input,
         num_clips=views.num_clips,
@@ -281,10 +281,10 @@ def require_any_readable(features: Features) -> Features:
     return features
 
 
-def evenly_spaced_clips(
+def build_eval_clip_dataset(
     dataset: VideoDataset, input_config: InputConfig, *, num_clips: int, num_crops: int = 1, full_frame: bool = False
 ) -> EvalClipDataset:
-    """Build the clip data set of an evaluation.
+    """Build the data set of evenly spaced clips that an evaluation embeds.
 
     Args:
         dataset: Videos.

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stillmotion.encoders.color_flow_encoder import FLOW_KINDS, FLOW_SPEC
 from stillmotion.encoders.encoder import Encoder
-from stillmotion.encoders.flow_encoder import FLOW_KINDS, FLOW_SPEC
 from stillmotion.encoders.pretrained_encoders import PRETRAINED_KINDS
 from stillmotion.encoders.run_encoders import RUN_KINDS
 from stillmotion.encoders.spec import EncoderKind, EncoderSpec, add_options

@@ -18,7 +18,7 @@ from stillmotion.models.pretrained.frozen_image_model import (
     resolve_image_model,
 )
 from stillmotion.models.pretrained.weight_loading import load_weights
-from stillmotion.training.tasks import load_run_config, run_verb
+from stillmotion.training.tasks import load_run_config, verb_of_run
 
 
 class PatchTokenModel(NamedTuple):
@@ -67,7 +67,7 @@ def load_patch_tokens(
         StillmotionError: If the run has no weights yet.
     """
     folder = Path(spec)
-    if run_verb(folder) != "transfer":
+    if verb_of_run(folder) != "transfer":
         model_config = resolve_image_model(ImageModelConfig(path=str(spec)))
         image_model = image_model or load_image_model(model_config)
         patch_size = image_model.patch_size
@@ -87,7 +87,7 @@ def load_patch_tokens(
 
 def frozen_model_config(spec: str | Path) -> ImageModelConfig:
     """Return the configuration of a spec's frozen image model without loading it; equal for all runs of one model."""
-    if run_verb(spec) == "transfer":
+    if verb_of_run(spec) == "transfer":
         model = _load_transfer_config(spec).image_model
         if not model.path:
             return model

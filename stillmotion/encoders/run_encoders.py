@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.spec import EncoderKind, EncoderSpec
-from stillmotion.training.tasks import TASKS, recipe_table, run_verb
+from stillmotion.training.tasks import TASKS, recipe_table, verb_of_run
 from stillmotion.utils.registry import import_object
 
 
 def _matches_run(verb: str) -> Callable[[str], bool]:
-    return lambda path: run_verb(path) == verb
+    return lambda path: verb_of_run(path) == verb
 
 
 def _load_run(verb: str) -> Callable[[EncoderSpec], Encoder]:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval as evaluate_retrieval
     from stillmotion.evaluation.static_dynamic.config import StaticDynamicEvalConfig as StaticDynamicEvalConfig
     from stillmotion.evaluation.static_dynamic.evaluate import StaticDynamicReport as StaticDynamicReport
-    from stillmotion.evaluation.static_dynamic.evaluate import evaluate_static_dynamic as evaluate_static_dynamic
+    from stillmotion.evaluation.static_dynamic.evaluate import (
+        evaluate_static_dynamic_sets as evaluate_static_dynamic_sets,
+    )
     from stillmotion.evaluation.still_clips import StillClipsReport as StillClipsReport
     from stillmotion.evaluation.still_clips import evaluate_still_clips as evaluate_still_clips
     from stillmotion.evaluation.temporal_order.evaluate import OrderReport as OrderReport
@@ -44,7 +46,7 @@ __getattr__, __all__ = lazy_exports(
         "retrieval.config": ("RetrievalConfig",),
         "retrieval.evaluate": ("RetrievalReport", "evaluate_retrieval"),
         "static_dynamic.config": ("StaticDynamicEvalConfig",),
-        "static_dynamic.evaluate": ("StaticDynamicReport", "evaluate_static_dynamic"),
+        "static_dynamic.evaluate": ("StaticDynamicReport", "evaluate_static_dynamic_sets"),
         "still_clips": ("StillClipsReport", "evaluate_still_clips"),
         "temporal_order.evaluate": ("OrderReport", "evaluate_temporal_order"),
     },

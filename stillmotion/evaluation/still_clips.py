@@ -23,7 +23,7 @@ from stillmotion.encoders.input_paths import check_file_no_overlap, collect_inpu
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.functional.koopman import KOOPMAN_MIN_FRAMES
-from stillmotion.report.blocks import Table
+from stillmotion.report.page_blocks import Table
 from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_count, format_failed_videos
 

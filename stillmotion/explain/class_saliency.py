@@ -14,8 +14,8 @@ from stillmotion.explain.explain_videos import VideoExplanation, explain_each, o
 from stillmotion.explain.heatmap_overlay import normalize_heatmap
 from stillmotion.explain.report import describe_clip, failed_blocks, saliency_section
 from stillmotion.explain.saliency import last_feature_map, saliency_tube, upsample_to_clip
-from stillmotion.report.blocks import Block, Section, Table, Text
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Section, Table, Text
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import write_json
 from stillmotion.utils.formatting import printable_name

@@ -22,8 +22,8 @@ from stillmotion.explain.spectrum_plots import (
 )
 from stillmotion.functional.knn import l2_normalize
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
-from stillmotion.report.blocks import Block, Neighbors, Table, Text, Thumbnail, figure_block
 from stillmotion.report.images import thumbnail_uri
+from stillmotion.report.page_blocks import Block, Neighbors, Table, Text, Thumbnail, figure_block
 from stillmotion.report.plot_style import assign_colors
 from stillmotion.utils.formatting import format_count
 from stillmotion.utils.option_types import FeatureKind

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from stillmotion.explain.koopman_modes import KoopmanModes, plot_mode_amplitudes, plot_mode_eigenvalues
 from stillmotion.explain.saliency import EMBEDDING_PARTS
 from stillmotion.explain.spectrum_plots import plot_eigenvalues, plot_similarity_by_lag, plot_similarity_matrix
-from stillmotion.report.blocks import Block, ImageBlock, Section, Table, Text, VideoBlock, figure_block
 from stillmotion.report.images import data_uri, image_file_uri
+from stillmotion.report.page_blocks import Block, ImageBlock, Section, Table, Text, VideoBlock, figure_block
 from stillmotion.utils.files import read_json
 
 RESULTS_FILE = "results.json"

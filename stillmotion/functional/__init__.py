@@ -9,8 +9,8 @@ _EXPORTS = {
     "contrastive": "byol_loss cross_view_loss info_nce moco_loss rescale_gradient simclr_loss sinkhorn swav_loss "
     "vicreg_loss",
     "cycle": "cycle_accuracy cycle_loss log_affinities pool_tokens separability_loss",
-    "embedding_geometry": "effective_rank inter_video_distances intra_video_distance intra_video_nearest_distance "
-    "max_token_radii video_radii",
+    "embedding_geometry": "effective_rank inter_video_distances intra_video_distance "
+    "intra_video_nearest_token_distance max_token_radii video_radii",
     "knn": "knn_search l2_normalize retrieval_average_precision",
     "koopman": "PredictionLoss decompose eigenvalues prediction_loss",
     "label_propagation": "CellMatches find_nearest_cells merge_matches propagate_labels",

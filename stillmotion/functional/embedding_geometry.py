@@ -47,7 +47,7 @@ def max_token_radii(tokens: Tensor) -> Tensor:
     return (tokens - tokens.mean((0, 1))).norm(dim=-1).amax(1)
 
 
-def intra_video_nearest_distance(tokens: Tensor, *, num_skipped: int = 3) -> tuple[Tensor, Tensor]:
+def intra_video_nearest_token_distance(tokens: Tensor, *, num_skipped: int = 3) -> tuple[Tensor, Tensor]:
     """`intra_video_distance` as in the authors' script: nearest tokens of neighboring frames, closest half only.
 
     Args:

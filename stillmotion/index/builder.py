@@ -23,7 +23,7 @@ from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.index import search_backends
 from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables, SegmentRow
 from stillmotion.index.locations import check_videos_dir, default_index_dir, is_remote_uri, resolve_uri
-from stillmotion.index.pending_segments import PendingSegments, commit_leftovers
+from stillmotion.index.rank_segment_store import RankSegmentStore, commit_leftovers
 from stillmotion.index.segment_embedder import (
     THUMBNAIL_MAX_BYTES,
     THUMBNAIL_MAX_FRAMES,
@@ -313,7 +313,7 @@ def _make_commit(tables: IndexTables, folder: Path, run_id: str) -> tuple[Commit
             f"{folder} is not visible to all ranks; with several machines, choose a folder on a shared file system "
             "(--out or, for a remote index, $XDG_CACHE_HOME)"
         )
-    pending = PendingSegments(folder, rank=process_group.get_rank(), run_id=run_id)
+    pending = RankSegmentStore(folder, rank=process_group.get_rank(), run_id=run_id)
 
     def commit(rows: Sequence[SegmentRow], videos: Sequence[CompletedVideo]) -> None:
         tables.commit(rows, videos)

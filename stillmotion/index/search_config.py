@@ -22,7 +22,7 @@ def check_motion_weight(motion_weight: float) -> None:
 
 @dataclass(frozen=True)
 class SearchConfig(ChoiceValidated):
-    """How to search.
+    """Options of a search: what to rank by, the query segment and the number of results.
 
     Attributes:
         by: Rank by motion or appearance; without an index also by whole (default), static (the same as appearance),

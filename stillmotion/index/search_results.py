@@ -15,9 +15,9 @@ from stillmotion.index.query import resolve_motion_weight
 from stillmotion.index.search_backends import SearchResult
 from stillmotion.index.search_config import SearchConfig
 from stillmotion.index.video_index import VideoIndex
-from stillmotion.report.blocks import Block, Section, Text, Thumbnail, Thumbnails
 from stillmotion.report.images import data_uri
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Section, Text, Thumbnail, Thumbnails
 from stillmotion.utils.formatting import printable_name
 
 

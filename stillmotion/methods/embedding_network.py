@@ -19,7 +19,7 @@ class ModelConfig:
 
     Attributes:
         backbone: Backbone network, one of: {backbone names}.
-        stage_channels: Channels per stage of small_resnet3d and tokens_cnn. Empty uses the network's default.
+        stage_channels: Channels per stage of small_cnn3d and tokens_cnn. Empty uses the network's default.
         grid_size: Only for tokens_cnn: rows and columns of the spatial grid that is pooled separately.
         image_model: Frozen image transformer of tokens_cnn.
         per_frame_features: Remove temporal strides, so that the backbone returns one feature per frame. --no-… restores

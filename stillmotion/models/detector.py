@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.boxes import roi_align
 from stillmotion.models.backbones.base import Backbone
-from stillmotion.models.backbones.resnet3d import SmallResNet3d, VideoResNet
+from stillmotion.models.backbones.resnet3d import SmallCNN3d, VideoResNet
 from stillmotion.models.backbones.slow_r50 import SlowR50
 
 
@@ -118,9 +118,9 @@ def dilate_last_stage(backbone: Backbone) -> bool:
         backbone: Backbone, which is changed in place.
 
     Returns:
-        Whether it was changed: slow_r50, r3d_18, r2plus1d_18, mc3_18 and small_resnet3d can be.
+        Whether it was changed: slow_r50, r3d_18, r2plus1d_18, mc3_18 and small_cnn3d can be.
     """
-    if not isinstance(backbone, SlowR50 | VideoResNet | SmallResNet3d) or len(backbone.stage_prefixes) < 2:
+    if not isinstance(backbone, SlowR50 | VideoResNet | SmallCNN3d) or len(backbone.stage_prefixes) < 2:
         return False
     for name in backbone.stage_prefixes[-1]:
         for conv in backbone.get_submodule(name).modules():

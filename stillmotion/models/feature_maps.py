@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones.base import Backbone
-from stillmotion.models.backbones.vit import VideoTransformer
+from stillmotion.models.backbones.video_vit import VideoTransformer
 
 FeatureMapFunction = Callable[[Tensor], Tensor]
 

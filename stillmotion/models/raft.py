@@ -291,7 +291,7 @@ def convex_upsample(flow: Tensor, mask: Tensor) -> Tensor:
 
 
 def raft_large() -> RAFT:
-    """Build the network of the paper, with 5.3 M parameters."""
+    """Build RAFT for optical flow as in the paper, with 5.3 M parameters."""
     return RAFT(
         _RAFTConfig(
             features=(64, 64, 96, 128, 256),

@@ -16,8 +16,8 @@ from stillmotion.distributed.torchrun import torchrun_world_size
 from stillmotion.encoders.feature_cache import ExtractionJob
 from stillmotion.encoders.feature_extraction import (
     EMBEDDING_FIELDS,
+    build_eval_clip_dataset,
     clips_per_forward,
-    evenly_spaced_clips,
     videos_per_batch,
 )
 from stillmotion.errors import VideoError, raise_if_none_readable
@@ -149,7 +149,7 @@ def sample_extraction(job: ExtractionJob, loader: LoaderConfig | None = None) ->
         StillmotionError: None of the sampled videos can be read.
     """
     loader, encoder, views, videos = loader or LoaderConfig(), job.encoder, job.views, job.videos
-    dataset = evenly_spaced_clips(
+    dataset = build_eval_clip_dataset(
         videos,
         encoder.eval_input,
         num_clips=views.num_clips,

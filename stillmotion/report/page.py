@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jinja2
 
-from stillmotion.report.blocks import Section
+from stillmotion.report.page_blocks import Section
 from stillmotion.utils.files import ensure_dir, write_text
 from stillmotion.utils.formatting import printable_name
 

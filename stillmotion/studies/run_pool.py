@@ -30,17 +30,17 @@ from stillmotion.models.input_config import InputConfig
 from stillmotion.models.pretrained.frozen_image_model import load_image_model
 from stillmotion.planning.flop_counter import FlopMemoryCounter
 from stillmotion.training.config import RunConfig
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
-from stillmotion.training.pretrain.train_step import compute_gradients
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.token_cache import TOKEN_DIR
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.task import transfer
 from stillmotion.utils.device import resolve_device
 from stillmotion.utils.files import ensure_dir, read_json, write_json
-from stillmotion.utils.processes import WorkerDied, run_in_processes
 from stillmotion.utils.progress import report_progress
+from stillmotion.utils.worker_processes import WorkerDied, run_in_processes
 
 logger = logging.getLogger(__name__)
 TRANSFER_METRICS_FILE = "transfer_metrics.json"
@@ -65,7 +65,7 @@ class StudyRun:
         run_dir: Run folder.
         config: Config of the run.
         eval_options: Options of `LinearProbeConfig`, `data`, number of `videos` and feature `kinds`; for a transfer
-            run, the options of `measure_transfer_run`.
+            run, the options of `evaluate_transfer_run`.
         measure_cost: Also measure time and memory of a pre-training step.
     """
 
@@ -216,7 +216,7 @@ def _train_and_evaluate_run(run: StudyRun) -> None:
     if isinstance(run.config, TransferConfig):
         transfer(run.config, run.run_dir, cache_dir=run.run_dir.parent / TOKEN_DIR)
         if not run.is_finished():
-            measure_transfer_run(run.run_dir, run.config, run.eval_options)
+            evaluate_transfer_run(run.run_dir, run.config, run.eval_options)
         return
     assert isinstance(run.config, PretrainConfig)
     pretrain(run.config, run.run_dir)
@@ -237,8 +237,8 @@ def _train_and_evaluate_run(run: StudyRun) -> None:
     )
 
 
-def measure_transfer_run(run_dir: Path, config: TransferConfig, eval_options: Mapping[str, Any]) -> None:
-    """Measure a transfer run, and its frozen image model if requested; write `transfer_metrics.json`.
+def evaluate_transfer_run(run_dir: Path, config: TransferConfig, eval_options: Mapping[str, Any]) -> None:
+    """Evaluate a finished transfer run, and its frozen image model if requested; write `transfer_metrics.json`.
 
     Args:
         run_dir: Run folder.

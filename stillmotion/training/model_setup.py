@@ -44,7 +44,7 @@ def prepare_model(
 def use_channels_last(backbone: Backbone, device: torch.device) -> None:
     """Use channels_last_3d for a convolutional backbone on CUDA.
 
-    On a CPU a step of Slow-R50 or S3D takes as long, and one of R3D-18 longer; `small_resnet3d` uses this layout on all
+    On a CPU a step of Slow-R50 or S3D takes as long, and one of R3D-18 longer; `small_cnn3d` uses this layout on all
     devices.
 
     Args:

@@ -40,19 +40,19 @@ class RecipeTable(Generic[ConfigT]):
     Attributes:
         verb: The training verb.
         recipes: Recipes by name, the default first.
-        shrink_for_debug: Shrinks a configuration to synthetic videos and a small network: seconds on a CPU.
+        make_debug_config: Shrinks a configuration to synthetic videos and a small network: seconds on a CPU.
     """
 
     verb: str
     recipes: Mapping[str, Recipe[ConfigT]]
-    shrink_for_debug: Callable[[ConfigT], ConfigT]
+    make_debug_config: Callable[[ConfigT], ConfigT]
 
     def get(self, name: str, *, debug: bool = False) -> ConfigT:
         """Return the configuration of a recipe.
 
         Args:
             name: Name of the recipe; "debug:NAME" is the same as `debug=True`.
-            debug: Shrink it by `shrink_for_debug`.
+            debug: Shrink it by `make_debug_config`.
         """
         debug = debug or name.startswith(DEBUG_PREFIX)
         name = name.removeprefix(DEBUG_PREFIX)
@@ -61,7 +61,7 @@ class RecipeTable(Generic[ConfigT]):
             raise StillmotionError(f"{self.verb} has no recipe {name!r}{hint}")
         config = self.recipes[name].build()
         return (
-            replace(self.shrink_for_debug(config), recipe=DEBUG_PREFIX + name)
+            replace(self.make_debug_config(config), recipe=DEBUG_PREFIX + name)
             if debug
             else replace(config, recipe=name)
         )

@@ -14,7 +14,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.training.checkpoint import STATE_FILE, load_training_state
 from stillmotion.training.config import RunConfig
-from stillmotion.training.tasks import CONFIG_FILE, TASKS, config_class, run_verb, verb_of_config
+from stillmotion.training.tasks import CONFIG_FILE, TASKS, config_class, verb_of_run, verb_of_config
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.device import resolve_precision
 from stillmotion.utils.typed_config import diff_configs, from_dict, to_dict
@@ -153,7 +153,7 @@ def check_resumable(run_dir: Path, config: RunConfig) -> list[str]:
         Descriptions of what changes on resume.
     """
     changes: list[str] = []
-    verb = run_verb(run_dir)
+    verb = verb_of_run(run_dir)
     if verb is not None and verb != config.verb:
         raise StillmotionError(f"{run_dir} already contains a {verb} run. Choose another --out or delete it.")
     if (run_dir / CONFIG_FILE).exists() and (run_dir / STATE_FILE).exists():
@@ -188,7 +188,7 @@ def resolve_run_precision(config: RunConfigT, run_dir: str | Path, device: torch
         return config
     path, default = Path(run_dir), resolve_precision(device, "auto")
     precision = default
-    if (path / CONFIG_FILE).exists() and (path / STATE_FILE).exists() and run_verb(path) == config.verb:
+    if (path / CONFIG_FILE).exists() and (path / STATE_FILE).exists() and verb_of_run(path) == config.verb:
         existing = load_config(path, type(config)).train.precision
         precision = default if existing == "auto" else existing
     if precision != default and process_group.get_rank() == 0:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from stillmotion.encoders.input_paths import RUN_DIR_HINT
 from stillmotion.errors import StillmotionError
-from stillmotion.report.blocks import Section
 from stillmotion.report.page import write_page
-from stillmotion.training.report import loss_curve_blocks, progress_blocks
+from stillmotion.report.page_blocks import Section
+from stillmotion.training.report_sections import loss_curve_blocks, progress_blocks
 from stillmotion.training.run_dir import RESULTS_FILE, load_any_config
 from stillmotion.training.run_log import load_run_status
-from stillmotion.training.tasks import TASKS, run_verb
+from stillmotion.training.tasks import TASKS, verb_of_run
 from stillmotion.utils.file_lock import lock_holder
 from stillmotion.utils.files import check_writable
 
@@ -35,7 +35,7 @@ def write_run_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path:
     """
     folder = Path(run_dir)
     folds = sorted(folder.glob("fold*/config.json"))
-    verb = run_verb(folds[0].parent if folds and not (folder / "config.json").exists() else folder)
+    verb = verb_of_run(folds[0].parent if folds and not (folder / "config.json").exists() else folder)
     if verb is None:
         raise StillmotionError(f"{run_dir} is not a run folder of {', '.join(TASKS)}; give the --out of such a run")
     check_writable(folder / _PAGE_FILE, is_file=True, create=True, option_name=RUN_DIR_HINT)

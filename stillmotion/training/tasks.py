@@ -128,7 +128,7 @@ def list_recipes(verb: str = "pretrain") -> tuple[str, ...]:
     return recipe_table(verb).names()
 
 
-def run_verb(run_dir: str | Path) -> str | None:
+def verb_of_run(run_dir: str | Path) -> str | None:
     """Return the training verb that wrote a run directory; None if it is no run directory."""
     try:
         return verb_of_config(read_json(Path(run_dir) / CONFIG_FILE))

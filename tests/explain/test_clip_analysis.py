@@ -78,7 +78,7 @@ def test_squares_are_what_the_encoder_sees():
 
 def test_a_network_of_few_time_steps_has_no_modes_and_says_what_it_has():
     encoder = Encoder(
-        create_backbone("small_resnet3d", per_frame_features=False, channels=(4, 4, 4)), input_config=INTAKE
+        create_backbone("small_cnn3d", per_frame_features=False, channels=(4, 4, 4)), input_config=INTAKE
     ).eval()
     with pytest.raises(StillmotionError, match=r"produces 1 time steps from 4 frames; .* --class-name"):
         analyze_clip(encoder, ArrayReader(pixels()))

@@ -8,7 +8,7 @@ from stillmotion.functional.embedding_geometry import (
     effective_rank,
     inter_video_distances,
     intra_video_distance,
-    intra_video_nearest_distance,
+    intra_video_nearest_token_distance,
     max_token_radii,
     video_radii,
 )
@@ -56,7 +56,7 @@ def test_distances_by_the_authors_are_those_of_loops():
         pairs.append(sum(nearest[:2]) / 2)
     every = z.reshape(-1, 4)
     radius = max(float((token - every.mean(0)).norm()) for token in every)
-    distance, ratio = intra_video_nearest_distance(z)
+    distance, ratio = intra_video_nearest_token_distance(z)
     assert distance.item() == pytest.approx(np.mean(pairs))
     assert ratio.item() == pytest.approx(np.mean(pairs) / (2 * radius))
     for u in range(11):
@@ -72,7 +72,7 @@ def test_distances_do_not_depend_on_scale_and_place():
 
 def test_a_still_video_has_no_distance_within():
     assert [x.item() for x in intra_video_distance(draw(1, 3, 4).expand(5, 3, 4))] == [0, 0]
-    assert [x.item() for x in intra_video_nearest_distance(draw(1, 40, 4).float().expand(9, 40, 4))] == [0, 0]
+    assert [x.item() for x in intra_video_nearest_token_distance(draw(1, 40, 4).float().expand(9, 40, 4))] == [0, 0]
 
 
 def test_effective_rank_counts_equal_directions():

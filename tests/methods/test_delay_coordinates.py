@@ -58,10 +58,10 @@ def test_clips_that_are_too_short_are_named():
 
 
 def test_objectives_are_as_wide_as_the_halves():
-    model = ModelConfig(backbone="small_resnet3d", stage_channels=(4,), embedding_dim=6, projector_hidden_dim=8)
+    model = ModelConfig(backbone="small_cnn3d", stage_channels=(4,), embedding_dim=6, projector_hidden_dim=8)
     config = MethodConfig(
         model=model, static_dynamic=StaticDynamicConfig(num_delays=2), objective=BYOLConfig(predictor_hidden_dim=8)
     )
     losses = Method(config)(torch.randn(2, 2, 3, 5, 8, 8)).losses
     assert set(losses) == {"static", "dynamic"}
-    assert create_backbone("small_resnet3d", channels=(4,)).out_features == 4
+    assert create_backbone("small_cnn3d", channels=(4,)).out_features == 4

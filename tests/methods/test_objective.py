@@ -20,7 +20,7 @@ from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
 
 SMALL = ModelConfig(
-    backbone="small_resnet3d", stage_channels=(3, 4), embedding_dim=6, projector_layers=2, projector_hidden_dim=5
+    backbone="small_cnn3d", stage_channels=(3, 4), embedding_dim=6, projector_layers=2, projector_hidden_dim=5
 )
 
 

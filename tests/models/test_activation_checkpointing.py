@@ -10,11 +10,11 @@ from stillmotion.methods.method import Method
 from stillmotion.models.activation_checkpointing import apply_activation_checkpointing
 from stillmotion.models.backbones import create_backbone, list_backbones
 from stillmotion.planning.flop_counter import FlopMemoryCounter, build_on_fake_tensors, fake_tensor_mode
-from stillmotion.training.pretrain.train_step import compute_gradients
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.tasks import get_recipe
 from stillmotion.utils.typed_config import apply_overrides
 
-NAMES = ("small_resnet3d", "small_vit", "mc3_18")
+NAMES = ("small_cnn3d", "small_vit", "mc3_18")
 
 
 def pair(name):
@@ -53,7 +53,7 @@ def test_the_blocks_of_every_backbone_forget_what_they_compute(name):
 
 
 def test_weights_that_were_replaced_for_a_pass_are_those_it_is_computed_again_with():
-    plain, light = pair("small_resnet3d")
+    plain, light = pair("small_cnn3d")
     clips = torch.randn(2, 3, 4, 16, 16, dtype=torch.float64)
     found = []
     for network in (plain, light):

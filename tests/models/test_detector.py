@@ -13,7 +13,7 @@ RESNETS = {
     "r3d_18": {},
     "r2plus1d_18": {},
     "mc3_18": {},
-    "small_resnet3d": {"channels": (4, 6, 8), "num_blocks": 1},
+    "small_cnn3d": {"channels": (4, 6, 8), "num_blocks": 1},
 }
 
 
@@ -33,7 +33,7 @@ def test_the_last_stage_of_a_resnet_keeps_the_resolution_of_the_one_before(name)
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("small_vit", {"embed_dim": 16, "depth": 1, "num_heads": 1}), ("small_resnet3d", {"channels": (4,)})],
+    [("small_vit", {"embed_dim": 16, "depth": 1, "num_heads": 1}), ("small_cnn3d", {"channels": (4,)})],
 )
 def test_other_networks_keep_their_stride(name, options):
     backbone = create_backbone(name, **options).eval()
@@ -46,7 +46,7 @@ def test_other_networks_keep_their_stride(name, options):
 
 def small(**options):
     torch.manual_seed(0)
-    return ActionDetector(create_backbone("small_resnet3d", channels=(4, 8)), 5, RoIHeadConfig(**options))
+    return ActionDetector(create_backbone("small_cnn3d", channels=(4, 8)), 5, RoIHeadConfig(**options))
 
 
 BOXES = [

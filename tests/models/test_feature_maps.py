@@ -44,9 +44,7 @@ def test_every_frame_has_one_map_whatever_the_length(length):
     assert set(given) == {4}
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("small_resnet3d", {"channels": (4, 6, 8)}), ("small_vit", {"depth": 2})]
-)
+@pytest.mark.parametrize(("name", "options"), [("small_cnn3d", {"channels": (4, 6, 8)}), ("small_vit", {"depth": 2})])
 def test_maps_of_a_backbone_are_its_feature_maps_for_each_frame(name, options):
     torch.manual_seed(0)
     backbone = create_backbone(name, **options).eval()
@@ -63,12 +61,12 @@ def test_maps_of_a_backbone_are_its_feature_maps_for_each_frame(name, options):
     for t in range(4):
         torch.testing.assert_close(found[t], wanted[:, t * wanted.shape[1] // 4].movedim(0, -1))
     with pytest.raises(StillmotionError, match="layer is 9; must be between 1 and the number of stages, 3"):
-        maps_of(create_backbone("small_resnet3d", channels=(4, 6, 8)), 9)(frames)
+        maps_of(create_backbone("small_cnn3d", channels=(4, 6, 8)), 9)(frames)
 
 
 def test_the_early_map_of_a_cnn_is_what_its_stage_returns():
     torch.manual_seed(0)
-    backbone = create_backbone("small_resnet3d", channels=(4, 6, 8)).eval()
+    backbone = create_backbone("small_cnn3d", channels=(4, 6, 8)).eval()
     frames = torch.randn(3, 3, 16, 24)
     with torch.no_grad():
         wanted = backbone.layers[1](backbone.layers[0](frames.transpose(0, 1)[None]))[0].movedim(0, -1)

@@ -66,7 +66,7 @@ def test_frozen_and_transferred_train_the_same_weights_of_one_model(tmp_path):
 
 
 def test_stages_that_rest_keep_their_batch_norms_statistics():
-    model = VideoClassifier(create_backbone("small_resnet3d", channels=(4, 8, 8)), 3)
+    model = VideoClassifier(create_backbone("small_cnn3d", channels=(4, 8, 8)), 3)
     unfreeze(model.backbone, 1)
     model.train()
     before = {name: value.clone() for name, value in model.backbone.named_buffers()}

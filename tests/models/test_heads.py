@@ -9,14 +9,14 @@ from stillmotion.models.heads import VideoClassifier, count_time_steps
 
 
 def test_scores_are_a_linear_map_of_features_pooled_over_time_and_space():
-    model = VideoClassifier(create_backbone("small_resnet3d", channels=(4, 8)), 3).eval()
+    model = VideoClassifier(create_backbone("small_cnn3d", channels=(4, 8)), 3).eval()
     clips = torch.randn(2, 3, 4, 16, 16)
     pooled = model.backbone.feature_map(clips).mean((2, 3, 4))
     torch.testing.assert_close(model(clips), pooled @ model.head.weight.T + model.head.bias)
 
 
 def test_dropped_features_do_not_count():
-    model = VideoClassifier(create_backbone("small_resnet3d", channels=(4, 8)), 3).eval()
+    model = VideoClassifier(create_backbone("small_cnn3d", channels=(4, 8)), 3).eval()
     clips = torch.randn(2, 3, 4, 16, 16)
     kept = torch.zeros(2, 8)
     kept[1] = 1
@@ -82,7 +82,7 @@ def test_a_head_that_sees_order_tells_a_clip_from_its_reverse_and_a_mean_cannot(
 
 
 def test_rows_of_an_ordered_head_give_its_scores_step_by_step():
-    model = VideoClassifier(create_backbone("small_resnet3d", channels=(4, 8)), 3, pool="concat", num_steps=4).eval()
+    model = VideoClassifier(create_backbone("small_cnn3d", channels=(4, 8)), 3, pool="concat", num_steps=4).eval()
     clips = torch.randn(2, 3, 4, 16, 16)
     expected = torch.einsum("btd,ctd->bc", model.backbone(clips), model.weight_per_step()) + model.head.bias
     torch.testing.assert_close(model(clips), expected)
@@ -90,4 +90,4 @@ def test_rows_of_an_ordered_head_give_its_scores_step_by_step():
 
 def test_one_time_step_has_no_order():
     with pytest.raises(StillmotionError, match="needs at least 2 time steps"):
-        VideoClassifier(create_backbone("small_resnet3d", channels=(4, 8)), 3, pool="concat", num_steps=1)
+        VideoClassifier(create_backbone("small_cnn3d", channels=(4, 8)), 3, pool="concat", num_steps=1)

@@ -85,11 +85,10 @@ def test_two_processes_answer_and_write_as_one_and_once(verb: str, videos: Path,
 
 MISTAKES = {
     "embed flow --data DATA/nowhere --out OUT.npz": "no such file or folder",
-    "cluster --encoder nowhere --data DATA --out OUT": "neither a folder nor a recipe",
-    "order --recipe debug --out OUT": "without torchrun",
+    "cluster --encoder nowhere --data DATA --out OUT": "Unknown encoder",
     "retrieve --encoder flow --dta DATA": "did you mean --data",
-    "geometry --encoder flow --data DATA": "geometry works in one process",
-    "study still-clips --out OUT": "study still-clips works in one process",
+    "geometry --encoder flow --data DATA": "geometry runs in one process",
+    "study still-clips --out OUT": "study still-clips runs in one process",
 }
 
 

@@ -19,8 +19,8 @@ from stillmotion.distributed.collectives import all_gather, all_gather_no_grad, 
 from stillmotion.distributed.process_group import all_gather_object, get_rank, get_world_size
 from stillmotion.models.batch_norm import convert_sync_batchnorm
 from stillmotion.optim.bilevel import SolverConfig, SolverName, hypergradient
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.pretrain.train_step import compute_gradients
 
 pytestmark = pytest.mark.slow
 

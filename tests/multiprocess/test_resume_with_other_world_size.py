@@ -20,7 +20,7 @@ from stillmotion.training import checkpoint
 from stillmotion.training.detect.task import DetectTrainer
 from stillmotion.training.finetune.task import FinetuneTrainer
 from stillmotion.training.pretrain import task as pretraining
-from stillmotion.training.pretrain.train_step import compute_gradients
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.runtime import StopRequest
 from stillmotion.training.trainer import Trainer

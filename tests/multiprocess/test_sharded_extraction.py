@@ -23,8 +23,8 @@ from stillmotion.encoders.frame_feature_cache import FrameFeatureCache
 from stillmotion.encoders.sharded_extraction import extract_features_distributed, remove_blocks
 from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
 from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
-from stillmotion.evaluation.linear_probe.online_classifier import SGDProbeConfig
-from stillmotion.evaluation.linear_probe.online_probe import run_online_probe
+from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeConfig
+from stillmotion.evaluation.linear_probe.streaming_probe import run_streaming_probe
 from stillmotion.evaluation.retrieval.config import RetrievalConfig
 from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
 from stillmotion.evaluation.temporal_order.evaluate import evaluate_temporal_order
@@ -50,7 +50,7 @@ def shared(folder=None):
 def streamed():
     rule = SGDProbeConfig(epochs=2, warmup_epochs=1, batch_size=4)
     halves = drawn(1, 5), drawn(2, 6)
-    found = run_online_probe(
+    found = run_streaming_probe(
         load(RECIPE), *halves, ClipViews(), feature_kinds=("whole", "concat"), sgd_config=rule
     ).accuracy
     return {kind: {target: tuple(result) for target, result in by.items()} for kind, by in found.items()}

@@ -14,8 +14,8 @@ from stillmotion.models.batch_norm import convert_sync_batchnorm
 from stillmotion.optim import bilevel, gradient_allreduce
 from stillmotion.optim.bilevel import SolverConfig, SolverName
 from stillmotion.optim.gradient_allreduce import all_reduced_gradients
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.pretrain.train_step import compute_gradients
 
 pytestmark = pytest.mark.slow
 

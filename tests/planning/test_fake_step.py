@@ -81,7 +81,7 @@ def test_a_step_of_transfer_runs_without_numbers(name):
     with fake_tensor_mode():
         method = build_on_fake_tensors(lambda: TransferLoss(width, config.method))
         first, second = torch.zeros(2, 2, side**2, width)
-        back = None if places.crop == "none" else torch.zeros(2, places.num_views, side**2, width)
+        back = None if places.window == "none" else torch.zeros(2, places.num_views, side**2, width)
         weights = dict(method.projection.named_parameters())
         found = step(method, weights, config.optim, lambda m: m(first, second, back, (side, side)).total)
         assert found > 1e4

@@ -3,7 +3,7 @@ import json
 import numpy as np
 
 from stillmotion.report.charts import plot_lines, running_mean
-from stillmotion.training.report import loss_curve_blocks, plot_health_curves, plot_loss_curves, plot_metric
+from stillmotion.training.report_sections import loss_curve_blocks, plot_health_curves, plot_loss_curves, plot_metric
 
 
 def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):

@@ -10,8 +10,8 @@ from stillmotion.encoders import load
 from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
 from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
 from stillmotion.methods.objective import ObjectiveConfig
-from stillmotion.report.blocks import Code, Section, Table, Text, Thumbnail, Thumbnails
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Code, Section, Table, Text, Thumbnail, Thumbnails
 from stillmotion.training.pretrain.report import describe_method, write_pretrain_page
 from stillmotion.training.tasks import get_recipe
 

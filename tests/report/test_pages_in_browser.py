@@ -6,8 +6,8 @@ from support.class_videos import write_class_folders
 
 from stillmotion.encoders import load
 from stillmotion.explain.explain_videos import explain_videos
-from stillmotion.report.blocks import Section, Table
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Section, Table
 from stillmotion.training.pretrain.report import write_pretrain_page
 
 pytestmark = [needs_browser, pytest.mark.slow]

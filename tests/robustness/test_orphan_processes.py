@@ -70,7 +70,7 @@ def test_kill_9_of_an_agent_ends_the_ranks_that_it_started_however_young_they_ar
 
 STUDY = """
 import time
-from stillmotion.utils.processes import Worker
+from stillmotion.utils.worker_processes import Worker
 
 if __name__ == "__main__":
     worker = Worker(time.sleep, grace_seconds=1.0)

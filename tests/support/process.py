@@ -124,7 +124,7 @@ def stop_and_resume(run_dir: Path, *arguments: str) -> None:
     wait_for_steps(again, run_dir, 12)
     again.send(signal.SIGINT)
     assert again.wait() == 130
-    assert "resuming" in again.stderr
+    assert "Resuming" in again.stderr
 
 
 def _run(arguments: tuple[str, ...], environment: dict[str, str], streams: Path) -> None:

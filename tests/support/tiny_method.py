@@ -29,7 +29,7 @@ def tiny_method(objective, decomposition="slow", *, norm=True, batch_norm="joint
         MethodConfig(
             views=ViewsConfig(batch_norm=batch_norm),
             model=ModelConfig(
-                backbone="small_resnet3d",
+                backbone="small_cnn3d",
                 stage_channels=(3, 4),
                 embedding_dim=6,
                 projector_layers=2,

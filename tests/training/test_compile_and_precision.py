@@ -19,8 +19,8 @@ from stillmotion.optim.bilevel import SECOND_ORDER_SOLVERS, SolverConfig, Solver
 from stillmotion.training import model_setup
 from stillmotion.training import run_dir as folders
 from stillmotion.training.config import TrainConfig
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.pretrain.train_step import compute_gradients
 from stillmotion.training.run_dir import load_config, resolve_run_precision
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.runtime import training_session
@@ -99,7 +99,7 @@ def test_without_a_compiler_it_is_said_before_the_first_step(monkeypatch):
         solved("plain", compiled=True)
 
 
-@pytest.mark.parametrize("name", ["small_resnet3d", "s3d_g", "i3d"])
+@pytest.mark.parametrize("name", ["small_cnn3d", "s3d_g", "i3d"])
 def test_with_channels_last_outputs_gradients_and_states_are_the_same(name):
     torch.manual_seed(0)
     plain = create_backbone(name).double().train()
@@ -116,7 +116,7 @@ def test_with_channels_last_outputs_gradients_and_states_are_the_same(name):
 
 
 def test_the_layout_is_chosen_for_convolutional_networks_on_cuda_alone():
-    for name in ("small_resnet3d", "s3d", "i3d", "small_vit", "tokens_cnn"):
+    for name in ("small_cnn3d", "s3d", "i3d", "small_vit", "tokens_cnn"):
         backbone = create_backbone(name)
         before = backbone.memory_format
         model_setup.use_channels_last(backbone, CPU)

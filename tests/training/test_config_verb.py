@@ -9,7 +9,7 @@ import pytest
 from stillmotion.errors import StillmotionError
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import load_any_config, load_config, open_run_dir
-from stillmotion.training.tasks import TASKS, config_class, get_recipe, list_recipes, run_verb
+from stillmotion.training.tasks import TASKS, config_class, get_recipe, list_recipes, verb_of_run
 from stillmotion.utils.typed_config import to_dict
 
 
@@ -22,7 +22,7 @@ def write_config(folder: Path, data: Any) -> Path:
 def test_a_run_directory_has_its_verb_and_configuration(verb: str, tmp_path: Path) -> None:
     config = get_recipe(list_recipes(verb)[0], verb=verb, debug=True)
     open_run_dir(tmp_path, config)
-    assert json.loads((tmp_path / "config.json").read_text())["verb"] == run_verb(tmp_path) == verb
+    assert json.loads((tmp_path / "config.json").read_text())["verb"] == verb_of_run(tmp_path) == verb
     for path in (tmp_path, tmp_path / "config.json"):
         assert load_any_config(path) == load_config(path, config_class(verb)) == config
 
@@ -30,16 +30,16 @@ def test_a_run_directory_has_its_verb_and_configuration(verb: str, tmp_path: Pat
 @pytest.mark.parametrize("data", [{"model_type": "vit", "method": 1}, {"verb": "retrieve"}, {"head": {}}, [], 3])
 def test_what_none_of_the_verbs_wrote_has_no_verb(data: Any, tmp_path: Path) -> None:
     folder = write_config(tmp_path, data)
-    assert run_verb(folder) is None
+    assert verb_of_run(folder) is None
     with pytest.raises(StillmotionError, match="is not a run of pretrain, transfer, finetune, detect, segment"):
         load_any_config(folder)
 
 
 def test_a_directory_without_a_readable_configuration_has_no_verb(tmp_path: Path) -> None:
-    assert run_verb(tmp_path) is None
-    assert run_verb(tmp_path / "nowhere") is None
+    assert verb_of_run(tmp_path) is None
+    assert verb_of_run(tmp_path / "nowhere") is None
     (tmp_path / "config.json").write_bytes(b"\xff\xfe")
-    assert run_verb(tmp_path) is None
+    assert verb_of_run(tmp_path) is None
     with pytest.raises(StillmotionError, match=r"config\.json"):
         load_any_config(tmp_path)
 

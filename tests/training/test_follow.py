@@ -13,7 +13,7 @@ from support.process import Command, wait_for_steps
 from support.small_pretrain import small_config, train
 
 from stillmotion.errors import StillmotionError
-from stillmotion.training.report import progress_sections
+from stillmotion.training.report_sections import progress_sections
 from stillmotion.training.run_log import PROGRESS_FILE, load_run_status
 from stillmotion.training.run_report import follow_run, write_run_page
 from stillmotion.utils import file_lock

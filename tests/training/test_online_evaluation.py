@@ -99,7 +99,7 @@ def test_a_run_that_ends_within_an_evaluation_goes_on_to_the_same(run, tmp_path,
     with pytest.raises(type(end)) as ended:
         train(small_config("k400-bod-moco", ASKED), folder)
     if isinstance(end, Interrupted):
-        assert f"at step {[0, 4, 6][turn - 1]} of 6, in an evaluation" in str(ended.value)
+        assert f"at step {[0, 4, 6][turn - 1]} of 6 during online evaluation" in str(ended.value)
         assert ended.value.exit_code == 143
         assert load_training_state(folder)["step"] == [0, 4, 6][turn - 1]
     train(small_config("k400-bod-moco", ASKED), folder)

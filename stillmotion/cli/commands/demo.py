@@ -1,4 +1,4 @@
-"""The verb demo."""
+"""The verb demo: train four methods on synthetic videos and compare them."""
 
 from stillmotion.data.loading.loader_config import num_cores
 from stillmotion.utils.progress import progress_bar

@@ -276,9 +276,9 @@ def static_dynamic_evaluate(
     """
     from stillmotion.distributed.process_group import run_on_main
     from stillmotion.evaluation.static_dynamic.evaluate import (
-        evaluate_static_dynamic,
+        evaluate_static_dynamic_sets,
         parse_named_specs,
-        prepare_static_dynamic,
+        prepare_static_dynamic_sets,
     )
     from stillmotion.evaluation.static_dynamic.report import format_static_dynamic_report, write_static_dynamic_page
 
@@ -288,9 +288,9 @@ def static_dynamic_evaluate(
     with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
         loaded = dict(zip(specs, _load_encoders(tuple(specs.values()), device_name), strict=True))
         if dry_run:
-            _print_estimate(prepare_static_dynamic(loaded, versions, out, config)[0], loader)
+            _print_estimate(prepare_static_dynamic_sets(loaded, versions, out, config)[0], loader)
             return
-        report = evaluate_static_dynamic(loaded, versions, out, config, loader=loader)
+        report = evaluate_static_dynamic_sets(loaded, versions, out, config, loader=loader)
         page = run_on_main(lambda: write_static_dynamic_page(out, report))
     print_once("\n".join([*format_static_dynamic_report(report), "", f"written: {page}"]))
 

@@ -31,10 +31,10 @@ def confounding(out: OutputDir, study: ConfoundingConfig, num_seeds: int = 3, nu
         num_seeds: Runs per setting and loss.
         num_processes: Parallel runs, one CPU core each.
     """
-    from stillmotion.studies.confounding.study import format_confounding_results, run_confounding
+    from stillmotion.studies.confounding.study import format_confounding_results, run_confounding_study
 
     with progress_bar("training"):
-        results = run_confounding(out, study, num_seeds=num_seeds, num_processes=num_processes)
+        results = run_confounding_study(out, study, num_seeds=num_seeds, num_processes=num_processes)
     print("\n".join([*format_confounding_results(results), f"written: {out}/report.html"]))
 
 
@@ -47,10 +47,10 @@ def spectrum(out: OutputDir, study: SpectrumConfig) -> None:
 
     Writes report.html, spectrum.png and results.json.
     """
-    from stillmotion.studies.spectrum.study import format_spectrum_results, run_spectrum
+    from stillmotion.studies.spectrum.study import format_spectrum_results, run_spectrum_study
 
     with progress_bar("training"):
-        results = run_spectrum(out, study)
+        results = run_spectrum_study(out, study)
     print("\n".join([*format_spectrum_results(results), f"written: {out}/report.html"]))
 
 

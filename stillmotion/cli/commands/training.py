@@ -172,7 +172,7 @@ def transfer(
     """
     from stillmotion.training.transfer.task import plan_transfer, transfer
 
-    config = with_image_model(config, encoder)
+    config = _with_image_model(config, encoder)
     if dry_run:
         print_estimate(plan_transfer(config, out))
         return
@@ -181,7 +181,7 @@ def transfer(
         print(f"trained: {folder}. Next: stillmotion report {folder}, geometry --encoder {folder}, propagate {folder}")
 
 
-def with_image_model(config: "TransferConfig", encoder: str | None) -> "TransferConfig":
+def _with_image_model(config: "TransferConfig", encoder: str | None) -> "TransferConfig":
     """The configuration of a transfer of this image model, where one is given."""
     if encoder is not None:
         return replace(config, image_model=replace(config.image_model, path="" if encoder == "random" else encoder))
@@ -273,7 +273,7 @@ def segment(
     from stillmotion.training.segment.report import format_segmentation_results, write_segment_page
     from stillmotion.training.segment.task import plan_segment, segment
 
-    check_head(config, head)
+    _check_head(config, head)
     if dry_run:
         print_estimate(plan_segment(config, out, cache_dir))
         return
@@ -286,7 +286,7 @@ def segment(
     print("\n".join([*format_segmentation_results(predictions.results), f"written: {page}"]))
 
 
-def check_head(config: "SegmentConfig", head: str) -> None:
+def _check_head(config: "SegmentConfig", head: str) -> None:
     """Raises where an earlier run's configuration has another head."""
     if head != config.head.name:
         raise StillmotionError(f"--config has the head {config.head.name}; add --head {config.head.name}")

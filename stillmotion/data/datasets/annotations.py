@@ -74,7 +74,7 @@ def matching_files(folder: Path, *patterns: str, subfolders: bool = False, requi
 def open_readable_sequences(
     names: Iterable[str], open_one: Callable[[str], list[SequenceT]]
 ) -> tuple[list[SequenceT], FailedVideos]:
-    """Open sequences by name.
+    """Open sequences by name, and collect those that cannot be read.
 
     Args:
         names: Names of the sequences.

@@ -9,7 +9,12 @@ from tyro.conf import arg
 from stillmotion.data.datasets.base import PathDataset, VideoDataset
 from stillmotion.data.datasets.csv_list import csv_has_column, open_list_dataset
 from stillmotion.data.datasets.folder import open_folder_dataset
-from stillmotion.data.datasets.registry import PUBLIC_DATASETS, PublicDataset, find_annotations, openable_datasets
+from stillmotion.data.datasets.public_datasets import (
+    PUBLIC_DATASETS,
+    PublicDataset,
+    find_annotations,
+    openable_datasets,
+)
 from stillmotion.data.datasets.shards import SHARD_INDEX_FILE, open_shard_dataset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.video import VIDEO_SUFFIXES

@@ -12,13 +12,13 @@ from stillmotion.data.datasets.annotations import check_exists
 from stillmotion.data.datasets.davis import read_mask
 from stillmotion.data.datasets.expected_files import ExpectedFiles, ExpectedVideo
 from stillmotion.data.datasets.jhmdb import read_jhmdb_joints
-from stillmotion.data.datasets.registry import PUBLIC_DATASETS, find_annotations, verifiable_datasets
+from stillmotion.data.datasets.public_datasets import PUBLIC_DATASETS, find_annotations, verifiable_datasets
 from stillmotion.data.video import open_video
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.utils.files import write_text
-from stillmotion.utils.processes import WorkerDied, run_in_processes
 from stillmotion.utils.progress import report_progress
 from stillmotion.utils.registry import did_you_mean
+from stillmotion.utils.worker_processes import WorkerDied, run_in_processes
 
 _MAX_NAMES = 20
 

@@ -12,7 +12,7 @@ from stillmotion.data.video.reader import FrameSubset, VideoReader, to_frame_ind
 from stillmotion.errors import StillmotionError
 
 
-class ReversedDataset(VideoDataset):
+class ForwardReversedDataset(VideoDataset):
     """Each video as a few evenly spaced frames, forward and reversed.
 
     Args:
@@ -159,7 +159,7 @@ def generation_settings(dataset: VideoDataset) -> list[Any]:
     Args:
         dataset: A data set, possibly made of others.
     """
-    if isinstance(dataset, Subset | ReversedDataset):
+    if isinstance(dataset, Subset | ForwardReversedDataset):
         return generation_settings(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
         return [settings for part in dataset.datasets for settings in generation_settings(part)]

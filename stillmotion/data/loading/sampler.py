@@ -10,7 +10,7 @@ from stillmotion.errors import StillmotionError
 EpochOrder = Callable[[np.random.Generator], np.ndarray]  # gives the indices of all videos, each once
 
 
-def build_epoch_order(dataset: VideoDataset, buffer_size: int) -> EpochOrder:
+def make_epoch_shuffler(dataset: VideoDataset, buffer_size: int) -> EpochOrder:
     """Build the function that shuffles the videos of an epoch.
 
     Args:

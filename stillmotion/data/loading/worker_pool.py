@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stillmotion.data.loading.collate import Batch, BatchCollator, SampleKey
 from stillmotion.errors import StillmotionError
-from stillmotion.utils.processes import (
+from stillmotion.utils.worker_processes import (
     JobFailed,
     ResultWithFile,
     Worker,

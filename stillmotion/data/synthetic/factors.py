@@ -137,7 +137,7 @@ class SyntheticDataset(VideoDataset):
 
 
 class SyntheticVideo(VideoReader):
-    """A synthetic video.
+    """Reader of a synthetic video: renders its frames from the factors of its config.
 
     Args:
         config: Options.

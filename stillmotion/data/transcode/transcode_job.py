@@ -33,8 +33,8 @@ from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
 from stillmotion.utils.formatting import format_count
-from stillmotion.utils.processes import WorkerDied, run_in_processes
 from stillmotion.utils.progress import report_progress
+from stillmotion.utils.worker_processes import WorkerDied, run_in_processes
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.clustering.config import ClusteringConfig
 from stillmotion.evaluation.clustering.embedding_plot import plot_embedding, tsne
 from stillmotion.evaluation.clustering.evaluate import ClusterResult
-from stillmotion.report.blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import write_json
 from stillmotion.utils.formatting import format_failed_videos

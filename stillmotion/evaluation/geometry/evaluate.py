@@ -32,12 +32,12 @@ from stillmotion.functional.embedding_geometry import (
     effective_rank,
     inter_video_distances,
     intra_video_distance,
-    intra_video_nearest_distance,
+    intra_video_nearest_token_distance,
     max_token_radii,
     video_radii,
 )
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel
-from stillmotion.report.blocks import Table
+from stillmotion.report.page_blocks import Table
 from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_count, format_failed_videos
 from stillmotion.utils.progress import progress_part, report_progress
@@ -143,7 +143,9 @@ class _VideoMeasurements:
 
     def add(self, tokens: Tensor, *, temperature: float) -> None:
         """Add the tokens of one video, (T, N, D)."""
-        measure = intra_video_nearest_distance if self.distance_definition == "reference-code" else intra_video_distance
+        measure = (
+            intra_video_nearest_token_distance if self.distance_definition == "reference-code" else intra_video_distance
+        )
         distance, ratio = measure(tokens)
         self.middle.append(tokens[len(tokens) // 2].cpu())
         self.intra.append(float(distance))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from stillmotion.data.datasets.splits import stratified_test_mask
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluation.linear_probe.online_classifier import FEATURE_RMS_NORM, SGDProbeConfig
+from stillmotion.evaluation.linear_probe.streaming_classifiers import FEATURE_RMS_NORM, SGDProbeConfig
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -168,7 +168,7 @@ def sgd_probe_ranks(
 ) -> TrueClassRanks:
     """Train the linear classifier of the Kinetics protocol on stored features.
 
-    `OnlineLinearClassifiers` trains on features that are not stored.
+    `StreamingLinearClassifiers` trains on features that are not stored.
 
     Args:
         train_x: Training features, (N, V, D); every epoch uses one view of each video, sampled by `seed`.

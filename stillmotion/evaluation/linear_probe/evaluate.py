@@ -29,9 +29,9 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import chance_accuracy, majority_accuracy
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe, sgd_probe
 from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
-from stillmotion.evaluation.linear_probe.online_classifier import SGDProbeConfig
-from stillmotion.evaluation.linear_probe.online_probe import run_online_probe
-from stillmotion.report.blocks import Table
+from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeConfig
+from stillmotion.evaluation.linear_probe.streaming_probe import run_streaming_probe
+from stillmotion.report.page_blocks import Table
 from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_count, format_failed_videos
 from stillmotion.utils.option_types import FeatureKind
@@ -347,7 +347,7 @@ def _probe_feature_stream(
         key = feature_cache_key(encoder, train, views)
         name = f"{key}-{seed}-{sgd_config.batch_size}-{'-'.join(feature_kinds)}.probe-checkpoint.safetensors"
         checkpoint_file = folder / name
-    result = run_online_probe(
+    result = run_streaming_probe(
         encoder,
         train,
         test,

@@ -20,12 +20,12 @@ from stillmotion.evaluation.propagation.tracker import (
     MaskTrack,
     PropagationPreset,
     Track,
-    get_preset,
+    get_propagation_preset,
     propagate_keypoints,
     propagate_masks,
 )
 from stillmotion.models.feature_maps import FrameFeatureExtractor, maps_per_frame
-from stillmotion.report.blocks import Table
+from stillmotion.report.page_blocks import Table
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import ensure_dir, join_inside, report_disk_errors, write_json
 from stillmotion.utils.formatting import format_count, format_failed_videos
@@ -130,7 +130,7 @@ def evaluate_propagation(
     image_size: tuple[int, int] | None = None,
     on_track: Callable[[Track], object] | None = None,
 ) -> PropagationReport:
-    """Propagate the labels of the first frame through every sequence of a data set.
+    """Propagate the labels of the first frame through every sequence of a data set, and score them.
 
     Writes masks/<sequence>/*.png or points/<sequence>.npz, and results.json.
 
@@ -149,7 +149,7 @@ def evaluate_propagation(
         StillmotionError: If no sequence can be used, or the output folder overlaps the inputs.
     """
     layout = sequences.layout
-    settings = get_preset(preset, layout) if isinstance(preset, str) else preset
+    settings = get_propagation_preset(preset, layout) if isinstance(preset, str) else preset
     opened, failed = open_sequences(sequences)
     network = to_dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
     inputs = collect_input_paths(

@@ -123,7 +123,7 @@ class PointTrack(NamedTuple):
 Track = MaskTrack | PointTrack
 
 
-def get_preset(name: str, layout: str) -> PropagationPreset:
+def get_propagation_preset(name: str, layout: str) -> PropagationPreset:
     """Return a preset with its settings for a data set.
 
     Args:

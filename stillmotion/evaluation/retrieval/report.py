@@ -6,7 +6,7 @@ from pathlib import Path
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import NUM_LISTED_VIDEOS, file_name
 from stillmotion.evaluation.retrieval.evaluate import RESULTS_FILE, RetrievalReport
-from stillmotion.report.blocks import Block, Section, Table, Text, best_cells
+from stillmotion.report.page_blocks import Block, Section, Table, Text, best_cells
 from stillmotion.utils.files import read_json
 from stillmotion.utils.formatting import format_count, format_failed_videos
 

@@ -152,7 +152,7 @@ class _ProbeOutcome:
     best_c: float | None
 
 
-def evaluate_static_dynamic(
+def evaluate_static_dynamic_sets(
     encoders: Mapping[str, Encoder],
     versions: Mapping[str, TrainTestConfig],
     output_dir: str | Path,
@@ -160,7 +160,7 @@ def evaluate_static_dynamic(
     *,
     loader: LoaderConfig | None = None,
 ) -> StaticDynamicReport:
-    """Probe several encoders on the versions of a data set, and write `results.json`.
+    """Probe several encoders on the plain, static and dynamic versions of a data set; write `results.json`.
 
     Processes share the videos; the first one evaluates and writes.
 
@@ -179,12 +179,12 @@ def evaluate_static_dynamic(
         StillmotionError: If nothing can be compared, or the folder overlaps the inputs.
     """
     config = config or StaticDynamicEvalConfig()
-    _, splits = prepare_static_dynamic(encoders, versions, output_dir, config)
+    _, splits = prepare_static_dynamic_sets(encoders, versions, output_dir, config)
     with enter_on_main(lambda: lock_dir(output_dir)):
         return _evaluate(encoders, versions, splits, Path(output_dir), config, loader)
 
 
-def prepare_static_dynamic(
+def prepare_static_dynamic_sets(
     encoders: Mapping[str, Encoder],
     versions: Mapping[str, TrainTestConfig],
     output_dir: str | Path,

@@ -11,9 +11,9 @@ from stillmotion.evaluation.static_dynamic.evaluate import (
     StaticDynamicReport,
     VersionSummary,
 )
-from stillmotion.report.blocks import Block, Section, Table, Text, best_cells, figure_block
 from stillmotion.report.charts import draw_accuracy_bars
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Section, Table, Text, best_cells, figure_block
 from stillmotion.report.plot_style import TEXT_COLOR, new_axes
 from stillmotion.utils.formatting import format_count, format_failed_videos
 

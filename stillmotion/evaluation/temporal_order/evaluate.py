@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from stillmotion.data.datasets.splits import TrainTestConfig
-from stillmotion.data.datasets.wrappers import ReversedDataset
+from stillmotion.data.datasets.wrappers import ForwardReversedDataset
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.distributed.process_group import enter_on_main, run_on_main
 from stillmotion.encoders.encoder import Encoder
@@ -29,7 +29,7 @@ from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
 from stillmotion.evaluation.metrics.bootstrap import Estimate, bootstrap_means, percentile_interval
 from stillmotion.evaluation.temporal_order.tasks import OrderTask, OrderTaskSet, build_order_tasks
-from stillmotion.report.blocks import Table
+from stillmotion.report.page_blocks import Table
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import check_writable, write_json, write_text
 from stillmotion.utils.formatting import format_count, format_failed_videos
@@ -205,7 +205,7 @@ def prepare_temporal_order(
     tasks = build_order_tasks(split_config, action_pairs=action_pairs, synthetic=encoders[0].synthetic_config)
     jobs = []
     for name, network in networks.items():
-        clips = ReversedDataset(
+        clips = ForwardReversedDataset(
             tasks.videos, num_frames=network.input_config.num_frames, with_reversed=tasks.includes_reversed
         )
         encoder = network.with_input(stride=1, fps=0)

@@ -14,18 +14,18 @@ from stillmotion.models.backbones.layers import (
     framewise_mode,
     set_temporal_padding,
 )
-from stillmotion.models.backbones.resnet3d import mc3_18, r2plus1d_18, r3d_18, small_resnet3d
+from stillmotion.models.backbones.resnet3d import mc3_18, r2plus1d_18, r3d_18, small_cnn3d
 from stillmotion.models.backbones.s3d import s3d, s3d_g
 from stillmotion.models.backbones.slow_r50 import slow_r50
 from stillmotion.models.backbones.tokens_cnn import tokens_cnn
-from stillmotion.models.backbones.vit import small_vit, vit_b
+from stillmotion.models.backbones.video_vit import small_vit, vit_b
 from stillmotion.utils.registry import Registry, did_you_mean
 
 __all__ = ["Backbone", "TemporalPadding", "create_backbone", "double_backward_mode", "framewise_mode", "list_backbones"]
 
 _BUILDERS = (
     *(slow_r50, r3d_18, r2plus1d_18, mc3_18, s3d, s3d_g, i3d, c3d, vit_b),
-    *(small_resnet3d, small_vit, tokens_cnn),
+    *(small_cnn3d, small_vit, tokens_cnn),
 )
 BACKBONES: Registry[Callable[..., Backbone]] = Registry(
     "backbone", "backbones", {builder.__name__: builder for builder in _BUILDERS}
@@ -47,7 +47,7 @@ def create_backbone(
         per_frame_features: Give one feature per frame; False restores the network's original temporal strides.
         temporal_padding: Padding before the first and after the last frame. "replicate" repeats them, so that equal
             frames have equal features; "zeros" is the padding public weights were trained with.
-        options: Further options of the network, such as `channels` of "small_resnet3d".
+        options: Further options of the network, such as `channels` of "small_cnn3d".
 
     Returns:
         The backbone.

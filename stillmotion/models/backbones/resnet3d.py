@@ -89,7 +89,7 @@ class BasicBlock(nn.Module):
         return F.relu(self.conv2(self.conv1(x)) + shortcut, inplace=True)
 
 
-class SmallResNet3d(Backbone):
+class SmallCNN3d(Backbone):
     """A light 3D CNN for clips of about 32×32 pixels: a strided 3×3×3 convolution, batch norm and ReLU per stage.
 
     Args:
@@ -145,15 +145,15 @@ def r2plus1d_18(*, per_frame_features: bool = True) -> Backbone:
     return VideoResNet(("2+1d", "2+1d", "2+1d", "2+1d"), per_frame_features=per_frame_features)
 
 
-def small_resnet3d(
+def small_cnn3d(
     *, per_frame_features: bool = True, channels: Sequence[int] = (12, 24, 48, 96), num_blocks: int = 0
 ) -> Backbone:
     """Small 3D ResNet of the demo and of debug runs.
 
     Args:
-        per_frame_features: As in `SmallResNet3d`.
-        channels: As in `SmallResNet3d`.
-        num_blocks: As in `SmallResNet3d`.
+        per_frame_features: As in `SmallCNN3d`.
+        channels: As in `SmallCNN3d`.
+        num_blocks: As in `SmallCNN3d`.
 
     Raises:
         StillmotionError: If an option is out of range.
@@ -162,7 +162,7 @@ def small_resnet3d(
         raise StillmotionError(f"channels is {tuple(channels)}; must be one or more positive numbers.")
     if num_blocks < 0:
         raise StillmotionError(f"num_blocks is {num_blocks}; must be at least 0 (0 makes a plain CNN).")
-    return SmallResNet3d(channels, num_blocks=num_blocks, per_frame_features=per_frame_features)
+    return SmallCNN3d(channels, num_blocks=num_blocks, per_frame_features=per_frame_features)
 
 
 def _stem(conv_kind: ConvKind) -> nn.Sequential:

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from stillmotion.data.synthetic.factors import FACTORS, SyntheticConfig
-from stillmotion.report.blocks import Block, Code, Section, Table, Text, figure_block
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Code, Section, Table, Text, figure_block
 from stillmotion.studies.confounding.hypotheses import select_runs
 from stillmotion.studies.confounding.plots import plot_accuracy, plot_factor_examples, plot_gradient_norms
 from stillmotion.studies.statistics import format_mean_range
@@ -36,7 +36,7 @@ def write_confounding_page(output_dir: str | Path, results: Mapping[str, Any]) -
 
     Args:
         output_dir: Folder of the study.
-        results: What `run_confounding` returned.
+        results: What `run_confounding_study` returned.
 
     Returns:
         The path of the report.

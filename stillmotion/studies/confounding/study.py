@@ -28,21 +28,21 @@ from stillmotion.studies.confounding.experiment import (
 from stillmotion.studies.confounding.hypotheses import evaluate_hypotheses
 from stillmotion.studies.confounding.report import write_confounding_page
 from stillmotion.utils.files import ensure_dir, read_json, write_json
-from stillmotion.utils.processes import WorkerDied, run_in_processes
 from stillmotion.utils.progress import report_progress
+from stillmotion.utils.worker_processes import WorkerDied, run_in_processes
 
 logger = logging.getLogger(__name__)
 RESULTS_FILE = "results.json"
 
 
-def run_confounding(
+def run_confounding_study(
     output_dir: str | Path,
     study_config: ConfoundingConfig | None = None,
     *,
     num_seeds: int = 3,
     num_processes: int = 1,
 ) -> dict[str, Any]:
-    """Train and probe every setting, loss and seed; write `results.json` and `report.html`.
+    """Run the confounding study: train and probe a network for every setting, loss and seed, and write a report.
 
     Args:
         output_dir: Folder; runs of the same study that it holds are kept.
@@ -89,7 +89,7 @@ def format_confounding_results(results: Mapping[str, Any]) -> list[str]:
     """Format the verdict on each hypothesis as lines for a terminal.
 
     Args:
-        results: What `run_confounding` returned.
+        results: What `run_confounding_study` returned.
     """
     verdicts = {True: "supported    ", False: "not supported"}
     return [

@@ -18,15 +18,15 @@ from stillmotion.explain.encoder_sections import (
     video_caption,
     view_encoder,
 )
-from stillmotion.report.blocks import Block, Code, Section, Table, Text, Thumbnail, Thumbnails, figure_block
 from stillmotion.report.charts import draw_accuracy_bars, plot_accuracy_bars
 from stillmotion.report.images import thumbnail_uri
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Code, Section, Table, Text, Thumbnail, Thumbnails, figure_block
 from stillmotion.report.plot_style import GRAY, TEXT_COLOR, save_figure, style_axes
 from stillmotion.studies.statistics import format_mean_range
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.report import describe_method
-from stillmotion.training.report import loss_curve_blocks
+from stillmotion.training.report_sections import loss_curve_blocks
 from stillmotion.training.run_dir import load_config
 from stillmotion.utils.formatting import format_count, join_words
 from stillmotion.utils.typed_config import diff_configs

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from stillmotion.report.blocks import Section, Table, Text, figure_block
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Section, Table, Text, figure_block
 from stillmotion.report.plot_style import PALETTE, TEXT_COLOR, add_legend, new_axes, save_figure
 
 _MARKERS = {1: ("o", PALETTE[0], "linear"), 2: ("x", PALETTE[1], "two layers")}

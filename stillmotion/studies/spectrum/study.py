@@ -181,7 +181,7 @@ def measured_margin_gain(projection: Tensor, pairs: PatchPairs, *, seed: int = 0
 
 @dataclass(frozen=True)
 class SpectrumConfig:
-    """Options of the spectrum study.
+    """Options of the study of projection spectra: eigenvalues learned on known covariances.
 
     Attributes:
         dim: Number of feature dimensions, d.
@@ -198,7 +198,7 @@ class SpectrumConfig:
     num_seeds: int = 3
 
 
-def run_spectrum(output_dir: str | Path, study_config: SpectrumConfig | None = None) -> dict[str, Any]:
+def run_spectrum_study(output_dir: str | Path, study_config: SpectrumConfig | None = None) -> dict[str, Any]:
     """Train projections, compare them with both theorems, and write results.json, spectrum.png and report.html.
 
     Args:
@@ -260,7 +260,7 @@ def format_spectrum_results(results: Mapping[str, Any]) -> list[str]:
     """Format the largest errors of the theorems as lines for a terminal.
 
     Args:
-        results: What `run_spectrum` returned.
+        results: What `run_spectrum_study` returned.
     """
     lines = []
     for layers, name in ((1, "linear"), (2, "two layers")):

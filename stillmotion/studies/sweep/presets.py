@@ -229,7 +229,7 @@ PRETRAIN_PRESETS: dict[str, tuple[str, Callable[[PretrainConfig], SweepPlan]]] =
 }
 
 
-def get_preset(name: str, config: PretrainConfig | TransferConfig) -> SweepPlan:
+def get_sweep_preset(name: str, config: PretrainConfig | TransferConfig) -> SweepPlan:
     """Return the plan of a preset.
 
     Args:

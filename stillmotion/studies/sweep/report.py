@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stillmotion.report.blocks import Block, Code, Section, Table, Text, figure_block
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Code, Section, Table, Text, figure_block
 from stillmotion.studies.sweep.plots import plot_accuracy_vs_time, plot_sweep
 from stillmotion.studies.sweep.table import (
     STEP_MEMORY,

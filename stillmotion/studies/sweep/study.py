@@ -18,7 +18,13 @@ from stillmotion.evaluation.linear_probe.evaluate import RESULTS_FILE
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.studies.run_pool import STEP_COST_FILE, TOKEN_FEATURE, StudyRun, train_and_evaluate, with_seed
 from stillmotion.studies.sweep.plan import SweepPlan, sweep_over_field, sweep_over_points
-from stillmotion.studies.sweep.presets import PRETRAIN_PRESETS, SMALL_RECIPE, TRANSFER_PRESETS, base_config, get_preset
+from stillmotion.studies.sweep.presets import (
+    PRETRAIN_PRESETS,
+    SMALL_RECIPE,
+    TRANSFER_PRESETS,
+    base_config,
+    get_sweep_preset,
+)
 from stillmotion.studies.sweep.report import write_sweep_page
 from stillmotion.studies.sweep.table import (
     AVERAGE,
@@ -339,7 +345,7 @@ def run_presets(
     Returns:
         The results of each preset.
     """
-    plans = [get_preset(name, config) for name in names]
+    plans = [get_sweep_preset(name, config) for name in names]
     all_results = run_plans(plans, output_dir, options, format_command=format_command)
     lines = (line for results in all_results for line in _summary(results))
     write_text(Path(output_dir, "summary.md"), "\n".join(lines))

@@ -53,7 +53,7 @@ def _vididi_config() -> DetectConfig:
     )
 
 
-def shrink_for_debug(config: DetectConfig) -> DetectConfig:
+def make_debug_config(config: DetectConfig) -> DetectConfig:
     """Return a run on synthetic actors who do two things at a time, with a small untrained network."""
     return replace(
         config,
@@ -83,5 +83,5 @@ DETECT_RECIPES: RecipeTable[DetectConfig] = RecipeTable(
             _vididi_config, "AVA by ViDiDi's protocol: 20 epochs of AdamW, 8×4 clips", cite_tables("ViDiDi", 3)
         ),
     },
-    shrink_for_debug,
+    make_debug_config,
 )

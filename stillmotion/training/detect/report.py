@@ -8,14 +8,14 @@ from matplotlib.figure import Figure
 
 from stillmotion.data.datasets.ava import read_box_csv
 from stillmotion.evaluation.retrieval.report import retrieval_sections
-from stillmotion.report.blocks import Block, ImageBlock, Section, Table, Text, VideoBlock, figure_block
 from stillmotion.report.images import data_uri, image_file_uri
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, ImageBlock, Section, Table, Text, VideoBlock, figure_block
 from stillmotion.report.plot_style import PALETTE, escape_mathtext, new_axes
 from stillmotion.training.detect.box_video import boxes_by_key_frame, write_box_video
 from stillmotion.training.detect.config import DetectConfig
 from stillmotion.training.detect.task import DETECTIONS_FILE, open_action_dataset
-from stillmotion.training.report import loss_curve_blocks
+from stillmotion.training.report_sections import loss_curve_blocks
 from stillmotion.training.run_dir import load_config, load_results
 from stillmotion.utils.formatting import format_count, format_names, format_table
 

@@ -26,10 +26,10 @@ from stillmotion.models.detector import ActionDetector
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.training.detect.config import DetectConfig, DetectDataConfig
 from stillmotion.training.downstream import check_run, load_initial_encoder, run_downstream, seeded_dropout_mask
-from stillmotion.training.encoder_file import write_encoder_file
 from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.run_dir import open_run_dir
 from stillmotion.training.run_log import RunLog
+from stillmotion.training.starting_encoder import write_encoder_file
 from stillmotion.training.trainer import Trainer, build_train_loader, num_decode_workers
 from stillmotion.utils import files
 from stillmotion.utils.device import autocast

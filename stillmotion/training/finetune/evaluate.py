@@ -9,7 +9,7 @@ import torch
 from stillmotion.data.datasets.base import FailedVideos, VideoDataset
 from stillmotion.data.loading.loader import iter_eval_batches
 from stillmotion.distributed import process_group
-from stillmotion.encoders.feature_extraction import evenly_spaced_clips
+from stillmotion.encoders.feature_extraction import build_eval_clip_dataset
 from stillmotion.errors import raise_if_none_readable
 from stillmotion.functional.classification import confusion_matrix, topk_accuracy
 from stillmotion.models.heads import VideoClassifier
@@ -48,7 +48,7 @@ def predict_videos(
         StillmotionError: No video can be read.
     """
     device = next(model.parameters()).device
-    dataset = evenly_spaced_clips(
+    dataset = build_eval_clip_dataset(
         videos, input_config, num_clips=num_clips, num_crops=num_crops, full_frame=full_frame_crops
     )
     world_size = process_group.get_world_size()

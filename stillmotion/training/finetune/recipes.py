@@ -156,7 +156,7 @@ def _laptop_config() -> FinetuneConfig:
     )
 
 
-def shrink_for_debug(config: FinetuneConfig) -> FinetuneConfig:
+def make_debug_config(config: FinetuneConfig) -> FinetuneConfig:
     """Return a run that learns the trajectory of synthetic videos from few labels, with the demo's network."""
     return replace(
         config,
@@ -206,5 +206,5 @@ FINETUNE_RECIPES: RecipeTable[FinetuneConfig] = RecipeTable(
             cite_tables("image-to-video transfer", 5),
         ),
     },
-    shrink_for_debug,
+    make_debug_config,
 )

@@ -9,11 +9,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from stillmotion.evaluation.retrieval.report import retrieval_sections
-from stillmotion.report.blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.plot_style import PALETTE, TEXT_COLOR, escape_mathtext, new_axes
 from stillmotion.training.finetune.config import FinetuneConfig
-from stillmotion.training.report import loss_curve_blocks
+from stillmotion.training.report_sections import loss_curve_blocks
 from stillmotion.training.run_dir import load_config, load_results
 
 _MAX_CLASSES_WITH_COUNTS = 12  # with more classes, numbers in cells are too small to read

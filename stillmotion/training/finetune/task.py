@@ -32,7 +32,6 @@ from stillmotion.training.downstream import (
     seeded_dropout_mask,
     train_and_test,
 )
-from stillmotion.training.encoder_file import write_encoder_file
 from stillmotion.training.finetune.config import ClassifierConfig, FinetuneConfig, FinetuneDataConfig
 from stillmotion.training.finetune.evaluate import classification_metrics, predict_videos
 from stillmotion.training.model_setup import prepare_model
@@ -45,6 +44,7 @@ from stillmotion.training.run_dir import (
 )
 from stillmotion.training.run_log import RunLog
 from stillmotion.training.runtime import training_session
+from stillmotion.training.starting_encoder import write_encoder_file
 from stillmotion.training.trainer import Trainer, build_train_loader, num_decode_workers
 from stillmotion.utils import files
 from stillmotion.utils.device import autocast

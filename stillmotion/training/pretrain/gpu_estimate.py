@@ -19,8 +19,8 @@ from stillmotion.models.batch_norm import convert_sync_batchnorm
 from stillmotion.optim.bilevel import ParamDict
 from stillmotion.optim.optimizers import build_optimizer
 from stillmotion.planning.flop_counter import FlopMemoryCounter, build_on_fake_tensors, fake_tensor_mode
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.pretrain.train_step import compute_gradients
 from stillmotion.utils.device import resolve_device, synchronize
 from stillmotion.utils.files import path_size
 from stillmotion.utils.formatting import (

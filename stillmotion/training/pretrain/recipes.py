@@ -23,7 +23,7 @@ from stillmotion.training.pretrain.recipes_vididi import VIDIDI_RECIPES, VIDIDI_
 from stillmotion.training.recipe_table import ADAMW_SMALL_MODEL, Recipe, RecipeTable
 
 
-def shrink_for_debug(config: PretrainConfig) -> PretrainConfig:
+def make_debug_config(config: PretrainConfig) -> PretrainConfig:
     """Return the same composition on synthetic videos with a small network: seconds on a CPU."""
     if config.method.model.uses_tokens:
         return _shrink_tokens_for_debug(config)
@@ -32,7 +32,7 @@ def shrink_for_debug(config: PretrainConfig) -> PretrainConfig:
     is_vididi = config.data.augment == "vididi"
     small_model = replace(
         model,
-        backbone="small_vit" if is_vit else "small_resnet3d",
+        backbone="small_vit" if is_vit else "small_cnn3d",
         stage_channels=() if is_vit else (8, 16, 32),
         embedding_dim=min(model.embedding_dim, 128) if is_vididi else model.embedding_dim,
         projector_hidden_dim=64,
@@ -62,7 +62,7 @@ def shrink_for_debug(config: PretrainConfig) -> PretrainConfig:
 
 
 def _shrink_tokens_for_debug(config: PretrainConfig) -> PretrainConfig:
-    """`shrink_for_debug` of a run on image-model tokens, with a tiny transformer of random weights."""
+    """`make_debug_config` of a run on image-model tokens, with a tiny transformer of random weights."""
     image_model = ImageModelConfig(family="dinov2", arch="tiny", layer=1)
     model = replace(
         config.method.model, stage_channels=(8, 16), grid_size=2, projector_hidden_dim=32, image_model=image_model
@@ -92,7 +92,7 @@ def _laptop_config() -> PretrainConfig:
         data=PretrainDataConfig(path="", num_frames=8, frame_stride=4, image_size=64, augment="weak"),
         method=MethodConfig(
             model=ModelConfig(
-                backbone="small_resnet3d",
+                backbone="small_cnn3d",
                 stage_channels=(16, 32, 64, 128),
                 projector_hidden_dim=256,
                 projector_layers=2,
@@ -134,7 +134,7 @@ def demo_config(name: str, *, decompose: bool) -> PretrainConfig:
         ),
         method=MethodConfig(
             model=ModelConfig(
-                backbone="small_resnet3d",
+                backbone="small_cnn3d",
                 stage_channels=(8, 16, 32, 64),
                 embedding_dim=256 if name == "vicreg" else 64,
                 projector_hidden_dim=128,
@@ -248,5 +248,5 @@ PRETRAIN_RECIPES: RecipeTable[PretrainConfig] = RecipeTable(
         **BOD_VCL_RECIPES,
         **VIDIDI_RECIPES,
     },
-    shrink_for_debug,
+    make_debug_config,
 )

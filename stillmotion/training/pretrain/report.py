@@ -18,11 +18,11 @@ from stillmotion.explain.encoder_sections import (
 from stillmotion.explain.report import RESULTS_FILE as EXPLAIN_FILE
 from stillmotion.explain.report import explain_sections
 from stillmotion.methods.views import ViewsConfig
-from stillmotion.report.blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.charts import plot_accuracy_bars
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.report import (
+from stillmotion.training.report_sections import (
     evaluation_sections,
     health_sections,
     loss_curve_blocks,

@@ -16,7 +16,7 @@ from stillmotion.data.datasets.config import SYNTHETIC
 from stillmotion.data.loading.cached_tokens import TokenClipDataset
 from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import Batch
-from stillmotion.data.loading.sampler import build_epoch_order
+from stillmotion.data.loading.sampler import make_epoch_shuffler
 from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.distributed import process_group
 from stillmotion.distributed.torchrun import torchrun_world_size
@@ -31,11 +31,11 @@ from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples
 from stillmotion.training.checkpoint import STATE_FILE, load_training_state, seed_from
 from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.online_evaluation import OnlineEvaluation
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.collapse_monitor import CollapseMonitor, embedding_stats
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.encoder import encoder_from_state
 from stillmotion.training.pretrain.gpu_estimate import GIB, estimate_rows
-from stillmotion.training.pretrain.train_step import compute_gradients
 from stillmotion.training.run_dir import (
     check_inputs_not_overwritten,
     check_resumable,
@@ -43,7 +43,7 @@ from stillmotion.training.run_dir import (
     lock_run_dir,
     open_run_dir,
     resolve_run_precision,
-    run_verb,
+    verb_of_run,
 )
 from stillmotion.training.run_log import RunLog
 from stillmotion.training.runtime import training_session
@@ -117,7 +117,7 @@ class PretrainTrainer(Trainer):
         dataset = _build_dataset(config, videos, augment_in_workers=not _augments_on_device(config, device))
         if isinstance(backbone, TokensCNN):
             dataset = build_token_dataset(config, videos, backbone, cache_dir or run_dir / TOKEN_DIR)
-        order = build_epoch_order(videos, data.shuffle_buffer)
+        order = make_epoch_shuffler(videos, data.shuffle_buffer)
         self.loader = build_train_loader(
             dataset, config.optim, config.train, num_workers=data.num_workers, sampler=order
         )
@@ -230,7 +230,7 @@ def _shrink_batch_to_dataset(config: PretrainConfig, num_videos: int, run_dir: P
     batch_size, default = config.optim.batch_size, get_recipe(_LAPTOP_RECIPE).optim.batch_size
     num_parts = process_group.get_world_size() * config.train.grad_accum_steps
     smaller = num_videos - num_videos % num_parts
-    if (run_dir / STATE_FILE).exists() and run_verb(run_dir) == config.verb:
+    if (run_dir / STATE_FILE).exists() and verb_of_run(run_dir) == config.verb:
         smaller = load_config(run_dir, PretrainConfig).optim.batch_size
     is_default = config.recipe == _LAPTOP_RECIPE and batch_size == default
     if not is_default or num_videos >= batch_size or smaller < 2 * config.train.grad_accum_steps:

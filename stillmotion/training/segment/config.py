@@ -1,4 +1,4 @@
-"""The complete configuration of action localisation."""
+"""Temporal action segmentation configuration: untrimmed data, head."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar

@@ -30,7 +30,7 @@ def _breakfast_config(head: HeadName) -> SegmentConfig:
     return SegmentConfig(head=wide, optim=optim, train=train)
 
 
-def shrink_for_debug(config: SegmentConfig) -> SegmentConfig:
+def make_debug_config(config: SegmentConfig) -> SegmentConfig:
     """Return a run on synthetic videos of four motions and the demo's untrained network: a minute on two cores."""
     head: MSTCNConfig | FACTConfig
     if isinstance(config.head, MSTCNConfig):
@@ -64,5 +64,5 @@ SEGMENT_RECIPES: RecipeTable[SegmentConfig] = RecipeTable(
             cite_tables("image-to-video transfer", 5),
         ),
     },
-    shrink_for_debug,
+    make_debug_config,
 )

@@ -11,10 +11,10 @@ from matplotlib.patches import Patch
 
 from stillmotion.evaluation.retrieval.report import retrieval_sections
 from stillmotion.functional.segmentation_metrics import find_segments
-from stillmotion.report.blocks import Section, Table, failed_video_blocks, figure_block
 from stillmotion.report.page import write_page
+from stillmotion.report.page_blocks import Section, Table, failed_video_blocks, figure_block
 from stillmotion.report.plot_style import PALETTE, TEXT_COLOR, escape_mathtext, new_axes, save_figure
-from stillmotion.training.report import loss_curve_blocks
+from stillmotion.training.report_sections import loss_curve_blocks
 from stillmotion.training.segment.task import SegmentPredictions, load_predictions
 from stillmotion.utils.files import ensure_dir
 from stillmotion.utils.formatting import format_table

@@ -75,8 +75,8 @@ class FrameFeatureDataset:
 
 
 @dataclass(frozen=True)
-class TrainTestFrames:
-    """Training and test videos, and name and reason of those that cannot be read."""
+class TrainTestVideos:
+    """Training and test videos with frame labels, and the failed ones with their reasons."""
 
     train: FrameFeatureDataset
     test: FrameFeatureDataset
@@ -102,7 +102,7 @@ class SegmentPredictions:
 
 def read_train_test(
     config: SegmentConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None
-) -> TrainTestFrames:
+) -> TrainTestVideos:
     """Open the data set and compute the features that are not on disk.
 
     Args:
@@ -143,14 +143,14 @@ def _select_readable(
     datasets: tuple[ActionSegmentationDataset, ...],
     features: FrameFeatureCache | None,
     failed: dict[str, str],
-) -> TrainTestFrames:
+) -> TrainTestVideos:
     frames: list[FrameFeatureDataset] = []
     for videos in datasets:
         indices = [i for i in range(len(videos)) if videos.name(i) not in failed]
         feature_dim = frames[0][0].features.shape[1] if frames else None
         candidates = FrameFeatureDataset(videos, features, config.data.feature_stride, indices)
         frames.append(_drop_unreadable(candidates, failed, feature_dim))
-    return TrainTestFrames(frames[0], frames[1], sorted(failed.items()))
+    return TrainTestVideos(frames[0], frames[1], sorted(failed.items()))
 
 
 def _load_encoder(config: SegmentConfig) -> Encoder:
@@ -221,7 +221,7 @@ def _check_run(config: SegmentConfig, run_dir: str | Path) -> SegmentConfig:
     return config
 
 
-def _train_and_predict(config: SegmentConfig, run_dir: Path, frames: TrainTestFrames) -> SegmentPredictions:
+def _train_and_predict(config: SegmentConfig, run_dir: Path, frames: TrainTestVideos) -> SegmentPredictions:
     test, videos = frames.test, frames.train.dataset
     actions = videos.actions
     head = train_head(

@@ -65,7 +65,7 @@ def _paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
     )
 
 
-def shrink_for_debug(config: TransferConfig) -> TransferConfig:
+def make_debug_config(config: TransferConfig) -> TransferConfig:
     """Return the same losses on synthetic videos and a tiny image model of random weights: seconds on a CPU."""
     return replace(
         config,
@@ -114,4 +114,4 @@ def _build_recipes() -> dict[str, Recipe[TransferConfig]]:
     return rows
 
 
-TRANSFER_RECIPES: RecipeTable[TransferConfig] = RecipeTable("transfer", _build_recipes(), shrink_for_debug)
+TRANSFER_RECIPES: RecipeTable[TransferConfig] = RecipeTable("transfer", _build_recipes(), make_debug_config)

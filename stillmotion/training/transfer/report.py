@@ -17,10 +17,19 @@ from stillmotion.data.transforms.sampling import sample_frame_pair
 from stillmotion.encoders.patch_tokens import PatchTokenModel, load_patch_tokens
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluation.retrieval.report import retrieval_sections
-from stillmotion.report.blocks import Block, Code, ImageBlock, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.images import concat_panels, image_uri
 from stillmotion.report.page import write_page
-from stillmotion.training.report import (
+from stillmotion.report.page_blocks import (
+    Block,
+    Code,
+    ImageBlock,
+    Section,
+    Table,
+    Text,
+    failed_video_blocks,
+    figure_block,
+)
+from stillmotion.training.report_sections import (
     evaluation_sections,
     loss_curve_blocks,
     plot_metric,

@@ -11,7 +11,7 @@ from stillmotion.data.datasets.annotations import select_k200
 from stillmotion.data.datasets.base import PathDataset
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.datasets.folder import VideoFolder
-from stillmotion.data.datasets.registry import PUBLIC_DATASETS
+from stillmotion.data.datasets.public_datasets import PUBLIC_DATASETS
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.registry import Registry
 

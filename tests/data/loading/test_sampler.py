@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader
-from stillmotion.data.loading.sampler import build_epoch_order, shuffle_with_buffer
+from stillmotion.data.loading.sampler import make_epoch_shuffler, shuffle_with_buffer
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.transforms.augment import build_augmentation
 from stillmotion.errors import StillmotionError
@@ -37,7 +37,7 @@ def epoch_batches(
 ) -> list[list]:
     videos = Sharded()
     dataset = TrainClipDataset(videos, 4, 1, 1, build_augmentation("none", size=16))
-    order = build_epoch_order(videos, 6)
+    order = make_epoch_shuffler(videos, 6)
     loader = ClipLoader(
         dataset, batch_size=batch, rank=rank, world_size=world, seed=2, epoch_order=order, num_workers=workers
     )
@@ -82,4 +82,4 @@ def test_buffered_batches_are_the_same_on_ranks_from_any_step_and_in_workers() -
 
 def test_a_buffer_without_shards_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StillmotionError, match=r"--data\.shuffle-buffer is 8, but the data set is not sharded"):
-        build_epoch_order(SyntheticDataset(SyntheticConfig(num_videos=4)), 8)
+        make_epoch_shuffler(SyntheticDataset(SyntheticConfig(num_videos=4)), 8)

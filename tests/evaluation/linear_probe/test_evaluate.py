@@ -13,7 +13,7 @@ from stillmotion.evaluation.linear_probe import evaluate as probes
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe
 from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
 from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
-from stillmotion.evaluation.linear_probe.online_classifier import SGDProbeConfig
+from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeConfig
 
 
 def test_synthetic_probe_tells_every_factor_of_both_networks(run):
@@ -85,9 +85,9 @@ def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run,
 def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, monkeypatch, preset, clips, crops):
     monkeypatch.setattr(probes, "SGDProbeConfig", partial(SGDProbeConfig, epochs=2, warmup_epochs=1))
     seen = []
-    streamed = probes.run_online_probe
+    streamed = probes.run_streaming_probe
     monkeypatch.setattr(
-        probes, "run_online_probe", lambda *given, **named: seen.append(given[3]) or streamed(*given, **named)
+        probes, "run_streaming_probe", lambda *given, **named: seen.append(given[3]) or streamed(*given, **named)
     )
     folder = write_class_folders(tmp_path / "set", videos_per_class=4, num_frames=10, image_size=32)
     (folder / "dark" / "torn.mp4").write_bytes(b"not a video")

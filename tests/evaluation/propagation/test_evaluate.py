@@ -23,7 +23,7 @@ from stillmotion.evaluation.propagation.tracker import (
     CompressedMasks,
     MaskTrack,
     PropagationPreset,
-    get_preset,
+    get_propagation_preset,
     heatmaps_to_keypoints,
     keypoints_to_heatmaps,
     network_input_size,
@@ -90,7 +90,7 @@ def test_a_long_sequence_needs_the_memory_of_its_context():
 
 
 def test_the_size_is_the_presets_but_never_larger_than_the_frames():
-    rule = get_preset("image-to-video", "davis")
+    rule = get_propagation_preset("image-to-video", "davis")
     encoder = FrameFeatureExtractor(lambda x: x, mean=(), std=(), size_divisor=16)
     assert network_input_size(encoder, (480, 854), rule) == (480, 880)
     assert network_input_size(encoder, (1080, 1920), rule) == (480, 880)
@@ -98,16 +98,16 @@ def test_the_size_is_the_presets_but_never_larger_than_the_frames():
     assert network_input_size(encoder, (854, 480), rule) == (880, 480)
     assert network_input_size(encoder, (720, 1280), PROPAGATION_PRESETS["dino"]) == (480, 848)
     assert network_input_size(encoder, (720, 1280), PROPAGATION_PRESETS["videowalk"]) == (720, 1280)
-    assert get_preset("image-to-video", "vip").num_matches == 10
-    assert get_preset("image-to-video", "jhmdb").image_size == (320, 320)
-    assert get_preset("dino", "jhmdb").image_size == 480
+    assert get_propagation_preset("image-to-video", "vip").num_matches == 10
+    assert get_propagation_preset("image-to-video", "jhmdb").image_size == (320, 320)
+    assert get_propagation_preset("dino", "jhmdb").image_size == 480
 
 
 def test_jhmdb_is_enlarged_to_the_protocols_320():
     encoder = FrameFeatureExtractor(lambda x: x, mean=(), std=(), size_divisor=16)
-    assert network_input_size(encoder, (240, 320), get_preset("image-to-video", "jhmdb")) == (320, 320)
-    assert network_input_size(encoder, (720, 406), get_preset("image-to-video", "points")) == (320, 320)
-    assert network_input_size(encoder, (240, 320), get_preset("dino", "jhmdb")) == (240, 320)
+    assert network_input_size(encoder, (240, 320), get_propagation_preset("image-to-video", "jhmdb")) == (320, 320)
+    assert network_input_size(encoder, (720, 406), get_propagation_preset("image-to-video", "points")) == (320, 320)
+    assert network_input_size(encoder, (240, 320), get_propagation_preset("dino", "jhmdb")) == (240, 320)
     own = PropagationPreset(
         num_matches=5, num_context_frames=7, radius=12, temperature=0.1, image_size=480, upscale=True
     )
@@ -253,6 +253,6 @@ def test_a_video_without_objects_or_too_short_is_left_out(tmp_path):
 
 def test_settings_out_of_range_are_refused():
     with pytest.raises(StillmotionError, match="Unknown preset 'dinos'"):
-        get_preset("dinos", "davis")
+        get_propagation_preset("dinos", "davis")
     with pytest.raises(StillmotionError, match="must be at least 1"):
         PropagationPreset(num_matches=0, num_context_frames=2, radius=5, temperature=1, image_size=None)

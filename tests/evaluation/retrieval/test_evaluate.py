@@ -144,7 +144,7 @@ def test_what_cannot_be_asked_is_an_error(run):
 
 
 def called(*texts):
-    backbone = create_backbone("small_resnet3d", channels=(4,))
+    backbone = create_backbone("small_cnn3d", channels=(4,))
     return [Encoder(backbone, origin=EncoderOrigin(text)) for text in texts]
 
 

@@ -20,7 +20,7 @@ from stillmotion.evaluation.static_dynamic.evaluate import (
     _accuracy,
     _check_single_frame,
     _ProbeOutcome,
-    evaluate_static_dynamic,
+    evaluate_static_dynamic_sets,
     parse_named_specs,
 )
 
@@ -78,7 +78,7 @@ def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(set
     caplog.set_level("INFO", "stillmotion")
     named = parse_named_specs([f"untrained={TEXT}", f"trained={cached_run('k400-bod-simclr')}@stride=1"])
     encoders = {name: load(text) for name, text in named.items()}
-    found = evaluate_static_dynamic(encoders, sets, tmp_path / "out", OPTIONS)
+    found = evaluate_static_dynamic_sets(encoders, sets, tmp_path / "out", OPTIONS)
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == found.to_dict()
     assert found.encoders == named
     for summary in found.versions.values():
@@ -101,22 +101,22 @@ def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(set
 
 
 def test_appearance_left_in_the_dynamic_set_is_found(sets, untrained, tmp_path):
-    found = evaluate_static_dynamic(untrained, {"dynamic": sets["plain"]}, tmp_path, OPTIONS)
+    found = evaluate_static_dynamic_sets(untrained, {"dynamic": sets["plain"]}, tmp_path, OPTIONS)
     for check in found.single_frame.values():
         assert (check.at_chance, check.accuracy.top1.value, check.chance_level) == (False, 1.0, 0.5)
 
 
 def test_the_same_command_again_embeds_nothing(sets, untrained, tmp_path, monkeypatch):
-    first = evaluate_static_dynamic(untrained, sets, tmp_path, OPTIONS)
+    first = evaluate_static_dynamic_sets(untrained, sets, tmp_path, OPTIONS)
     monkeypatch.setattr(feature_cache, "extract_features_distributed", None)
-    assert evaluate_static_dynamic(untrained, sets, tmp_path, OPTIONS) == first
+    assert evaluate_static_dynamic_sets(untrained, sets, tmp_path, OPTIONS) == first
 
 
 def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, untrained, tmp_path):
     encoders = untrained | {"other": load("debug:k400-simclr@frames=8,stride=1")}
     versions = {name: sets[name] for name in ("dynamic", "static")}
     with record_progress() as reported:
-        evaluate_static_dynamic(encoders, versions, tmp_path, OPTIONS)
+        evaluate_static_dynamic_sets(encoders, versions, tmp_path, OPTIONS)
     assert reported[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter
     assert reported == sorted(reported)
 
@@ -125,7 +125,7 @@ def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
     model = save_model("vit", tmp_path / "model")
     options = StaticDynamicEvalConfig(num_clips=1, feature_kinds=("concat", "whole"), n_resamples=50)
     encoders = {"model": load(f"{model}@frames=4,stride=2")}
-    found = evaluate_static_dynamic(encoders, {"static": sets["static"]}, tmp_path, options)
+    found = evaluate_static_dynamic_sets(encoders, {"static": sets["static"]}, tmp_path, options)
     cells = found.accuracy["model"]["static"]
     assert list(cells) == ["concat", "whole"]
     assert cells["whole"].top1.value == 1.0
@@ -135,7 +135,7 @@ def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
 def test_unreadable_videos_are_named_and_left_out(untrained, tmp_path):
     root = write_version(tmp_path / "set", coloured)
     (root / "1-13" / "03.png").write_bytes(b"torn")
-    found = evaluate_static_dynamic(untrained, {"plain": TrainTestConfig(root)}, tmp_path / "out", OPTIONS)
+    found = evaluate_static_dynamic_sets(untrained, {"plain": TrainTestConfig(root)}, tmp_path / "out", OPTIONS)
     assert [Path(name).name for name in found.failed] == ["1-13"]
     assert found.accuracy["untrained"]["plain"]["whole"].num_test_videos == 11
 
@@ -151,7 +151,7 @@ def test_a_stilled_set_shows_one_frame_as_often_as_asked(sets):
 
 def test_intervals_are_those_of_the_answers(sets, untrained, tmp_path):
     options = StaticDynamicEvalConfig(num_clips=1, n_resamples=300, confidence_level=0.8)
-    found = evaluate_static_dynamic(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options)
+    found = evaluate_static_dynamic_sets(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options)
     top1 = found.single_frame["pixels"].accuracy.top1
     expected = binomtest(round(12 * top1.value), 12).proportion_ci(0.8, method="wilson")
     assert (top1.low, top1.high) == pytest.approx((expected.low, expected.high))
@@ -190,7 +190,7 @@ def test_what_cannot_be_evaluated_is_said_before_any_work(sets, untrained, tmp_p
         (untrained, plain, "file/out", "cannot write to"),
     ]:
         with pytest.raises(StillmotionError, match=message):
-            evaluate_static_dynamic(encoders, versions, tmp_path / out)
+            evaluate_static_dynamic_sets(encoders, versions, tmp_path / out)
     assert not (tmp_path / "out").exists()
     for texts, message in [
         (["laptop", str(tmp_path / "nowhere")], "Unknown encoder"),

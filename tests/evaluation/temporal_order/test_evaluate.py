@@ -9,7 +9,7 @@ from torch import nn
 
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.splits import TrainTestConfig
-from stillmotion.data.datasets.wrappers import ReversedDataset
+from stillmotion.data.datasets.wrappers import ForwardReversedDataset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.transforms.sampling import symmetric_frame_indices
 from stillmotion.data.video.reader import ArrayReader
@@ -50,14 +50,14 @@ class FrameByFrame(Backbone):
 
 def moving() -> Encoder:
     torch.manual_seed(0)
-    return Encoder(create_backbone("small_resnet3d", channels=(4, 8)), input_config=SHOWN).eval()
+    return Encoder(create_backbone("small_cnn3d", channels=(4, 8)), input_config=SHOWN).eval()
 
 
 def asked(encoder: Encoder, count: int = 60) -> dict[str, OrderAccuracy]:
     """Clips of brightening videos against their reverses."""
     found = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=count), synthetic=DRAWN)
     features = extract_features(
-        encoder, ReversedDataset(found.videos, num_frames=6, with_reversed=True), keep_frames=True
+        encoder, ForwardReversedDataset(found.videos, num_frames=6, with_reversed=True), keep_frames=True
     )
     return {part: score_tasks(clip_vectors(features, part), features.index, found.tasks) for part in ORDER_FEATURES}
 
@@ -72,7 +72,7 @@ def test_an_embedding_blind_to_order_is_at_chance_and_its_frames_in_order_are_no
 
 
 def test_the_whole_of_a_clip_and_of_its_reverse_are_equal_for_a_network_that_sees_single_frames() -> None:
-    played = ReversedDataset(
+    played = ForwardReversedDataset(
         SyntheticDataset(SyntheticConfig(num_videos=5, image_size=16)), num_frames=6, with_reversed=True
     )
     blind = extract_features(Encoder(FrameByFrame(), input_config=SHOWN).eval(), played, keep_frames=True)
@@ -84,7 +84,7 @@ def test_the_whole_of_a_clip_and_of_its_reverse_are_equal_for_a_network_that_see
 
 def test_a_network_that_sees_motion_tells_order_by_its_whole_embedding() -> None:
     torch.manual_seed(0)
-    seeing = Encoder(create_backbone("small_resnet3d", channels=(8, 16)), input_config=SHOWN).eval()
+    seeing = Encoder(create_backbone("small_cnn3d", channels=(8, 16)), input_config=SHOWN).eval()
     assert asked(seeing, 90)["whole"].mean_accuracy().low > 0.5
 
 
@@ -103,7 +103,9 @@ class Noise(VideoDataset):
 
 def test_videos_without_a_direction_are_at_chance() -> None:
     tasks = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=60), synthetic=DRAWN).tasks
-    features = extract_features(moving(), ReversedDataset(Noise(), num_frames=6, with_reversed=True), keep_frames=True)
+    features = extract_features(
+        moving(), ForwardReversedDataset(Noise(), num_frames=6, with_reversed=True), keep_frames=True
+    )
     for part in ORDER_FEATURES:
         accuracy = score_tasks(clip_vectors(features, part), features.index, tasks).mean_accuracy()
         assert accuracy.low <= 0.5 <= accuracy.high
@@ -132,13 +134,13 @@ def test_frames_are_spread_alike_from_both_ends(length: int, frames: int) -> Non
 
 def test_a_reverse_is_the_same_frames_backwards() -> None:
     videos = SyntheticDataset(SyntheticConfig(num_videos=2, image_size=16))
-    played = ReversedDataset(videos, num_frames=5, with_reversed=True)
+    played = ForwardReversedDataset(videos, num_frames=5, with_reversed=True)
     forward, backward = played.open_video(2), played.open_video(3)
     np.testing.assert_array_equal(forward.get_frames(range(5)), backward.get_frames(range(5))[::-1])
     np.testing.assert_array_equal(forward.get_frames([0, 4]), videos.open_video(1).get_frames([3, 28]))
     assert played.name(3) == f"{videos.name(1)} reversed"
     with pytest.raises(StillmotionError, match="temporal order needs at least 2"):
-        ReversedDataset(videos, num_frames=1)
+        ForwardReversedDataset(videos, num_frames=1)
 
 
 def test_the_mean_is_over_pairs_and_intervals_over_videos() -> None:

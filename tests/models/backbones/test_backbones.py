@@ -18,7 +18,7 @@ FACTS = {
     "i3d": (12_287_264, 1024, 2),
     "c3d": (27_655_936, 512, 2),
     "vit_b": (86_227_200, 768, 8),
-    "small_resnet3d": (164_628, 96, 2),
+    "small_cnn3d": (164_628, 96, 2),
     "small_vit": (484_128, 96, 8),
     "tokens_cnn": (14_432, 32, 8),
 }
@@ -103,7 +103,7 @@ def test_each_parameter_belongs_to_exactly_one_stage(name):
         backbone.stage_index("head.weight")
 
 
-@pytest.mark.parametrize("name", ["small_resnet3d", "small_vit", "mc3_18", "s3d_g"])
+@pytest.mark.parametrize("name", ["small_cnn3d", "small_vit", "mc3_18", "s3d_g"])
 def test_forward_is_late_of_early_which_late_leaves_alone(name):
     torch.manual_seed(0)
     backbone = create_backbone(name).eval()
@@ -117,7 +117,7 @@ def test_forward_is_late_of_early_which_late_leaves_alone(name):
     torch.testing.assert_close(first, backbone.feature_map(clip).mean((3, 4)).transpose(1, 2))
 
 
-@pytest.mark.parametrize("name", ["r3d_18", "slow_r50", "s3d", "c3d", "small_resnet3d", "small_vit"])
+@pytest.mark.parametrize("name", ["r3d_18", "slow_r50", "s3d", "c3d", "small_cnn3d", "small_vit"])
 def test_late_uses_the_last_stage_alone(name):
     backbone = on_meta(name)
     h = backbone.forward_trunk(meta_clip(2, 3, 4, 32, 32)).detach()
@@ -157,7 +157,7 @@ def test_a_clip_that_does_not_fit_is_refused_with_a_remedy(name, keep_time, shap
 
 def test_integer_clips_are_refused():
     with pytest.raises(StillmotionError, match=r"torch.uint8; .* normalize"):
-        on_meta("small_resnet3d")(torch.zeros(1, 3, 4, 32, 32, dtype=torch.uint8, device="meta"))
+        on_meta("small_cnn3d")(torch.zeros(1, 3, 4, 32, 32, dtype=torch.uint8, device="meta"))
 
 
 def test_an_unknown_name_suggests_a_known_one():
@@ -167,14 +167,14 @@ def test_an_unknown_name_suggests_a_known_one():
 
 def test_an_unknown_option_is_named():
     with pytest.raises(StillmotionError, match=r"no option 'chanels'; did you mean channels"):
-        create_backbone("small_resnet3d", chanels=(8, 16))
+        create_backbone("small_cnn3d", chanels=(8, 16))
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("small_resnet3d", {"channels": ()}, "one or more positive numbers"),
-        ("small_resnet3d", {"num_blocks": -1}, "num_blocks is -1"),
+        ("small_cnn3d", {"channels": ()}, "one or more positive numbers"),
+        ("small_cnn3d", {"num_blocks": -1}, "num_blocks is -1"),
         ("small_vit", {"embed_dim": 10, "num_heads": 4}, "embed_dim is 10; .*divisible by num_heads"),
         ("small_vit", {"num_heads": 0}, "num_heads 0.*at least 1"),
     ],
@@ -185,7 +185,7 @@ def test_options_out_of_range_are_refused(name, options, message):
 
 
 def test_small_networks_take_their_options():
-    deep = on_meta("small_resnet3d", channels=(8, 16), num_blocks=2)
+    deep = on_meta("small_cnn3d", channels=(8, 16), num_blocks=2)
     assert deep(meta_clip(1, 3, 3, 32, 32)).shape == (1, 3, 16)
     assert "layers.1.4.conv2.0.weight" in deep.state_dict()
     per_frame = on_meta("small_vit", embed_dim=32, depth=2, num_heads=2, tubelet_size=1)
@@ -193,7 +193,7 @@ def test_small_networks_take_their_options():
 
 
 def test_batch_norm_statistics_move_in_training_mode_only():
-    backbone = create_backbone("small_resnet3d")
+    backbone = create_backbone("small_cnn3d")
     clip = torch.randn(2, 3, 2, 16, 16)
     norm = next(part for part in backbone.modules() if isinstance(part, nn.BatchNorm3d))
     backbone.eval()(clip)

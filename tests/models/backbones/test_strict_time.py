@@ -10,7 +10,7 @@ from torch.func import functional_call
 from stillmotion.models.backbones import create_backbone, double_backward_mode, framewise_mode
 from stillmotion.models.backbones.layers import Conv3d
 
-FAMILIES = ("r2plus1d_18", "mc3_18", "slow_r50", "s3d", "s3d_g", "i3d", "c3d", "small_resnet3d", "small_vit")
+FAMILIES = ("r2plus1d_18", "mc3_18", "slow_r50", "s3d", "s3d_g", "i3d", "c3d", "small_cnn3d", "small_vit")
 SIZE = 32
 
 
@@ -54,7 +54,7 @@ def test_time_is_seen_again_after_the_context_and_after_an_error_in_it(backbone,
     assert sum(moved_steps(backbone, clip, 1)) > 1
 
 
-@pytest.mark.parametrize("name", ["mc3_18", "small_resnet3d"])
+@pytest.mark.parametrize("name", ["mc3_18", "small_cnn3d"])
 def test_strict_is_the_network_whose_other_slices_are_zero(name, clip):
     torch.manual_seed(0)
     module = create_backbone(name).eval()
@@ -95,7 +95,7 @@ def test_second_derivatives_exist_in_both_modes_under_functional_call(backbone, 
         assert second.abs().max() > 0
 
 
-@pytest.mark.parametrize("name", ["small_resnet3d", "small_vit"])
+@pytest.mark.parametrize("name", ["small_cnn3d", "small_vit"])
 @pytest.mark.parametrize("strict", [False, True])
 def test_hessian_vector_products_agree_with_differences_of_gradients(name, strict):
     torch.manual_seed(0)
@@ -135,7 +135,7 @@ def test_fused_attention_is_used_unless_second_order_is_asked_for():
 
 def test_original_strides_are_strict_too():
     torch.manual_seed(0)
-    backbone = create_backbone("small_resnet3d", per_frame_features=False).eval()
+    backbone = create_backbone("small_cnn3d", per_frame_features=False).eval()
     clip = torch.randn(1, 3, 16, SIZE, SIZE)
     with framewise_mode(backbone):
         assert moved_steps(backbone, clip, 8) == [False, True]

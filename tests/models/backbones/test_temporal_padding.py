@@ -18,7 +18,7 @@ from stillmotion.training.pretrain.recipes_bod_vcl import PAPER_DECOMPOSITION
 
 SIZE = 32
 # Those whose time is shortened by their original strides; eight frames a step.
-STRIDED = ("r3d_18", "r2plus1d_18", "s3d", "s3d_g", "i3d", "c3d", "small_resnet3d")
+STRIDED = ("r3d_18", "r2plus1d_18", "s3d", "s3d_g", "i3d", "c3d", "small_cnn3d")
 
 
 def lively(name, **options):
@@ -50,7 +50,7 @@ def dynamic_shares(features):
 MODES = {"training": 4, "evaluation": 1}
 
 
-QUICK = ("small_resnet3d", "small_vit", "tokens_cnn")
+QUICK = ("small_cnn3d", "small_vit", "tokens_cnn")
 
 
 def quick_and_slow(names):
@@ -76,7 +76,7 @@ def test_a_still_clip_has_no_dynamic_component_at_the_original_strides(name):
             assert max(dynamic_shares(backbone(still(frames, clips=clips)))) <= 1e-4, (mode, frames)
 
 
-@pytest.mark.parametrize("name", ["slow_r50", "r3d_18", "s3d_g", "i3d", "small_resnet3d", "small_vit"])
+@pytest.mark.parametrize("name", ["slow_r50", "r3d_18", "s3d_g", "i3d", "small_cnn3d", "small_vit"])
 @torch.no_grad()
 def test_with_zeros_a_still_clip_has_one(name):
     assert min(dynamic_shares(lively(name, temporal_padding="zeros").eval()(still(8)))) > 1e-3
@@ -84,14 +84,14 @@ def test_with_zeros_a_still_clip_has_one(name):
 
 @torch.no_grad()
 def test_a_still_clip_has_none_in_low_precision():
-    backbone = lively("small_resnet3d").eval()
+    backbone = lively("small_cnn3d").eval()
     with torch.autocast("cpu", torch.bfloat16):
         features = backbone(still(8))
     assert features.dtype is torch.bfloat16
     assert max(dynamic_shares(features)) <= 1e-4
 
 
-@pytest.mark.parametrize("name", ["slow_r50", "r2plus1d_18", "s3d", "i3d", "c3d", "small_resnet3d", "small_vit"])
+@pytest.mark.parametrize("name", ["slow_r50", "r2plus1d_18", "s3d", "i3d", "c3d", "small_cnn3d", "small_vit"])
 @torch.no_grad()
 def test_borders_have_the_same_weights_and_do_not_matter_when_strict(name):
     replicated, zeros = lively(name).eval(), lively(name, temporal_padding="zeros").eval()
@@ -166,15 +166,15 @@ def test_first_and_second_derivatives_with_replicated_borders_are_those_of_finit
     assert gradgradcheck(squared, (clip, weight))
 
 
-@pytest.mark.parametrize("name", ["small_resnet3d", "small_vit"])
+@pytest.mark.parametrize("name", ["small_cnn3d", "small_vit"])
 @pytest.mark.parametrize("strict", [False, True])
 def test_second_derivatives_of_a_backbone_are_those_of_finite_differences(name, strict):
     vit_options = {"embed_dim": 4, "depth": 1, "num_heads": 2, "patch_size": 4}
-    options = {"channels": (2,)} if name == "small_resnet3d" else vit_options
+    options = {"channels": (2,)} if name == "small_cnn3d" else vit_options
     backbone = lively(name, **options).double().eval()
     weights = dict(backbone.named_parameters())
-    chosen = "layers.0.0.weight" if name == "small_resnet3d" else "blocks.0.attn.qkv.weight"
-    size = 4 if name == "small_resnet3d" else 8
+    chosen = "layers.0.0.weight" if name == "small_cnn3d" else "blocks.0.attn.qkv.weight"
+    size = 4 if name == "small_cnn3d" else 8
     clip = torch.randn(1, 3, 4, size, size, dtype=torch.float64)
 
     def features(w):
@@ -186,4 +186,4 @@ def test_second_derivatives_of_a_backbone_are_those_of_finite_differences(name, 
 
 def test_an_unknown_border_is_named():
     with pytest.raises(StillmotionError, match="temporal_padding is 'reflect'; must be replicate or zeros"):
-        create_backbone("small_resnet3d", temporal_padding="reflect")
+        create_backbone("small_cnn3d", temporal_padding="reflect")

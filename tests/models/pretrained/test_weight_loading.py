@@ -33,7 +33,7 @@ def holds(module, shapes):
 
 
 def small():
-    return create_backbone("small_resnet3d", channels=(4, 8))
+    return create_backbone("small_cnn3d", channels=(4, 8))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_backbone_that_was_not_matched_is_refused_and_left_alone(tmp_path):
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     with pytest.raises(
         StillmotionError,
-        match=r"does not match SmallResNet3d: 10 tensors cannot be loaded .*layers.0.0.weight.* and 5 more",
+        match=r"does not match SmallCNN3d: 10 tensors cannot be loaded .*layers.0.0.weight.* and 5 more",
     ):
         load_weights(backbone, path)
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())

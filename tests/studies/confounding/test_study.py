@@ -15,7 +15,7 @@ from stillmotion.studies.confounding.experiment import (
     positive_pair_sampler,
     two_stream_loss,
 )
-from stillmotion.studies.confounding.study import run_confounding, run_result_path
+from stillmotion.studies.confounding.study import run_confounding_study, run_result_path
 from stillmotion.studies.confounding.two_stream import TwoStreamClips
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ FACTOR_NAMES = {"color", "shape", "brightness", "trajectory"}
 def study(tmp_path_factory):
     """A whole study, as short as can be, and what it returned."""
     out = tmp_path_factory.mktemp("study")
-    return out, run_confounding(out, TINY, num_seeds=1, num_processes=2)
+    return out, run_confounding_study(out, TINY, num_seeds=1, num_processes=2)
 
 
 def test_every_setting_loss_and_seed_has_its_accuracies_and_series(study):
@@ -63,7 +63,7 @@ def test_an_interrupted_study_continues_and_ends_the_same(study, tmp_path, caplo
     marked = json.loads(run_result_path(copy, "none", "unified", 0).read_text()) | {"seconds": 1e6}
     run_result_path(copy, "none", "unified", 0).write_text(json.dumps(marked))
     with caplog.at_level("INFO", "stillmotion"):
-        again = run_confounding(copy, TINY, num_seeds=1, num_processes=1)
+        again = run_confounding_study(copy, TINY, num_seeds=1, num_processes=1)
     assert [line[:26] for line in caplog.messages] == ["none             decoupled"]
     assert again["cpu_seconds"] > 1e6
     for first, second in zip(results["runs"], again["runs"], strict=True):
@@ -73,7 +73,7 @@ def test_an_interrupted_study_continues_and_ends_the_same(study, tmp_path, caplo
 def test_another_study_is_not_mixed_in(study):
     out, _ = study
     with pytest.raises(StillmotionError, match=r"holds another study \(temperature 0\.2 instead of 0\.5"):
-        run_confounding(out, ConfoundingConfig(**(vars(TINY) | {"temperature": 0.5})))
+        run_confounding_study(out, ConfoundingConfig(**(vars(TINY) | {"temperature": 0.5})))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from support.process import Command
 from stillmotion.errors import StillmotionError
 from stillmotion.studies.run_pool import StudyRun, train_and_evaluate
 from stillmotion.studies.sweep.plan import sweep_over_field, sweep_over_points
-from stillmotion.studies.sweep.presets import PRETRAIN_PRESETS, TRANSFER_PRESETS, base_config, get_preset
+from stillmotion.studies.sweep.presets import PRETRAIN_PRESETS, TRANSFER_PRESETS, base_config, get_sweep_preset
 from stillmotion.studies.sweep.study import SweepOptions, _plan_runs, run_hash, run_plans
 from stillmotion.training.tasks import get_recipe
 from stillmotion.utils.typed_config import apply_overrides, parse_assignments
@@ -190,7 +190,7 @@ def test_a_run_is_named_by_what_it_computes():
 
 @pytest.mark.parametrize("name", PRETRAIN_PRESETS)
 def test_every_ready_made_sweep_changes_the_recipe_and_claims_something_about_its_points(name):
-    plan = get_preset(name, base_config())
+    plan = get_sweep_preset(name, base_config())
     configs = [apply_overrides(plan.base, changes) for changes in plan.points.values()]
     assert len({run_hash(config, {}) for config in configs}) == len(plan.points)
     assert plan.base in configs
@@ -217,7 +217,7 @@ MISTAKES = {
     "no values": ("--field optim.lr", "values of optim.lr: none"),
     "a value twice": ("--field optim.lr --values 1 1", "each that is wanted once"),
     "unknown field": ("--field optim.rate --values 1 2", "no field 'optim.rate'"),
-    "unfit value": ("--field optim.epochs --values 1 many", "optim.epochs cannot be 'many'"),
+    "unfit value": ("--field optim.epochs --values 1 many", "optim.epochs is 'many'"),
     "unknown ready-made sweep": ("--preset nosuch", "no preset 'nosuch'; choose one of epochs, bilevel"),
     "unknown recipe": ("--recipe demo-simcrl --preset per-frame", "did you mean demo-simclr"),
     "no videos": ("--recipe laptop --field optim.lr --values 1", "no videos given; add --data"),

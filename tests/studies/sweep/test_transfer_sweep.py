@@ -7,9 +7,9 @@ import pytest
 
 from stillmotion.data.synthetic.factors import SyntheticConfig, write_davis_layout
 from stillmotion.errors import StillmotionError
-from stillmotion.studies.run_pool import measure_transfer_run
+from stillmotion.studies.run_pool import evaluate_transfer_run
 from stillmotion.studies.sweep.plan import sweep_over_field
-from stillmotion.studies.sweep.presets import TRANSFER_PRESETS, get_preset
+from stillmotion.studies.sweep.presets import TRANSFER_PRESETS, get_sweep_preset
 from stillmotion.studies.sweep.study import SweepConfig, SweepOptions, _plan_runs, run_hash, run_plans, run_sweep
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.utils.typed_config import apply_overrides
@@ -66,7 +66,9 @@ def test_figures_are_those_of_the_runs_own_measurement(swept):
 
 def test_finished_runs_are_not_trained_again(swept, monkeypatch):
     out, found = swept
-    monkeypatch.setattr("stillmotion.utils.processes.Worker", lambda *_, **__: pytest.fail("a run was started again"))
+    monkeypatch.setattr(
+        "stillmotion.utils.worker_processes.Worker", lambda *_, **__: pytest.fail("a run was started again")
+    )
     how = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(out / "davis"))
     (again,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
     assert again == found
@@ -80,7 +82,7 @@ def test_one_run_of_a_model_measures_it_frozen(tmp_path):
 
 def test_ready_made_sweeps_change_fields_that_there_are():
     for name in TRANSFER_PRESETS:
-        plan = get_preset(name, small())
+        plan = get_sweep_preset(name, small())
         for changes in plan.points.values():
             apply_overrides(plan.base, changes)
 
@@ -105,6 +107,6 @@ def test_a_frozen_model_is_measured_only_where_it_is_asked_for(swept, tmp_path):
     run = out / "runs" / found["points"]["3"]["run_dirs"][0].rpartition("/")[2]
     asked = {"data": "synthetic", "videos": 3}
     before = (run / "transfer_metrics.json").read_text()
-    measure_transfer_run(run, small(), asked)
+    evaluate_transfer_run(run, small(), asked)
     assert set(json.loads((run / "transfer_metrics.json").read_text())) == {"pretrained"}
     (run / "transfer_metrics.json").write_text(before)

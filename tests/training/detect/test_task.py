@@ -20,7 +20,7 @@ from stillmotion.evaluation.metrics.detection_map import frame_average_precision
 from stillmotion.training.detect.recipes import DETECT_RECIPES
 from stillmotion.training.detect.task import open_action_dataset
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.run_dir import load_results, run_verb
+from stillmotion.training.run_dir import load_results, verb_of_run
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.tasks import get_recipe
 from stillmotion.utils.typed_config import from_dict
@@ -56,7 +56,7 @@ def test_a_run_writes_scores_of_every_action_for_every_box_and_their_map(run):
 
 
 def test_a_run_notes_its_network_and_the_clips_it_takes(run):
-    assert run_verb(run) == "detect"
+    assert verb_of_run(run) == "detect"
     noted = json.loads((run / "encoder.json").read_text())
     assert set(noted) == {"kind", "spec", "pretrain_config", "input_config"}
     assert (noted["kind"], noted["spec"]) == ("recipe", "debug:k400-simclr")

@@ -5,7 +5,7 @@ from sklearn.metrics import balanced_accuracy_score, confusion_matrix
 from support.class_videos import write_class_folders
 
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.encoders.feature_extraction import evenly_spaced_clips
+from stillmotion.encoders.feature_extraction import build_eval_clip_dataset
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones import create_backbone
 from stillmotion.models.heads import VideoClassifier
@@ -23,7 +23,7 @@ INTAKE = InputConfig(num_frames=4, stride=2, image_size=16, normalization=IMAGEN
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    model = VideoClassifier(create_backbone("small_resnet3d", channels=(4, 8)), 3)
+    model = VideoClassifier(create_backbone("small_cnn3d", channels=(4, 8)), 3)
     torch.nn.init.normal_(model.head.weight)
     return model.eval()
 
@@ -42,7 +42,7 @@ def test_probabilities_are_the_mean_of_the_softmax_over_views(model, videos, cli
     )
     assert index.tolist() == [0, 2, 3, 4, 5]
     assert [name.rsplit("/", 1)[1] for name, _ in broken] == ["1.mp4"]
-    dataset = evenly_spaced_clips(videos, INTAKE, num_clips=clips, num_crops=crops, full_frame=full)
+    dataset = build_eval_clip_dataset(videos, INTAKE, num_clips=clips, num_crops=crops, full_frame=full)
     for number, row in zip(index, found, strict=True):
         views = dataset[number]["clips"]
         assert len(views) == clips * crops

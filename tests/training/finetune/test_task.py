@@ -23,7 +23,7 @@ from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_lr
 from stillmotion.training.downstream import train_and_test
 from stillmotion.training.finetune.task import FinetuneTrainer, finetune, finetune_folds
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.run_dir import load_results, run_verb
+from stillmotion.training.run_dir import load_results, verb_of_run
 from stillmotion.training.run_log import RunLog, load_metrics
 from stillmotion.training.tasks import get_recipe
 from stillmotion.utils.typed_config import from_dict
@@ -160,7 +160,7 @@ def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
 
 def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
     run = finetune_once(replace(small_config(epochs=1), encoder="debug:k400-bod-simclr"), tmp_path / "run")
-    assert run_verb(run) == "finetune"
+    assert verb_of_run(run) == "finetune"
     noted = json.loads((run / "encoder.json").read_text())
     assert set(noted) == {"kind", "spec", "pretrain_config", "input_config"}
     assert (noted["kind"], noted["spec"]) == ("recipe", "debug:k400-bod-simclr")

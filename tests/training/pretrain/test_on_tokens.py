@@ -125,5 +125,5 @@ def test_what_a_run_on_tokens_lacks_is_named(tmp_path):
         small_tokens(changes={"data.cached_frames": 5})
     with pytest.raises(StillmotionError, match="does not apply to tokens_cnn"):
         small_tokens(changes={"method.views.derivative_color": "random-hue"})
-    with pytest.raises(StillmotionError, match=r"data.cached_frames is 7, but small_resnet3d does not use tokens"):
+    with pytest.raises(StillmotionError, match=r"data.cached_frames is 7, but small_cnn3d does not use tokens"):
         small_config("k400-simclr", {"data.cached_frames": 7})

@@ -26,9 +26,9 @@ from stillmotion.methods.method import Method, MethodOutput
 from stillmotion.optim.optimizers import build_optimizer, lr_at_epoch
 from stillmotion.training import checkpoint
 from stillmotion.training.pretrain import task as module
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.pretrain.train_step import compute_gradients
-from stillmotion.training.run_dir import load_config, run_verb
+from stillmotion.training.run_dir import load_config, verb_of_run
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.tasks import get_recipe
 
@@ -122,7 +122,7 @@ def test_rates_and_epochs_are_logged_as_they_were_used(tmp_path: Path) -> None:
     curves = load_metrics(train(config, tmp_path))
     assert curves["lr"] == [(3, lr_at_epoch(config.optim, 1.0)), (4, lr_at_epoch(config.optim, 1.5))]
     assert curves["epoch"] == [(3, 1.5), (4, 2.0)]
-    assert run_verb(tmp_path) == "pretrain"
+    assert verb_of_run(tmp_path) == "pretrain"
 
 
 @pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-simclr"])

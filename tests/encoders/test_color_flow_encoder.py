@@ -8,7 +8,7 @@ from support.class_videos import write_class_folders
 
 from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.encoders import default_encoder_spec, extract_features, load
-from stillmotion.encoders.flow_encoder import ColorLayout
+from stillmotion.encoders.color_flow_encoder import ColorLayout
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.retrieval.config import RetrievalConfig
 from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval

@@ -1,6 +1,6 @@
 """Memory of the online linear probe on random features of the size of Kinetics-400.
 
-    python benchmarks/online_probe_memory.py [--videos 240000] [--channels 2048] [--views 30] [--epochs 1]
+    python benchmarks/streaming_probe_memory.py [--videos 240000] [--channels 2048] [--views 30] [--epochs 1]
 
 A feature is the direction of its class plus noise, a function of (epoch, video). No clip is decoded and no network
 runs, so only the memory of the probe is measured. The test uses every view of a video. Prints the resident memory along
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from stillmotion.evaluation.linear_probe.classifiers import TrueClassRanks, true_class_ranks
-from stillmotion.evaluation.linear_probe.online_classifier import OnlineLinearClassifiers, SGDProbeConfig
+from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeConfig, StreamingLinearClassifiers
 
 MAX_GIB = 4.0  # GB
 NUM_CLASSES = 400
@@ -53,7 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rule, source = SGDProbeConfig(), RandomFeatures(options.channels)
-    learner = OnlineLinearClassifiers(options.channels, [NUM_CLASSES], rule)
+    learner = StreamingLinearClassifiers(options.channels, [NUM_CLASSES], rule)
     steps, started = -(-options.videos // rule.batch_size), time.monotonic()
     print(f"torch {torch.__version__}; {resident_gb():.2f} GB before the first step", flush=True)
     for epoch in range(options.epochs):

@@ -11,10 +11,10 @@ from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.encoders import FEATURE_KINDS, extract_features, load
 from stillmotion.encoders.feature_extraction import ClipViews
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluation.linear_probe import online_probe
+from stillmotion.evaluation.linear_probe import streaming_probe
 from stillmotion.evaluation.linear_probe.classifiers import sgd_probe_ranks
-from stillmotion.evaluation.linear_probe.online_classifier import OnlineLinearClassifiers, SGDProbeConfig
-from stillmotion.evaluation.linear_probe.online_probe import run_online_probe
+from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeConfig, StreamingLinearClassifiers
+from stillmotion.evaluation.linear_probe.streaming_probe import run_streaming_probe
 
 SHORT = SGDProbeConfig(epochs=3, warmup_epochs=1, batch_size=4)
 
@@ -31,12 +31,12 @@ def encoder(run):
 def test_the_streamed_probe_is_the_probe_of_features_that_are_held(encoder, monkeypatch):
     """Where both see the same views, of all videos at every step: the centre of clips as long as the video."""
     monkeypatch.setattr(
-        online_probe, "_augment", lambda intake: lambda clip, rng: online_probe.eval_crop(intake)(clip)[0]
+        streaming_probe, "_augment", lambda intake: lambda clip, rng: streaming_probe.eval_crop(intake)(clip)[0]
     )
     encoder = encoder.with_input(stride=1000)
     videos, tests = drawn(20, 1), drawn(20, 2)
     rule = SGDProbeConfig(epochs=8, warmup_epochs=2)
-    found = run_online_probe(
+    found = run_streaming_probe(
         encoder, videos, tests, ClipViews(), feature_kinds=("whole", "concat"), sgd_config=rule
     ).accuracy
     x, tx = (extract_features(encoder, half) for half in (videos, tests))
@@ -52,7 +52,7 @@ def test_every_kind_is_asked_of_the_same_passes(encoder, monkeypatch):
     calls = []
     forward = type(encoder).forward
     monkeypatch.setattr(type(encoder), "forward", lambda self, clips: calls.append(len(clips)) or forward(self, clips))
-    found = run_online_probe(
+    found = run_streaming_probe(
         encoder, drawn(6, 1), drawn(3, 2), ClipViews(num_clips=2), feature_kinds=FEATURE_KINDS, sgd_config=SHORT
     )
     assert list(found.accuracy) == list(FEATURE_KINDS)
@@ -61,7 +61,7 @@ def test_every_kind_is_asked_of_the_same_passes(encoder, monkeypatch):
 
 def test_a_batch_of_any_size_gives_the_same_probe(encoder):
     found = [
-        run_online_probe(
+        run_streaming_probe(
             encoder, drawn(6, 1), drawn(4, 2), ClipViews(), feature_kinds=("whole",), sgd_config=SHORT, loader=reading
         )
         for reading in (LoaderConfig(batch_size=16), LoaderConfig(batch_size=1))
@@ -74,42 +74,42 @@ def test_an_unreadable_video_is_named_and_another_stands_in(encoder, tmp_path):
         folder = write_class_folders(tmp_path / half, videos_per_class=3, num_frames=10, image_size=32)
         (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
     halves = [VideoFolder(tmp_path / half) for half in ("train", "test")]
-    found = run_online_probe(encoder, *halves, ClipViews(), feature_kinds=("whole",), sgd_config=SHORT)
+    found = run_streaming_probe(encoder, *halves, ClipViews(), feature_kinds=("whole",), sgd_config=SHORT)
     assert [len(found.failed_train), len(found.failed_test)] == [1, 1]
 
 
 def test_a_probe_that_was_ended_goes_on_to_the_same_end(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(online_probe, "_SAVE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(streaming_probe, "_SAVE_INTERVAL_SECONDS", 0.0)
     options = {"feature_kinds": ("whole", "concat"), "sgd_config": SHORT}
-    whole = run_online_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), **options)
+    whole = run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), **options)
     kept = tmp_path / "kept.safetensors"
 
-    class Stopping(OnlineLinearClassifiers):
+    class Stopping(StreamingLinearClassifiers):
         def train_step(self, x, y, *, epoch):
             if epoch > 1.5:
                 raise KeyboardInterrupt
             super().train_step(x, y, epoch=epoch)
 
-    monkeypatch.setattr(online_probe, "OnlineLinearClassifiers", Stopping)
+    monkeypatch.setattr(streaming_probe, "StreamingLinearClassifiers", Stopping)
     with pytest.raises(KeyboardInterrupt):
-        run_online_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, **options)
+        run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, **options)
     assert kept.exists()
-    monkeypatch.setattr(online_probe, "OnlineLinearClassifiers", OnlineLinearClassifiers)
+    monkeypatch.setattr(streaming_probe, "StreamingLinearClassifiers", StreamingLinearClassifiers)
     with record_progress() as reported:
-        again = run_online_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, **options)
+        again = run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, **options)
     assert min(done for done, _ in reported) >= 6
     assert again == whole
     assert not kept.exists()
 
 
 def test_clips_differ_from_epoch_to_epoch_and_are_mirrored_alone_where_frames_are_entire(encoder):
-    clips = online_probe._training_clips(encoder, drawn(2, 1), 0)
+    clips = streaming_probe._training_clips(encoder, drawn(2, 1), 0)
     first, again, later = (clips[key]["clips"] for key in ((0, 1), (0, 1), (1, 1)))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
     spread = encoder.eval_input.over_whole_video(16, 20)
     frames = np.random.default_rng(0).integers(0, 256, (3, 24, 30, 3), np.uint8)
-    shown = {online_probe._augment(spread)(frames, np.random.default_rng(s)).numpy().tobytes() for s in range(8)}
+    shown = {streaming_probe._augment(spread)(frames, np.random.default_rng(s)).numpy().tobytes() for s in range(8)}
     assert len(shown) == 2
 
 
@@ -118,4 +118,4 @@ def test_what_cannot_be_probed_is_said(encoder, tmp_path):
     train, test = TrainTestConfig(folder).open().train_test()
     train.labels["class"][:] = 0
     with pytest.raises(StillmotionError, match="have the same class"):
-        run_online_probe(encoder, train, test, ClipViews(), feature_kinds=("whole",))
+        run_streaming_probe(encoder, train, test, ClipViews(), feature_kinds=("whole",))

@@ -10,8 +10,8 @@ from torch.func import functional_call
 
 from stillmotion.errors import StillmotionError
 from stillmotion.optim.bilevel import LATE_LAYER_SOLVERS, SolverConfig
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.pretrain.train_step import compute_gradients
 
 RATE = 0.05
 LATE = {

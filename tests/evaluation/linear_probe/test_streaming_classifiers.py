@@ -4,13 +4,13 @@ import torch
 from evaluation.linear_probe.test_classifiers import clusters
 
 from stillmotion.evaluation.linear_probe.classifiers import sgd_probe_ranks, true_class_ranks
-from stillmotion.evaluation.linear_probe.online_classifier import OnlineLinearClassifiers, SGDProbeConfig
+from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeConfig, StreamingLinearClassifiers
 
 
 def learned(x, y, *, rule=None, seed=0, epochs=None, classifiers=None, start=0):
     """Classifiers that saw one view of each of x (N, V, D) in every epoch, in the order that `sgd_ranks` has."""
     rule = rule or SGDProbeConfig()
-    found = classifiers or OnlineLinearClassifiers(x.shape[-1], [int(y.max()) + 1], rule)
+    found = classifiers or StreamingLinearClassifiers(x.shape[-1], [int(y.max()) + 1], rule)
     steps = -(-len(x) // rule.batch_size)
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(epochs or rule.epochs):
@@ -37,7 +37,7 @@ def test_features_that_pass_teach_what_features_that_are_held_do():
 def test_the_scale_is_that_of_all_features_seen():
     rng = np.random.default_rng(0)
     x = 5 + rng.normal(size=(1000, 4)) * [1e-3, 1, 10, 100]
-    found = OnlineLinearClassifiers(4, [2], SGDProbeConfig())
+    found = StreamingLinearClassifiers(4, [2], SGDProbeConfig())
     for some in np.split(x, [1, 64, 500]):
         found.train_step(torch.from_numpy(some), torch.zeros(len(some), 1, dtype=torch.long), epoch=0)
     state = found.state_dict()
@@ -50,8 +50,8 @@ def test_targets_do_not_know_of_each_other_and_what_is_unknown_teaches_nothing()
     first, second = torch.from_numpy(y), torch.from_numpy(y % 2)
     second = torch.where(torch.arange(100) < 30, -1, second)
     rule = SGDProbeConfig(epochs=5, warmup_epochs=1)
-    both = OnlineLinearClassifiers(16, [3, 2], rule)
-    apart = [OnlineLinearClassifiers(16, [3], rule), OnlineLinearClassifiers(16, [2], rule)]
+    both = StreamingLinearClassifiers(16, [3, 2], rule)
+    apart = [StreamingLinearClassifiers(16, [3], rule), StreamingLinearClassifiers(16, [2], rule)]
     features = torch.from_numpy(x[:, 0]).float()
     for epoch in range(5):
         both.train_step(features, torch.stack([first, second], 1), epoch=epoch)
@@ -80,7 +80,7 @@ def test_classifiers_go_on_bit_for_bit():
     x, y = clusters(classes=3, videos=100)
     rule = SGDProbeConfig(epochs=6, warmup_epochs=1)
     whole = learned(x, y, rule=rule)
-    again = OnlineLinearClassifiers(16, [3], rule)
+    again = StreamingLinearClassifiers(16, [3], rule)
     again.load_state_dict(learned(x, y, rule=rule, epochs=3).state_dict())
     again = learned(x, y, rule=rule, classifiers=again, start=3)
     for name, value in whole.state_dict().items():

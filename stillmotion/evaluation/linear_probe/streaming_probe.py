@@ -34,7 +34,11 @@ from stillmotion.encoders.feature_extraction import (
 )
 from stillmotion.errors import StillmotionError, raise_if_none_readable
 from stillmotion.evaluation.linear_probe.classifiers import ProbeResult, TrueClassRanks, true_class_ranks
-from stillmotion.evaluation.linear_probe.online_classifier import STATE_KEYS, OnlineLinearClassifiers, SGDProbeConfig
+from stillmotion.evaluation.linear_probe.streaming_classifiers import (
+    STATE_KEYS,
+    SGDProbeConfig,
+    StreamingLinearClassifiers,
+)
 from stillmotion.models.input_config import InputConfig
 from stillmotion.utils.array_store import load_arrays, save_arrays
 from stillmotion.utils.option_types import FeatureKind
@@ -46,7 +50,7 @@ _SHUFFLE_STREAM = 31  # number of the random stream, beside seed and epoch
 _CROP_AREA = (0.37, 0.57)
 
 
-class OnlineProbeResult(NamedTuple):
+class StreamingProbeResult(NamedTuple):
     """Accuracies by feature kind and target, and reasons of the training and test videos that could not be read."""
 
     accuracy: dict[FeatureKind, dict[str, ProbeResult]]
@@ -54,7 +58,7 @@ class OnlineProbeResult(NamedTuple):
     failed_test: dict[str, str]
 
 
-def run_online_probe(
+def run_streaming_probe(
     encoder: Encoder,
     train: VideoDataset,
     test: VideoDataset,
@@ -65,7 +69,7 @@ def run_online_probe(
     sgd_config: SGDProbeConfig | None = None,
     checkpoint_file: Path | None = None,
     loader: LoaderConfig | None = None,
-) -> OnlineProbeResult:
+) -> StreamingProbeResult:
     """Train a linear classifier for each feature kind and target, all in the same passes, and test them.
 
     In each epoch a training video gives one random clip, randomly cropped and flipped by (seed, epoch, video).
@@ -103,7 +107,7 @@ def run_online_probe(
         checkpoint.save_if_due(batch.epoch)
         for kind, x in batch.features.items():
             if kind not in classifiers:
-                classifiers[kind] = OnlineLinearClassifiers(x.shape[1], labels.num_classes, sgd_config)
+                classifiers[kind] = StreamingLinearClassifiers(x.shape[1], labels.num_classes, sgd_config)
             classifiers[kind].train_step(x, labels.train[batch.videos], epoch=batch.epoch)
         failed |= dict(batch.failed)
         report_progress(round(batch.epoch * len(train)), total)
@@ -116,7 +120,7 @@ def run_online_probe(
         kind: {target: TrueClassRanks(of_target, None).accuracy() for target, of_target in by_target.items()}
         for kind, by_target in ranks.items()
     }
-    return OnlineProbeResult(accuracy, all_failed, failed_test)
+    return StreamingProbeResult(accuracy, all_failed, failed_test)
 
 
 class _ProbeLabels:
@@ -212,7 +216,7 @@ class _ProbeCheckpoint:
 
     def __init__(self, file: Path | None, sgd_config: SGDProbeConfig, num_classes: Sequence[int]) -> None:
         self._file, self._written = file, time.monotonic()
-        self.classifiers: dict[FeatureKind, OnlineLinearClassifiers] = {}
+        self.classifiers: dict[FeatureKind, StreamingLinearClassifiers] = {}
         self.failed: dict[str, str] = {}
         self.epochs_done = 0
         stored = process_group.run_on_main(lambda: load_arrays(file)) if file else None
@@ -221,7 +225,7 @@ class _ProbeCheckpoint:
         self.epochs_done, self.failed = stored.metadata["epochs_done"], stored.metadata["failed"]
         for kind in stored.metadata["feature_kinds"]:
             state = {name: stored.arrays[f"{kind}.{name}"] for name in STATE_KEYS}
-            self.classifiers[kind] = OnlineLinearClassifiers(len(state["mean"]), num_classes, sgd_config)
+            self.classifiers[kind] = StreamingLinearClassifiers(len(state["mean"]), num_classes, sgd_config)
             self.classifiers[kind].load_state_dict(state)
 
     def save_if_due(self, epoch: float) -> None:
@@ -276,7 +280,7 @@ def _test_classifiers(
     encoder: Encoder,
     test: VideoDataset,
     views: ClipViews,
-    classifiers: Mapping[FeatureKind, OnlineLinearClassifiers],
+    classifiers: Mapping[FeatureKind, StreamingLinearClassifiers],
     labels: _ProbeLabels,
     loader: LoaderConfig,
 ) -> tuple[dict[FeatureKind, dict[str, np.ndarray]], dict[str, str]]:

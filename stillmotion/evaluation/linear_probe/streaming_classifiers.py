@@ -41,7 +41,7 @@ class SGDProbeConfig:
         return full * min(1.0, epoch / self.warmup_epochs) * (math.cos(math.pi * epoch / self.epochs) + 1) / 2
 
 
-class OnlineLinearClassifiers:
+class StreamingLinearClassifiers:
     """A linear classifier for each of several targets, on features of one kind.
 
     Channels are standardized by the mean and standard deviation of all features so far, over all processes: after the

@@ -8,14 +8,14 @@ import pytest
 from support.numbered_videos import touch_files, write_numbered_video
 
 from stillmotion.data.datasets.config import VideoDataConfig, layout_help, layout_names
-from stillmotion.data.datasets.registry import PUBLIC_DATASETS, openable_datasets, verifiable_datasets
+from stillmotion.data.datasets.public_datasets import PUBLIC_DATASETS, openable_datasets, verifiable_datasets
 from stillmotion.data.datasets.verify import verify_dataset
 from stillmotion.errors import StillmotionError
 from stillmotion.utils import registry
 
 PACKAGE = """
 from stillmotion.data.datasets.annotations import AnnotationList, read_text_lines
-from stillmotion.data.datasets.registry import SplitList, train_test_dataset
+from stillmotion.data.datasets.public_datasets import SplitList, train_test_dataset
 
 
 def read(folder, *, train, fold):

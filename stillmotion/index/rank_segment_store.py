@@ -24,8 +24,8 @@ _VIDEOS_KEY = b"videos"
 _FILES_PER_COMMIT = 32
 
 
-class PendingSegments:
-    """Embedded segments of all ranks, in a folder on a shared file system.
+class RankSegmentStore:
+    """Embedded video segments that ranks hand over to rank 0, in a folder on a shared file system.
 
     Args:
         folder: The folder.

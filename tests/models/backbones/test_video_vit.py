@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from stillmotion.models.backbones import create_backbone, double_backward_mode
-from stillmotion.models.backbones.vit import sincos_positions, temporal_attention_bias
+from stillmotion.models.backbones.video_vit import sincos_positions, temporal_attention_bias
 
 
 def videomae_table(count: int, width: int) -> torch.Tensor:

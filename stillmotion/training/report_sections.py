@@ -6,8 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from stillmotion.report.blocks import Block, Section, Table, Text, figure_block
 from stillmotion.report.charts import MIN_SMOOTHED_VALUES, plot_lines
+from stillmotion.report.page_blocks import Block, Section, Table, Text, figure_block
 from stillmotion.training.run_dir import load_any_config
 from stillmotion.training.run_log import RunStatus, load_metrics, load_run_status
 from stillmotion.utils.formatting import format_clock
