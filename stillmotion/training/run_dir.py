@@ -14,7 +14,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.training.checkpoint import STATE_FILE, load_training_state
 from stillmotion.training.config import RunConfig
-from stillmotion.training.tasks import CONFIG_FILE, TASKS, config_class, verb_of_run, verb_of_config
+from stillmotion.training.tasks import CONFIG_FILE, TASKS, config_class, verb_of_config, verb_of_run
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.device import resolve_precision
 from stillmotion.utils.typed_config import diff_configs, from_dict, to_dict

@@ -12,7 +12,7 @@ from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.segmentation_metrics import segmentation_scores
 from stillmotion.models.mstcn import MSTCNConfig
-from stillmotion.training.run_dir import run_verb
+from stillmotion.training.run_dir import verb_of_run
 from stillmotion.training.segment.recipes import SEGMENT_RECIPES
 from stillmotion.training.segment.task import read_train_test, segment, upsample_labels
 
@@ -69,7 +69,7 @@ def test_ready_features_are_learned_and_every_file_is_written(root, tmp_path):
     assert results["majority_baseline"]["accuracy"] == pytest.approx(100 * 5 / 12)
     assert (results["train_videos"], results["test_videos"], results["failed"]) == (6, 2, {})
     assert {*results["frame_recall"]} == set(ACTIONS)
-    assert run_verb(tmp_path / "out") == "segment"
+    assert verb_of_run(tmp_path / "out") == "segment"
     for name, labels in answers.predictions.items():
         words = (tmp_path / "out" / "predictions" / f"{name}.txt").read_text().splitlines()
         assert words == [ACTIONS[y] for y in labels]

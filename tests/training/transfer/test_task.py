@@ -12,7 +12,7 @@ from stillmotion.encoders import load
 from stillmotion.encoders.patch_tokens import load_patch_tokens
 from stillmotion.errors import NonFiniteError, StillmotionError
 from stillmotion.methods.image_to_video import PositionAugmentConfig
-from stillmotion.training.run_dir import run_verb
+from stillmotion.training.run_dir import verb_of_run
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import TransferTrainer, transfer
@@ -58,7 +58,7 @@ def test_only_the_projection_is_trained_and_saved(tmp_path):
     assert {"loss/cycle", "loss/separability", "cycle_accuracy", "grad_norm", "lr", "epoch"} == set(curves)
     assert len(curves["lr"]) == 9
     assert not (run / "tokens").exists()
-    assert run_verb(run) == "transfer"
+    assert verb_of_run(run) == "transfer"
 
 
 @pytest.mark.parametrize("stop", [1, 4])
