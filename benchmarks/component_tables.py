@@ -16,7 +16,7 @@ from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
 from stillmotion.data.transforms.sampling import read_clips, sample_uniform_clips
 from stillmotion.encoders.feature_cache import FeatureTable
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
-from stillmotion.evaluation.metrics.bootstrap import bootstrap_means
+from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_means
 from stillmotion.evaluation.retrieval.evaluate import score_feature_table, score_retrieval
 
 FEATURE_KINDS = ("whole", "static", "dynamic", "concat")

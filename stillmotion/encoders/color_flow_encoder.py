@@ -15,7 +15,7 @@ from stillmotion.data.video.optical_flow import DISFlow
 from stillmotion.encoders.embedding import Embedding
 from stillmotion.encoders.encoder import Encoder, EncoderOrigin
 from stillmotion.encoders.spec import EncoderKind, EncoderSpec
-from stillmotion.functional.motion import motion_vector
+from stillmotion.functional.token_motion import motion_vector
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.input_config import InputConfig, Normalization
 

@@ -18,8 +18,8 @@ class Embedding(NamedTuple):
         static: Component that stays constant over time, (b, D).
         dynamic: Component that changes over time, (b, D).
         motion: Displacements between frames, (b, M). For image models it is computed by matching patches between
-            frames (`stillmotion.functional.motion`), for `flow` from optical flow; for clip models it is `dynamic`.
-            (b, 0) where there is none.
+            frames (`stillmotion.functional.token_motion`), for `flow` from optical flow; for clip models it is
+            `dynamic`. (b, 0) where there is none.
         frames: Features per time step, (b, T, D).
     """
 

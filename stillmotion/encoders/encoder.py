@@ -18,7 +18,7 @@ from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.encoders.embedding import Embedding, Embeddings
 from stillmotion.encoders.feature_extraction import extract_features, resolve_num_clips
 from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
-from stillmotion.functional.motion import motion_embedding
+from stillmotion.functional.token_motion import motion_embedding
 from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.feature_maps import check_stage, feature_map_at

@@ -37,7 +37,7 @@ from stillmotion.encoders.sharded_extraction import (
     features_to_arrays,
     remove_blocks,
 )
-from stillmotion.functional.motion import MOTION_VERSION
+from stillmotion.functional.token_motion import MOTION_VERSION
 from stillmotion.models.pretrained.transformers_backbone import TransformersBackbone
 from stillmotion.utils.array_store import load_arrays, save_arrays
 from stillmotion.utils.files import check_writable

@@ -8,8 +8,8 @@ from typing import Any
 from stillmotion.encoders.color_flow_encoder import FLOW_KINDS, FLOW_SPEC
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.pretrained_encoders import PRETRAINED_KINDS
-from stillmotion.encoders.run_encoders import RUN_KINDS
 from stillmotion.encoders.spec import EncoderKind, EncoderSpec, add_options
+from stillmotion.encoders.trained_encoders import RUN_KINDS
 from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import CLIP_OPTIONS
 from stillmotion.models.pretrained.checkpoint_conversion import detect_family

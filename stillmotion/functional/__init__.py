@@ -14,7 +14,7 @@ _EXPORTS = {
     "knn": "knn_search l2_normalize retrieval_average_precision",
     "koopman": "PredictionLoss decompose eigenvalues prediction_loss",
     "label_propagation": "CellMatches find_nearest_cells merge_matches propagate_labels",
-    "motion": "motion_embedding motion_vector token_displacements",
+    "token_motion": "motion_embedding motion_vector token_displacements",
     "position_embeddings": "cell_centers crop_windows resize_grid sincos_grid",
     "segmentation_metrics": "edit_score find_segments match_segments segmentation_scores",
 }

@@ -36,7 +36,7 @@ from stillmotion.index.segment_embedder import (
 from stillmotion.index.segment_writer import CommitFunction, SegmentWriter
 from stillmotion.index.video_index import VideoIndex
 from stillmotion.index.video_segments import VideoSegmentConfig, make_segment, segment_video
-from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples, format_forward_estimates
+from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples, estimate_forward_passes
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import check_no_overlap, check_writable, ensure_dir
 from stillmotion.utils.formatting import (
@@ -160,7 +160,7 @@ def estimate_index_build(
         input_bytes=num_bytes,
         unit="segment",
     )
-    return [*rows, *format_forward_estimates([work])]
+    return [*rows, *estimate_forward_passes([work])]
 
 
 def _check_build(

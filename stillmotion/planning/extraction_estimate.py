@@ -238,10 +238,10 @@ def estimate_extraction_rows(jobs: Sequence[ExtractionJob], loader: LoaderConfig
     Returns:
         Rows of label and value.
     """
-    return format_forward_estimates([sample_extraction(job, loader) for job in jobs])
+    return estimate_forward_passes([sample_extraction(job, loader) for job in jobs])
 
 
-def format_forward_estimates(works: Sequence[ForwardWork]) -> list[LabelValue]:
+def estimate_forward_passes(works: Sequence[ForwardWork]) -> list[LabelValue]:
     """Estimate work that is done in sequence, shared by the processes of torchrun.
 
     Args:

@@ -10,7 +10,7 @@ from support.davis_like import write_davis
 
 from stillmotion.cli import main as cli_main
 from stillmotion.encoders import ENCODER_KINDS
-from stillmotion.encoders.run_encoders import RUN_KINDS
+from stillmotion.encoders.trained_encoders import RUN_KINDS
 
 LINES = {
     "probe": "probe RUN --data VIDEOS --num-clips 1 --compare-untrained",

@@ -18,7 +18,7 @@ from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
 from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
 from stillmotion.evaluation.retrieval.config import RetrievalConfig
 from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
-from stillmotion.functional.motion import motion_embedding
+from stillmotion.functional.token_motion import motion_embedding
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES
 
 # Time steps, rows, columns and channels of the map of a clip as the encoder wants it.

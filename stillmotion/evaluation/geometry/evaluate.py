@@ -26,7 +26,7 @@ from stillmotion.encoders.spec import add_options
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.geometry.config import GeometryConfig
-from stillmotion.evaluation.metrics.bootstrap import Estimate, interval_around
+from stillmotion.evaluation.metrics.confidence_intervals import Estimate, interval_around
 from stillmotion.functional.cycle import cycle_accuracy
 from stillmotion.functional.embedding_geometry import (
     effective_rank,

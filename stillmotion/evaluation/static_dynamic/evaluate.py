@@ -40,7 +40,7 @@ from stillmotion.errors import StillmotionError, VideoError, raise_if_none_reada
 from stillmotion.evaluation.common import chance_accuracy, majority_accuracy
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
 from stillmotion.evaluation.linear_probe.evaluate import check_single_fold
-from stillmotion.evaluation.metrics.bootstrap import Estimate, bootstrap_interval, wilson_interval
+from stillmotion.evaluation.metrics.confidence_intervals import Estimate, bootstrap_interval, wilson_interval
 from stillmotion.evaluation.static_dynamic.config import StaticDynamicEvalConfig
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import check_writable, write_json

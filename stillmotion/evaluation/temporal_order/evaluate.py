@@ -27,7 +27,7 @@ from stillmotion.encoders.sharded_extraction import extract_features_distributed
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
-from stillmotion.evaluation.metrics.bootstrap import Estimate, bootstrap_means, percentile_interval
+from stillmotion.evaluation.metrics.confidence_intervals import Estimate, bootstrap_means, percentile_interval
 from stillmotion.evaluation.temporal_order.tasks import OrderTask, OrderTaskSet, build_order_tasks
 from stillmotion.report.page_blocks import Table
 from stillmotion.utils.file_lock import lock_dir

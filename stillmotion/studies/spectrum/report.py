@@ -36,7 +36,7 @@ def plot_eigenvalue_shrinkage(variances: Sequence[float], points: Sequence[Mappi
     return figure
 
 
-def plot_margin_gain(points: Sequence[Mapping[str, Any]], curve: Mapping[str, Sequence[float]]) -> Figure:
+def plot_margin_growth(points: Sequence[Mapping[str, Any]], curve: Mapping[str, Sequence[float]]) -> Figure:
     """Plot the growth Δ of the margin against λ over the mean variance (Theorem 2).
 
     Args:
@@ -80,7 +80,7 @@ def write_spectrum_page(output_dir: Path, results: Mapping[str, Any], curve: Map
     """
     points, variances = results["points"], results["variances"]
     first = plot_eigenvalue_shrinkage(variances, points)
-    second = plot_margin_gain(points, curve)
+    second = plot_margin_growth(points, curve)
     save_figure(first, output_dir / "spectrum.png", dpi=150)
     rows = [
         [

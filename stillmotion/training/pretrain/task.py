@@ -27,7 +27,7 @@ from stillmotion.models.backbones.tokens_cnn import TokensCNN
 from stillmotion.models.pretrained.weight_loading import load_weights
 from stillmotion.optim.bilevel import ParamDict
 from stillmotion.planning.dry_run import format_run_cost, measure_training
-from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples, format_forward_estimates
+from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples, estimate_forward_passes
 from stillmotion.training.checkpoint import STATE_FILE, load_training_state, seed_from
 from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.online_evaluation import OnlineEvaluation
@@ -343,5 +343,5 @@ def _plan_token_run(config: PretrainConfig, run_dir: str | Path) -> list[LabelVa
         stored_bytes=lambda output: 2.0 * output.numel() * len(videos),
         decode_seconds=decode_samples(len(videos), decode)[1],
     )
-    rows = [*format_forward_estimates([tokens]), ("", ""), ("training", "")]
+    rows = [*estimate_forward_passes([tokens]), ("", ""), ("training", "")]
     return [*rows, *format_run_cost(cost, batch_size=batch_size)]

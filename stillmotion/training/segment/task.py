@@ -21,7 +21,7 @@ from stillmotion.planning.extraction_estimate import (
     ForwardWork,
     decode_samples,
     estimate_forward,
-    format_forward_estimates,
+    estimate_forward_passes,
 )
 from stillmotion.training.downstream import check_run
 from stillmotion.training.run_dir import (
@@ -347,7 +347,7 @@ def plan_segment(config: SegmentConfig, run_dir: str | Path, cache_dir: str | Pa
     else:
         work = _sample_frame_features(config, (train, test), _feature_dir(run_dir, cache_dir))
         feature_dim = estimate_forward(work).output.shape[-1]
-        rows = [*format_forward_estimates([work]), ("", ""), ("head training", "")]
+        rows = [*estimate_forward_passes([work]), ("", ""), ("head training", "")]
 
     def build(config: SegmentConfig, folder: Path, device: torch.device) -> SegmentTrainer:
         num_videos = min(len(train), config.optim.batch_size)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 
-from stillmotion.evaluation.metrics.bootstrap import Estimate
+from stillmotion.evaluation.metrics.confidence_intervals import Estimate
 from stillmotion.evaluation.static_dynamic.evaluate import (
     ProbeAccuracy,
     SingleFrameCheck,

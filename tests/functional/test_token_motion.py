@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stillmotion.errors import StillmotionError
-from stillmotion.functional.motion import (
+from stillmotion.functional.token_motion import (
     amplitude_spectrum,
     mirror_symmetrize,
     motion_embedding,

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluation.metrics import bootstrap
-from stillmotion.evaluation.metrics.bootstrap import bootstrap_interval, bootstrap_means, wilson_interval
+from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_interval, bootstrap_means, wilson_interval
 
 
 @given(hits=st.integers(1, 39), seed=st.integers(0, 5))
@@ -25,7 +24,7 @@ def test_means_are_those_of_videos_drawn_one_by_one(monkeypatch):
     rng = np.random.default_rng(5)
     wanted = [values[:, rng.integers(7, size=7)].mean(1) for _ in range(50)]
     np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(wanted))
-    monkeypatch.setattr(bootstrap, "_MAX_INDICES_IN_MEMORY", 30)  # in pieces of four resamples
+    monkeypatch.setattr(confidence_intervals, "_MAX_INDICES_IN_MEMORY", 30)  # in pieces of four resamples
     np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(wanted))
 
 
