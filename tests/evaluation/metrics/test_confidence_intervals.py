@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.metrics import confidence_intervals
 from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_interval, bootstrap_means, wilson_interval
 
 
