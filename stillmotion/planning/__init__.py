@@ -1,0 +1,1 @@
+"""Estimates of time, memory and disk space for `--dry-run` and `estimate`."""

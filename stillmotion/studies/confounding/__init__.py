@@ -1,0 +1,1 @@
+"""`study confounding`: the confounded-factor study of BOD-VCL, Section 5.5."""

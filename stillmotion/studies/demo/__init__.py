@@ -1,0 +1,1 @@
+"""`demo`: four methods on synthetic videos."""

@@ -1,0 +1,1 @@
+"""`study spectrum`: the theorems of image-to-video transfer on known covariances."""

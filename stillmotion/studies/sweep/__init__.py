@@ -1,0 +1,1 @@
+"""`study sweep`: a recipe over several values of a setting and several seeds."""
