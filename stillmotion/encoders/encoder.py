@@ -193,7 +193,7 @@ class Encoder(nn.Module):
         """Return the encoder with new random weights from torch's default generator."""
         if self.origin.build_fresh is None:
             raise StillmotionError(
-                f"Random initialization is not supported for {self.origin.kind} models. Start from its pretrained weights."
+                f"Random initialization is not supported for {self.origin.kind} models. Use pretrained weights."
             )
         return self._with_backbone(self.origin.build_fresh())
 
