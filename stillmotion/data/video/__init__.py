@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-from stillmotion.data.video.frame_folder import FrameFolderReader
-from stillmotion.data.video.pyav_reader import PyAVReader
 from stillmotion.data.video.reader import ArrayReader, VideoReader
 from stillmotion.data.video.remote import ByteSource
 from stillmotion.errors import StillmotionError
@@ -26,6 +24,8 @@ def open_video(path: str | Path) -> VideoReader:
     """
     path = Path(path)
     if os.path.isdir(path):
+        from stillmotion.data.video.frame_folder import FrameFolderReader
+
         return FrameFolderReader(path)
     return open_video_file(path)
 
@@ -42,7 +42,9 @@ def open_video_file(source: Path | ByteSource) -> VideoReader:
     decoder = os.environ.get(DECODER_ENV, "pyav")
     if decoder not in ("pyav", "torchcodec"):
         raise StillmotionError(f"{DECODER_ENV} is {decoder!r}; must be pyav or torchcodec")
-    if decoder == "pyav":
+    if decoder == "pyav":  # imported here: options and help texts need no decoder
+        from stillmotion.data.video.pyav_reader import PyAVReader
+
         return PyAVReader(source)
     from stillmotion.data.video.torchcodec_reader import TorchCodecReader
 
