@@ -22,7 +22,7 @@ from stillmotion.functional import koopman
 
 METHODS: tuple[koopman.DecompositionMethod, ...] = ("slow", "riesz", "eig")
 DECOMPOSITIONS: dict[str, Callable] = {
-    how: functools.partial(koopman.decompose, method=how, weighting="advance") for how in METHODS
+    how: functools.partial(koopman.decompose, method=how, pooling="eq21") for how in METHODS
 }
 MIN_SPEEDUP = 100
 

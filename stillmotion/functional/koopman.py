@@ -3,17 +3,17 @@
 A clip's embeddings are B = [x_1 … x_{T-1}] and F = [x_2 … x_T] (columns, M×n with n = T-1); K = F B⁺ is M×M but
 of rank ≤ n. It is never formed: everything is computed from the T×T Gram matrix in float64, at a cost that does not
 depend on M. With B = Q Lᵀ (L the Cholesky factor of BᵀB + εI), K in the orthonormal coordinates Q is the n×n matrix
-L⁻¹ BᵀF L⁻ᵀ, and both components of the split are weighted sums of the frames: T weights per clip.
+L⁻¹ BᵀF L⁻ᵀ, and everything in the split is a weighted sum of the frames: T weights each.
 
-Differences from the paper: a ridge instead of the plain pseudo-inverse, two smooth methods beside the hard threshold,
-the weighting `project` beside Eq. 21, and a prediction loss that can leave transitions out. NaN in a clip's frames
-gives NaN in its results: nothing here waits for the device to check.
+Differences from the paper: a dynamic component without phase beside Eq. 21, a ridge instead of the plain
+pseudo-inverse, two smooth methods beside the hard threshold, and a prediction loss that can leave transitions out. NaN
+in a clip's frames gives NaN in its results: nothing here waits for the device to check.
 
 Shapes: b clips, T frames, M channels, n = T-1 transitions.
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,10 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 
 DecompositionMethod = Literal["slow", "riesz", "eig"]
-Weighting = Literal["project", "advance"]
+DynamicPooling = Literal["rms", "mean", "eq21"]
 
 KOOPMAN_MIN_FRAMES = 3  # two transitions
+STILL_THRESHOLD = 1e-3  # a dynamic component shorter than this fraction of the static one is zero
 # Floors of a clip's mean square, absolute and relative to all frames, so that a clip of zeros, or of zeros but for its
 # last frame, has finite weights and gradients.
 _MIN_MEAN_SQUARE, _MIN_RELATIVE_SQUARE = 1e-60, 1e-6
@@ -35,19 +36,26 @@ def decompose(
     *,
     radius: float = 0.15,
     method: DecompositionMethod = "slow",
-    weighting: Weighting = "project",
+    pooling: DynamicPooling = "rms",
     ridge: float = 1e-3,
     filter_order: int = 2,
     nodes: int = 32,
 ) -> tuple[Tensor, Tensor]:
     """Split the frames of each clip into a static and a dynamic component (BOD-VCL, Eq. 18–21).
 
+    With P the projector on the static part of the spectrum, the static component is the time mean of P x_t. The
+    dynamic component pools what is left, x_t - P x_t, over time. Where it is shorter than `STILL_THRESHOLD` times the
+    static component, nothing moves: it is zero, and so is its gradient. What rounding and the ridge leave of a still
+    clip has the direction of its appearance, which normalization would bring back.
+
     Args:
         frames: Frame embeddings, (b, T, M) with T ≥ 3; L2-normalize them first if only direction matters.
         radius: Radius ξ: the part of the spectrum within ξ of 1 is static.
         method: "slow", a smooth symmetric filter 1/(1 + (|λ-1|/ξ)^{2·filter_order}); "riesz", the spectral projector
             as a contour integral; "eig", the paper's hard threshold on eigenvalues (first derivatives only).
-        weighting: "project": static + dynamic is the mean frame. "advance" (Eq. 21): it is K times the mean frame.
+        pooling: Pooling over time of the dynamic component. "rms": root mean square of each channel, which does not
+            depend on where in its cycle a motion begins. "mean": time mean, so that static + dynamic is the mean
+            frame. "eq21": the paper's Eq. 21, where static + dynamic is K times the mean frame.
         ridge: Ridge ε, relative to trace(BᵀB)/n.
         filter_order: Order of the filter of "slow".
         nodes: Nodes of the contour integral of "riesz".
@@ -71,32 +79,40 @@ def decompose(
         raise StillmotionError(
             f"filter_order is {filter_order}; must be at least 1. nodes is {nodes}; must be at least 2."
         )
+    if pooling not in get_args(DynamicPooling):
+        raise StillmotionError(f"pooling is {pooling!r}; must be rms, mean or eq21.")
     x = _float64(frames)
-    operator, mean, factor = _operator(x, ridge)
-    if weighting == "project":
-        mean = mean + ridge * _ridge_residual(factor, mean)
+    operator, coordinates, factor = _operator(x, ridge)
+    if pooling != "rms":
+        coordinates = coordinates.mean(2, keepdim=True)
+    if pooling != "eq21":
+        coordinates = coordinates + ridge * _ridge_residual(factor, coordinates)
     if method == "slow":
-        static_mean = _filter_static(operator, mean, radius, filter_order)
+        static_coordinates = _filter_static(operator, coordinates, radius, filter_order)
     elif method == "riesz":
-        static_mean = _contour_projector(operator, mean, radius, nodes)
+        static_coordinates = _contour_projector(operator, coordinates, radius, nodes)
     elif method == "eig":
-        static_mean = _threshold_projector(operator, mean, radius)
+        static_coordinates = _threshold_projector(operator, coordinates, radius)
     else:
         raise StillmotionError(f"method is {method!r}; must be slow, riesz or eig.")
 
     def frame_weights(coordinates: Tensor) -> Tensor:
-        return torch.linalg.solve_triangular(factor.mT, coordinates[..., None], upper=True)[..., 0]
+        """Weights (b, k, n) of the frames whose sums have these coordinates (b, n, k)."""
+        return torch.linalg.solve_triangular(factor.mT, coordinates, upper=True).mT
 
-    if weighting == "project":
-        static_weights = F.pad(frame_weights(static_mean), (0, 1))
-        dynamic_weights = 1 / frames.shape[1] - static_weights
-    elif weighting == "advance":
-        static_weights = F.pad(frame_weights(static_mean), (1, 0))
-        dynamic_weights = F.pad(frame_weights(mean - static_mean), (1, 0))
+    if pooling == "eq21":
+        static_weights = F.pad(frame_weights(static_coordinates), (1, 0))
+        dynamic_weights = F.pad(frame_weights(coordinates - static_coordinates), (1, 0))
     else:
-        raise StillmotionError(f"weighting is {weighting!r}; must be project or advance.")
-    static, dynamic = (torch.stack([static_weights, dynamic_weights], 1) @ x).unbind(1)
-    return static.to(frames.dtype), dynamic.to(frames.dtype)
+        static_weights = F.pad(frame_weights(static_coordinates), (0, 1))
+        identity = torch.eye(frames.shape[1], dtype=x.dtype, device=x.device)
+        dynamic_weights = (identity if pooling == "rms" else identity.mean(0, keepdim=True)) - static_weights
+    sums = torch.cat([static_weights.mean(1, keepdim=True), dynamic_weights], 1) @ x
+    static, rest = sums[:, 0], sums[:, 1:]
+    # One row for "mean" and "eq21", T rows for "rms". The norm has a gradient at zero.
+    dynamic = torch.linalg.vector_norm(rest, dim=1) / math.sqrt(rest.shape[1]) if pooling == "rms" else rest[:, 0]
+    is_still = dynamic.norm(dim=1, keepdim=True) <= STILL_THRESHOLD * static.norm(dim=1, keepdim=True)
+    return static.to(frames.dtype), torch.where(is_still, 0.0, dynamic).to(frames.dtype)
 
 
 class PredictionLoss(NamedTuple):
@@ -215,28 +231,26 @@ def _cholesky(matrix: Tensor) -> Tensor:
 
 
 def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
-    """K and the mean frame in orthonormal coordinates of span(B), and the Cholesky factor L of BᵀB + εI."""
+    """K and all frames (b, n, T) in orthonormal coordinates of span(B), and the Cholesky factor L of BᵀB + εI."""
     gram, _ = _gram(x)
     n = gram.shape[1] - 1
     factor = _cholesky(gram[:, :-1, :-1] + ridge * torch.eye(n, dtype=gram.dtype, device=gram.device))
-    columns = torch.cat([gram[:, :-1, 1:], gram[:, :-1].mean(2, keepdim=True)], 2)
-    columns = torch.linalg.solve_triangular(factor, columns, upper=False)
-    half, mean = columns[..., :-1], columns[..., -1]
-    operator = torch.linalg.solve_triangular(factor.mT, half, upper=True, left=False)
-    return operator, mean, factor
+    coordinates = torch.linalg.solve_triangular(factor, gram[:, :-1], upper=False)
+    operator = torch.linalg.solve_triangular(factor.mT, coordinates[..., 1:], upper=True, left=False)
+    return operator, coordinates, factor
 
 
-def _ridge_residual(factor: Tensor, mean: Tensor) -> Tensor:
-    """Part of the mean frame that the ridge removes, divided by ε, in the coordinates of `mean`: (LᵀL)⁻¹ mean.
+def _ridge_residual(factor: Tensor, coordinates: Tensor) -> Tensor:
+    """Part of each frame that the ridge removes, divided by ε, in the same coordinates (b, n, k): (LᵀL)⁻¹ c.
 
-    Each projection shortens a clip of equal frames by ε/(n + ε). Where the components sum to the mean frame, that
-    fraction would count as dynamic; with this correction it is its square.
+    Each projection shortens a clip of equal frames by ε/(n + ε). Where the components sum to the frames, that fraction
+    would count as dynamic; with this correction it is its square.
     """
-    weights = torch.linalg.solve_triangular(factor.mT, mean[..., None], upper=True)
-    return torch.linalg.solve_triangular(factor, weights, upper=False)[..., 0]
+    weights = torch.linalg.solve_triangular(factor.mT, coordinates, upper=True)
+    return torch.linalg.solve_triangular(factor, weights, upper=False)
 
 
-def _filter_static(operator: Tensor, vector: Tensor, radius: float, filter_order: int) -> Tensor:
+def _filter_static(operator: Tensor, vectors: Tensor, radius: float, filter_order: int) -> Tensor:
     """(I + (DᵀD/ξ²)^order)⁻¹ v with D = K - I, as a sum over the roots p of p^order = -1.
 
     Each term -p/order · (A - pI)⁻¹ is as well conditioned as A; the power itself would be as badly as A^order.
@@ -245,43 +259,43 @@ def _filter_static(operator: Tensor, vector: Tensor, radius: float, filter_order
     roots = [_unit(math.pi * (2 * k + 1) / filter_order) for k in range((filter_order + 1) // 2)]
     # A root above the real axis counts for its conjugate, too.
     weights = [(-1 if abs(p.imag) < 1e-12 else -2) * p / filter_order for p in roots]
-    return _resolvents(d.mT @ d, vector, roots, weights)
+    return _resolvents(d.mT @ d, vectors, roots, weights)
 
 
-def _contour_projector(operator: Tensor, vector: Tensor, radius: float, nodes: int) -> Tensor:
+def _contour_projector(operator: Tensor, vectors: Tensor, radius: float, nodes: int) -> Tensor:
     """(1/2πi)∮ (zI - K)⁻¹ v dz round the circle of this radius about 1, by the trapezoid rule."""
     upper = [radius * _unit(2 * math.pi * (k + 0.5) / nodes) for k in range((nodes + 1) // 2)]
     weights = [-(1 if abs(z.imag) < 1e-12 else 2) * z / nodes for z in upper]
-    return _resolvents(operator, vector, [1 + z for z in upper], weights)
+    return _resolvents(operator, vectors, [1 + z for z in upper], weights)
 
 
 def _unit(angle: float) -> complex:
     return complex(math.cos(angle), math.sin(angle))
 
 
-def _resolvents(matrix: Tensor, vector: Tensor, shifts: list[complex], weights: list[complex]) -> Tensor:
+def _resolvents(matrix: Tensor, vectors: Tensor, shifts: list[complex], weights: list[complex]) -> Tensor:
     """Re Σ_k w_k (A - s_k I)⁻¹ v, all shifts and clips in one batched solve."""
     s = torch.tensor(shifts, dtype=torch.complex128, device=matrix.device)
     w = torch.tensor(weights, dtype=torch.complex128, device=matrix.device)
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     systems = matrix[:, None] - s[:, None, None] * eye
-    solved = torch.linalg.solve_ex(systems, vector[:, None].expand(-1, len(shifts), -1)[..., None].to(s.dtype)).result
-    return (w[:, None] * solved[..., 0]).sum(1).real
+    solved = torch.linalg.solve_ex(systems, vectors[:, None].expand(-1, len(shifts), -1, -1).to(s.dtype)).result
+    return (w[:, None, None] * solved).sum(1).real
 
 
-def _threshold_projector(operator: Tensor, vector: Tensor, radius: float) -> Tensor:
+def _threshold_projector(operator: Tensor, vectors: Tensor, radius: float) -> Tensor:
     """Φ 1[|λ-1| < ξ] Φ⁻¹ v, differentiated by the Daleckii–Krein formula.
 
     Only pairs of eigenvalues on two sides of the threshold enter the derivative of a spectral projector; autograd
     through eigenvectors would divide by every difference and fail wherever two eigenvalues on one side meet.
     """
     with torch.no_grad():
-        values, vectors = torch.linalg.eig(operator)
-        inverse = torch.linalg.pinv(vectors)
+        values, modes = torch.linalg.eig(operator)
+        inverse = torch.linalg.pinv(modes)
         inside = ((values - 1).abs() < radius).to(values.dtype)
         gap = values[:, :, None] - values[:, None]
         jump = inside[:, :, None] - inside[:, None]
         slope = torch.where(jump == 0, 0, jump / torch.where(gap == 0, 1, gap))
-    moved = inverse @ operator.to(values.dtype) @ vectors - torch.diag_embed(values)
-    projector = vectors @ (torch.diag_embed(inside) + slope * moved) @ inverse
-    return (projector @ vector[..., None].to(values.dtype))[..., 0].real
+    moved = inverse @ operator.to(values.dtype) @ modes - torch.diag_embed(values)
+    projector = modes @ (torch.diag_embed(inside) + slope * moved) @ inverse
+    return (projector @ vectors.to(values.dtype)).real

@@ -17,7 +17,8 @@ class StaticDynamicConfig:
         method: Method that splits frame embeddings into a static and a dynamic component: slow (smooth spectral
             filter), riesz (spectral projector), eig (hard threshold on eigenvalues, as in the paper) or none.
         radius: Radius ξ: eigenvalues closer than this to 1 belong to the static component.
-        weighting: project: static + dynamic is the mean frame. advance: weights of the paper (Eq. 21).
+        pooling: Pooling of the dynamic component over time. rms: root mean square of each channel, which does not
+            depend on where in its cycle a motion begins. mean: time mean. eq21: the paper's Eq. 21.
         ridge: Ridge of the operator estimate, relative to the mean square of the frames.
         filter_order: Order of the smooth filter: larger values cut more sharply at the radius. Only for method slow.
         normalize: L2-normalize the frame embeddings first.
@@ -27,7 +28,7 @@ class StaticDynamicConfig:
 
     method: Literal["none", "slow", "riesz", "eig"] = "slow"
     radius: float = 0.15
-    weighting: Literal["project", "advance"] = "project"
+    pooling: Literal["rms", "mean", "eq21"] = "rms"
     ridge: float = 1e-3
     filter_order: int = 2
     normalize: bool = True
@@ -77,7 +78,7 @@ def decompose(frames: Tensor, config: StaticDynamicConfig) -> tuple[Tensor, Tens
         frames,
         radius=config.radius,
         method=config.method,
-        weighting=config.weighting,
+        pooling=config.pooling,
         ridge=config.ridge,
         filter_order=config.filter_order,
     )

@@ -14,9 +14,9 @@ from stillmotion.errors import StillmotionError
 from stillmotion.functional import koopman
 
 METHODS = ("slow", "riesz", "eig")
-WEIGHTINGS = ("project", "advance")
-SPLITS = [(method, weighting) for method in METHODS for weighting in WEIGHTINGS]
-every_method = pytest.mark.parametrize(("method", "weighting"), SPLITS)
+POOLINGS = ("rms", "mean", "eq21")
+SPLITS = [(method, pooling) for method in METHODS for pooling in POOLINGS]
+every_method = pytest.mark.parametrize(("method", "pooling"), SPLITS)
 
 
 def wandering(b=3, t=6, m=12, *, seed=0, dtype=torch.float64):
@@ -49,47 +49,45 @@ def stacked(reference, clips, **options):
 
 
 @pytest.mark.parametrize("method", ["eig", "riesz"])
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("radius", [0.2, 0.4])
-def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(method, weighting, radius):
+def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(method, pooling, radius):
     clips = wandering()
     inside = (koopman.eigenvalues(clips, ridge=1e-12) - 1).abs() < radius
     assert inside.any()
     assert not inside.all()
-    expected = stacked(literal.decompose, clips, radius=radius, weighting=weighting)
+    expected = stacked(literal.decompose, clips, radius=radius, pooling=pooling)
     errors = []
     for ridge in (1e-6, 1e-12):
-        found = koopman.decompose(clips, radius=radius, method=method, weighting=weighting, ridge=ridge, nodes=128)
+        found = koopman.decompose(clips, radius=radius, method=method, pooling=pooling, ridge=ridge, nodes=128)
         errors.append(max((f - e).abs().max().item() for f, e in zip(found, expected, strict=True)))
     assert errors[1] < 1e-6 < 1e-2 * expected[0].abs().max()
     assert errors[0] < 1e-2
 
 
 @pytest.mark.parametrize("method", ["eig", "riesz"])
-def test_advance_is_the_literal_split_of_the_ridge_operator_at_any_ridge(method):
+def test_eq21_is_the_literal_split_of_the_ridge_operator_at_any_ridge(method):
     clips = wandering()
-    expected = stacked(literal.decompose, clips, radius=0.3, weighting="advance", ridge=1e-2)
-    found = koopman.decompose(clips, radius=0.3, method=method, weighting="advance", ridge=1e-2, nodes=256)
+    expected = stacked(literal.decompose, clips, radius=0.3, pooling="eq21", ridge=1e-2)
+    found = koopman.decompose(clips, radius=0.3, method=method, pooling="eq21", ridge=1e-2, nodes=256)
     torch.testing.assert_close(found, tuple(expected), atol=1e-7, rtol=1e-7)
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_slow_split_is_its_literal_formula(weighting, order):
+def test_slow_split_is_its_literal_formula(pooling, order):
     clips = wandering()
-    expected = stacked(literal.slow_decompose, clips, radius=0.3, filter_order=order, weighting=weighting)
-    found = koopman.decompose(clips, radius=0.3, filter_order=order, weighting=weighting, ridge=1e-13)
+    expected = stacked(literal.slow_decompose, clips, radius=0.3, filter_order=order, pooling=pooling)
+    found = koopman.decompose(clips, radius=0.3, filter_order=order, pooling=pooling, ridge=1e-13)
     torch.testing.assert_close(found, tuple(expected), atol=1e-7, rtol=1e-7)
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
-def test_slow_split_of_a_normal_operator_tends_to_the_threshold_as_power_grows(weighting):
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_slow_split_of_a_normal_operator_tends_to_the_threshold_as_power_grows(pooling):
     clip = linear_system(torch.block_diag(torch.ones(1, 1).double(), rotation(0.05), rotation(1.2)))
-    hard = koopman.decompose(clip, radius=0.15, method="eig", weighting=weighting, ridge=1e-13)[0]
+    hard = koopman.decompose(clip, radius=0.15, method="eig", pooling=pooling, ridge=1e-13)[0]
     errors = [
-        (koopman.decompose(clip, radius=0.15, filter_order=order, weighting=weighting, ridge=1e-13)[0] - hard)
-        .norm()
-        .item()
+        (koopman.decompose(clip, radius=0.15, filter_order=order, pooling=pooling, ridge=1e-13)[0] - hard).norm().item()
         for order in (1, 2, 4, 8)
     ]
     assert all(after < before / 4 for before, after in pairwise(errors))
@@ -100,7 +98,7 @@ def test_slow_split_of_a_normal_operator_tends_to_the_threshold_as_power_grows(w
 def test_riesz_weighs_an_eigenvalue_as_the_trapezoid_rule_does(nodes):
     decay, radius = 0.9, 0.3
     clip = linear_system(torch.diag(torch.tensor([1.0, decay], dtype=torch.float64)), t=3)
-    one, other = literal.decompose(clip[0], radius=0.05, weighting="project")
+    one, other = literal.decompose(clip[0], radius=0.05, pooling="mean")
     static, _ = koopman.decompose(clip, radius=radius, method="riesz", nodes=nodes, ridge=1e-13)
     # Σ_k z_k / (z_k - c) / N over the N points where z^N = -ξ^N is ξ^N / (ξ^N + c^N).
     share = radius**nodes / (radius**nodes + (decay - 1) ** nodes)
@@ -108,16 +106,16 @@ def test_riesz_weighs_an_eigenvalue_as_the_trapezoid_rule_does(nodes):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_components_sum_to_the_mean_frame_in_project_mode(method):
+def test_components_sum_to_the_mean_frame_with_mean_pooling(method):
     clips = wandering()
-    static, dynamic = koopman.decompose(clips, method=method)
+    static, dynamic = koopman.decompose(clips, method=method, pooling="mean")
     torch.testing.assert_close(static + dynamic, clips.mean(1))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_components_sum_to_the_next_mean_frame_in_advance_mode(method):
+def test_components_sum_to_the_next_mean_frame_with_eq21_pooling(method):
     clips = wandering()
-    static, dynamic = koopman.decompose(clips, method=method, weighting="advance", ridge=1e-12)
+    static, dynamic = koopman.decompose(clips, method=method, pooling="eq21", ridge=1e-12)
     expected = torch.stack([literal.operator(clip) @ clip.mean(0) for clip in clips])
     torch.testing.assert_close(static + dynamic, expected, atol=1e-7, rtol=1e-7)
 
@@ -125,7 +123,7 @@ def test_components_sum_to_the_next_mean_frame_in_advance_mode(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_constant_mode_is_static_and_a_rotation_dynamic(method):
     clip = linear_system(torch.block_diag(torch.ones(1, 1).double(), rotation(1.5), rotation(2.2, 0.8)))
-    static, dynamic = koopman.decompose(clip, radius=0.1, method=method, filter_order=8, ridge=1e-12)
+    static, dynamic = koopman.decompose(clip, radius=0.1, method=method, pooling="mean", filter_order=8, ridge=1e-12)
     torch.testing.assert_close(koopman.decompose(static[:, None].expand(-1, 6, -1), ridge=1e-12)[0], static)
     assert (static @ dynamic.T).abs() < 1e-6 * static.norm() * dynamic.norm()
 
@@ -143,43 +141,49 @@ def test_the_radius_decides_which_decays_are_static(radius, static_share):
     order=st.permutations(range(4)),
     seed=st.integers(0, 1000),
 )
-def test_components_follow_scale_order_of_clips_and_rotation_of_channels(method, weighting, scale, order, seed):
+def test_components_follow_scale_order_of_clips_and_rotation_of_channels(method, pooling, scale, order, seed):
     draw = torch.Generator().manual_seed(seed)
     turn = torch.linalg.qr(torch.randn(12, 12, generator=draw, dtype=torch.float64)).Q
     clips = wandering(4)
-    components = koopman.decompose(clips, method=method, weighting=weighting)
-    moved = koopman.decompose(scale * clips[order] @ turn, method=method, weighting=weighting)
-    for found, component in zip(moved, components, strict=True):
-        torch.testing.assert_close(found / scale, component[order] @ turn, atol=1e-9, rtol=1e-9)
+    components = koopman.decompose(clips, method=method, pooling=pooling)
+    moved = koopman.decompose(scale * clips[order] @ turn, method=method, pooling=pooling)
+    torch.testing.assert_close(moved[0] / scale, components[0][order] @ turn, atol=1e-9, rtol=1e-9)
+    if pooling != "rms":
+        torch.testing.assert_close(moved[1] / scale, components[1][order] @ turn, atol=1e-9, rtol=1e-9)
+        return
+    # The rms is taken channel by channel: it keeps its length under a rotation, and follows a permutation.
+    torch.testing.assert_close(moved[1].norm(dim=1) / abs(scale), components[1][order].norm(dim=1))
+    permuted = koopman.decompose(scale * clips[order].flip(2), method=method, pooling=pooling)[1]
+    torch.testing.assert_close(permuted / abs(scale), components[1][order].flip(1), atol=1e-9, rtol=1e-9)
 
 
 @every_method
 @pytest.mark.parametrize(("t", "m"), [(5, 7), (5, 3)])
-def test_gradients_are_those_of_finite_differences(method, weighting, t, m):
+def test_gradients_are_those_of_finite_differences(method, pooling, t, m):
     clips = wandering(2, t, m).requires_grad_()
     distances = (koopman.eigenvalues(clips.detach(), ridge=1e-3) - 1).abs()
     radius = 0.3
     assert (distances < radius).any()
     assert (distances - radius).abs().min() > 0.005
-    assert gradcheck(lambda x: koopman.decompose(x, radius=radius, method=method, weighting=weighting), clips)
+    assert gradcheck(lambda x: koopman.decompose(x, radius=radius, method=method, pooling=pooling), clips)
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
-def test_eig_has_a_gradient_where_eigenvalues_meet_on_one_side(weighting):
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_eig_has_a_gradient_where_eigenvalues_meet_on_one_side(pooling):
     clip = linear_system(torch.diag(torch.tensor([1.0, 0.5, 0.2], dtype=torch.float64)), t=6).requires_grad_()
     gradients = []
     for method in ("eig", "riesz"):
         # Two of the five eigenvalues are 0.
-        static, _ = koopman.decompose(clip, radius=0.3, method=method, weighting=weighting, ridge=1e-4, nodes=128)
+        static, _ = koopman.decompose(clip, radius=0.3, method=method, pooling=pooling, ridge=1e-4, nodes=128)
         gradients.append(torch.autograd.grad(static.sin().sum(), clip)[0])
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", difficult_clips())
 def test_difficult_clips_have_finite_components_and_gradients(kind):
-    for method, weighting in SPLITS:
+    for method, pooling in SPLITS:
         clips = difficult_clips()[kind].requires_grad_()
-        static, dynamic = koopman.decompose(clips, method=method, weighting=weighting)
+        static, dynamic = koopman.decompose(clips, method=method, pooling=pooling)
         assert static.isfinite().all()
         assert dynamic.isfinite().all()
         (static + 2 * dynamic).sum().backward()
@@ -187,19 +191,71 @@ def test_difficult_clips_have_finite_components_and_gradients(kind):
 
 
 @every_method
-def test_equal_frames_are_all_static(method, weighting):
+def test_equal_frames_are_all_static(method, pooling):
     clips = difficult_clips()["equal frames"]
-    static, dynamic = koopman.decompose(clips, method=method, weighting=weighting)
+    static, dynamic = koopman.decompose(clips, method=method, pooling=pooling)
     torch.testing.assert_close(static, clips[:, 0], atol=1e-3, rtol=1e-3)
-    assert (dynamic.norm(dim=1) < 1e-6 * static.norm(dim=1)).all()
+    assert (dynamic == 0).all()
+
+
+@every_method
+def test_a_nearly_still_clip_has_no_dynamic_component_and_a_zero_gradient_of_it(method, pooling):
+    still = difficult_clips()["equal frames"].double()
+    noise = torch.randn(still.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    clips = (still + 1e-5 * noise).requires_grad_()
+    _, dynamic = koopman.decompose(clips, method=method, pooling=pooling)
+    (gradient,) = torch.autograd.grad(torch.nn.functional.normalize(dynamic, dim=1).sum(), clips)
+    assert (dynamic == 0).all()
+    assert (gradient == 0).all()
+    _, moving = koopman.decompose(still + 0.1 * noise, method=method, pooling=pooling)
+    assert (moving.norm(dim=1) > koopman.STILL_THRESHOLD * still[:, 0].norm(dim=1)).all()
+
+
+def rotating_systems(count=64, *, m=128, t=8, rotations=4):
+    """Two windows at random starts of each of several exact linear systems, (count, 2, t, m): a constant of length 4
+    and rotations of 0.5 to 1.7 rad a frame with amplitudes of 0.5 to 1.5, in random orthonormal bases."""
+    draw = torch.Generator().manual_seed(0)
+
+    def uniform(low, high, *shape):
+        return low + (high - low) * torch.rand(*shape, generator=draw, dtype=torch.float64)
+
+    basis = torch.linalg.qr(torch.randn(count, m, 2 * rotations + 1, generator=draw, dtype=torch.float64)).Q
+    speed, amplitude = uniform(0.5, 1.7, count, 1, 1, rotations), uniform(0.5, 1.5, count, 1, 1, rotations)
+    start = torch.randint(100, (count, 2, 1, 1), generator=draw)
+    angle = speed * (start + torch.arange(t)[:, None]) + uniform(0, 6.3, count, 1, 1, rotations)
+    states = torch.cat([4 * torch.ones(count, 2, t, 1), amplitude * angle.cos(), amplitude * angle.sin()], 3)
+    return torch.nn.functional.normalize(states @ basis.mT[:, None], dim=-1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_windows_of_one_motion_agree_in_rms_whatever_their_phase_and_not_in_eq21(method):
+    systems = rotating_systems()
+    agreement = {}
+    for pooling in ("rms", "eq21"):
+        dynamic = koopman.decompose(systems.flatten(0, 1), method=method, pooling=pooling)[1]
+        first, second = torch.nn.functional.normalize(dynamic, dim=1).unflatten(0, (-1, 2)).unbind(1)
+        cosines = first @ second.T
+        retrieved = (cosines.argmax(1) == torch.arange(len(systems))).double().mean()
+        agreement[pooling] = cosines.diagonal().mean().item(), retrieved.item()
+    assert agreement["rms"][0] >= 0.85
+    assert agreement["rms"][1] >= 0.65
+    assert abs(agreement["eq21"][0]) < 0.1
+    assert agreement["eq21"][1] < 0.5
+
+
+def test_the_order_of_frames_matters_to_the_dynamic_component():
+    clips = rotating_systems(8)[:, 0]
+    shuffled = clips[:, torch.randperm(clips.shape[1], generator=torch.Generator().manual_seed(0))]
+    ordered, disordered = (koopman.decompose(c)[1] for c in (clips, shuffled))
+    assert ((ordered - disordered).norm(dim=1) > 0.01 * ordered.norm(dim=1)).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_components_and_gradients_keep_the_frames_dtype(dtype):
-    method, weighting = "slow", "project"
+    method, pooling = "slow", "rms"
     clips = wandering(dtype=dtype).requires_grad_()
-    components = koopman.decompose(clips, method=method, weighting=weighting)
-    exact = koopman.decompose(clips.detach().double(), method=method, weighting=weighting)
+    components = koopman.decompose(clips, method=method, pooling=pooling)
+    exact = koopman.decompose(clips.detach().double(), method=method, pooling=pooling)
     for component, value in zip(components, exact, strict=True):
         assert component.dtype == dtype
         # Only the last rounding is the dtype's own.
@@ -209,12 +265,12 @@ def test_components_and_gradients_keep_the_frames_dtype(dtype):
 
 
 @every_method
-def test_autocast_leaves_values_and_gradients_alone(method, weighting):
+def test_autocast_leaves_values_and_gradients_alone(method, pooling):
     clips = wandering(dtype=torch.float32).requires_grad_()
     results = []
     for enabled in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            components = koopman.decompose(clips, method=method, weighting=weighting)
+            components = koopman.decompose(clips, method=method, pooling=pooling)
             loss = sum(component.sin().sum() for component in components)
         results.append((*components, *torch.autograd.grad(loss, clips)))
     torch.testing.assert_close(results[0], results[1], atol=0, rtol=0)
@@ -236,7 +292,7 @@ def test_spectrum_holds_the_eigenvalues_of_the_literal_operator_nearest_to_one_f
     ("options", "message"),
     [
         ({"method": "hard"}, "'hard'; must be slow, riesz or eig"),
-        ({"weighting": "half"}, "'half'; must be project or advance"),
+        ({"pooling": "half"}, "'half'; must be rms, mean or eq21"),
         ({"radius": 0.0}, "radius is 0.0; must be positive"),
         ({"radius": float("nan")}, "radius is nan; must be positive"),
         ({"radius": float("inf"), "method": "riesz"}, "radius is inf; must be positive and finite"),

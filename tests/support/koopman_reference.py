@@ -28,27 +28,36 @@ def operator(clip, *, ridge=0.0):
     return f @ regularized_inverse(b, absolute_ridge(ridge, clip))
 
 
-def decompose(clip, *, radius, weighting, ridge=0.0):
-    """Eq. 21, or its projection: the eigenvectors of K (of B B⁺ K) whose eigenvalues lie within the radius of 1."""
+def decompose(clip, *, radius, pooling, ridge=0.0):
+    """Eq. 21, or a projection: the eigenvectors of K (of B B⁺ K) whose eigenvalues lie within the radius of 1."""
     b, _ = past_and_future(clip)
-    k, mean = operator(clip, ridge=ridge), clip.double().mean(0)
-    values, vectors = torch.linalg.eig(k if weighting == "advance" else b @ regularized_inverse(b) @ k)
+    k = operator(clip, ridge=ridge)
+    values, vectors = torch.linalg.eig(k if pooling == "eq21" else b @ regularized_inverse(b) @ k)
     inside = ((values - 1).abs() < radius).to(values.dtype)
-    inside = inside * values if weighting == "advance" else inside
-    static = (vectors @ torch.diag(inside) @ torch.linalg.inv(vectors) @ mean.to(values.dtype)).real
-    return static, (k @ mean if weighting == "advance" else mean) - static
+    inside = inside * values if pooling == "eq21" else inside
+    return pool(clip, (vectors @ torch.diag(inside) @ torch.linalg.inv(vectors)).real, k, pooling)
 
 
-def slow_decompose(clip, *, radius, filter_order, weighting):
+def slow_decompose(clip, *, radius, filter_order, pooling):
     """(I + (DᵀD/ξ²)^order)⁻¹ with D = K - I in an orthonormal basis of span(B)."""
     b, _ = past_and_future(clip)
-    k, mean = operator(clip), clip.double().mean(0)
+    k = operator(clip)
     basis = torch.linalg.qr(b).Q
     eye = torch.eye(basis.shape[1], dtype=basis.dtype)
     d = basis.T @ k @ basis - eye
     power = torch.linalg.matrix_power(d.T @ d / radius**2, filter_order)
-    static = basis @ torch.linalg.inv(eye + power) @ basis.T @ mean
-    return (k @ static, k @ mean - k @ static) if weighting == "advance" else (static, mean - static)
+    projector = basis @ torch.linalg.inv(eye + power) @ basis.T
+    return pool(clip, k @ projector if pooling == "eq21" else projector, k, pooling)
+
+
+def pool(clip, projector, k, pooling):
+    """Static and dynamic component by an M×M projector: Eq. 21, the time mean, or the rms frame by frame."""
+    mean = clip.double().mean(0)
+    static = projector @ mean
+    if pooling == "rms":
+        rest = [frame - projector @ frame for frame in clip.double()]
+        return static, torch.stack([torch.stack([r[c] ** 2 for r in rest]).mean().sqrt() for c in range(len(mean))])
+    return static, (k @ mean if pooling == "eq21" else mean) - static
 
 
 def prediction_loss(clip, *, ridge, hold_out):

@@ -185,15 +185,15 @@ def _width(config: PretrainConfig) -> SweepPlan:
 
 def _decomposition(config: PretrainConfig) -> SweepPlan:
     points = {
-        f"{how}, {weight}": {"method.static_dynamic.method": how, "method.static_dynamic.weighting": weight}
-        for how in ("slow", "riesz", "eig")
-        for weight in ("project", "advance")
+        f"{method}, {pooling}": {"method.static_dynamic.method": method, "method.static_dynamic.pooling": pooling}
+        for method in ("slow", "riesz", "eig")
+        for pooling in ("rms", "eq21")
     }
     claims = [
-        Claim("slow, project above the paper's eig, advance", "slow, project", "eig, advance"),
-        Claim("slow above eig", "slow, project", "eig, project"),
-        Claim("riesz is eig by another way", "riesz, project", "eig, project", expect_equal=True),
-        Claim("project above advance", "slow, project", "slow, advance"),
+        Claim("slow, rms above the paper's eig, eq21", "slow, rms", "eig, eq21"),
+        Claim("slow above eig", "slow, rms", "eig, rms"),
+        Claim("riesz is eig by another way", "riesz, rms", "eig, rms", expect_equal=True),
+        Claim("rms above eq21", "slow, rms", "slow, eq21"),
     ]
     return _preset("decomposition", config, points, claims, source="ours")
 

@@ -28,7 +28,7 @@ from stillmotion.training.pretrain.config import PretrainConfig, PretrainDataCon
 from stillmotion.training.recipe_table import Recipe, cite_tables
 
 NO_DECOMPOSITION = StaticDynamicConfig(method="none")
-PAPER_DECOMPOSITION = StaticDynamicConfig(method="eig", radius=0.1, weighting="advance", ridge=1e-3)
+PAPER_DECOMPOSITION = StaticDynamicConfig(method="eig", radius=0.1, pooling="eq21", ridge=1e-3)
 PAPER_PREDICTION = PredictionLossConfig(orthogonality_weight=1e-4, ridge=1e-3, holdout=0, relative_error=False)
 PAPER_SOLVER = SolverConfig(name="aid-fd", inner_steps=1, inner_lr=0.003)
 

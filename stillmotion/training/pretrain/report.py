@@ -144,7 +144,7 @@ def describe_method(config: PretrainConfig) -> str:
         delays = _describe_delays(decomposition.num_delays)
         text += (
             f" on the static and on the dynamic component of each clip: frame embeddings are decomposed by a Koopman "
-            f"operator ({decomposition.method}, radius {decomposition.radius:g}, {decomposition.weighting}{delays})"
+            f"operator ({decomposition.method}, radius {decomposition.radius:g}, {decomposition.pooling}{delays})"
         )
         text += _ROUTE_DESCRIPTIONS[config.method.views.loss_routing]
     if solver.name == "plain":

@@ -183,7 +183,7 @@ def test_bod_vcl_has_the_papers_constants() -> None:
     for method in METHODS:
         config = get_recipe(f"k400-bod-{method}")
         split, prediction, solver = config.method.static_dynamic, config.method.prediction, config.solver
-        assert (split.method, split.weighting, split.radius, split.normalize) == ("eig", "advance", 0.1, True)
+        assert (split.method, split.pooling, split.radius, split.normalize) == ("eig", "eq21", 0.1, True)
         assert (prediction.orthogonality_weight, prediction.holdout, prediction.relative_error) == (1e-4, 0, False)
         assert (solver.name, solver.inner_steps) == ("aid-fd", 1)
         assert config.method.model.embedding_dim == 128
