@@ -1,25 +1,5 @@
 """Networks: backbones, pretrained models, heads."""
 
-from typing import TYPE_CHECKING
-
 from stillmotion.utils.lazy_exports import lazy_exports
 
-if TYPE_CHECKING:
-    from stillmotion.models.backbones import create_backbone as create_backbone
-    from stillmotion.models.backbones import list_backbones as list_backbones
-    from stillmotion.models.backbones.base import Backbone as Backbone
-    from stillmotion.models.heads import MLPHead as MLPHead
-    from stillmotion.models.heads import VideoClassifier as VideoClassifier
-    from stillmotion.models.input_config import InputConfig as InputConfig
-    from stillmotion.models.pretrained.weight_loading import load_weights as load_weights
-
-__getattr__, __all__ = lazy_exports(
-    __name__,
-    {
-        "backbones": ("create_backbone", "list_backbones"),
-        "backbones.base": ("Backbone",),
-        "heads": ("MLPHead", "VideoClassifier"),
-        "input_config": ("InputConfig",),
-        "pretrained.weight_loading": ("load_weights",),
-    },
-)
+__getattr__, __all__ = lazy_exports(__name__, __file__)

@@ -1,25 +1,31 @@
 """Lazy re-exports of a package: a name's module is imported when the name is first used."""
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def lazy_exports(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], list[str]]:
-    """Build a package's `__getattr__` and `__all__`.
+def lazy_exports(package: str, init_file: str) -> tuple[Callable[[str], Any], list[str]]:
+    """Build a package's `__getattr__` and `__all__` from the imports in its stub `__init__.pyi`.
+
+    Type checkers and editors read the same stub.
 
     Args:
         package: Name of the package, `__name__` in its `__init__.py`.
-        modules: Names to export by submodule, relative to the package (`"builder"`, `"video.reader"`).
+        init_file: Its file, `__file__` in its `__init__.py`.
 
     Returns:
-        The functions `__getattr__` and the sorted list `__all__`.
+        The function `__getattr__` and the sorted list `__all__`.
     """
-    homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
+    stub = ast.parse(Path(init_file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    modules = {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def get_attribute(name: str) -> Any:
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        return getattr(import_module(modules[name]), name)
 
-    return get_attribute, sorted(homes)
+    return get_attribute, sorted(modules)

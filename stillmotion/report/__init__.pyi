@@ -1,0 +1,12 @@
+from stillmotion.report.page import write_page as write_page
+from stillmotion.report.page_blocks import Code as Code
+from stillmotion.report.page_blocks import Figures as Figures
+from stillmotion.report.page_blocks import ImageBlock as ImageBlock
+from stillmotion.report.page_blocks import Neighbors as Neighbors
+from stillmotion.report.page_blocks import Section as Section
+from stillmotion.report.page_blocks import Table as Table
+from stillmotion.report.page_blocks import Text as Text
+from stillmotion.report.page_blocks import Thumbnail as Thumbnail
+from stillmotion.report.page_blocks import Thumbnails as Thumbnails
+from stillmotion.report.page_blocks import VideoBlock as VideoBlock
+from stillmotion.report.page_blocks import figure_block as figure_block
