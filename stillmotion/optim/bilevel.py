@@ -9,7 +9,7 @@ d outer(θ*(θ)) / dθ. With g = ∇outer(θ*) and H the Hessian of the inner lo
     itd-rmad          Π_k (I - γH(θ_k)) g, by reverse differentiation through the inner steps: exact
     exact-last-stage  the same if the inner level updates the late weights only, with γ limited by curvature: exact, too
     exact-projector   likewise; the late weights are the projector's
-    aid-fd            the same product at θ with H v by a finite difference of ∇inner: first order plus one pass
+    aid-fd            (I - γ·steps·H(θ)) g with H g by a central difference of ∇inner: first order plus two passes
     aid-cg            (I + γ·steps·H(θ))⁻¹ g by conjugate gradients: θ* as the proximal point of θ
     aid-nmn           the same inverse by a truncated Neumann series
 
@@ -63,8 +63,8 @@ class SolverConfig:
         inner_lr: Inner step size γ; the upper limit of γ for exact-projector and exact-last-stage.
         curvature_limit: For exact-projector and exact-last-stage: γ is at most this factor times ‖p‖/‖Hp‖, where p is
             the inner gradient and H the inner Hessian. 0 disables the limit.
-        central_difference: For aid-fd: use a central difference (one more pass, second-order error).
-        difference_step: For aid-fd: finite-difference step, relative to the norm of the weights.
+        difference_step: For aid-fd: distance between the weights and each point of the central difference. Under
+            autocast it is at least the rounding error of the weights.
         solver_iterations: Iterations of aid-cg, or terms of aid-nmn's Neumann series.
     """
 
@@ -72,7 +72,6 @@ class SolverConfig:
     inner_steps: int = 1
     inner_lr: float = 0.1
     curvature_limit: float = 0.1
-    central_difference: bool = False
     difference_step: float = 0.01
     solver_iterations: int = 5
 
@@ -138,7 +137,7 @@ def hypergradient(
     # Weights of each inner step, this rank's inner gradient there, and the step size.
     path: list[tuple[ParamDict, ParamDict, float | Tensor]] = []
     rate: float | Tensor = config.inner_lr
-    start, current, first_step = weights, weights, None
+    current = weights
     if shared_prefix is not None:
         early = shared_prefix.forward(weights)
         early = early.to(torch.promote_types(early.dtype, torch.float32))  # its gradient must not underflow
@@ -157,8 +156,6 @@ def hypergradient(
         if unroll:
             rate = _inner_step_size(config, local, late, step)
             path.append((current, local, rate))
-        if config.name == "aid-fd" and first_step is None:
-            first_step = step
         current = _as_leaves(current | _subtract(late, step, rate))
         local = {}
         del late, step  # copies of the weights, freed before the outer pass
@@ -175,23 +172,21 @@ def hypergradient(
             gradient |= _mean_gradient((early * gradient.pop(EARLY_FEATURES)).sum(), prefix_weights, loss_scale)
             gradient = {k: gradient[k] for k in weights}
     elif config.name == "aid-fd":
-        dtype = autocast_dtype or next(iter(start.values())).dtype
-        relative_step = max(config.difference_step, torch.finfo(dtype).eps)
+        rounding = torch.finfo(autocast_dtype or next(iter(weights.values())).dtype).eps
+        distance = (rounding * _norm(weights).detach()).clamp_min(config.difference_step)
 
-        def inner_gradient(w: ParamDict) -> ParamDict:
-            w = _as_leaves(w)
-            return _mean_gradient(inner(w), w, loss_scale)
+        def inner_gradient(point: ParamDict) -> ParamDict:
+            point = _as_leaves(point)
+            return _mean_gradient(inner(point), point, loss_scale)
 
-        for _ in range(config.inner_steps):
-            base = None if config.central_difference else first_step
-            product = _finite_difference(inner_gradient, start, gradient, base, relative_step)
-            gradient = _subtract(gradient, product, config.inner_lr)
+        product = _finite_difference(inner_gradient, weights, gradient, distance)
+        gradient = _subtract(gradient, product, config.inner_lr * config.inner_steps)
     elif config.name in ("aid-cg", "aid-nmn"):
-        local = _gradient(inner(start), start, loss_scale)
+        local = _gradient(inner(weights), weights, loss_scale)
         rate = config.inner_lr * config.inner_steps
 
         def damped(v: ParamDict) -> ParamDict:
-            return _subtract(v, _hessian_product(local, start, v), -rate)
+            return _subtract(v, _hessian_product(local, weights, v), -rate)
 
         solve = _conjugate_gradient if config.name == "aid-cg" else _neumann
         gradient = solve(damped, gradient, config.solver_iterations)
@@ -251,18 +246,11 @@ def _hessian_product(local: ParamDict, point: ParamDict, v: ParamDict) -> ParamD
 
 
 def _finite_difference(
-    gradient: Callable[[ParamDict], ParamDict],
-    weights: ParamDict,
-    v: ParamDict,
-    base: ParamDict | None,
-    relative_step: float,
+    gradient: Callable[[ParamDict], ParamDict], weights: ParamDict, v: ParamDict, distance: Tensor
 ) -> ParamDict:
-    """H v ≈ (∇(θ + εv) - ∇(θ)) / ε, or the central difference if no base ∇(θ) is given."""
-    norm = _norm(weights).detach()
-    step = relative_step * torch.where(norm > 0, norm, 1) / _norm(v).clamp_min(1e-30)
+    """H v ≈ (∇(θ + εv) - ∇(θ - εv)) / 2ε, where ε‖v‖ is the distance."""
+    step = distance / _norm(v).clamp_min(1e-30)
     ahead = gradient(_subtract(weights, v, -step))
-    if base is not None:
-        return {k: (ahead[k] - base[k]) / step for k in weights}
     behind = gradient(_subtract(weights, v, step))
     return {k: (ahead[k] - behind[k]) / (2 * step) for k in weights}
 

@@ -31,7 +31,6 @@ SOLVERS = {
     "exact-last-stage": SolverConfig("exact-last-stage", inner_steps=2),
     "exact-projector": SolverConfig("exact-projector"),
     "aid-fd": SolverConfig("aid-fd", inner_lr=0.01, inner_steps=2),
-    "aid-fd, central": SolverConfig("aid-fd", inner_lr=0.01, central_difference=True),
     "aid-cg": SolverConfig("aid-cg", inner_lr=0.01, solver_iterations=2),
     "aid-nmn": SolverConfig("aid-nmn", inner_lr=0.01, solver_iterations=2),
     "itd-rmad": SolverConfig("itd-rmad", inner_lr=0.01, inner_steps=2),
