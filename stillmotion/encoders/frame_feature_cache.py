@@ -22,6 +22,7 @@ from stillmotion.data.datasets.base import FailedVideos, VideoDataset
 from stillmotion.data.loading.clip_dataset import EvalClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import iter_eval_batches
+from stillmotion.data.transforms.sampling import centered_clip_indices
 from stillmotion.data.video.reader import resample_fps
 from stillmotion.distributed import process_group
 from stillmotion.encoders.encoder import Encoder
@@ -153,17 +154,8 @@ class FrameFeatureCache:
                 for start in range(0, count, batch_size)
             ]
         config = self.encoder.input_config
-        chunk_dataset = _FrameChunkDataset(
-            dataset,
-            config.num_frames,
-            config.stride,
-            1,
-            eval_crop(config),
-            fps=config.fps,
-            feature_stride=self.feature_stride,
-            chunks=tuple(chunks),
-        )
-        return chunk_dataset, failed
+        options = {"feature_stride": self.feature_stride, "chunks": tuple(chunks)}
+        return _FrameChunkDataset(dataset, **config.sampling, num_clips=1, crop=eval_crop(config), **options), failed
 
     def _check_all_present(self, dataset: VideoDataset, failed: Collection[str]) -> None:
         """Raise where files of another process are not visible from here."""
@@ -218,26 +210,11 @@ class _FrameChunkDataset(EvalClipDataset):
             video = self.videos.open_video(chunk.video)
             timed = resample_fps(video, self.fps)
             centers = np.arange(chunk.start, chunk.stop) * self.feature_stride * (timed.fps / video.fps)
-            indices = centered_clip_indices(centers.round().astype(np.int64), self.num_frames, self.stride, len(timed))
+            centers = centers.round().astype(np.int64)
+            indices = centered_clip_indices(centers, len(timed), num_frames=self.num_frames, stride=self.stride)
             unique, positions = np.unique(indices, return_inverse=True)
             pixels = self.crop(timed.get_frames(unique.tolist()))[0]  # a frame that clips share is decoded once
         except VideoError as error:
             return {"clips": None, "index": index, "failed": [(self.videos.name(chunk.video), str(error))]}
         clips = pixels[:, torch.from_numpy(positions.reshape(indices.shape))].transpose(0, 1)
         return {"clips": clips, "index": index, "failed": []}
-
-
-def centered_clip_indices(centers: np.ndarray, num_frames: int, stride: int, num_video_frames: int) -> np.ndarray:
-    """Return the frame indices of clips around given frames; the first and the last frame of a video are repeated.
-
-    Args:
-        centers: Frame in the middle of each clip, (n,).
-        num_frames: Frames per clip (L).
-        stride: Frames from one to the next; 0, which samples the whole video elsewhere, counts as 1.
-        num_video_frames: Frames of the video.
-
-    Returns:
-        Frame indices, (n, L).
-    """
-    offsets = max(stride, 1) * (np.arange(num_frames) - num_frames // 2)
-    return np.clip(centers[:, None] + offsets, 0, num_video_frames - 1)

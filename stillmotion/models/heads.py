@@ -55,10 +55,6 @@ class VideoClassifier(nn.Module):
         pooled = frames.mean(1) if self.pool == "mean" else frames.flatten(1)
         return self.head(pooled if dropout_mask is None else pooled * dropout_mask)
 
-    def weight_per_step(self) -> Tensor:
-        """Weights of the classifier for each time step, (C, T', D); T' is 1 for "mean"."""
-        return self.head.weight.detach().unflatten(1, (self.num_steps, -1))
-
     def train(self, mode: bool = True) -> "VideoClassifier":
         """Set the mode; frozen modules stay in evaluation mode."""
         super().train(mode)

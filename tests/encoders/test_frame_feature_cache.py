@@ -14,7 +14,7 @@ from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig, SyntheticUntrimmedDataset
 from stillmotion.encoders import Encoder, load
-from stillmotion.encoders.frame_feature_cache import FrameFeatureCache, centered_clip_indices
+from stillmotion.encoders.frame_feature_cache import FrameFeatureCache
 from stillmotion.errors import StillmotionError, VideoError
 
 DRAWN = SyntheticUntrimmedConfig(
@@ -58,12 +58,6 @@ def test_a_feature_is_the_mean_over_the_clip_around_its_frame(run, tmp_path, hop
         assert found.dtype == np.float32
         assert len(found) == -(-len(videos.open_video(i)) // hop)
         np.testing.assert_allclose(found, literal(encoder, videos.open_video(i), hop=hop), atol=1e-4)
-
-
-def test_clips_at_the_ends_repeat_the_first_and_last_frame():
-    found = centered_clip_indices(np.array([0, 4]), num_frames=4, stride=2, num_video_frames=5)
-    assert found.tolist() == [[0, 0, 0, 2], [0, 2, 4, 4]]
-    assert centered_clip_indices(np.array([3]), num_frames=1, stride=8, num_video_frames=5).tolist() == [[3]]
 
 
 def test_a_model_of_images_sees_each_frame_alone(tmp_path):

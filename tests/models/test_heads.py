@@ -84,7 +84,8 @@ def test_a_head_that_sees_order_tells_a_clip_from_its_reverse_and_a_mean_cannot(
 def test_rows_of_an_ordered_head_give_its_scores_step_by_step():
     model = VideoClassifier(create_backbone("small_cnn3d", channels=(4, 8)), 3, pool="concat", num_steps=4).eval()
     clips = torch.randn(2, 3, 4, 16, 16)
-    expected = torch.einsum("btd,ctd->bc", model.backbone(clips), model.weight_per_step()) + model.head.bias
+    weight = model.head.weight.unflatten(1, (4, -1))
+    expected = torch.einsum("btd,ctd->bc", model.backbone(clips), weight) + model.head.bias
     torch.testing.assert_close(model(clips), expected)
 
 

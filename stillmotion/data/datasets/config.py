@@ -6,6 +6,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from stillmotion.data.datasets.annotations import check_exists
 from stillmotion.data.datasets.base import PathDataset, VideoDataset
 from stillmotion.data.datasets.csv_list import csv_has_column, open_list_dataset
 from stillmotion.data.datasets.folder import open_folder_dataset
@@ -118,10 +119,9 @@ class VideoDataConfig(VideoSource):
             raise StillmotionError(f"there is no layout {layout!r}{did_you_mean(layout, layout_names())}")
         if is_url(self.path) and layout in ("auto", "shards"):
             return open_shard_dataset(self.path, split=self.split, fold=self.fold)
-        if not path.exists():
-            raise StillmotionError(f"{path}: no such file or folder. Give a folder of videos or a list with --data.")
-        if annotations is not None and not annotations.exists():
-            raise StillmotionError(f"{annotations}: no such file or folder. Give the annotation lists of the data set.")
+        check_exists(path, "Give a folder of videos or a list with --data.")
+        if annotations is not None:
+            check_exists(annotations, "Give the annotation lists of the data set.")
         if layout == "auto":
             layout, annotations = _detect_layout(path, annotations)
         if layout == "list":

@@ -137,16 +137,13 @@ def write_mask(file: Path, mask: np.ndarray) -> None:
     image.save(file)
 
 
-def davis_palette(num_colors: int = 256) -> np.ndarray:
+def davis_palette() -> np.ndarray:
     """Colors of PASCAL and DAVIS: the bits of an index are, in turn, bits of red, green and blue.
 
-    Args:
-        num_colors: Number of colors.
-
     Returns:
-        RGB uint8 (num_colors, 3).
+        RGB uint8 (256, 3).
     """
-    shifted = np.arange(num_colors)[:, None] >> np.arange(3)
+    shifted = np.arange(256)[:, None] >> np.arange(3)
     bits = [((shifted >> 3 * i) & 1) << (7 - i) for i in range(8)]
     return np.sum(bits, axis=0).astype(np.uint8)
 

@@ -14,26 +14,10 @@ from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipData
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.transforms.augment import ClipAugmentation, normalize_clip, resize_clip
 from stillmotion.data.transforms.parameters import AugmentParams
-from stillmotion.data.transforms.sampling import read_clips
+from stillmotion.data.transforms.sampling import centered_clip_indices, read_clips
 from stillmotion.data.video.reader import resample_fps
 from stillmotion.functional.boxes import crop_boxes, flip_boxes, scale_boxes
 from stillmotion.utils.images import short_side_size
-
-
-def keyframe_clip_indices(keyframe_index: int, video_length: int, *, num_frames: int, stride: int) -> np.ndarray:
-    """Frame indices of a clip with the keyframe in its middle; the first and last frames of the video are repeated.
-
-    Args:
-        keyframe_index: Frame index of the keyframe.
-        video_length: Number of frames of the video.
-        num_frames: Number of frames of the clip.
-        stride: Distance between frames of the clip; 0 counts as 1.
-
-    Returns:
-        Frame indices (1, num_frames).
-    """
-    indices = keyframe_index + max(stride, 1) * (np.arange(num_frames) - num_frames // 2)
-    return np.clip(indices, 0, video_length - 1)[None]
 
 
 def random_square_params(
@@ -114,8 +98,8 @@ def _read_keyframe_clip(dataset: KeyframeTrainDataset | KeyframeEvalDataset, ind
     video = dataset.videos.open_video(index)
     resampled = resample_fps(video, dataset.fps)
     keyframe_index = round(dataset.videos.keyframe_index(index, video) * resampled.fps / video.fps)
-    indices = keyframe_clip_indices(
-        keyframe_index, len(resampled), num_frames=dataset.num_frames, stride=dataset.stride
+    indices = centered_clip_indices(
+        np.array([keyframe_index]), len(resampled), num_frames=dataset.num_frames, stride=dataset.stride
     )
     return read_clips(resampled, indices)[0]
 

@@ -29,7 +29,6 @@ class ClipLoader:
         seed: Seed; with the epoch it determines the order.
         num_workers: Number of decoding worker processes, started once; 0 decodes in this process. A script that uses
             workers needs `if __name__ == "__main__":`.
-        drop_last: False completes the last batch with the first videos of the epoch.
         epoch_order: Order of the videos of an epoch; None shuffles all of them.
 
     Attributes:
@@ -47,7 +46,6 @@ class ClipLoader:
         world_size: int = 1,
         seed: int = 0,
         num_workers: int = 0,
-        drop_last: bool = True,
         epoch_order: EpochOrder | None = None,
     ) -> None:
         global_size = batch_size * world_size
@@ -58,7 +56,7 @@ class ClipLoader:
                 "Decrease --optim.batch-size or add videos."
             )
         self.num_videos = len(dataset)
-        self.steps_per_epoch = len(dataset) // global_size if drop_last else -(-len(dataset) // global_size)
+        self.steps_per_epoch = len(dataset) // global_size
         self._batch_size, self._rank, self._world_size, self._seed = batch_size, rank, world_size, seed
         self._epoch_order = epoch_order or (lambda rng: rng.permutation(self.num_videos))
         self._batch_source = _BatchSource(dataset, num_workers)
@@ -85,7 +83,7 @@ class ClipLoader:
         order = self._epoch_order(np.random.default_rng((self._seed, epoch)))
         for step in range(start_step, self.steps_per_epoch):
             first = (step * self._world_size + self._rank) * self._batch_size
-            yield [(epoch, int(order[i % self.num_videos])) for i in range(first, first + self._batch_size)]
+            yield [(epoch, int(index)) for index in order[first : first + self._batch_size]]
 
 
 def iter_eval_batches(

@@ -114,6 +114,22 @@ def sample_frame_pair(video_length: int, *, gap: float, rng: np.random.Generator
     return np.array([[first, first + step]])
 
 
+def centered_clip_indices(centers: np.ndarray, video_length: int, *, num_frames: int, stride: int) -> np.ndarray:
+    """Frame indices of clips around given frames; the first and the last frame of a video are repeated.
+
+    Args:
+        centers: Frame in the middle of each clip, (n,).
+        video_length: Number of frames of the video.
+        num_frames: Number of frames of a clip.
+        stride: Distance between frames of a clip; 0, which samples the whole video elsewhere, counts as 1.
+
+    Returns:
+        Frame indices (n, num_frames).
+    """
+    offsets = max(stride, 1) * (np.arange(num_frames) - num_frames // 2)
+    return np.clip(centers[:, None] + offsets, 0, video_length - 1)
+
+
 def symmetric_frame_indices(video_length: int, num_frames: int) -> np.ndarray:
     """Indices of the middle frames of equal parts of a video, symmetric in time.
 

@@ -117,14 +117,13 @@ def resize_frames(frames: Iterator[np.ndarray], height: int, width: int) -> Iter
             yield cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
 
 
-def write_video(path: str | Path, frames: Iterable[np.ndarray], *, fps: float, option_name: str = "--out") -> Path:
+def write_video(path: str | Path, frames: Iterable[np.ndarray], *, fps: float) -> Path:
     """Write frames as an H.264 mp4 in 4:2:0; the file is replaced atomically.
 
     Args:
         path: The file.
         frames: RGB frames of one size, uint8 (H, W, 3), H and W even.
         fps: Frames per second.
-        option_name: Option that sets the path, for errors.
 
     Returns:
         The path.
@@ -137,6 +136,5 @@ def write_video(path: str | Path, frames: Iterable[np.ndarray], *, fps: float, o
         lambda partial: write_mp4(
             partial, chain([first], images), size=first.shape[:2], fps=fps, gop_size=_PLAYBACK_GOP_SIZE, crf=20
         ),
-        option_name=option_name,
     )
     return Path(path)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from stillmotion.data.datasets.ava import ActionDetectionDataset, BoxTable, KeyframeIndex
-from stillmotion.data.loading.keyframe_clips import KeyframeEvalDataset, KeyframeTrainDataset, keyframe_clip_indices
+from stillmotion.data.loading.keyframe_clips import KeyframeEvalDataset, KeyframeTrainDataset
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
 from stillmotion.data.video.reader import ArrayReader
@@ -54,12 +54,6 @@ def test_the_key_frame_stays_in_the_middle_at_another_rate():
     usual = clips(stride=4, fps=0).load_item(1, np.random.default_rng(0))["clips"][0, 2]
     assert [round(float(frame.max()) * 255) for frame in usual] == [0, 1, 5, 9]
     assert [round(float(frame.max()) * 255) for frame in half] == [0, 0, 4, 8]  # place 2 of 15 is frame 4 of 30
-
-
-def test_a_clip_has_the_key_frame_in_its_middle_and_repeats_the_ends():
-    assert keyframe_clip_indices(50, 100, num_frames=8, stride=4)[0].tolist() == [34, 38, 42, 46, 50, 54, 58, 62]
-    assert keyframe_clip_indices(2, 9, num_frames=6, stride=2)[0].tolist() == [0, 0, 0, 2, 4, 6]
-    assert keyframe_clip_indices(8, 9, num_frames=3, stride=1)[0].tolist() == [7, 8, 8]
 
 
 def test_boxes_stay_on_what_they_were_drawn_round_through_crop_and_flip():

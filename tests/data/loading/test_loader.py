@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,13 +114,6 @@ def test_resuming_within_an_epoch_gives_the_rest_of_it() -> None:
     assert list(loader.iter_epoch(1, start_step=4)) == []
 
 
-def test_the_last_batch_is_dropped_or_completed() -> None:
-    assert len(list(ClipLoader(dataset(7), batch_size=3).iter_epoch(0))) == 2
-    completed = list(ClipLoader(dataset(7), batch_size=3, drop_last=False).iter_epoch(0))
-    indices = Counter(torch.cat([batch["index"] for batch in completed]).tolist())
-    assert (len(completed), set(indices), indices.total()) == (3, set(range(7)), 9)
-
-
 def test_fewer_videos_than_a_batch_is_an_error_with_the_numbers() -> None:
     with pytest.raises(
         StillmotionError, match=r"Batch size is 8 \(4 per process on 2 processes\) but there are only 7 videos"
@@ -177,7 +169,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_ctrl_c_stops_parent_and_workers_without_a_word(tmp_path: Path) -> None:
     for i in range(4):

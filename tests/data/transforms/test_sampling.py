@@ -3,7 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stillmotion.data.transforms.sampling import read_clips, sample_random_clips, sample_uniform_clips
+from stillmotion.data.transforms.sampling import (
+    centered_clip_indices,
+    read_clips,
+    sample_random_clips,
+    sample_uniform_clips,
+)
 from stillmotion.data.video.reader import ArrayReader
 from stillmotion.errors import StillmotionError
 
@@ -46,6 +51,13 @@ def test_starts_are_independent_and_reach_both_ends() -> None:
 def test_uniform_clips_run_from_the_first_frame_to_the_last_and_one_is_the_centre() -> None:
     assert sample_uniform_clips(101, num_frames=11, stride=1, num_clips=3)[:, 0].tolist() == [0, 45, 90]
     assert sample_uniform_clips(101, num_frames=11, stride=1, num_clips=1)[0, 5] == 50
+
+
+def test_a_clip_has_its_center_in_its_middle_and_repeats_the_ends() -> None:
+    clips = centered_clip_indices(np.array([50, 2, 99]), 100, num_frames=6, stride=2)
+    assert clips.tolist() == [[44, 46, 48, 50, 52, 54], [0, 0, 0, 2, 4, 6], [93, 95, 97, 99, 99, 99]]
+    assert centered_clip_indices(np.array([3]), 5, num_frames=1, stride=8).tolist() == [[3]]
+    assert centered_clip_indices(np.array([3]), 5, num_frames=3, stride=0).tolist() == [[2, 3, 4]]
 
 
 def test_overlapping_clips_read_each_frame_once() -> None:
