@@ -33,8 +33,8 @@ from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.models.backbones.tokens_cnn import TokensCNN
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
+from stillmotion.training.pretrain.token_cache import build_token_dataset, with_resolved_image_model
 from stillmotion.training.tasks import get_recipe
-from stillmotion.training.token_cache import build_token_dataset, with_resolved_image_model
 
 METHODS = {"V-SimCLR": "tokens-simclr", "BOD-VCL": "tokens-bod", "ViDiDi": "tokens-vididi", "ours": "tokens-routed"}
 OUR_SPLIT = get_recipe("tokens-routed").method.static_dynamic

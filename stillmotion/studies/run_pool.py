@@ -33,8 +33,8 @@ from stillmotion.training.config import RunConfig
 from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
+from stillmotion.training.pretrain.token_cache import TOKEN_DIR
 from stillmotion.training.run_log import load_metrics
-from stillmotion.training.token_cache import TOKEN_DIR
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.task import transfer
 from stillmotion.utils.device import resolve_device

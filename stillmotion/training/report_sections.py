@@ -1,13 +1,14 @@
 """Sections that the pages of all training runs share: progress, loss curves, diagnostics, evaluation curves."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from stillmotion.report.charts import MIN_SMOOTHED_VALUES, plot_lines
 from stillmotion.report.page_blocks import Block, Section, Table, Text, figure_block
+from stillmotion.training.config import RunConfig
 from stillmotion.training.run_dir import load_any_config
 from stillmotion.training.run_log import RunStatus, load_metrics, load_run_status
 from stillmotion.utils.formatting import format_clock
@@ -19,7 +20,7 @@ _HEALTH_PREFIX = "health/"
 _EVALUATION_TITLES = {"online_knn": "nearest neighbor", "online_probe": "linear probe"}
 _PLOTTED_KINDS = ("static", "dynamic", "whole", "motion")  # in the order of their colors
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
-_NO_STEPS = "No step has been logged yet."
+NO_STEPS = "No step has been logged yet."
 _EVALUATION_CAPTION = (
     "Accuracy on held-out labeled videos after each epoch: k-nearest neighbors (online_knn) and a linear classifier "
     "(online_probe)."
@@ -43,10 +44,7 @@ def plot_loss_curves(run_dirs: Mapping[str, str | Path]) -> dict[str, Figure]:
     Returns:
         A figure for each loss part that any of the runs has.
     """
-    return _plot_losses({name: load_metrics(run_dir) for name, run_dir in run_dirs.items()})
-
-
-def _plot_losses(curves: Mapping[str, Metrics]) -> dict[str, Figure]:
+    curves = {name: load_metrics(run_dir) for name, run_dir in run_dirs.items()}
     keys = dict.fromkeys(key for metrics in curves.values() for key in metrics if key.startswith(_LOSS_PREFIX))
     parts = {key.removeprefix(_LOSS_PREFIX): key for key in keys}
     return {part: plot_lines(curves, key, part) for part, key in parts.items()}
@@ -107,13 +105,31 @@ def plot_metric(run_dirs: Mapping[str, str | Path], metric: str, *, title: str) 
     return plot_lines(curves, metric, title) if any(metric in metrics for metrics in curves.values()) else None
 
 
+def settings_table(config: RunConfig, rows: Sequence[Sequence[str]]) -> Table:
+    """Build the table of a run's settings: its recipe, the rows of its verb, optimizer and seed.
+
+    Args:
+        config: Configuration of the run.
+        rows: Names and values of the settings of its verb.
+    """
+    optim = config.optim
+    epochs = ", ".join(f"{epoch:g}" for epoch in optim.milestones)
+    schedule = f"× {optim.gamma:g} at epochs {epochs}" if epochs else "cosine"
+    optimizer = (
+        f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g} ({schedule}), batch size {optim.batch_size}, "
+        f"{optim.epochs} epochs"
+    )
+    every = [["recipe", config.recipe or "none"], *rows, ["optimizer", optimizer], ["seed", str(config.train.seed)]]
+    return Table(["setting", "value"], every)
+
+
 def loss_curve_blocks(run_dirs: Mapping[str, Path]) -> list[Block]:
     """Build the blocks with every loss part of runs, given by their names in the legend."""
-    curves = {name: load_metrics(run_dir) for name, run_dir in run_dirs.items()}
-    figures = {f"loss part {part}": figure for part, figure in _plot_losses(curves).items()}
+    figures = {f"loss part {part}": figure for part, figure in plot_loss_curves(run_dirs).items()}
     if not figures:
-        return [Text(_NO_STEPS)]
-    is_smoothed = any(len(values) >= MIN_SMOOTHED_VALUES for metrics in curves.values() for values in metrics.values())
+        return [Text(NO_STEPS)]
+    lengths = [len(values) for run_dir in run_dirs.values() for values in load_metrics(run_dir).values()]
+    is_smoothed = max(lengths) >= MIN_SMOOTHED_VALUES
     how = ", as logged (thin) and smoothed" if is_smoothed else ""
     return [figure_block(figures, caption=f"Every part of the loss over the steps{how}.")]
 
@@ -167,7 +183,7 @@ def _describe_status(status: RunStatus) -> str:
     if status.locked_by and status.is_finished:
         return f"The last training step is done; {status.locked_by} is evaluating the run."
     if status.locked_by:
-        return f"The run is being trained by {status.locked_by}." + f" {_NO_STEPS}" * (not status.step)
+        return f"The run is being trained by {status.locked_by}." + f" {NO_STEPS}" * (not status.step)
     if status.is_finished:
         return "The last training step is done; run the same command again to finish the evaluation."
     return "The run is not finished and not being trained; run the same command again to resume from its checkpoint."

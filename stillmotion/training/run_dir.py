@@ -75,8 +75,8 @@ def load_results(run_dir: str | Path) -> dict[str, Any]:
         ) from None
 
 
-def _is_readable_json(path: Path) -> bool:
-    """Whether results exist and can be read; a damaged file is reported and made again."""
+def is_readable_json(path: Path) -> bool:
+    """Return whether results exist and can be read; a damaged file is reported and made again."""
     if not path.exists():
         return False
     try:
@@ -112,14 +112,16 @@ def lock_run_dir(run_dir: str | Path) -> Iterator[None]:
             raise
 
 
-def check_inputs_not_overwritten(run_dir: str | Path, data_path: str, *other_inputs: str | Path | None) -> None:
-    """Raise if a run would overwrite one of its inputs.
+def check_run_dir(run_dir: str | Path, data_path: str, *other_inputs: str | Path | None) -> None:
+    """Raise if a run has no videos, would overwrite one of its inputs, or cannot write its directory.
 
     Args:
         run_dir: The run directory.
         data_path: A directory of videos, inside which runs may lie, or a list of videos.
         *other_inputs: Other files and directories that the run reads, if they exist.
     """
+    if not data_path:
+        raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
     data = Path(data_path)
     if data.is_dir() and data.resolve() == Path(run_dir).resolve():
         raise StillmotionError(f"{run_dir} is the video directory. Choose another --out.")
@@ -127,6 +129,7 @@ def check_inputs_not_overwritten(run_dir: str | Path, data_path: str, *other_inp
     if not data.is_dir():
         inputs.append(data)
     files.check_no_overlap(run_dir, [path for path in inputs if path.exists()])
+    files.check_writable(run_dir)
 
 
 def open_run_dir(run_dir: Path, config: RunConfig) -> None:

@@ -44,49 +44,25 @@ class Task(NamedTuple):
         return import_object(f"stillmotion.training.{getattr(self, cell)}")
 
 
+def _folder_task(verb: str, *, has_live_page: bool = False) -> Task:
+    """Return the row of a verb with a folder of its own, in which every name follows from the verb."""
+    return Task(
+        config=f"{verb}.config:{verb.capitalize()}Config",
+        recipes=f"{verb}.recipes:{verb.upper()}_RECIPES",
+        run=f"{verb}.task:{verb}",
+        plan=f"{verb}.task:plan_{verb}",
+        page=f"{verb}.report:write_{verb}_page",
+        encoder=f"{verb}.encoder:load_encoder",
+        has_live_page=has_live_page,
+    )
+
+
 TASKS = {
-    "pretrain": Task(
-        config="pretrain.config:PretrainConfig",
-        recipes="pretrain.recipes:PRETRAIN_RECIPES",
-        run="pretrain.task:pretrain",
-        plan="pretrain.task:plan_pretrain",
-        page="pretrain.report:write_pretrain_page",
-        encoder="pretrain.encoder:load_encoder",
-        has_live_page=True,
-    ),
-    "transfer": Task(
-        config="transfer.config:TransferConfig",
-        recipes="transfer.recipes:TRANSFER_RECIPES",
-        run="transfer.task:transfer",
-        plan="transfer.task:plan_transfer",
-        page="transfer.report:write_transfer_page",
-        encoder="transfer.encoder:load_encoder",
-        has_live_page=True,
-    ),
-    "finetune": Task(
-        config="finetune.config:FinetuneConfig",
-        recipes="finetune.recipes:FINETUNE_RECIPES",
-        run="finetune.task:finetune",
-        plan="finetune.task:plan_finetune",
-        page="finetune.report:write_finetune_page",
-        encoder="finetune.encoder:load_encoder",
-    ),
-    "detect": Task(
-        config="detect.config:DetectConfig",
-        recipes="detect.recipes:DETECT_RECIPES",
-        run="detect.task:detect",
-        plan="detect.task:plan_detect",
-        page="detect.report:write_detect_page",
-        encoder="detect.encoder:load_encoder",
-    ),
-    "segment": Task(
-        config="segment.config:SegmentConfig",
-        recipes="segment.recipes:SEGMENT_RECIPES",
-        run="segment.task:segment",
-        plan="segment.task:plan_segment",
-        page="segment.report:write_segment_page",
-        encoder="segment.encoder:load_encoder",
-    ),
+    "pretrain": _folder_task("pretrain", has_live_page=True),
+    "transfer": _folder_task("transfer", has_live_page=True),
+    "finetune": _folder_task("finetune"),
+    "detect": _folder_task("detect"),
+    "segment": _folder_task("segment"),
 }
 
 

@@ -3,8 +3,8 @@
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.spec import EncoderSpec
 from stillmotion.training.detect.config import DetectConfig
+from stillmotion.training.downstream import load_downstream_encoder
 from stillmotion.training.run_dir import load_config
-from stillmotion.training.starting_encoder import load_downstream_encoder
 
 
 def load_encoder(spec: EncoderSpec) -> Encoder:

@@ -15,7 +15,7 @@ from stillmotion.report.plot_style import PALETTE, escape_mathtext, new_axes
 from stillmotion.training.detect.box_video import boxes_by_key_frame, write_box_video
 from stillmotion.training.detect.config import DetectConfig
 from stillmotion.training.detect.task import DETECTIONS_FILE, open_action_dataset
-from stillmotion.training.report_sections import loss_curve_blocks
+from stillmotion.training.report_sections import loss_curve_blocks, settings_table
 from stillmotion.training.run_dir import load_config, load_results
 from stillmotion.utils.formatting import format_count, format_names, format_table
 
@@ -80,26 +80,18 @@ def format_detection_results(results: Mapping[str, Any]) -> list[str]:
 
 
 def _settings(config: DetectConfig, results: Mapping[str, Any]) -> Table:
-    data, head, optim = config.data, config.head, config.optim
-    steps = ", ".join(f"{m:g}" for m in optim.milestones)
-    schedule = f"× {optim.gamma:g} at {steps}" if optim.milestones else "cosine"
+    data, head = config.data, config.head
     trained = "classifier only (frozen backbone)" if head.freeze_backbone else "backbone and classifier"
     rows = [
-        ["recipe", config.recipe or "none"],
         ["encoder", config.encoder + (", trained from scratch" if config.from_scratch else "")],
         ["trained layers", trained],
-        [
-            "key frames",
-            f"{data.path}: {results['train_key_frames']} training, {results['test_key_frames']} test",
-        ],
+        ["key frames", f"{data.path}: {results['train_key_frames']} training, {results['test_key_frames']} test"],
         ["training boxes", results["train_box_source"]],
         ["test boxes", results["test_box_source"]],
         ["head", f"RoIAlign {head.roi_size}×{head.roi_size}, max pooling, dropout {head.dropout:g}"],
-        ["optimizer", f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g} ({schedule})"],
-        ["schedule", f"{optim.epochs} epochs of batches of {optim.batch_size}, {results['steps']} steps"],
-        ["seed", str(results["seed"])],
+        ["steps", str(results["steps"])],
     ]
-    return Table(["setting", "value"], rows)
+    return settings_table(config, rows)
 
 
 def _score_blocks(results: Mapping[str, Any]) -> list[Block]:

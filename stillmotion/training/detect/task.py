@@ -25,12 +25,16 @@ from stillmotion.evaluation.metrics.detection_map import detection_metrics
 from stillmotion.models.detector import ActionDetector
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.training.detect.config import DetectConfig, DetectDataConfig
-from stillmotion.training.downstream import check_run, load_initial_encoder, run_downstream, seeded_dropout_mask
+from stillmotion.training.downstream import (
+    DownstreamTrainer,
+    check_run,
+    load_initial_encoder,
+    open_downstream_run,
+    run_downstream,
+)
 from stillmotion.training.model_setup import prepare_model
-from stillmotion.training.run_dir import open_run_dir
 from stillmotion.training.run_log import RunLog
-from stillmotion.training.starting_encoder import write_encoder_file
-from stillmotion.training.trainer import Trainer, build_train_loader, num_decode_workers
+from stillmotion.training.trainer import build_train_loader, num_decode_workers
 from stillmotion.utils import files
 from stillmotion.utils.device import autocast
 from stillmotion.utils.formatting import LabelValue
@@ -82,7 +86,7 @@ def open_action_dataset(config: DetectDataConfig, *, seed: int, train: bool) -> 
     )
 
 
-class DetectTrainer(Trainer):
+class DetectTrainer(DownstreamTrainer):
     """Trainer of an action detector."""
 
     model: ActionDetector
@@ -92,11 +96,10 @@ class DetectTrainer(Trainer):
         self.config = config
         self.train_set = open_action_dataset(config.data, seed=config.train.seed, train=True)
         self.test_set = open_action_dataset(config.data, seed=config.train.seed, train=False)
-        encoder = load_initial_encoder(config, config.data)
+        encoder = load_initial_encoder(config)
         self.input_config = encoder.input_config
         self.loader = self._build_loader()
-        open_run_dir(run_dir, config)
-        process_group.run_on_main(lambda: write_encoder_file(run_dir, encoder))
+        open_downstream_run(run_dir, config, encoder)
         self.record_dataset(self.train_set, root=config.data.path)
         torch.manual_seed(config.train.seed)
         model = ActionDetector(encoder.backbone, len(self.train_set.actions), config.head)
@@ -192,9 +195,8 @@ class DetectTrainer(Trainer):
 
     def _dropout_mask(self, keyframes: list[int], num_boxes: list[int], epoch: int) -> Tensor:
         """Return dropout factors (N, D) of the boxes' features."""
-        seeds = [(self.train_config.seed, epoch, keyframe, _RNG_DROPOUT) for keyframe in keyframes]
         dim, rate = self.model.classifier.in_features, self.config.head.dropout
-        return seeded_dropout_mask(seeds, num_boxes, dim, rate).to(self.device)
+        return self.dropout_mask(keyframes, num_boxes, epoch, dim=dim, rate=rate, purpose=_RNG_DROPOUT)
 
     def _build_loader(self) -> ClipLoader:
         config, data, clip = self.config, self.config.data, self.input_config

@@ -2,7 +2,7 @@
 
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.spec import EncoderSpec
-from stillmotion.training.starting_encoder import load_downstream_encoder
+from stillmotion.training.downstream import load_downstream_encoder
 
 
 def load_encoder(spec: EncoderSpec) -> Encoder:

@@ -13,7 +13,7 @@ from stillmotion.report.page import write_page
 from stillmotion.report.page_blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
 from stillmotion.report.plot_style import PALETTE, TEXT_COLOR, escape_mathtext, new_axes
 from stillmotion.training.finetune.config import FinetuneConfig
-from stillmotion.training.report_sections import loss_curve_blocks
+from stillmotion.training.report_sections import loss_curve_blocks, settings_table
 from stillmotion.training.run_dir import load_config, load_results
 
 _MAX_CLASSES_WITH_COUNTS = 12  # with more classes, numbers in cells are too small to read
@@ -70,7 +70,7 @@ def write_finetune_page(run_dir: str | Path) -> Path:
 
 def _sections(run_dir: Path, results: Mapping[str, Any]) -> list[Section]:
     return [
-        Section("Settings", _settings(load_config(run_dir, FinetuneConfig), results)),
+        Section("Settings", [_settings(load_config(run_dir, FinetuneConfig), results)]),
         Section("Loss", loss_curve_blocks({run_dir.name: run_dir})),
         Section("Test", _accuracy_blocks(results)),
         Section("Confusion", [_confusion_block(results)]),
@@ -79,12 +79,9 @@ def _sections(run_dir: Path, results: Mapping[str, Any]) -> list[Section]:
     ]
 
 
-def _settings(config: FinetuneConfig, results: Mapping[str, Any]) -> list[Block]:
-    data, head, optim = config.data, config.head, config.optim
-    steps = ", ".join(f"{epoch:g}" for epoch in optim.milestones)
-    schedule = f"× {optim.gamma:g} at epochs {steps}" if steps else "cosine"
+def _settings(config: FinetuneConfig, results: Mapping[str, Any]) -> Table:
+    data, head = config.data, config.head
     rows = [
-        ["recipe", config.recipe or "none"],
         ["encoder", config.encoder + (", trained from scratch" if config.from_scratch else "")],
         ["videos", f"{data.path}: {results['train_videos']} training, {results['test_videos']} test"],
         ["split", results["split_description"]],
@@ -92,12 +89,10 @@ def _settings(config: FinetuneConfig, results: Mapping[str, Any]) -> list[Block]
         ["trained layers", f"the last {head.unfreeze} blocks" if isinstance(head.unfreeze, int) else head.unfreeze],
         ["head", f"{head.pool} over time, dropout {head.dropout:g}"],
         ["targets", f"label smoothing {head.label_smoothing:g}, mixup {head.mixup_alpha:g}"],
-        ["optimizer", f"{optim.name}, layer decay {optim.layer_decay:g}"],
-        ["learning rate", f"{optim.lr * optim.lr_scale:g} ({schedule})"],
-        ["schedule", f"{optim.epochs} epochs of batches of {optim.batch_size}, {results['steps']} steps"],
-        ["seed", str(config.train.seed)],
+        ["layer decay", f"{config.optim.layer_decay:g}"],
+        ["steps", str(results["steps"])],
     ]
-    return [Table(["setting", "value"], rows)]
+    return settings_table(config, rows)
 
 
 def _accuracy_blocks(results: Mapping[str, Any]) -> list[Block]:

@@ -26,10 +26,11 @@ from stillmotion.models.freeze import unfreeze
 from stillmotion.models.heads import VideoClassifier, count_time_steps
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.training.downstream import (
+    DownstreamTrainer,
     check_run,
     load_initial_encoder,
+    open_downstream_run,
     run_downstream,
-    seeded_dropout_mask,
     train_and_test,
 )
 from stillmotion.training.finetune.config import ClassifierConfig, FinetuneConfig, FinetuneDataConfig
@@ -39,13 +40,11 @@ from stillmotion.training.run_dir import (
     RESULTS_FILE,
     load_results,
     lock_run_dir,
-    open_run_dir,
     resolve_run_precision,
 )
 from stillmotion.training.run_log import RunLog
 from stillmotion.training.runtime import training_session
-from stillmotion.training.starting_encoder import write_encoder_file
-from stillmotion.training.trainer import Trainer, build_train_loader, num_decode_workers
+from stillmotion.training.trainer import build_train_loader, num_decode_workers
 from stillmotion.utils import files
 from stillmotion.utils.device import autocast
 from stillmotion.utils.formatting import LabelValue
@@ -136,7 +135,7 @@ def check_folds_differ(config: FinetuneConfig, folds: Sequence[int]) -> None:
             raise StillmotionError(f"folds {same} and {fold} of {config.data.path} are the same; leave --folds out")
 
 
-class FinetuneTrainer(Trainer):
+class FinetuneTrainer(DownstreamTrainer):
     """Trainer of a video classifier."""
 
     model: VideoClassifier
@@ -147,11 +146,10 @@ class FinetuneTrainer(Trainer):
         self.videos = _open_dataset(config.data)
         # Labels of the items of an epoch.
         self.labels = torch.from_numpy(np.tile(self.videos.train_labels, config.data.clips_per_video))
-        encoder = load_initial_encoder(config, config.data)
+        encoder = load_initial_encoder(config)
         self.input_config = encoder.input_config
         self.loader = self._build_loader()
-        open_run_dir(run_dir, config)
-        process_group.run_on_main(lambda: write_encoder_file(run_dir, encoder))
+        open_downstream_run(run_dir, config, encoder)
         names = [self.videos.classes[i] for i in self.videos.train_labels]
         self.record_dataset(self.videos.train, root=config.data.path, labels=names)
         torch.manual_seed(config.train.seed)
@@ -230,9 +228,8 @@ class FinetuneTrainer(Trainer):
 
     def _dropout_mask(self, videos: list[int], epoch: int) -> Tensor:
         """Return dropout factors of the pooled features."""
-        seeds = [(self.train_config.seed, epoch, video, _RNG_DROPOUT) for video in videos]
         dim, rate = self.model.head.in_features, self.config.head.dropout
-        return seeded_dropout_mask(seeds, [1] * len(videos), dim, rate).to(self.device)
+        return self.dropout_mask(videos, [1] * len(videos), epoch, dim=dim, rate=rate, purpose=_RNG_DROPOUT)
 
     def _rng(self, video: int, epoch: int, purpose: int) -> np.random.Generator:
         return np.random.default_rng((self.train_config.seed, epoch, video, purpose))

@@ -20,13 +20,14 @@ from stillmotion.explain.report import explain_sections
 from stillmotion.methods.views import ViewsConfig
 from stillmotion.report.charts import plot_accuracy_bars
 from stillmotion.report.page import write_page
-from stillmotion.report.page_blocks import Block, Section, Table, Text, failed_video_blocks, figure_block
+from stillmotion.report.page_blocks import Block, Section, Text, failed_video_blocks, figure_block
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.report_sections import (
     evaluation_sections,
     health_sections,
     loss_curve_blocks,
     progress_sections,
+    settings_table,
 )
 from stillmotion.training.run_dir import load_config
 from stillmotion.utils.files import read_json
@@ -96,41 +97,26 @@ def _encoder_sections(run_dir: Path, config: PretrainConfig) -> list[Section]:
 
 def settings_blocks(config: PretrainConfig) -> list[Block]:
     """Build the blocks with a description of the method and the main settings."""
-    data, model, optim = config.data, config.method.model, config.optim
+    data, model = config.data, config.method.model
+    stride = f"at stride {data.frame_stride}" if data.frame_stride else "over the whole video"
     rate = f" at {data.fps:g} fps" if data.fps else ""
     settings = [
-        ["recipe", config.recipe or "none"],
         ["videos", data.path],
         [
             "clips",
-            f"{data.clips_per_video} per video, {data.num_frames} frames {_describe_stride(data.frame_stride)}{rate}, "
-            f"{data.image_size} px",
+            f"{data.clips_per_video} per video, {data.num_frames} frames {stride}{rate}, {data.image_size} px",
         ],
         ["augmentation", data.augment],
         ["derivative views", _describe_views(config.method.views)],
         ["backbone", " ".join([model.backbone, "–".join(map(str, model.stage_channels))]).strip()],
         ["projection head", f"{model.projector_layers} layers, {model.embedding_dim} dimensions"],
-        [
-            "optimizer",
-            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g}, batch size {optim.batch_size}, "
-            f"{optim.epochs} epochs",
-        ],
-        ["seed", str(config.train.seed)],
     ]
-    return [Text(describe_method(config)), Table(["setting", "value"], settings)]
+    return [Text(describe_method(config)), settings_table(config, settings)]
 
 
 def _describe_views(views: ViewsConfig) -> str:
     words = [views.schedule, f"loss routing {views.loss_routing}", f"color {views.derivative_color}"]
     return views.schedule if views.schedule == "base" else ", ".join(words)
-
-
-def _describe_stride(stride: int) -> str:
-    return f"at stride {stride}" if stride else "over the whole video"
-
-
-def _describe_delays(delays: int) -> str:
-    return f", in windows of {delays} frames" if delays > 1 else ""
 
 
 def describe_method(config: PretrainConfig) -> str:
@@ -141,7 +127,8 @@ def describe_method(config: PretrainConfig) -> str:
         text += " on the whole embedding"
         text += " of RGB clips and of their derivatives" * (config.method.views.schedule != "base")
     else:
-        delays = _describe_delays(decomposition.num_delays)
+        num_delays = decomposition.num_delays
+        delays = f", in windows of {num_delays} frames" if num_delays > 1 else ""
         text += (
             f" on the static and on the dynamic component of each clip: frame embeddings are decomposed by a Koopman "
             f"operator ({decomposition.method}, radius {decomposition.radius:g}, {decomposition.pooling}{delays})"

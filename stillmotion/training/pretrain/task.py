@@ -36,9 +36,15 @@ from stillmotion.training.pretrain.collapse_monitor import CollapseMonitor, embe
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.encoder import encoder_from_state
 from stillmotion.training.pretrain.gpu_estimate import GIB, estimate_rows
+from stillmotion.training.pretrain.token_cache import (
+    TOKEN_DIR,
+    build_token_dataset,
+    fill_run_token_cache,
+    with_resolved_image_model,
+)
 from stillmotion.training.run_dir import (
-    check_inputs_not_overwritten,
     check_resumable,
+    check_run_dir,
     load_config,
     lock_run_dir,
     open_run_dir,
@@ -48,15 +54,8 @@ from stillmotion.training.run_dir import (
 from stillmotion.training.run_log import RunLog
 from stillmotion.training.runtime import training_session
 from stillmotion.training.tasks import get_recipe
-from stillmotion.training.token_cache import (
-    TOKEN_DIR,
-    build_token_dataset,
-    fill_run_token_cache,
-    with_resolved_image_model,
-)
 from stillmotion.training.trainer import Trainer, build_train_loader
 from stillmotion.utils.device import resolve_device, total_memory
-from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import LabelValue
 from stillmotion.utils.progress import progress_bar
 
@@ -85,8 +84,7 @@ def _check_run(config: PretrainConfig, run_dir: str | Path) -> PretrainConfig:
     config = with_resolved_image_model(config)
     model = config.method.model
     inputs = (config.data.annotations, model.init_weights, model.image_model.path, config.train.eval_data)
-    check_inputs_not_overwritten(run_dir, config.data.path, *inputs)
-    check_writable(run_dir)
+    check_run_dir(run_dir, config.data.path, *inputs)
     return config
 
 
@@ -323,7 +321,7 @@ def _plan_token_run(config: PretrainConfig, run_dir: str | Path) -> list[LabelVa
     def build(config: PretrainConfig, folder: Path, device: torch.device) -> PretrainTrainer:
         synthetic = replace(data.synthetic, num_videos=config.optim.batch_size)
         sample = replace(config.data, path=SYNTHETIC, layout="auto", annotations=None, split=None, synthetic=synthetic)
-        return PretrainTrainer(replace(config, data=sample), folder, device, folder / TOKEN_DIR)
+        return PretrainTrainer(replace(config, data=sample), folder, device)
 
     def decode(index: int) -> np.ndarray:
         video = videos.open_video(index)

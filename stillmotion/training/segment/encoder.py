@@ -6,9 +6,9 @@ from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.run_weights import resolve_run_weights
 from stillmotion.encoders.spec import EncoderSpec, add_options
 from stillmotion.errors import StillmotionError
+from stillmotion.training.downstream import describe_architecture
 from stillmotion.training.run_dir import load_config
 from stillmotion.training.segment.config import PRECOMPUTED_FEATURES, SegmentConfig
-from stillmotion.training.starting_encoder import describe_architecture
 
 
 def load_encoder(spec: EncoderSpec) -> Encoder:

@@ -26,7 +26,7 @@ from stillmotion.planning.extraction_estimate import (
 from stillmotion.training.downstream import check_run
 from stillmotion.training.run_dir import (
     RESULTS_FILE,
-    check_inputs_not_overwritten,
+    check_run_dir,
     load_config,
     load_results,
     lock_run_dir,
@@ -214,10 +214,7 @@ def segment(
 def _check_run(config: SegmentConfig, run_dir: str | Path) -> SegmentConfig:
     if config.encoder != PRECOMPUTED_FEATURES:
         return check_run(config, run_dir, config.data.path, config.data.video_dir)
-    if not config.data.path:
-        raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
-    check_inputs_not_overwritten(run_dir, config.data.path, config.data.video_dir)
-    files.check_writable(run_dir)
+    check_run_dir(run_dir, config.data.path, config.data.video_dir)
     return config
 
 

@@ -30,10 +30,12 @@ from stillmotion.report.page_blocks import (
     figure_block,
 )
 from stillmotion.training.report_sections import (
+    NO_STEPS,
     evaluation_sections,
     loss_curve_blocks,
     plot_metric,
     progress_sections,
+    settings_table,
 )
 from stillmotion.training.run_dir import load_config
 from stillmotion.training.transfer.config import TransferConfig
@@ -136,7 +138,7 @@ def write_transfer_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path
 
 
 def _settings(config: TransferConfig) -> Table:
-    data, method, optim, positions = config.data, config.method, config.optim, config.method.positions
+    data, method, positions = config.data, config.method, config.method.positions
     g = method.projection
     tail = (
         "z + …"
@@ -146,7 +148,6 @@ def _settings(config: TransferConfig) -> Table:
     tokens = "normalized tokens" if method.normalize_tokens else "tokens"
     layer = "output" if config.image_model.layer is None else f"after block {config.image_model.layer}"
     rows = [
-        ["recipe", config.recipe or "none"],
         ["image model", f"{config.image_model.path or 'random weights'}, {layer}"],
         [
             "videos",
@@ -164,20 +165,14 @@ def _settings(config: TransferConfig) -> Table:
             f"{tokens} and views",
         ],
         ["temperature", f"{method.temperature:g}, tokens pooled {method.token_pool_size}×{method.token_pool_size}"],
-        [
-            "optimizer",
-            f"{optim.name}, learning rate {optim.lr * optim.lr_scale:g}, batch size {optim.batch_size}, "
-            f"{optim.epochs} epochs",
-        ],
-        ["seed", str(config.train.seed)],
     ]
-    return Table(["setting", "value"], rows)
+    return settings_table(config, rows)
 
 
 def _cycle_accuracy_blocks(folder: Path) -> list[Block]:
     figure = plot_metric({folder.name: folder}, "cycle_accuracy", title="cycle accuracy")
     if figure is None:
-        return [Text("No step has been logged yet.")]
+        return [Text(NO_STEPS)]
     return [
         figure_block({"cycle accuracy over the steps": figure}, caption=_CYCLE_ACCURACY_CAPTION),
         Text(_SHORTCUT_NOTE),

@@ -25,14 +25,13 @@ from stillmotion.methods.image_to_video import TransferLoss
 from stillmotion.models.pretrained.frozen_image_model import load_image_model, resolve_image_model
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.training.online_evaluation import OnlineEvaluation
-from stillmotion.training.run_dir import check_inputs_not_overwritten, lock_run_dir, open_run_dir
+from stillmotion.training.pretrain.token_cache import TOKEN_DIR, token_cache_key
+from stillmotion.training.run_dir import check_run_dir, lock_run_dir, open_run_dir
 from stillmotion.training.run_log import RunLog
 from stillmotion.training.runtime import training_session
-from stillmotion.training.token_cache import TOKEN_DIR, token_cache_key
 from stillmotion.training.trainer import Trainer, build_train_loader
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.encoder import encoder_from_tokens
-from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import LabelValue, format_bytes
 
 _ADAMW_BETAS = (0.9, 0.95)
@@ -59,11 +58,9 @@ def transfer(config: TransferConfig, run_dir: str | Path, *, cache_dir: str | Pa
 
 def _check_run(config: TransferConfig, run_dir: str | Path) -> TransferConfig:
     """Resolve the image model, and check that the run folder can be written and overlaps no input."""
-    config.data.check_path_given()
     config = replace(config, image_model=resolve_image_model(config.image_model))
     inputs = (config.data.annotations, config.image_model.path, config.train.eval_data)
-    check_inputs_not_overwritten(run_dir, config.data.path, *inputs)
-    check_writable(run_dir)
+    check_run_dir(run_dir, config.data.path, *inputs)
     return config
 
 
@@ -81,7 +78,7 @@ class TransferTrainer(Trainer):
     supports_online_eval = True
 
     def __init__(
-        self, config: TransferConfig, run_dir: Path, device: torch.device, cache_dir: str | Path | None
+        self, config: TransferConfig, run_dir: Path, device: torch.device, cache_dir: str | Path | None = None
     ) -> None:
         super().__init__(config, run_dir, device)
         self.config = config
@@ -241,11 +238,7 @@ def plan_transfer(config: TransferConfig, run_dir: str | Path) -> list[LabelValu
         Rows of label and value.
     """
     config = _check_run(config, run_dir)
-
-    def build(config: TransferConfig, folder: Path, device: torch.device) -> TransferTrainer:
-        return TransferTrainer(config, folder, device, folder / TOKEN_DIR)
-
-    cost, trainer = measure_training(build, config, run_dir)
+    cost, trainer = measure_training(TransferTrainer, config, run_dir)
     num_image_params = sum(p.numel() for p in trainer.image_model.parameters())
     cost = replace(cost, frozen_params=cost.frozen_params + num_image_params)
     if trainer.token_cache is None:
