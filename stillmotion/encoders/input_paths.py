@@ -71,25 +71,22 @@ def check_dir_no_overlap(output_dir: str | Path, inputs: InputPaths, *, option_n
     """
     folder = Path(output_dir).resolve()
     encoder_files = [file for file in inputs.encoder_files if folder in (file.resolve(), file.parent.resolve())]
-    check_no_overlap(output_dir, [*inputs.folders, *inputs.files], option_name=option_name)
-    check_no_overlap(output_dir, encoder_files, option_name=option_name)
+    check_no_overlap(output_dir, [*inputs.folders, *inputs.files, *encoder_files], option_name=option_name)
 
 
-def check_file_no_overlap(output_file: str | Path, inputs: InputPaths, *, option_name: str = "--out") -> None:
+def check_file_no_overlap(output_file: str | Path, inputs: InputPaths) -> None:
     """Check that an output file is no input and does not lie in a video's folder of frames.
 
     Args:
         output_file: File to write.
         inputs: Paths that the command reads.
-        option_name: Command-line option that chooses the file, for error messages.
 
     Raises:
         StillmotionError: If they overlap.
     """
     path = Path(output_file).resolve()
-    check_no_overlap(output_file, inputs.files, option_name=option_name)
     encoder_files = [file for file in inputs.encoder_files if file.resolve() == path]
-    check_no_overlap(output_file, encoder_files, option_name=option_name)
+    check_no_overlap(output_file, [*inputs.files, *encoder_files])
 
 
 def _video_paths(dataset: VideoDataset) -> Iterator[Path]:

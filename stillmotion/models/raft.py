@@ -2,12 +2,12 @@
 
 Teed & Deng, "RAFT: Recurrent All-Pairs Field Transforms for Optical Flow", ECCV 2020 (arXiv:2003.12039).
 Parameter names and the order of correlation channels are torchvision's, so that its weights load. Differences: only the
-last flow is upsampled and returned; `forward_sequence` encodes each frame of a video once.
+last flow is upsampled and returned; each frame of a video is encoded once.
 
 Shapes: images (B, 3, H, W) in [-1, 1], H and W multiples of 8; flow (B, 2, H, W), in pixels, x before y.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -177,48 +177,77 @@ class _RAFTConfig:
     mask: int | None
 
 
-class RAFT(nn.Module):
-    """Optical flow from one image to another; built by `raft_large` and `raft_small`."""
+_CONFIGS = {
+    "raft-small": _RAFTConfig(
+        features=(32, 32, 64, 96, 128),
+        context=(32, 32, 64, 96, 160),
+        context_norm=None,
+        bottleneck=True,
+        radius=3,
+        correlation=(96,),
+        flow=(64, 32),
+        motion=82,
+        hidden=96,
+        kernels=((3, 3),),
+        head=128,
+        mask=None,
+    ),
+    "raft-large": _RAFTConfig(
+        features=(64, 64, 96, 128, 256),
+        context=(64, 64, 96, 128, 256),
+        context_norm=nn.BatchNorm2d,
+        bottleneck=False,
+        radius=4,
+        correlation=(256, 192),
+        flow=(128, 64),
+        motion=128,
+        hidden=128,
+        kernels=((1, 5), (5, 1)),
+        head=256,
+        mask=256,
+    ),
+}
 
-    def __init__(self, config: _RAFTConfig) -> None:
+
+class RAFT(nn.Module):
+    """Optical flow between consecutive frames.
+
+    Args:
+        name: "raft-large", the network of the paper with 5.3 M parameters, or "raft-small" with 1.0 M, whose flow is
+            upsampled by interpolation.
+    """
+
+    def __init__(self, name: str) -> None:
         super().__init__()
+        config = _CONFIGS[name]
         self.radius, self.hidden = config.radius, config.hidden
         self.feature_encoder = _Encoder(config.features, norm=nn.InstanceNorm2d, bottleneck=config.bottleneck)
         self.context_encoder = _Encoder(config.context, norm=config.context_norm, bottleneck=config.bottleneck)
         self.update_block = _UpdateBlock(config)
         self.mask_predictor = None if config.mask is None else _MaskPredictor(config.hidden, config.mask)
 
-    def forward(self, first: Tensor, second: Tensor, *, num_flow_updates: int = 12) -> Tensor:
-        """Compute the flow from one image to another.
+    def forward(self, frames: Tensor, *, num_flow_updates: int = 12) -> Tensor:
+        """Compute the flow from each frame to the next.
 
         Args:
-            first: Images, (B, 3, H, W).
-            second: Images, (B, 3, H, W).
+            frames: Frames, (T, 3, H, W).
             num_flow_updates: Number of updates.
 
         Returns:
-            Flow, (B, 2, H, W).
+            Flow, (T-1, 2, H, W).
 
         Raises:
             StillmotionError: If the size is not supported.
         """
-        first_map, second_map = self.feature_encoder(torch.cat([_check_size(first), _check_size(second)])).chunk(2)
-        return self._search(first_map, second_map, first, num_flow_updates)
-
-    def forward_sequence(self, frames: Tensor, *, num_flow_updates: int = 12) -> Tensor:
-        """Compute the flow (T-1, 2, H, W) from each frame of (T, 3, H, W) to the next."""
         maps = self.feature_encoder(_check_size(frames))
-        return self._search(maps[:-1], maps[1:], frames[:-1], num_flow_updates)
-
-    def _search(self, first_map: Tensor, second_map: Tensor, first: Tensor, num_flow_updates: int) -> Tensor:
-        pyramid = correlation_pyramid(first_map, second_map)
-        state = self.context_encoder(first)
+        pyramid = correlation_pyramid(maps[:-1], maps[1:])
+        state = self.context_encoder(frames[:-1])
         h, context = torch.tanh(state[:, : self.hidden]), F.relu(state[:, self.hidden :])
-        b, _, height, width = first_map.shape
+        b, (height, width) = len(state), maps.shape[-2:]
         down, across = torch.meshgrid(
-            torch.arange(height, device=first.device), torch.arange(width, device=first.device), indexing="ij"
+            torch.arange(height, device=frames.device), torch.arange(width, device=frames.device), indexing="ij"
         )
-        start = torch.stack([across, down]).to(first_map.dtype)
+        start = torch.stack([across, down]).to(maps.dtype)
         flow = start.new_zeros(b, 2, height, width)
         for _ in range(num_flow_updates):
             flow = flow.detach()
@@ -290,46 +319,6 @@ def convex_upsample(flow: Tensor, mask: Tensor) -> Tensor:
     return fine.permute(0, 1, 4, 2, 5, 3).reshape(b, 2, RAFT_STRIDE * height, RAFT_STRIDE * width)
 
 
-def raft_large() -> RAFT:
-    """Build RAFT for optical flow as in the paper, with 5.3 M parameters."""
-    return RAFT(
-        _RAFTConfig(
-            features=(64, 64, 96, 128, 256),
-            context=(64, 64, 96, 128, 256),
-            context_norm=nn.BatchNorm2d,
-            bottleneck=False,
-            radius=4,
-            correlation=(256, 192),
-            flow=(128, 64),
-            motion=128,
-            hidden=128,
-            kernels=((1, 5), (5, 1)),
-            head=256,
-            mask=256,
-        )
-    )
-
-
-def raft_small() -> RAFT:
-    """Build the small network, with 1.0 M parameters and flow upsampled by interpolation."""
-    return RAFT(
-        _RAFTConfig(
-            features=(32, 32, 64, 96, 128),
-            context=(32, 32, 64, 96, 160),
-            context_norm=None,
-            bottleneck=True,
-            radius=3,
-            correlation=(96,),
-            flow=(64, 32),
-            motion=82,
-            hidden=96,
-            kernels=((3, 3),),
-            head=128,
-            mask=None,
-        )
-    )
-
-
 def _check_size(images: Tensor) -> Tensor:
     height, width = images.shape[-2:]
     if height % RAFT_STRIDE or width % RAFT_STRIDE or min(height, width) < RAFT_MIN_SIZE:
@@ -339,7 +328,6 @@ def _check_size(images: Tensor) -> Tensor:
     return images
 
 
-_NETWORKS: dict[str, Callable[[], RAFT]] = {"raft-small": raft_small, "raft-large": raft_large}
 _BATCH_SIZE, _MAX_CORRELATION_BYTES = 8, 2**30  # largest number of frame pairs at a time, and of bytes for correlations
 
 
@@ -370,7 +358,7 @@ class RAFTFlow:
         images = torch.from_numpy(frames).to(self._device).permute(0, 3, 1, 2).float() / 127.5 - 1
         (top, bottom), (left, right) = _pad_amounts(height), _pad_amounts(width)
         images = F.pad(images, (left, right, top, bottom), mode="replicate")
-        flow = self._network.forward_sequence(images)[..., top : top + height, left : left + width]
+        flow = self._network(images)[..., top : top + height, left : left + width]
         return flow.permute(0, 2, 3, 1).cpu().contiguous().numpy()
 
 
@@ -386,7 +374,7 @@ def load_raft_flow(name: str, weights: str, device: str) -> RAFTFlow:
     Returns:
         RAFT over the frames of a video.
     """
-    network = _NETWORKS[name]()
+    network = RAFT(name)
     load_weights(network, weights)
     return RAFTFlow(network, device=device)
 

@@ -15,7 +15,7 @@ from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfi
 from stillmotion.data.video import open_video
 from stillmotion.data.video.optical_flow import load_flow
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.models.raft import raft_small
+from stillmotion.models.raft import RAFT
 
 
 def frames_of(path: Path) -> np.ndarray:
@@ -164,7 +164,7 @@ def test_short_side_shrinks_and_never_enlarges(tmp_path: Path) -> None:
 def test_raft_moves_noise_by_what_it_finds(tmp_path: Path) -> None:
     torch.manual_seed(0)
     weights = tmp_path / "raft.safetensors"
-    save_file(raft_small().state_dict(), weights)
+    save_file(RAFT("raft-small").state_dict(), weights)
     source = sliding_frames((1, 0), num_frames=2, frame_size=(40, 48))
     settings = StaticDynamicSetConfig("dynamic", flow="raft-small", flow_weights=str(weights))
     (line,) = make_static_dynamic_set(MemoryDataset({"x.mp4": source}), tmp_path / "out", settings)
