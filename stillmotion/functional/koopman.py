@@ -81,12 +81,14 @@ def decompose(
         )
     if pooling not in get_args(DynamicPooling):
         raise StillmotionError(f"pooling is {pooling!r}; must be rms, mean or eq21.")
-    x = _float64(frames)
-    operator, coordinates, factor = _operator(x, ridge)
-    if pooling != "rms":
-        coordinates = coordinates.mean(2, keepdim=True)
-    if pooling != "eq21":
-        coordinates = coordinates + ridge * _ridge_residual(factor, coordinates)
+    gram, _ = _gram(_float64(frames))
+    operator, projected, factor = _operator(gram, ridge)
+    if pooling == "eq21":
+        coordinates = projected.mean(2, keepdim=True)
+    else:  # B = Q Lᵀ, so the ridge does not shorten frames 1 … n; it shortens frame T, which is not in span(B)
+        last = projected[..., -1:]
+        coordinates = torch.cat([factor.mT, last + ridge * _ridge_residual(factor, last)], 2)
+        coordinates = coordinates if pooling == "rms" else coordinates.mean(2, keepdim=True)
     if method == "slow":
         static_coordinates = _filter_static(operator, coordinates, radius, filter_order)
     elif method == "riesz":
@@ -105,14 +107,23 @@ def decompose(
         dynamic_weights = F.pad(frame_weights(coordinates - static_coordinates), (1, 0))
     else:
         static_weights = F.pad(frame_weights(static_coordinates), (0, 1))
-        identity = torch.eye(frames.shape[1], dtype=x.dtype, device=x.device)
+        identity = torch.eye(frames.shape[1], dtype=gram.dtype, device=gram.device)
         dynamic_weights = (identity if pooling == "rms" else identity.mean(0, keepdim=True)) - static_weights
-    sums = torch.cat([static_weights.mean(1, keepdim=True), dynamic_weights], 1) @ x
+    dtype = torch.promote_types(frames.dtype, torch.float32)
+    weights = torch.cat([static_weights.mean(1, keepdim=True), dynamic_weights], 1)
+    with torch.autocast(frames.device.type, enabled=False):
+        sums = weights.to(dtype) @ frames.to(dtype)
     static, rest = sums[:, 0], sums[:, 1:]
-    # One row for "mean" and "eq21", T rows for "rms". The norm has a gradient at zero.
-    dynamic = torch.linalg.vector_norm(rest, dim=1) / math.sqrt(rest.shape[1]) if pooling == "rms" else rest[:, 0]
+    dynamic = _root_mean_square(rest) if pooling == "rms" else rest[:, 0]
     is_still = dynamic.norm(dim=1, keepdim=True) <= STILL_THRESHOLD * static.norm(dim=1, keepdim=True)
     return static.to(frames.dtype), torch.where(is_still, 0.0, dynamic).to(frames.dtype)
+
+
+def _root_mean_square(x: Tensor) -> Tensor:
+    """Root mean square over dimension 1; its gradient at zero is zero."""
+    mean_square = x.square().mean(1)
+    is_zero = mean_square == 0
+    return mean_square.masked_fill(is_zero, 1.0).sqrt().masked_fill(is_zero, 0.0)
 
 
 class PredictionLoss(NamedTuple):
@@ -196,7 +207,7 @@ def eigenvalues(frames: Tensor, *, ridge: float = 1e-8) -> Tensor:
         Complex eigenvalues, (b, T-1), nearest to 1 first.
     """
     _check_options(frames, ridge)
-    operator, _, _ = _operator(_float64(frames), ridge)
+    operator, _, _ = _operator(_gram(_float64(frames))[0], ridge)
     values = torch.linalg.eigvals(operator)
     return values.gather(1, (values - 1).abs().argsort(1))
 
@@ -230,21 +241,20 @@ def _cholesky(matrix: Tensor) -> Tensor:
     return torch.linalg.cholesky_ex(matrix).L
 
 
-def _operator(x: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
+def _operator(gram: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     """K and all frames (b, n, T) in orthonormal coordinates of span(B), and the Cholesky factor L of BᵀB + εI."""
-    gram, _ = _gram(x)
     n = gram.shape[1] - 1
     factor = _cholesky(gram[:, :-1, :-1] + ridge * torch.eye(n, dtype=gram.dtype, device=gram.device))
-    coordinates = torch.linalg.solve_triangular(factor, gram[:, :-1], upper=False)
-    operator = torch.linalg.solve_triangular(factor.mT, coordinates[..., 1:], upper=True, left=False)
-    return operator, coordinates, factor
+    projected = torch.linalg.solve_triangular(factor, gram[:, :-1], upper=False)
+    operator = torch.linalg.solve_triangular(factor.mT, projected[..., 1:], upper=True, left=False)
+    return operator, projected, factor
 
 
 def _ridge_residual(factor: Tensor, coordinates: Tensor) -> Tensor:
-    """Part of each frame that the ridge removes, divided by ε, in the same coordinates (b, n, k): (LᵀL)⁻¹ c.
+    """Part of vectors that the ridge removes, divided by ε, in the same coordinates (b, n, k): (LᵀL)⁻¹ c.
 
-    Each projection shortens a clip of equal frames by ε/(n + ε). Where the components sum to the frames, that fraction
-    would count as dynamic; with this correction it is its square.
+    A projection shortens a vector of a still clip by ε/(n + ε). That fraction would count as dynamic; with this
+    correction it is its square.
     """
     weights = torch.linalg.solve_triangular(factor.mT, coordinates, upper=True)
     return torch.linalg.solve_triangular(factor, weights, upper=False)

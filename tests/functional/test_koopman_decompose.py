@@ -258,8 +258,8 @@ def test_components_and_gradients_keep_the_frames_dtype(dtype):
     exact = koopman.decompose(clips.detach().double(), method=method, pooling=pooling)
     for component, value in zip(components, exact, strict=True):
         assert component.dtype == dtype
-        # Only the last rounding is the dtype's own.
-        torch.testing.assert_close(component.double(), value, atol=0, rtol=torch.finfo(dtype).eps)
+        # The weights are float64; only the weighted sums are in the dtype, or in float32 if that is more precise.
+        torch.testing.assert_close(component.double(), value, atol=0, rtol=8 * torch.finfo(dtype).eps)
     sum(component.sum() for component in components).backward()
     assert clips.grad.dtype == dtype
 
