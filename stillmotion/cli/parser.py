@@ -5,15 +5,19 @@ import functools
 import inspect
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
 from stillmotion.distributed.torchrun import is_main_process, is_torchrun_worker
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.formatting import LabelValue, format_rows
+
+if TYPE_CHECKING:
+    from stillmotion.data.loading.loader_config import LoaderConfig
+    from stillmotion.encoders.feature_cache import ExtractionJob
 
 Config = TypeVar("Config")
 # A verb's configuration: its fields are options by their places, such as --optim.lr.
@@ -191,10 +195,17 @@ def print_estimate(rows: list[LabelValue]) -> None:
     print("\n".join(["Estimates; nothing was run or written:", *format_rows(rows)]))
 
 
-def print_once(text: str) -> None:
-    """Print on the first rank only."""
+def print_extraction_estimate(jobs: "Iterable[ExtractionJob]", loader: "LoaderConfig") -> None:
+    """Print the estimated time and memory of extracting features."""
+    from stillmotion.planning.extraction_estimate import estimate_extraction_rows
+
+    print_estimate(estimate_extraction_rows(list(jobs), loader))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines, on the first rank only."""
     if is_main_process():
-        print(text)
+        print("\n".join(lines))
 
 
 def pop_option(args: list[str], option: str) -> tuple[str | None, list[str]]:

@@ -73,7 +73,7 @@ _ROWS = {
         "Write the static (one frame repeated) or dynamic (noise moved by optical flow) version of a data set."),
     "data verify": Verb("data:data_verify", "data",
         "Verify a data set: compare a folder with the official lists and decode one frame of every video.", True),
-    "demo": Verb("demo:demo", "studies",
+    "demo": Verb("studies:demo", "studies",
         "Train four methods on synthetic videos in minutes and compare what each learns.", True),
     "study confounding": Verb("studies:confounding", "studies",
         "Reproduce the confounded-factor study: what one contrastive loss misses and two losses recover.", True),

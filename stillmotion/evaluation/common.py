@@ -20,6 +20,8 @@ from stillmotion.encoders.feature_cache import (
 from stillmotion.encoders.feature_extraction import ClipViews, resolve_num_clips
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.clustering.config import ClusteringConfig
+from stillmotion.evaluation.retrieval.config import RetrievalConfig
 from stillmotion.utils.files import check_writable
 from stillmotion.utils.formatting import printable_name
 
@@ -64,47 +66,46 @@ class EncoderFeatures(NamedTuple):
 def load_feature_tables(
     encoders: Sequence[Encoder],
     split_config: TrainTestConfig,
+    config: RetrievalConfig | ClusteringConfig,
     *,
-    num_clips: int | None,
-    cache_dir: str | Path | None,
-    loader: LoaderConfig | None,
+    output_dir: str | Path | None = None,
+    loader: LoaderConfig | None = None,
 ) -> Iterator[EncoderFeatures]:
     """Load or extract the features of videos, with labels or without, for one encoder after the other.
 
     Args:
         encoders: Encoders.
         split_config: Videos; "synthetic" ones are those of each encoder's run.
-        num_clips: Evenly spaced clips per video.
-        cache_dir: Folder of the features; None is that of each encoder's run.
+        config: Number of clips, and folder of the features.
+        output_dir: Folder of the report.
         loader: Batch size and number of decoding processes.
 
     Yields:
         The features of each encoder.
+
+    Raises:
+        StillmotionError: If a folder overlaps the inputs, or cannot be written to.
     """
-    for name, encoder in zip(encoder_names(encoders), encoders, strict=True):
-        split = split_config.open(encoder.synthetic_config, require_labels=False)
-        check_cache_dir(cache_dir, collect_input_paths(split_config, dataset=split.dataset, encoders=encoders))
+    for job, split in prepare_feature_tables(encoders, split_config, config, output_dir=output_dir):
         table = load_or_extract_features(
-            encoder, split.dataset, num_clips=num_clips, cache_dir=cache_dir, loader=loader
+            job.encoder, split.dataset, num_clips=config.num_clips, cache_dir=config.cache_dir, loader=loader
         )
-        yield EncoderFeatures(name, encoder, split, table)
+        yield EncoderFeatures(job.name, job.encoder, split, table)
 
 
 def prepare_feature_tables(
     encoders: Sequence[Encoder],
     split_config: TrainTestConfig,
+    config: RetrievalConfig | ClusteringConfig,
     *,
-    num_clips: int | None,
-    cache_dir: str | Path | None,
     output_dir: str | Path | None = None,
-) -> Iterator[ExtractionJob]:
-    """Check paths, open the videos, and yield what `load_feature_tables` extracts, with labels or without.
+) -> Iterator[tuple[ExtractionJob, TrainTestSplit]]:
+    """Check paths, open the videos for each encoder, and yield what `load_feature_tables` extracts, with the split.
 
     Args:
         encoders: Encoders.
         split_config: Videos; "synthetic" ones are those of each encoder's run.
-        num_clips: Evenly spaced clips per video.
-        cache_dir: Folder of the features; None is that of each encoder's run.
+        config: Number of clips, and folder of the features.
         output_dir: Folder of the report.
 
     Raises:
@@ -113,13 +114,12 @@ def prepare_feature_tables(
     if output_dir is not None:
         check_dir_no_overlap(output_dir, collect_input_paths(split_config, encoders=encoders))
         check_writable(output_dir)
-    for title, encoder in zip(encoder_names(encoders), encoders, strict=True):
-        videos = split_config.open(encoder.synthetic_config, require_labels=False).dataset
-        check_cache_dir(cache_dir, collect_input_paths(split_config, dataset=videos, encoders=encoders))
-        num_views = resolve_num_clips(encoder, num_clips, default=DEFAULT_NUM_CLIPS)
-        yield cached_extraction_job(
-            title, encoder, videos, ClipViews(num_clips=num_views, average_views=True), cache_dir
-        )
+    for name, encoder in zip(encoder_names(encoders), encoders, strict=True):
+        split = split_config.open(encoder.synthetic_config, require_labels=False)
+        check_cache_dir(config.cache_dir, collect_input_paths(split_config, dataset=split.dataset, encoders=encoders))
+        num_clips = resolve_num_clips(encoder, config.num_clips, default=DEFAULT_NUM_CLIPS)
+        views = ClipViews(num_clips=num_clips, average_views=True)
+        yield cached_extraction_job(name, encoder, split.dataset, views, config.cache_dir), split
 
 
 def encoder_names(encoders: Sequence[Encoder]) -> list[str]:

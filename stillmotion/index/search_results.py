@@ -7,11 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stillmotion.data.datasets.config import VideoDataConfig
+from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.data.video import open_video
+from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError
-from stillmotion.index.folder_search import VideoMatch
+from stillmotion.index.folder_search import search_folder
 from stillmotion.index.previews import encode_preview
-from stillmotion.index.query import resolve_motion_weight
+from stillmotion.index.query import resolve_motion_weight, search_index
 from stillmotion.index.search_backends import SearchResult
 from stillmotion.index.search_config import SearchConfig
 from stillmotion.index.video_index import VideoIndex
@@ -69,17 +72,16 @@ class SearchReport:
         return write_page(page_file, "Search", [Section("Query", [Thumbnails([query])]), Section("Results", [block])])
 
 
-def report_index_search(
-    index: VideoIndex, video: str, config: SearchConfig, results: Sequence[SearchResult]
-) -> SearchReport:
-    """Report the results of an index.
+def report_index_search(index: VideoIndex, encoder: Encoder, video: str, config: SearchConfig) -> SearchReport:
+    """Search an index by a video, and report the results.
 
     Args:
         index: The index.
+        encoder: The encoder of the index.
         video: Query video.
-        config: How it was searched.
-        results: Its results.
+        config: What to rank by, the query segment and the number of results.
     """
+    _, results = search_index(index, encoder, video, config)
     paths = [index.video_path(result.segment.id) for result in results]
     files = [printable_name(str(path)) for path in paths]
     weight = resolve_motion_weight(config)
@@ -99,14 +101,19 @@ def report_index_search(
     )
 
 
-def report_folder_search(video: str, config: SearchConfig, results: Sequence[VideoMatch]) -> SearchReport:
-    """Report the results of a search without an index.
+def report_folder_search(
+    encoder: Encoder, video: str, videos: VideoDataConfig, config: SearchConfig, *, loader: LoaderConfig | None = None
+) -> SearchReport:
+    """Search a folder of videos without an index, and report the results.
 
     Args:
+        encoder: The encoder.
         video: Query video.
-        config: How it was searched.
-        results: Its results.
+        videos: Videos to search.
+        config: What to rank by, the query segment and the number of results.
+        loader: How videos are decoded.
     """
+    results = search_folder(encoder, video, videos, config, loader=loader)
     ranking = (config.by or "whole") if config.motion_weight is None else _format_weight(config.motion_weight)
     return SearchReport(
         [f"{match.similarity:.4f}  {match.path}" for match in results],

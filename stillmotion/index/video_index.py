@@ -13,6 +13,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.index.lance_tables import METADATA_COLUMNS, IndexMetadata, IndexTables, wrap_read_errors
 from stillmotion.index.locations import default_index_dir, is_remote_uri, resolve_uri
 from stillmotion.index.video_segments import VectorName, VideoSegment
+from stillmotion.utils.formatting import format_count
 
 if TYPE_CHECKING:
     from stillmotion.index.query import Query
@@ -68,6 +69,11 @@ class VideoIndex:
     def segments(self) -> list[VideoSegment]:
         """Return all segments, ordered by path and start."""
         return list(self._brute_force.segments)
+
+    def summary(self) -> str:
+        """Return a line with the number of segments and videos and the place of the index."""
+        num_videos = len({segment.path for segment in self.segments()})
+        return f"{format_count(len(self), 'segment')} of {format_count(num_videos, 'video')} in {self.uri}"
 
     def segment(self, id: str) -> VideoSegment:
         """Return a segment; KeyError if none has this id."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.encoders import load
+from stillmotion.evaluation.temporal_order.config import OrderConfig
 from stillmotion.evaluation.temporal_order.evaluate import (
     ORDER_FEATURES,
     OrderReport,
@@ -58,9 +59,8 @@ def run_debug_order(output_dir: str | Path, *, device: str = "auto") -> list[str
     folder = Path(output_dir)
     runs = [pretrain(debug_config(seed), folder / f"seed-{seed}") for seed in DEBUG_SEEDS]
     encoders = [load(run, device=device) for run in runs]
-    report = evaluate_temporal_order(
-        encoders, TrainTestConfig("synthetic", num_synthetic=_NUM_VIDEOS), compare_untrained=True
-    )
+    videos = TrainTestConfig("synthetic", num_synthetic=_NUM_VIDEOS)
+    report = evaluate_temporal_order(encoders, videos, OrderConfig(compare_untrained=True))
     means = {
         "pretrained": _mean(report, [run.name for run in runs]),
         "untrained": _mean(report, [f"{run.name}, untrained" for run in runs]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import tyro
@@ -14,14 +15,13 @@ from stillmotion.cli.parser import (
     OutputDir,
     optional_process_group,
     print_estimate,
-    print_once,
+    print_lines,
 )
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.config import VideoDataConfig, VideoSource
 from stillmotion.data.loading.loader_config import num_cores
 from stillmotion.data.transcode.prepare import PrepareConfig
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig
-from stillmotion.distributed import process_group
 from stillmotion.utils.files import check_no_overlap
 from stillmotion.utils.progress import progress_bar
 
@@ -51,22 +51,18 @@ def prepare(
     """
     from stillmotion.data.datasets.splits import open_all_splits
     from stillmotion.data.transcode.prepare import prepare_dataset
-    from stillmotion.data.transcode.transcode_job import format_transcode_summary
 
-    def opened() -> VideoDataset:
+    def open_videos() -> VideoDataset:
         check_no_overlap(out, videos.input_paths())
         # A set's own lists do not find videos in shards: these know their splits themselves.
         return open_all_splits(videos) if settings.format == "shards" and videos.split is None else videos.open()
 
     if dry_run:
-        _print_estimate(opened(), out, settings, prepare_dataset, num_processes)
+        _print_estimate(open_videos(), out, settings, prepare_dataset, num_processes)
         return
     with optional_process_group():
-        found = process_group.run_on_all(opened)
-        with progress_bar("encoding"):
-            lines = prepare_dataset(found, out, settings, num_processes=num_processes, strict=strict)
-        missing = found.missing_videos
-        print_once("\n".join(format_transcode_summary(lines, f"videos prepared in {out}", missing=missing)))
+        copy = partial(prepare_dataset, output_dir=out, config=settings, num_processes=num_processes, strict=strict)
+        _transcode(open_videos, copy, f"videos prepared in {out}")
 
 
 def static_dynamic_make(
@@ -95,26 +91,34 @@ def static_dynamic_make(
     """
     from stillmotion.data.datasets.splits import open_all_splits
     from stillmotion.data.transcode.static_dynamic_sets import make_static_dynamic_set
-    from stillmotion.data.transcode.transcode_job import format_transcode_summary
 
-    def opened() -> VideoDataset:
+    def open_videos() -> VideoDataset:
         check_no_overlap(out, videos.input_paths())
         return open_all_splits(videos)
 
     if dry_run:
-        _print_estimate(opened(), out, settings, make_static_dynamic_set, num_processes)
+        _print_estimate(open_videos(), out, settings, make_static_dynamic_set, num_processes)
         return
     with optional_process_group(settings.device) as place:
-        whole, how = process_group.run_on_all(opened), replace(settings, device=place)
-        with progress_bar(f"making the {settings.variant} set"):
-            lines = make_static_dynamic_set(whole, out, how, num_processes=num_processes, strict=strict)
-        missing = whole.missing_videos
-        print_once("\n".join(format_transcode_summary(lines, f"{settings.variant} videos in {out}", missing=missing)))
+        config = replace(settings, device=place)
+        make = partial(
+            make_static_dynamic_set, output_dir=out, config=config, num_processes=num_processes, strict=strict
+        )
+        _transcode(open_videos, make, f"{settings.variant} videos in {out}")
 
 
-def _print_estimate(
-    dataset: VideoDataset, out: str, settings: Any, transcode: Callable[..., Any], num_processes: int
-) -> None:
+def _transcode(open_videos: Callable[[], VideoDataset], transcode: Callable[..., Any], description: str) -> None:
+    """Open a data set, write its copy, and print what was written and what failed."""
+    from stillmotion.data.transcode.transcode_job import format_transcode_summary
+    from stillmotion.distributed.process_group import run_on_all
+
+    dataset = run_on_all(open_videos)
+    with progress_bar("encoding"):
+        entries = transcode(dataset)
+    print_lines(format_transcode_summary(entries, description, missing=dataset.missing_videos))
+
+
+def _print_estimate(dataset: VideoDataset, out: str, settings: Any, transcode: Any, num_processes: int) -> None:
     from stillmotion.planning.dry_run import estimate_transcode
 
     print_estimate(estimate_transcode(dataset, out, settings, transcode, num_processes=num_processes))
@@ -147,9 +151,9 @@ def data_verify(
 
     processes = num_cores() if num_workers == -1 else num_workers
     with progress_bar("reading"):
-        found = verify_dataset(dataset, folder, annotations=annotations, num_workers=processes)
-    print("\n".join(format_verification(found)))
+        verification = verify_dataset(dataset, folder, annotations=annotations, num_workers=processes)
+    print_lines(format_verification(verification))
     if failures_file is not None:
-        found.write_names(failures_file)
-    if not found.is_complete:
+        verification.write_names(failures_file)
+    if not verification.is_complete:
         raise SystemExit(1)

@@ -1,7 +1,8 @@
 """Verbs that evaluate frozen encoders: probe, retrieve, cluster, order, propagate, geometry and others."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from stillmotion.cli.parser import (
     DryRun,
@@ -11,8 +12,8 @@ from stillmotion.cli.parser import (
     OptionalFile,
     OptionalFolder,
     OutputDir,
-    print_estimate,
-    print_once,
+    print_extraction_estimate,
+    print_lines,
     process_group,
 )
 from stillmotion.data.datasets.config import VideoDataConfig
@@ -24,20 +25,35 @@ from stillmotion.evaluation.geometry.config import GeometryConfig
 from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
 from stillmotion.evaluation.propagation.config import PropagationConfig, SequenceDataConfig
 from stillmotion.evaluation.retrieval.config import RetrievalConfig
-from stillmotion.evaluation.static_dynamic.config import StaticDynamicEvalConfig
+from stillmotion.evaluation.static_dynamic.config import StaticDynamicDataConfig, StaticDynamicEvalConfig
+from stillmotion.evaluation.temporal_order.config import OrderConfig
 from stillmotion.utils.option_types import DeviceName
 from stillmotion.utils.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from stillmotion import encoders
-    from stillmotion.encoders.feature_cache import ExtractionJob
-
+    from stillmotion.encoders import Encoder
 
 _SYNTHETIC = TrainTestConfig("synthetic")
 _SYNTHETIC_200 = TrainTestConfig("synthetic", num_synthetic=200)
 _SYNTHETIC_VIDEOS = VideoDataConfig("synthetic")
+
+
+@contextmanager
+def loaded_encoders(
+    specs: tuple[str, ...], device: str, num_frames: int | None = None, *, dry_run: bool = False
+) -> "Iterator[list[Encoder]]":
+    """Load encoders on this process's device, and show the progress of what is done with them.
+
+    Args:
+        specs: Encoder specs.
+        device: Device as the user gave it.
+        num_frames: Frames per clip; None leaves the encoder's own number.
+        dry_run: Join no process group: the first process estimates alone.
+    """
+    from stillmotion.encoders import load_comparable
+
+    with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
+        yield [encoder.with_input(num_frames=num_frames) for encoder in load_comparable(specs, device=device_name)]
 
 
 def probe(
@@ -61,14 +77,12 @@ def probe(
     """
     from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe, prepare_linear_probe
 
-    with process_group(device, dry_run=dry_run) as device_name:
-        (loaded,) = _load_encoders((encoder,), device_name)
+    with loaded_encoders((encoder,), device, dry_run=dry_run) as (loaded,):
         if dry_run:
-            _print_estimate(prepare_linear_probe(loaded, videos, config)[0], loader)
+            print_extraction_estimate(prepare_linear_probe(loaded, videos, config)[0], loader)
             return
-        with progress_bar("embedding"):
-            report = evaluate_linear_probe(loaded, videos, config, loader=loader)
-    print_once("\n".join(report.to_lines()))
+        report = evaluate_linear_probe(loaded, videos, config, loader=loader)
+    print_lines(report.to_lines())
 
 
 def retrieve(
@@ -95,14 +109,12 @@ def retrieve(
     from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
     from stillmotion.evaluation.retrieval.report import format_retrieval_reports
 
-    options: dict[str, Any] = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
-    with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
-        loaded = _load_encoders(encoder, device_name, num_frames)
+    with loaded_encoders(encoder, device, num_frames, dry_run=dry_run) as loaded:
         if dry_run:
-            _print_estimate(prepare_feature_tables(loaded, videos, **options), loader)
+            print_extraction_estimate((job for job, _ in prepare_feature_tables(loaded, videos, config)), loader)
             return
         reports = evaluate_retrieval(loaded, videos, config, loader=loader)
-    print_once("\n".join(format_retrieval_reports(reports)))
+    print_lines(format_retrieval_reports(reports))
 
 
 def cluster(
@@ -132,30 +144,26 @@ def cluster(
     from stillmotion.evaluation.clustering.report import format_clustering_results, write_clustering_page
     from stillmotion.evaluation.common import prepare_feature_tables
 
-    with process_group(device, dry_run=dry_run) as device_name:
-        loaded = _load_encoders(encoder, device_name, num_frames)
+    with loaded_encoders(encoder, device, num_frames, dry_run=dry_run) as loaded:
         if out is None and loaded[0].run_dir is None:
             raise StillmotionError(f"{encoder[0]} has no run folder to write to; add --out FOLDER")
         if dry_run:
-            options: dict[str, Any] = {"num_clips": config.num_clips, "cache_dir": config.cache_dir}
-            _print_estimate(prepare_feature_tables(loaded, videos, output_dir=out, **options), loader)
+            jobs = (job for job, _ in prepare_feature_tables(loaded, videos, config, output_dir=out))
+            print_extraction_estimate(jobs, loader)
             return
-        with progress_bar("embedding"):
-            clusters = evaluate_clustering(loaded, videos, config, output_dir=out, loader=loader)
+        clusters = evaluate_clustering(loaded, videos, config, output_dir=out, loader=loader)
         folder = out or f"{loaded[0].run_dir}/clusters"
         page = run_on_main(lambda: write_clustering_page(clusters, folder, config, data=videos.path))
-    if clusters:
-        print("\n".join([*format_clustering_results(clusters), f"written: {page}"]))
+    print_lines([*format_clustering_results(clusters), f"written: {page}"])
 
 
 def order(
     encoder: EncoderArgs,
+    config: OrderConfig,
     loader: LoaderConfig,
     videos: TrainTestConfig = _SYNTHETIC_200,
-    action_pairs: OptionalFile = None,
     out: OptionalFolder = None,
     num_frames: NumFrames = None,
-    compare_untrained: bool = False,
     device: DeviceName = "auto",
     dry_run: DryRun = False,
 ) -> None:
@@ -170,21 +178,16 @@ def order(
     embeddings. Features that ignore temporal order score 0.5. Under torchrun, processes share the videos.
 
     Args:
-        action_pairs: JSON file of opposite actions, by video ids or class names. Without it, clips are told from their
-            time-reversed copies.
         out: Folder for results.json and results.txt.
-        compare_untrained: Also evaluate each network with its initial weights.
     """
     from stillmotion.evaluation.temporal_order.evaluate import evaluate_temporal_order, prepare_temporal_order
 
-    options: dict[str, Any] = {"action_pairs": action_pairs, "compare_untrained": compare_untrained, "output_dir": out}
-    with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
-        loaded = _load_encoders(encoder, device_name, num_frames)
+    with loaded_encoders(encoder, device, num_frames, dry_run=dry_run) as loaded:
         if dry_run:
-            _print_estimate(prepare_temporal_order(loaded, videos, **options)[0], loader)
+            print_extraction_estimate(prepare_temporal_order(loaded, videos, config, output_dir=out)[0], loader)
             return
-        report = evaluate_temporal_order(loaded, videos, **options, loader=loader)
-    print_once("\n".join(report.to_lines()))
+        report = evaluate_temporal_order(loaded, videos, config, output_dir=out, loader=loader)
+    print_lines(report.to_lines())
 
 
 def propagate(
@@ -192,7 +195,6 @@ def propagate(
     sequences: SequenceDataConfig,
     config: PropagationConfig,
     out: OutputDir,
-    overlay: bool = True,
     device: DeviceName = "auto",
 ) -> None:
     """Label propagation from the first frame: J&F on DAVIS, mIoU on VIP, PCK on JHMDB.
@@ -204,18 +206,16 @@ def propagate(
 
     Args:
         out: Folder for masks or points, overlay videos and results.json.
-        overlay: Write a video with the propagated labels for each sequence.
     """
+    from stillmotion.encoders import load
     from stillmotion.evaluation.propagation.evaluate import evaluate_propagation
-    from stillmotion.evaluation.propagation.overlay_video import write_overlay_video
 
-    (loaded,) = _load_encoders((config.encoder_spec(encoder),), device)
-    watch = (lambda track: write_overlay_video(out, track)) if overlay else None
+    loaded, size = load(config.encoder_spec(encoder), device=device), config.parsed_image_size()
     with progress_bar("propagating"):
         report = evaluate_propagation(
-            loaded, sequences, out, preset=config.preset, image_size=config.parsed_image_size(), on_track=watch
+            loaded, sequences, out, preset=config.preset, image_size=size, write_overlays=config.overlay
         )
-    print("\n".join(report.to_lines()))
+    print_lines(report.to_lines())
 
 
 def geometry(
@@ -243,17 +243,15 @@ def geometry(
 
     with progress_bar("measuring"):
         report = evaluate_geometry([load(spec, device=device) for spec in encoder], videos, config, output_file=out)
-    print("\n".join(report.to_lines()))
+    print_lines(report.to_lines())
 
 
 def static_dynamic_evaluate(
     encoder: EncoderArgs,
     out: OutputDir,
-    videos: TrainTestConfig,
+    data: StaticDynamicDataConfig,
     config: StaticDynamicEvalConfig,
     loader: LoaderConfig,
-    static_data: OptionalFolder = None,
-    dynamic_data: OptionalFolder = None,
     device: DeviceName = "auto",
     dry_run: DryRun = False,
 ) -> None:
@@ -268,11 +266,6 @@ def static_dynamic_evaluate(
     NAME= before an encoder spec is its name in the tables. `stillmotion static-dynamic make` writes both versions of a
     data set. Features are kept in OUT, so that the same command again is quick. Under torchrun, processes share the
     videos.
-
-    Args:
-        videos: The original videos. Layout, fold and annotations apply to all three versions.
-        static_data: Folder of the static version (from `static-dynamic make`).
-        dynamic_data: Folder of the dynamic version (from `static-dynamic make`).
     """
     from stillmotion.distributed.process_group import run_on_main
     from stillmotion.evaluation.static_dynamic.evaluate import (
@@ -282,29 +275,15 @@ def static_dynamic_evaluate(
     )
     from stillmotion.evaluation.static_dynamic.report import format_static_dynamic_report, write_static_dynamic_page
 
-    paths = {"plain": videos.path, "static": static_data, "dynamic": dynamic_data}
-    versions = {name: replace(videos, path=path) for name, path in paths.items() if path}
-    specs = parse_named_specs(encoder)
-    with process_group(device, dry_run=dry_run) as device_name, progress_bar("embedding"):
-        loaded = dict(zip(specs, _load_encoders(tuple(specs.values()), device_name), strict=True))
+    specs, versions = parse_named_specs(encoder), data.versions()
+    with loaded_encoders(tuple(specs.values()), device, dry_run=dry_run) as loaded:
+        named = dict(zip(specs, loaded, strict=True))
         if dry_run:
-            _print_estimate(prepare_static_dynamic_sets(loaded, versions, out, config)[0], loader)
+            print_extraction_estimate(prepare_static_dynamic_sets(named, versions, out, config)[0], loader)
             return
-        report = evaluate_static_dynamic_sets(loaded, versions, out, config, loader=loader)
+        report = evaluate_static_dynamic_sets(named, versions, out, config, loader=loader)
         page = run_on_main(lambda: write_static_dynamic_page(out, report))
-    print_once("\n".join([*format_static_dynamic_report(report), "", f"written: {page}"]))
-
-
-def _load_encoders(specs: tuple[str, ...], device: str, num_frames: int | None = None) -> "list[encoders.Encoder]":
-    from stillmotion.encoders import load_comparable
-
-    return [encoder.with_input(num_frames=num_frames) for encoder in load_comparable(specs, device=device)]
-
-
-def _print_estimate(jobs: "Iterable[ExtractionJob]", loader: LoaderConfig) -> None:
-    from stillmotion.planning.extraction_estimate import estimate_extraction_rows
-
-    print_estimate(estimate_extraction_rows(list(jobs), loader))
+    print_lines([*format_static_dynamic_report(report), "", f"written: {page}"])
 
 
 def still_clips(
@@ -334,7 +313,8 @@ def still_clips(
     from stillmotion.evaluation.still_clips import evaluate_still_clips
 
     loaded = [load(text, device=device) for text in encoder]
-    options: dict[str, Any] = {"num_clips": num_clips, "compare_untrained": compare_untrained, "output_file": out}
     with progress_bar("embedding"):
-        report = evaluate_still_clips(loaded, videos, **options, loader=loader)
-    print("\n".join(report.to_lines()))
+        report = evaluate_still_clips(
+            loaded, videos, num_clips=num_clips, compare_untrained=compare_untrained, output_file=out, loader=loader
+        )
+    print_lines(report.to_lines())

@@ -15,16 +15,15 @@ from stillmotion.cli.parser import (
     OptionalFile,
     OptionalFolder,
     print_estimate,
-    print_once,
+    print_extraction_estimate,
+    print_lines,
     process_group,
 )
 from stillmotion.data.datasets.config import SYNTHETIC, VideoDataConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
-from stillmotion.distributed.torchrun import is_main_process
 from stillmotion.errors import StillmotionError
 from stillmotion.index.search_config import SearchConfig
 from stillmotion.index.video_segments import VideoSegmentConfig
-from stillmotion.utils.formatting import format_count
 from stillmotion.utils.option_types import DeviceName
 from stillmotion.utils.progress import progress_bar
 
@@ -62,18 +61,15 @@ def index(
     from stillmotion.encoders import default_encoder_spec, load
     from stillmotion.index.builder import build_index, estimate_index_build
 
-    if dry_run:
-        loaded = load(encoder or default_encoder_spec(), device=device)
-        with tempfile.TemporaryDirectory() as folder:
-            sample = resolve_videos_dir(videos, Path(folder))
-            print_estimate(estimate_index_build(sample, loaded, out, segmentation=segmentation))
-        return
-    with process_group(device) as place, progress_bar("indexing"):
+    with process_group(device, dry_run=dry_run) as place, progress_bar("indexing"):
         loaded = load(encoder or default_encoder_spec(), device=place)
+        if dry_run:
+            with tempfile.TemporaryDirectory() as folder:
+                sample = resolve_videos_dir(videos, Path(folder))
+                print_estimate(estimate_index_build(sample, loaded, out, segmentation=segmentation))
+            return
         built = build_index(run_on_main(lambda: resolve_videos_dir(videos)), loaded, out, segmentation=segmentation)
-    if is_main_process():
-        num_videos = len({segment.path for segment in built.segments()})
-        print(f"{format_count(len(built), 'segment')} of {format_count(num_videos, 'video')} in {built.uri}")
+    print_lines([built.summary()])
 
 
 def search(
@@ -111,18 +107,14 @@ def search(
 
     opened = None if index is None else VideoIndex.open(index)  # before torch is imported
     from stillmotion.encoders import load
-    from stillmotion.index.folder_search import search_folder
-    from stillmotion.index.query import search_index
     from stillmotion.index.search_results import report_folder_search, report_index_search
 
     if opened is not None:
-        _, segments = search_index(opened, load(opened.encoder_spec, device=device), video, config)
-        report = report_index_search(opened, video, config, segments)
+        report = report_index_search(opened, load(opened.encoder_spec, device=device), video, config)
     elif encoder is not None:
         loaded = load(encoder, device=device).with_input(num_frames=num_frames)
         with progress_bar("embedding"):
-            matches = search_folder(loaded, video, videos, config, loader=loader)
-        report = report_folder_search(video, config, matches)
+            report = report_folder_search(loaded, video, videos, config, loader=loader)
     print(report.json if json else report.text)
     if page is not None:
         report.write_page(page)
@@ -194,10 +186,8 @@ def embed(
     with process_group(device, dry_run=dry_run) as place, progress_bar("embedding"):
         loaded = load(encoder, device=place)
         if dry_run:
-            from stillmotion.planning.extraction_estimate import estimate_extraction_rows
-
             job = prepare_embedding_export(loaded, videos, out, num_clips=num_clips, num_crops=num_crops)
-            print_estimate(estimate_extraction_rows([job], loader))
+            print_extraction_estimate([job], loader)
             return
         table = export_embeddings(loaded, videos, out, num_clips=num_clips, num_crops=num_crops, loader=loader)
-    print_once("\n".join(table.to_lines()))
+    print_lines(table.to_lines())

@@ -1,10 +1,9 @@
-"""Studies, most of which train many runs: study confounding, sweep, spectrum, transfer, order-debug."""
+"""Studies, most of which train many runs: demo, study confounding, sweep, spectrum, transfer, order-debug."""
 
-import shlex
 import sys
 from pathlib import Path
 
-from stillmotion.cli.parser import OutputDir
+from stillmotion.cli.parser import OutputDir, print_lines
 from stillmotion.data.loading.loader_config import num_cores
 from stillmotion.errors import StillmotionError
 from stillmotion.studies.confounding.experiment import ConfoundingConfig
@@ -13,6 +12,29 @@ from stillmotion.studies.sweep.study import SweepConfig, SweepOptions
 from stillmotion.studies.transfer_comparison import TransferComparisonConfig
 from stillmotion.utils.option_types import DeviceName
 from stillmotion.utils.progress import progress_bar
+
+
+def demo(out: str = "runs/demo", num_seeds: int = 5, num_processes: int = num_cores()) -> None:
+    """Train four methods on synthetic videos in minutes and compare what each learns.
+
+    Examples:
+      stillmotion demo
+      stillmotion demo --out runs/demo --num-seeds 1
+
+    Pre-trains V-SimCLR, V-SimCLR + BOD-VCL, ViDiDi-SimCLR and this library's own combination on synthetic videos
+    whose color is confounded with their motion, probes every factor, and writes report.html and results.json. Run the
+    same command again to continue after an interruption.
+
+    Args:
+        out: Folder to write results to.
+        num_seeds: Runs per method.
+        num_processes: Parallel runs, one CPU core each.
+    """
+    from stillmotion.studies.demo.study import run_demo
+
+    with progress_bar("training and probing"):
+        page = run_demo(out, num_seeds=num_seeds, num_processes=num_processes)
+    print(f"written: {page}")
 
 
 def confounding(out: OutputDir, study: ConfoundingConfig, num_seeds: int = 3, num_processes: int = num_cores()) -> None:
@@ -35,7 +57,7 @@ def confounding(out: OutputDir, study: ConfoundingConfig, num_seeds: int = 3, nu
 
     with progress_bar("training"):
         results = run_confounding_study(out, study, num_seeds=num_seeds, num_processes=num_processes)
-    print("\n".join([*format_confounding_results(results), f"written: {out}/report.html"]))
+    print_lines([*format_confounding_results(results), f"written: {out}/report.html"])
 
 
 def spectrum(out: OutputDir, study: SpectrumConfig) -> None:
@@ -51,7 +73,7 @@ def spectrum(out: OutputDir, study: SpectrumConfig) -> None:
 
     with progress_bar("training"):
         results = run_spectrum_study(out, study)
-    print("\n".join([*format_spectrum_results(results), f"written: {out}/report.html"]))
+    print_lines([*format_spectrum_results(results), f"written: {out}/report.html"])
 
 
 def transfer(out: OutputDir, study: TransferComparisonConfig, num_seeds: int = 3) -> None:
@@ -70,7 +92,7 @@ def transfer(out: OutputDir, study: TransferComparisonConfig, num_seeds: int = 3
 
     with progress_bar("training"):
         results = compare_transfers(out, study, num_seeds=num_seeds)
-    print("\n".join(format_transfer_results(results)))
+    print_lines(format_transfer_results(results))
 
 
 def sweep(comparison: SweepConfig, sweep_config: SweepOptions, out: OutputDir = "", list_presets: bool = False) -> None:
@@ -87,25 +109,20 @@ def sweep(comparison: SweepConfig, sweep_config: SweepOptions, out: OutputDir = 
     Args:
         list_presets: List the predefined sweeps.
     """
-    from stillmotion.studies.sweep.presets import PRETRAIN_PRESETS, TRANSFER_PRESETS
+    from stillmotion.studies.sweep.presets import format_presets
     from stillmotion.studies.sweep.study import run_sweep
     from stillmotion.studies.sweep.table import format_sweep_table
 
     if list_presets:
-        titles = [*PRETRAIN_PRESETS.items(), *TRANSFER_PRESETS.items()]
-        print("\n".join(f"{name:<14} {about[0]}" for name, about in titles))
+        print_lines(format_presets())
         return
     if not out:
         raise StillmotionError("--out is missing; give a folder to write results to")
-
-    def typed(name: str) -> str:
-        return shlex.join(["stillmotion", *(name if word == "all" else word for word in sys.argv[1:])])
-
     with progress_bar("training and probing"):
-        found = run_sweep(comparison, out, sweep_config, format_command=typed)
-    for results in found:
-        print("\n".join([results["title"], *format_sweep_table(results), ""]))
-    print("\n".join(f"written: {Path(out, results['name'], 'report.html')}" for results in found))
+        sweeps = run_sweep(comparison, out, sweep_config, command=sys.argv[1:])
+    for results in sweeps:
+        print_lines([results["title"], *format_sweep_table(results), ""])
+    print_lines(f"written: {Path(out, results['name'], 'report.html')}" for results in sweeps)
 
 
 def order_debug(out: OutputDir, device: DeviceName = "auto") -> None:
@@ -118,4 +135,4 @@ def order_debug(out: OutputDir, device: DeviceName = "auto") -> None:
     """
     from stillmotion.studies.temporal_order_debug import run_debug_order
 
-    print("\n".join(run_debug_order(out, device=device)))
+    print_lines(run_debug_order(out, device=device))

@@ -17,13 +17,11 @@ from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.distributed.process_group import run_on_main
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.feature_cache import FeatureTable
-from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.clustering.config import ClusteringConfig, DistanceMetric, SplitChoice
 from stillmotion.evaluation.clustering.grouping import agglomerative_groups, central_rows
 from stillmotion.evaluation.common import NUM_LISTED_VIDEOS, EncoderFeatures, file_name, load_feature_tables
 from stillmotion.evaluation.retrieval.evaluate import RetrievalResult, score_feature_table
-from stillmotion.utils.files import check_writable
 from stillmotion.utils.option_types import FeatureKind
 
 NUM_CLASSES = (3, 5, 10, 15, 20)
@@ -97,14 +95,8 @@ def evaluate_clustering(
         StillmotionError: If there are too few videos, or the folder overlaps the inputs.
     """
     config = config or ClusteringConfig()
-    if output_dir is not None:
-        check_dir_no_overlap(output_dir, collect_input_paths(split_config, encoders=encoders))
-        check_writable(output_dir, create=True)
     results: list[ClusterResult] = []
-    tables = load_feature_tables(
-        encoders, split_config, num_clips=config.num_clips, cache_dir=config.cache_dir, loader=loader
-    )
-    for features in tables:
+    for features in load_feature_tables(encoders, split_config, config, output_dir=output_dir, loader=loader):
         iter_results = _iter_classes if features.split.has_labels else _iter_groups
         run_on_main(partial(results.extend, iter_results(features, config)))
     return results

@@ -48,11 +48,13 @@ class PropagationConfig:
         layer: Use features of this transformer block or backbone stage; default: the last.
         image_size: Frame size as HEIGHTxWIDTH, e.g. 480x880; overrides the preset (which only enlarges jhmdb and
             points).
+        overlay: Write a video with the propagated labels for each sequence.
     """
 
     preset: Literal["image-to-video", "dino", "videowalk"] = "image-to-video"
     layer: int | None = None
     image_size: str | None = None
+    overlay: bool = True
 
     def __post_init__(self) -> None:
         self.parsed_image_size()

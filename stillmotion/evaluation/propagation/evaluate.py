@@ -15,6 +15,7 @@ from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
 from stillmotion.evaluation.propagation.config import MIN_SEQUENCE_FRAMES, SequenceDataConfig
+from stillmotion.evaluation.propagation.overlay_video import write_overlay_video
 from stillmotion.evaluation.propagation.scorers import SEQUENCE_MEAN, ScoreRow, create_scorer
 from stillmotion.evaluation.propagation.tracker import (
     MaskTrack,
@@ -128,7 +129,7 @@ def evaluate_propagation(
     *,
     preset: str | PropagationPreset = "image-to-video",
     image_size: tuple[int, int] | None = None,
-    on_track: Callable[[Track], object] | None = None,
+    write_overlays: bool = False,
 ) -> PropagationReport:
     """Propagate the labels of the first frame through every sequence of a data set, and score them.
 
@@ -140,7 +141,7 @@ def evaluate_propagation(
         output_dir: Folder to write to.
         preset: Name of a preset in `PROPAGATION_PRESETS`, or another preset.
         image_size: Height and width of frames; overrides the preset.
-        on_track: Called with the labels of each sequence, to draw them.
+        write_overlays: Also write overlays/<sequence>.mp4, a video with the labels drawn on its frames.
 
     Returns:
         The scores.
@@ -174,7 +175,7 @@ def evaluate_propagation(
             resolution=sequences.resolution if layout == "davis" else None,
             preset=preset if isinstance(preset, str) else "custom",
             settings=asdict(settings if image_size is None else replace(settings, image_size=image_size)),
-            **_propagate_all(track, opened, failed, folder, sequences, on_track),
+            **_propagate_all(track, opened, failed, folder, sequences, write_overlays),
         )
         write_json(folder / RESULTS_FILE, report.to_dict())
     return report
@@ -186,7 +187,7 @@ def _propagate_all(
     failed: FailedVideos,
     output_dir: Path,
     sequences: SequenceDataConfig,
-    on_track: Callable[[Track], object] | None,
+    write_overlays: bool,
 ) -> dict[str, Any]:
     """Propagate labels through all sequences, write them, and return the scores."""
     lengths = [min(len(s.video), sequences.max_frames or len(s.video)) for s in opened]
@@ -208,8 +209,8 @@ def _propagate_all(
             done = done_before + length
             continue
         _write_track(output_dir, track)
-        if on_track is not None:
-            on_track(track)
+        if write_overlays:
+            write_overlay_video(output_dir, track)
     raise_if_none_readable(failed, len(rows) + len(failed), "sequences")
     return {
         "columns": scorer.columns,

@@ -240,9 +240,7 @@ def evaluate_retrieval(
             check_writable(encoder.run_dir / RESULTS_FILE, is_file=True, create=True, option_name=RUN_DIR_HINT)
     return {
         features.name: run_on_main(partial(_evaluate_encoder, features, split_config, config, feature_kinds, top_k))
-        for features in load_feature_tables(
-            encoders, split_config, num_clips=config.num_clips, cache_dir=config.cache_dir, loader=loader
-        )
+        for features in load_feature_tables(encoders, split_config, config, loader=loader)
     }
 
 

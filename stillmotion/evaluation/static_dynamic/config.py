@@ -1,13 +1,34 @@
 """Options of `stillmotion static-dynamic evaluate`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tyro.conf import arg
 
+from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.choices import ChoiceValidated
 from stillmotion.utils.option_types import FeatureKind
+
+
+@dataclass(frozen=True)
+class StaticDynamicDataConfig:
+    """The versions of a data set.
+
+    Attributes:
+        videos: The original videos. Layout, fold and annotations apply to all three versions.
+        static_data: Folder of the static version (from `static-dynamic make`).
+        dynamic_data: Folder of the dynamic version (from `static-dynamic make`).
+    """
+
+    videos: TrainTestConfig
+    static_data: Annotated[str | None, arg(metavar="FOLDER")] = None
+    dynamic_data: Annotated[str | None, arg(metavar="FOLDER")] = None
+
+    def versions(self) -> dict[str, TrainTestConfig]:
+        """Return the versions that are given, by name."""
+        paths = {"plain": self.videos.path, "static": self.static_data, "dynamic": self.dynamic_data}
+        return {name: replace(self.videos, path=path) for name, path in paths.items() if path}
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
 from stillmotion.evaluation.metrics.confidence_intervals import Estimate, bootstrap_means, percentile_interval
+from stillmotion.evaluation.temporal_order.config import OrderConfig
 from stillmotion.evaluation.temporal_order.tasks import OrderTask, OrderTaskSet, build_order_tasks
 from stillmotion.report.page_blocks import Table
 from stillmotion.utils.file_lock import lock_dir
@@ -133,9 +134,8 @@ class OrderReport:
 def evaluate_temporal_order(
     encoders: Sequence[Encoder],
     split_config: TrainTestConfig,
+    config: OrderConfig | None = None,
     *,
-    action_pairs: str | Path | None = None,
-    compare_untrained: bool = False,
     output_dir: str | Path | None = None,
     loader: LoaderConfig | None = None,
 ) -> OrderReport:
@@ -147,9 +147,7 @@ def evaluate_temporal_order(
         encoders: Encoders; each gets as many evenly spaced frames of a video as its clips have.
         split_config: Videos. "synthetic" ones are generated as in the first encoder's run; without pairs, only those
             that brighten.
-        action_pairs: JSON file of opposite actions (see `build_order_tasks`); None tells clips from their
-            time-reversed copies.
-        compare_untrained: Also evaluate each network with its initial weights.
+        config: Opposite actions, and whether networks with initial weights are evaluated too.
         output_dir: Folder for `results.json` and `results.txt`, and for features until these are written.
         loader: Batch size and number of decoding processes.
 
@@ -159,9 +157,7 @@ def evaluate_temporal_order(
     Raises:
         StillmotionError: If there are too few videos, or the folder overlaps the inputs.
     """
-    jobs, tasks = prepare_temporal_order(
-        encoders, split_config, action_pairs=action_pairs, compare_untrained=compare_untrained, output_dir=output_dir
-    )
+    jobs, tasks = prepare_temporal_order(encoders, split_config, config, output_dir=output_dir)
     if output_dir is None:
         return _evaluate(jobs, tasks, split_config, None, loader)
     folder = Path(output_dir)
@@ -176,9 +172,8 @@ def evaluate_temporal_order(
 def prepare_temporal_order(
     encoders: Sequence[Encoder],
     split_config: TrainTestConfig,
+    config: OrderConfig | None = None,
     *,
-    action_pairs: str | Path | None = None,
-    compare_untrained: bool = False,
     output_dir: str | Path | None = None,
 ) -> tuple[list[ExtractionJob], OrderTaskSet]:
     """Check paths, open the videos, and return what is to be extracted, with the tasks.
@@ -186,23 +181,23 @@ def prepare_temporal_order(
     Args:
         encoders: Encoders.
         split_config: Videos.
-        action_pairs: JSON file of opposite actions; None tells clips from their time-reversed copies.
-        compare_untrained: Also evaluate each network with its initial weights.
+        config: Opposite actions, and whether networks with initial weights are evaluated too.
         output_dir: Folder for the results.
 
     Raises:
         StillmotionError: If the folder overlaps the inputs or cannot be written to.
     """
+    config = config or OrderConfig()
     if output_dir is not None:
-        inputs = collect_input_paths(split_config, encoders=encoders, extra_paths=[action_pairs])
+        inputs = collect_input_paths(split_config, encoders=encoders, extra_paths=[config.action_pairs])
         check_dir_no_overlap(output_dir, inputs)
         check_writable(output_dir)
     networks: dict[str, Encoder] = {}
     for name, encoder in zip(encoder_names(encoders), encoders, strict=True):
         networks[name] = encoder
-        if compare_untrained:
+        if config.compare_untrained:
             networks[f"{name}, untrained"] = encoder.untrained()
-    tasks = build_order_tasks(split_config, action_pairs=action_pairs, synthetic=encoders[0].synthetic_config)
+    tasks = build_order_tasks(split_config, action_pairs=config.action_pairs, synthetic=encoders[0].synthetic_config)
     jobs = []
     for name, network in networks.items():
         clips = ForwardReversedDataset(

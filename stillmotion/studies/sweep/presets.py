@@ -229,6 +229,11 @@ PRETRAIN_PRESETS: dict[str, tuple[str, Callable[[PretrainConfig], SweepPlan]]] =
 }
 
 
+def format_presets() -> list[str]:
+    """Return a line for each preset: its name and title."""
+    return [f"{name:<14} {preset[0]}" for name, preset in [*PRETRAIN_PRESETS.items(), *TRANSFER_PRESETS.items()]]
+
+
 def get_sweep_preset(name: str, config: PretrainConfig | TransferConfig) -> SweepPlan:
     """Return the plan of a preset.
 

@@ -6,7 +6,8 @@ equal runs, and an interrupted sweep continues.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def run_plans(
     output_dir: str | Path,
     options: SweepOptions | None = None,
     *,
-    format_command: Callable[[str], str] = "".format,
+    command: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Train and evaluate every point of the plans with every seed; write `results.json`, `results.csv`, `report.html`.
 
@@ -90,7 +91,7 @@ def run_plans(
         plans: Plans.
         output_dir: Folder; runs go to `runs`, results to a folder for each plan.
         options: Seeds and evaluation.
-        format_command: From the name of a plan to its command line, for the report.
+        command: Words of the command line, for the report.
 
     Returns:
         The results of each plan, ready for JSON.
@@ -121,7 +122,7 @@ def run_plans(
     for plan in plans:
         plan_runs = {(point, seed): run for (name, point, seed), run in runs.items() if name == plan.name}
         results = _build_results(plan, plan_runs, untrained_scores, num_seeds, feature) | {
-            "command": format_command(plan.name),
+            "command": _format_command(command, plan.name),
             "eval_options": eval_options,
         }
         folder = ensure_dir(Path(output_dir) / plan.name)
@@ -130,6 +131,12 @@ def run_plans(
         write_sweep_page(folder, results)
         all_results.append(results)
     return all_results
+
+
+def _format_command(command: Sequence[str], plan_name: str) -> str:
+    """Return the command line that runs one plan, where "all" stands for every plan."""
+    words = [plan_name if word == "all" else word for word in command]
+    return shlex.join(["stillmotion", *words]) if words else ""
 
 
 def _eval_options(base: RunConfig, options: SweepOptions) -> tuple[str, dict[str, Any]]:
@@ -294,7 +301,7 @@ def run_sweep(
     output_dir: str | Path,
     options: SweepOptions | None = None,
     *,
-    format_command: Callable[[str], str] = "".format,
+    command: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Run the requested sweeps.
 
@@ -302,7 +309,7 @@ def run_sweep(
         sweep_config: What is compared.
         output_dir: Folder for runs and results.
         options: Seeds and evaluation.
-        format_command: From the name of a plan to its command line, for the report.
+        command: Words of the command line, for the report.
 
     Returns:
         The results of each plan.
@@ -317,12 +324,12 @@ def run_sweep(
     if sweep_config.preset is not None:
         every = TRANSFER_PRESETS if isinstance(config, TransferConfig) else PRETRAIN_PRESETS
         names = [*every] if sweep_config.preset == "all" else [sweep_config.preset]
-        return run_presets(output_dir, names, config, options, format_command=format_command)
+        return run_presets(output_dir, names, config, options, command=command)
     if sweep_config.field is None:
         plan = sweep_over_points(config, sweep_config.points)
     else:
         plan = sweep_over_field(config, sweep_config.field, sweep_config.values)
-    return run_plans([plan], output_dir, options, format_command=format_command)
+    return run_plans([plan], output_dir, options, command=command)
 
 
 def run_presets(
@@ -331,7 +338,7 @@ def run_presets(
     config: PretrainConfig | TransferConfig,
     options: SweepOptions | None = None,
     *,
-    format_command: Callable[[str], str] = "".format,
+    command: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Run predefined sweeps, and write their tables to `summary.md`, too.
 
@@ -340,13 +347,13 @@ def run_presets(
         names: Names of the presets.
         config: Config that the points change.
         options: Seeds and evaluation.
-        format_command: From the name of a plan to its command line, for the report.
+        command: Words of the command line, for the report.
 
     Returns:
         The results of each preset.
     """
     plans = [get_sweep_preset(name, config) for name in names]
-    all_results = run_plans(plans, output_dir, options, format_command=format_command)
+    all_results = run_plans(plans, output_dir, options, command=command)
     lines = (line for results in all_results for line in _summary(results))
     write_text(Path(output_dir, "summary.md"), "\n".join(lines))
     return all_results

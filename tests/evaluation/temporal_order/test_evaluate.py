@@ -15,6 +15,7 @@ from stillmotion.data.transforms.sampling import symmetric_frame_indices
 from stillmotion.data.video.reader import ArrayReader
 from stillmotion.encoders import Encoder, extract_features, load
 from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.temporal_order.config import OrderConfig
 from stillmotion.evaluation.temporal_order.evaluate import (
     ORDER_FEATURES,
     OrderAccuracy,
@@ -196,9 +197,8 @@ def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
     found = evaluate_temporal_order(
         [encoder],
         TrainTestConfig("synthetic", num_synthetic=24),
-        action_pairs=pairs,
+        OrderConfig(pairs, compare_untrained=True),
         output_dir=tmp_path / "out",
-        compare_untrained=True,
     )
     assert list(found.tasks) == ["brightening / darkening", "red / green"]
     assert list(found.accuracy) == ["debug:k400-simclr", "debug:k400-simclr, untrained"]
@@ -215,7 +215,7 @@ def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
         evaluate_temporal_order(
             [encoder],
             TrainTestConfig("synthetic"),
-            action_pairs=write_pairs(tmp_path / "q.json", {"a": "up", "b": "down"}),
+            OrderConfig(write_pairs(tmp_path / "q.json", {"a": "up", "b": "down"})),
         )
 
 
