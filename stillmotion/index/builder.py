@@ -23,6 +23,7 @@ from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.index import search_backends
 from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables, SegmentRow
 from stillmotion.index.locations import check_videos_dir, default_index_dir, is_remote_uri, resolve_uri
+from stillmotion.index.prefetch import prefetch
 from stillmotion.index.rank_segment_store import RankSegmentStore, commit_leftovers
 from stillmotion.index.segment_embedder import (
     THUMBNAIL_MAX_BYTES,
@@ -48,7 +49,6 @@ from stillmotion.utils.formatting import (
     printable_name,
 )
 from stillmotion.utils.hashing import file_fingerprint
-from stillmotion.utils.prefetch import prefetch
 from stillmotion.utils.progress import RemainingTime, report_progress
 
 logger = logging.getLogger(__name__)

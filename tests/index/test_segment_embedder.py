@@ -17,6 +17,7 @@ from stillmotion.data.video import open_video
 from stillmotion.encoders import load
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.errors import StillmotionError
+from stillmotion.index.prefetch import prefetch
 from stillmotion.index.segment_embedder import (
     FRAMES_PER_BATCH,
     THUMBNAIL_MAX_BYTES,
@@ -27,7 +28,6 @@ from stillmotion.index.segment_embedder import (
     segment_input_config,
 )
 from stillmotion.index.video_segments import FrameRange, VideoSegmentConfig, make_segment, segment_video
-from stillmotion.utils.prefetch import prefetch
 
 
 def test_overlapping_segments_are_decoded_as_if_each_were_read_alone(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from stillmotion.data.loading.collate import Batch
 from stillmotion.data.transforms.augment import ClipAugmentation, normalize_clip, resize_clip
 from stillmotion.data.transforms.parameters import AugmentParams
 from stillmotion.data.transforms.sampling import centered_clip_indices, read_clips
+from stillmotion.data.video.frame_size import short_side_size
 from stillmotion.data.video.reader import resample_fps
 from stillmotion.functional.boxes import crop_boxes, flip_boxes, scale_boxes
-from stillmotion.utils.images import short_side_size
 
 
 def random_square_params(

@@ -11,11 +11,11 @@ from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.transcode.manifest import ManifestEntry
 from stillmotion.data.transcode.shard_writer import write_shards
 from stillmotion.data.transcode.transcode_job import TranscodeResult, transcode_dataset
+from stillmotion.data.video.frame_size import short_side_size
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.data.video.writer import check_codec_available, resize_frames, write_jpeg, write_mp4
 from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError
-from stillmotion.utils.images import short_side_size
 
 OutputFormat = Literal["mp4", "jpeg", "shards"]
 

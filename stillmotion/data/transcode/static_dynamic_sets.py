@@ -27,6 +27,7 @@ from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.transcode.manifest import ManifestEntry
 from stillmotion.data.transcode.transcode_job import TranscodeResult, transcode_dataset
 from stillmotion.data.transforms.sampling import read_clips
+from stillmotion.data.video.frame_size import short_side_size
 from stillmotion.data.video.optical_flow import FlowName, OpticalFlow, load_flow
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.data.video.writer import check_codec_available, resize_frames, write_mp4
@@ -34,7 +35,6 @@ from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.functional.forward_warp import forward_warp
 from stillmotion.utils.hashing import hash_bytes
-from stillmotion.utils.images import short_side_size
 from stillmotion.utils.option_types import DeviceName
 
 Variant = Literal["static", "dynamic"]

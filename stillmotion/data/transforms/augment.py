@@ -23,9 +23,9 @@ from stillmotion.data.transforms.parameters import (
     color_matrices,
     random_crop_boxes,
 )
+from stillmotion.data.video.frame_size import short_side_size
 from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import IMAGENET_NORMALIZATION
-from stillmotion.utils.images import short_side_size
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from stillmotion.utils.images import short_side_size
+from stillmotion.data.video.frame_size import short_side_size
 
 _MIN_FRAME_MS, _MAX_FRAME_MS = 80, 200
 _QUALITIES = (45, 25, 10)

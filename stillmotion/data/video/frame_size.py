@@ -1,4 +1,4 @@
-"""Sizes of resized images."""
+"""Size of a frame whose shorter side is resized."""
 
 from collections.abc import Sequence
 
