@@ -46,12 +46,11 @@ from stillmotion.methods.method import Method
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.models.backbones import double_backward_mode
 from stillmotion.optim.bilevel import EARLY_FEATURES, ParamDict, SolverConfig, hypergradient
-from stillmotion.training.model_setup import prepare_model, use_channels_last
 from stillmotion.training.pretrain.batch_gradients import build_shared_prefix, compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import _build_dataset, pretrain
+from stillmotion.training.run_setup import build_train_loader, prepare_model, use_channels_last
 from stillmotion.training.tasks import get_recipe
-from stillmotion.training.trainer import build_train_loader
 
 VARIANTS: dict[str, tuple[str, int]] = {  # solver, and clips that the inner level sees (0: all)
     "V-SimCLR": ("plain", 0),

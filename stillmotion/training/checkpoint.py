@@ -42,11 +42,11 @@ class CheckpointManager:
             model: The model whose weights are saved.
             state: Training state without weights and generators.
         """
-        rng_states = process_group.all_gather_object(get_rng_state())
+        state = dict(state) | {"rng_states": process_group.all_gather_object(get_rng_state())}
 
         def write() -> None:
             self._check_weights()
-            save_checkpoint(self.run_dir, model, dict(state) | {"rng_states": rng_states})
+            save_checkpoint(self.run_dir, model, state)
 
         process_group.run_on_main(write)
 
@@ -57,14 +57,16 @@ class CheckpointManager:
             model: The model whose weights are saved.
             epoch: Number of the epoch, counted from 1.
         """
+        file = epoch_weights_path(self.run_dir, epoch)
 
         def write() -> None:
             self._check_weights()
-            save_epoch_weights(self.run_dir, model, epoch)
+            files.ensure_dir(file.parent)
+            _save_weights(file, _cpu_state_dict(model))
 
         process_group.run_on_main(write)
 
-    def restore_rng(self, rng_states: Sequence[dict[str, Any]], *seeds: int) -> bool:
+    def restore_rng(self, rng_states: Sequence[dict[str, Any]], *seeds: int) -> str | None:
         """Restore the random generators of this rank.
 
         Args:
@@ -72,14 +74,14 @@ class CheckpointManager:
             *seeds: Seeds of new generators, if the number of processes has changed.
 
         Returns:
-            Whether the number of processes is the same.
+            How the number of processes has changed; None if it is the same.
         """
-        rank = process_group.get_rank()
-        if len(rng_states) == process_group.get_world_size():
+        rank, world_size = process_group.get_rank(), process_group.get_world_size()
+        if len(rng_states) == world_size:
             set_rng_state(rng_states[rank])
-            return True
+            return None
         seed_from(*seeds, rank)
-        return False
+        return f"Resuming with {world_size} process{'es' * (world_size > 1)} instead of {len(rng_states)}"
 
     def missing_epochs(self, epochs: Iterable[int]) -> list[int]:
         """Return those of these epochs whose weights are not saved."""
@@ -104,19 +106,6 @@ def save_checkpoint(run_dir: Path, model: nn.Module, state: Mapping[str, Any]) -
     tensors = _cpu_state_dict(model)
     _save_weights(run_dir / WEIGHTS_FILE, tensors)
     files.write_atomic(run_dir / STATE_FILE, lambda file: torch.save(dict(state) | {"model": tensors}, file))
-
-
-def save_epoch_weights(run_dir: Path, model: nn.Module, epoch: int) -> None:
-    """Save the weights of an epoch to its own file.
-
-    Args:
-        run_dir: The run directory.
-        model: The model whose weights are saved.
-        epoch: Number of the epoch, counted from 1.
-    """
-    file = epoch_weights_path(run_dir, epoch)
-    files.ensure_dir(file.parent)
-    _save_weights(file, _cpu_state_dict(model))
 
 
 def repair_weights(run_dir: Path, state: dict[str, Any]) -> str | None:

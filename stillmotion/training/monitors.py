@@ -198,9 +198,6 @@ class DeferredMetrics:
         self._skipped = 0
         self._rows: list[_PendingStep] = []
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def append(self, step: int, values: Mapping[str, Tensor], grad_norm: Tensor, weight_norm: Tensor) -> None:
         """Queue a step's metrics without synchronizing.
 
@@ -217,6 +214,8 @@ class DeferredMetrics:
     def flush(self) -> dict[str, float]:
         """Average queued metrics over ranks, check every step, and return the last step's metrics. Collective."""
         rows, self._rows = self._rows, []
+        if not rows:
+            return {}
         means = torch.cat([row.values for row in rows])
         collectives.all_reduce_mean_([means])
         values = iter(means.tolist())

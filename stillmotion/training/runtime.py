@@ -10,13 +10,11 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
 
 from stillmotion.distributed import process_group
 from stillmotion.distributed.collectives import all_reduce_mean_
 from stillmotion.distributed.process_group import get_world_size
 from stillmotion.errors import Interrupted, StillmotionError
-from stillmotion.models.batch_norm import convert_sync_batchnorm
 from stillmotion.training.config import TrainConfig
 from stillmotion.utils.device import resolve_device
 
@@ -71,12 +69,6 @@ def _deterministic_algorithms() -> Iterator[None]:
         torch.use_deterministic_algorithms(enabled, warn_only=warns)
         if previous[2] is None:
             os.environ.pop(workspace, None)
-
-
-def sync_batch_norms(module: nn.Module) -> None:
-    """Convert batch norms to synchronized ones if there are several ranks."""
-    if get_world_size() > 1:
-        convert_sync_batchnorm(module)
 
 
 class StopRequest:

@@ -13,18 +13,15 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from stillmotion.data.loading.clip_dataset import TrainClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
-from stillmotion.data.loading.loader_config import num_cores
-from stillmotion.data.loading.sampler import EpochOrder
 from stillmotion.distributed import process_group
 from stillmotion.errors import Interrupted, NonFiniteError, StillmotionError
 from stillmotion.optim.gradient_allreduce import all_reduced_gradients
-from stillmotion.optim.optimizers import OptimConfig, build_optimizer, lr_at_epoch, set_lr
+from stillmotion.optim.optimizers import build_optimizer, lr_at_epoch, set_lr
 from stillmotion.training import checkpoint
 from stillmotion.training.checkpoint import CheckpointManager
-from stillmotion.training.config import RunConfig, TrainConfig
+from stillmotion.training.config import RunConfig
 from stillmotion.training.dataset_fingerprint import NamedVideos, describe_changes, fingerprint_dataset
 from stillmotion.training.loggers import check_loggers
 from stillmotion.training.monitors import (
@@ -158,15 +155,6 @@ class Trainer:
         """
         raise NotImplementedError
 
-    def _train_step_checked(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
-        """`train_step`; if it fails because of NaN, raise the error of the step that NaN came from."""
-        try:
-            return self.train_step(batches, epoch, log)
-        except torch.linalg.LinAlgError:
-            if self.deferred_metrics:
-                self.deferred_metrics.flush()
-            raise
-
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps per epoch."""
@@ -180,11 +168,6 @@ class Trainer:
     def should_log(self, step: int) -> bool:
         """Return whether metrics of this step (counted from 1) are logged."""
         return step == self.total_steps or step % self.train_config.log_every_steps == 0
-
-    def should_save_epoch(self, step: int) -> bool:
-        """Return whether this step ends an epoch in --train.save-epochs."""
-        epoch, inside = divmod(step, self.steps_per_epoch)
-        return not inside and epoch in self.train_config.save_epochs
 
     def train(self) -> Path:
         """Train to the last step and return the run directory."""
@@ -216,7 +199,11 @@ class Trainer:
             self._run_online_eval(log)
         batches = self.loader.iter_epoch(epoch, start_step=first_step * self.train_config.grad_accum_steps)
         for _ in range(first_step, self.steps_per_epoch):
-            metrics = self._train_step_checked(batches, epoch, log)
+            try:
+                metrics = self.train_step(batches, epoch, log)
+            except torch.linalg.LinAlgError:  # because of NaN: raise the error of the step that it came from
+                self.deferred_metrics.flush()
+                raise
             self._after_step(metrics, log, request)
         if isinstance(self.loader, ClipLoader):
             self.data_warnings.report_short_videos(self.loader.num_videos)
@@ -224,11 +211,8 @@ class Trainer:
     def _after_step(self, metrics: dict[str, float], log: RunLog, request: StopRequest) -> None:
         """Log and save what is due after a step; raise `Interrupted` if a stop was requested."""
         step, is_last = self.global_step, self.global_step == self.total_steps
-        logs, saves_epoch, stop = (
-            self.should_log(step),
-            self.should_save_epoch(step),
-            request.is_requested_on_any_rank(),
-        )
+        logs, stop = self.should_log(step), request.is_requested_on_any_rank()
+        saves_epoch = step / self.steps_per_epoch in self.train_config.save_epochs
         saves = stop or is_last or step % self.train_config.checkpoint_every_steps == 0
         if logs or saves or saves_epoch or self.input_check.is_active(step):
             metrics |= self.deferred_metrics.flush()
@@ -247,16 +231,16 @@ class Trainer:
         """Call `online_eval`; a single process stops immediately on a signal, several stop after it."""
         if self.online_eval is None:
             return
-        if self.deferred_metrics:
-            self.deferred_metrics.flush()
+        self.deferred_metrics.flush()
         try:
             with raise_on_stop_signals() if process_group.get_world_size() == 1 else nullcontext():
                 self.online_eval(log)
         except Interrupted as stop:
-            saved = self.global_step > 0 and self._save_checkpoint(0.0, is_last=False)
-            raise self._interrupted("during online evaluation", stop.exit_code, saved=saved) from None
+            raise self._save_and_stop("during online evaluation", stop.exit_code) from None
 
-    def _interrupted(self, when: str, exit_code: int, *, saved: bool) -> Interrupted:
+    def _save_and_stop(self, when: str, exit_code: int, *, can_save: bool = True) -> Interrupted:
+        """Save a checkpoint between two steps, if possible, and return the error that ends the run."""
+        saved = can_save and self.global_step > 0 and self._save_checkpoint(0.0, is_last=False)
         resume = "resume" if saved else "resume from the last checkpoint"
         return Interrupted(
             f"Stopped at step {self.global_step} of {self.total_steps} {when}. Run the same command to {resume}.",
@@ -300,13 +284,16 @@ class Trainer:
             "checkpoint."
         )
 
-    def check_input(self, clips: Tensor) -> None:
-        """Check the clips (B, …, T, H, W) of one of the first steps for constant content."""
-        self.input_check.inspect(clips, self.global_step + 1)
+    def check_batch(self, batch: Batch, *, check_clips: bool = True) -> None:
+        """Report the unreadable videos of a batch, and check in the first steps that its clips are not constant.
 
-    def record_failed_videos(self, batch: Batch) -> None:
-        """Record and report unreadable videos of a batch, each once."""
+        Args:
+            batch: The batch, with clips (B, …, T, H, W).
+            check_clips: Whether its clips are read.
+        """
         self.data_warnings.update(batch)
+        if check_clips:
+            self.input_check.inspect(batch["clips"], self.global_step + 1)
 
     def _stop_if_overdue(self, request: StopRequest) -> None:
         """Stop while waiting for clips, if a stop was requested some time ago."""
@@ -314,10 +301,9 @@ class Trainer:
             return
         # A single process that has not begun a step is where the last step ended.
         can_save = process_group.get_world_size() == 1 and self.train_config.grad_accum_steps == 1
-        if can_save and self.deferred_metrics:
+        if can_save:
             self.deferred_metrics.flush()
-        saved = can_save and self.global_step > 0 and self._save_checkpoint(0.0, is_last=False)
-        raise self._interrupted("while waiting for clips", request.exit_code, saved=saved)
+        raise self._save_and_stop("while waiting for clips", request.exit_code, can_save=can_save)
 
     def state_dict(self) -> dict[str, Any]:
         """Return optimizer and grad-scaler state for the checkpoint."""
@@ -330,21 +316,13 @@ class Trainer:
         self.grad_scaler.load_state_dict(state["grad_scaler"])
         self.global_step, self.data_warnings.failed_videos = state["step"], dict(state["failed_videos"])
         self.divergence_monitor.load_state_dict(state["divergence_monitor"])
-        rng_states = state["rng_states"]
-        if not self.checkpoints.restore_rng(rng_states, self.train_config.seed, self.global_step):
-            world_size = process_group.get_world_size()
-            self._resume_messages.append(
-                f"Resuming with {world_size} process{'es' * (world_size > 1)} instead of {len(rng_states)}; batches "
-                f"are unchanged up to rounding{self.world_size_note}."
-            )
-        repaired = process_group.run_on_main(lambda: checkpoint.repair_weights(self.run_dir, state))
-        if repaired:
+        if change := self.checkpoints.restore_rng(state["rng_states"], self.train_config.seed, self.global_step):
+            self._resume_messages.append(f"{change}; batches are unchanged up to rounding{self.world_size_note}.")
+        if repaired := process_group.run_on_main(lambda: checkpoint.repair_weights(self.run_dir, state)):
             self._resume_messages.append(repaired)
         previous = state["dataset_fingerprint"]
-        changes = (
-            describe_changes(previous, self._dataset_fingerprint) if previous and self._dataset_fingerprint else None
-        )
-        if changes:
+        current = self._dataset_fingerprint
+        if previous and current and (changes := describe_changes(previous, current)):
             self._resume_messages.append(f"The data set has changed since {self.run_dir} was started: {changes}")
 
     def _save_checkpoint(self, grad_norm: float, *, is_last: bool) -> bool:
@@ -366,11 +344,10 @@ class Trainer:
 
     def _check_weights(self) -> None:
         """Raise if the weights are not finite or have grown too much."""
-        names = nonfinite_names(self.model.state_dict())
-        if names:
+        if names := nonfinite_names(self.model.state_dict()):
             raise self._divergence_error(f"{names[0]} is not finite", self.global_step)
-        reason = self.divergence_monitor.weight_norm_error(float(global_norm(self.trainable_params.values())))
-        if reason:
+        weight_norm = float(global_norm(self.trainable_params.values()))
+        if reason := self.divergence_monitor.weight_norm_error(weight_norm):
             raise self._divergence_error(reason, self.global_step)
 
     def _save_epoch_weights(self, log: RunLog) -> None:
@@ -389,47 +366,3 @@ class Trainer:
                 f"Epochs {missed} of --train.save-epochs are already past and were not saved. Use another --out to "
                 "train again."
             )
-
-
-def build_train_loader(
-    dataset: TrainClipDataset,
-    optim: OptimConfig,
-    train: TrainConfig,
-    *,
-    num_workers: int,
-    group_size: int = 1,
-    sampler: EpochOrder | None = None,
-) -> ClipLoader:
-    """Build the training loader for this rank's part of each batch.
-
-    Args:
-        dataset: The training clips.
-        optim: Optimizer options, with the batch size.
-        train: Options of the training loop, with accumulation steps and seed.
-        num_workers: Decoding processes; -1 is one per CPU core.
-        group_size: Videos of a batch that must be on the same rank.
-        sampler: Order of the videos in an epoch.
-    """
-    world_size = process_group.get_world_size()
-    num_parts = world_size * train.grad_accum_steps
-    if optim.batch_size % (num_parts * group_size):
-        videos = f" × {group_size} videos" if group_size > 1 else ""
-        raise StillmotionError(
-            f"Batch size {optim.batch_size} is not divisible by {world_size} processes × {train.grad_accum_steps} "
-            f"accumulation steps{videos}. Set --optim.batch-size to a multiple of {num_parts * group_size}; when "
-            "resuming, use a number of processes that divides the batch size."
-        )
-    return ClipLoader(
-        dataset,
-        batch_size=optim.batch_size // num_parts,
-        rank=process_group.get_rank(),
-        world_size=world_size,
-        seed=train.seed,
-        num_workers=num_decode_workers(num_workers),
-        epoch_order=sampler,
-    )
-
-
-def num_decode_workers(num_workers: int) -> int:
-    """Return the number of decoding processes of this rank; -1 divides the CPU cores among ranks."""
-    return num_workers if num_workers >= 0 else max(1, num_cores() // process_group.get_world_size())

@@ -81,15 +81,15 @@ def started(case: str, folder: Path) -> Trainer:
 def trained(case: str, folder: Path, *, until: int | None) -> dict[int, list[list[int]]]:
     """Take the run to a step, or to its end; which videos this process was shown in each step, part by part."""
     shown: dict[int, list[list[int]]] = {}
-    build, note = pretraining._build_method, Trainer.record_failed_videos
+    build, note = pretraining._build_method, Trainer.check_batch
 
     class Asked(StopRequest):
         def is_requested_on_any_rank(self) -> bool:
             return run.global_step == until
 
-    def noted(self, batch) -> None:
+    def noted(self, batch, **options) -> None:
         shown.setdefault(self.global_step, []).append(batch["index"].tolist())
-        note(self, batch)
+        note(self, batch, **options)
 
     with pytest.MonkeyPatch.context() as patched, small_pretrain.single_thread():
         patched.setattr(pretraining, "_build_method", lambda *given, **o: build(*given, **o).double())
@@ -100,7 +100,7 @@ def trained(case: str, folder: Path, *, until: int | None) -> dict[int, list[lis
         )
         patched.setattr(pretraining, "embedding_stats", lambda *given, **o: {})  # which has clips as they are
         patched.setattr("stillmotion.training.runtime.StopRequest", Asked)
-        patched.setattr(Trainer, "record_failed_videos", noted)
+        patched.setattr(Trainer, "check_batch", noted)
         run = started(case, folder)
         with contextlib.suppress(Interrupted):
             run.train()

@@ -16,8 +16,8 @@ from support.tiny_method import tiny_clips, tiny_method
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones import create_backbone
 from stillmotion.optim.bilevel import SECOND_ORDER_SOLVERS, SolverConfig, SolverName
-from stillmotion.training import model_setup
 from stillmotion.training import run_dir as folders
+from stillmotion.training import run_setup
 from stillmotion.training.config import TrainConfig
 from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
@@ -33,13 +33,13 @@ ONCE = tuple(how for how in get_args(SolverName) if how not in SECOND_ORDER_SOLV
 @pytest.fixture
 def uncompiled_code(monkeypatch):
     """What is compiled is traced and differentiated as ever, and its operations are run one by one: no compiler."""
-    monkeypatch.setattr(model_setup, "COMPILE_BACKEND", "aot_eager")
+    monkeypatch.setattr(run_setup, "COMPILE_BACKEND", "aot_eager")
     torch._dynamo.reset()
 
 
 def solved(how, *, compiled, share=slice(None)):
     method = tiny_method("simclr").train()
-    model_setup.prepare_model(method, method.online.backbone, TrainConfig(compile=compiled), CPU)
+    run_setup.prepare_model(method, method.online.backbone, TrainConfig(compile=compiled), CPU)
     config = PretrainConfig(method=method.config, solver=SolverConfig(how, inner_lr=0.01))
     return compute_gradients(method, tiny_clips(4, 2)[share], config)
 
@@ -53,7 +53,7 @@ def test_a_compiled_backbone_has_the_losses_and_gradients_of_the_eager_one(uncom
 
 
 def on_a_rank(rank):
-    model_setup.COMPILE_BACKEND = "aot_eager"
+    run_setup.COMPILE_BACKEND = "aot_eager"
     warnings.filterwarnings("ignore", message="The .grad attribute")  # of what dynamo looks at itself
     return solved("exact-projector", compiled=True, share=slice(2 * rank, 2 * rank + 2))[1]
 
@@ -104,7 +104,7 @@ def test_with_channels_last_outputs_gradients_and_states_are_the_same(name):
     torch.manual_seed(0)
     plain = create_backbone(name).double().train()
     other = copy.deepcopy(plain)
-    model_setup.use_channels_last(other, CUDA)
+    run_setup.use_channels_last(other, CUDA)
     clips = torch.randn(1, 3, 2, 32, 32, dtype=torch.float64)
     found, wanted = other(clips), plain(clips)
     torch.testing.assert_close(found, wanted)
@@ -119,9 +119,9 @@ def test_the_layout_is_chosen_for_convolutional_networks_on_cuda_alone():
     for name in ("small_cnn3d", "s3d", "i3d", "small_vit", "tokens_cnn"):
         backbone = create_backbone(name)
         before = backbone.memory_format
-        model_setup.use_channels_last(backbone, CPU)
+        run_setup.use_channels_last(backbone, CPU)
         assert backbone.memory_format == before
-        model_setup.use_channels_last(backbone, CUDA)
+        run_setup.use_channels_last(backbone, CUDA)
         assert (backbone.memory_format == torch.channels_last_3d) == ("vit" not in name)
 
 

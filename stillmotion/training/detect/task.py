@@ -32,9 +32,8 @@ from stillmotion.training.downstream import (
     open_downstream_run,
     run_downstream,
 )
-from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.run_log import RunLog
-from stillmotion.training.trainer import build_train_loader, num_decode_workers
+from stillmotion.training.run_setup import build_train_loader, num_decode_workers, prepare_model
 from stillmotion.utils import files
 from stillmotion.utils.device import autocast
 from stillmotion.utils.formatting import LabelValue
@@ -115,8 +114,7 @@ class DetectTrainer(DownstreamTrainer):
         collectives.all_reduce_mean_([num_boxes])
         total = torch.zeros((), device=self.device)
         for part in parts:
-            self.record_failed_videos(part)
-            self.check_input(part["clips"])
+            self.check_batch(part)
             loss = self._loss(part, epoch) / num_boxes.clamp(min=1)
             self.backward(loss)
             total += loss.detach()

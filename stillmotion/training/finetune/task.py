@@ -35,7 +35,6 @@ from stillmotion.training.downstream import (
 )
 from stillmotion.training.finetune.config import ClassifierConfig, FinetuneConfig, FinetuneDataConfig
 from stillmotion.training.finetune.evaluate import classification_metrics, predict_videos
-from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.run_dir import (
     RESULTS_FILE,
     load_results,
@@ -43,8 +42,8 @@ from stillmotion.training.run_dir import (
     resolve_run_precision,
 )
 from stillmotion.training.run_log import RunLog
+from stillmotion.training.run_setup import build_train_loader, num_decode_workers, prepare_model
 from stillmotion.training.runtime import training_session
-from stillmotion.training.trainer import build_train_loader, num_decode_workers
 from stillmotion.utils import files
 from stillmotion.utils.device import autocast
 from stillmotion.utils.formatting import LabelValue
@@ -168,8 +167,7 @@ class FinetuneTrainer(DownstreamTrainer):
         metrics = torch.zeros(2, device=self.device)
         for _ in range(num_parts):
             batch = next(batches)
-            self.record_failed_videos(batch)
-            self.check_input(batch["clips"])
+            self.check_batch(batch)
             loss, accuracy = self._loss(batch, epoch)
             self.backward(loss / num_parts)
             metrics += torch.stack([loss.detach(), accuracy]) / num_parts

@@ -71,54 +71,6 @@ class DeviceThroughput(NamedTuple):
         return self.overhead_seconds + flops / self.flops_per_second
 
 
-@dataclass(frozen=True)
-class GpuEstimate:
-    """Estimate of a run.
-
-    Attributes:
-        step_cost: Cost of a step per device.
-        num_devices: Number of devices.
-        usable_bytes: Bytes of a device that the run may use.
-        total_steps: Steps of the run.
-        step_seconds: Seconds per step.
-        clip_bytes_per_second: Bytes of clips that each device receives per second.
-    """
-
-    step_cost: PretrainStepCost
-    num_devices: int
-    usable_bytes: int
-    total_steps: int
-    step_seconds: float
-    clip_bytes_per_second: float
-
-    @property
-    def fits(self) -> bool:
-        """Whether a step fits into the usable memory."""
-        return self.step_cost.peak_bytes <= self.usable_bytes
-
-
-def estimate_run(
-    config: PretrainConfig, *, num_videos: int, num_devices: int, usable_bytes: float, throughput: DeviceThroughput
-) -> GpuEstimate:
-    """Estimate a run.
-
-    Args:
-        config: Config of the run.
-        num_videos: Number of training videos.
-        num_devices: Number of devices that share a batch.
-        usable_bytes: Bytes of a device that the run may use.
-        throughput: Speed of a device.
-    """
-    cost = count_step_cost(config, num_devices=num_devices)
-    steps = max(1, num_videos // config.optim.batch_size) * config.optim.epochs
-    seconds = throughput.seconds(cost.flops)
-    num_clips = cost.clips_per_device * config.train.grad_accum_steps
-    num_frames = config.data.num_frames + config.method.views.extra_frames
-    bytes_per_value = 4 if config.data.augment_on == "workers" else 1
-    clip_bytes = 3 * num_frames * config.data.image_size**2 * bytes_per_value
-    return GpuEstimate(cost, num_devices, int(usable_bytes), steps, seconds, num_clips * clip_bytes / seconds)
-
-
 def count_step_cost(config: PretrainConfig, *, num_devices: int = 1) -> PretrainStepCost:
     """Count the cost of a step on FakeTensors, on the first of several devices.
 
@@ -235,11 +187,8 @@ def estimate_rows(
     Raises:
         StillmotionError: A number is too small, or the batch cannot be divided.
     """
-    for name, value, least in (
-        ("num_videos", num_videos, 0),
-        ("num_gpus", num_devices, 1),
-        ("gpu_memory", memory_gib, 0),
-    ):
+    smallest = {"num_videos": (num_videos, 0), "num_gpus": (num_devices, 1), "gpu_memory": (memory_gib, 0)}
+    for name, (value, least) in smallest.items():
         if value < least:
             raise StillmotionError(f"{name} is {value}; it must be at least {least}")
     if config.train.precision == "auto":
@@ -252,41 +201,36 @@ def estimate_rows(
     device = resolve_device(config.train.device)
     throughput = DeviceThroughput(tflops * 1e12) if tflops else measure_throughput(config, device)
     usable = _USABLE_MEMORY_FRACTION * memory_gib * GIB
-    run = estimate_run(
-        config, num_videos=num_videos, num_devices=num_devices, usable_bytes=usable, throughput=throughput
-    )
-    cost, data = run.step_cost, config.data
+    cost, data, batch_size = count_step_cost(config, num_devices=num_devices), config.data, config.optim.batch_size
+    step_seconds = throughput.seconds(cost.flops)
+    total_steps = max(1, num_videos // batch_size) * config.optim.epochs
     num_clips = cost.clips_per_device * config.train.grad_accum_steps
+    num_frames = data.num_frames + config.method.views.extra_frames
+    dtype, bytes_per_value = ("float32", 4) if data.augment_on == "workers" else ("uint8", 1)
+    clip_bytes = 3 * num_frames * data.image_size**2 * bytes_per_value
     devices = f"{num_devices} {device_noun}s with" if num_devices > 1 else f"1 {device_noun} with"
     speed = f"{format_flops(throughput.flops_per_second)}/s" + ("" if tflops else f" (measured on this {device.type})")
-    steps_left = max(0, run.total_steps - steps_done)
+    steps_left = max(0, total_steps - steps_done)
     done = f"; {steps_done} are done, {steps_left} left" if steps_done else ""
-    videos_per_second = config.optim.batch_size / run.step_seconds
-    read = f"{format_significant(videos_per_second)}"
+    videos_per_second = batch_size / step_seconds
+    read = format_significant(videos_per_second)
     read += f", {format_bytes(videos_per_second * video_bytes)}" if video_bytes else ""
-    dtype = "float32" if data.augment_on == "workers" else "uint8"
     rows = [
         (
             "batch",
-            f"{config.optim.batch_size} videos × {data.clips_per_video} clips; {devices} {num_clips} clips each, "
+            f"{batch_size} videos × {data.clips_per_video} clips; {devices} {num_clips} clips each, "
             f"{config.train.precision}",
         ),
         ("trainable parameters", format_params(cost.trainable_params)),
         ("persistent memory", f"{format_memory(cost.state_bytes)} (weights, optimizer)"),
         ("activations and gradients", format_memory(cost.peak_bytes - cost.state_bytes)),
         (f"peak memory per {device_noun}", f"{format_memory(cost.peak_bytes)} of {format_memory(usable)} usable"),
-        (
-            "FLOPs per step",
-            f"{format_flops(cost.flops)} per {device_noun}: {format_duration(run.step_seconds)} at {speed}",
-        ),
-        (f"input bandwidth per {device_noun}", f"{format_bytes(run.clip_bytes_per_second)}/s as {dtype}"),
+        ("FLOPs per step", f"{format_flops(cost.flops)} per {device_noun}: {format_duration(step_seconds)} at {speed}"),
+        (f"input bandwidth per {device_noun}", f"{format_bytes(num_clips * clip_bytes / step_seconds)}/s as {dtype}"),
         ("videos read per second", read),
-        (
-            "time",
-            f"{format_duration(steps_left * run.step_seconds)}: {run.total_steps} steps on {num_videos} videos{done}",
-        ),
+        ("time", f"{format_duration(steps_left * step_seconds)}: {total_steps} steps on {num_videos} videos{done}"),
     ]
-    if run.fits:
+    if cost.peak_bytes <= usable:
         return [*rows, ("fits", "yes")]
     nearest = find_fitting_config(config, num_devices=num_devices, usable_bytes=usable)
     remedy = (

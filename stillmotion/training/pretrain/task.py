@@ -29,7 +29,6 @@ from stillmotion.optim.bilevel import ParamDict
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples, estimate_forward_passes
 from stillmotion.training.checkpoint import STATE_FILE, load_training_state, seed_from
-from stillmotion.training.model_setup import prepare_model
 from stillmotion.training.online_evaluation import OnlineEvaluation
 from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.collapse_monitor import CollapseMonitor, embedding_stats
@@ -52,9 +51,10 @@ from stillmotion.training.run_dir import (
     verb_of_run,
 )
 from stillmotion.training.run_log import RunLog
+from stillmotion.training.run_setup import build_train_loader, prepare_model
 from stillmotion.training.runtime import training_session
 from stillmotion.training.tasks import get_recipe
-from stillmotion.training.trainer import Trainer, build_train_loader
+from stillmotion.training.trainer import Trainer
 from stillmotion.utils.device import resolve_device, total_memory
 from stillmotion.utils.formatting import LabelValue
 from stillmotion.utils.progress import progress_bar
@@ -157,8 +157,7 @@ class PretrainTrainer(Trainer):
 
     def _to_device(self, batch: Batch) -> Batch:
         """The batch with its clips on the device, where their augmentation may be completed."""
-        self.record_failed_videos(batch)
-        self.check_input(batch["clips"])
+        self.check_batch(batch)
         clips = batch["clips"].to(self.device, non_blocking=True)
         if "augment_params" in batch:
             clips = self.augment.apply_on_device(clips, np.stack(batch["augment_params"]))

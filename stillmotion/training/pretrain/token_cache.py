@@ -15,7 +15,7 @@ from stillmotion.models.backbones.tokens_cnn import TokensCNN
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig, resolve_image_model
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.encoder import training_input_config
-from stillmotion.training.trainer import num_decode_workers
+from stillmotion.training.run_setup import num_decode_workers
 from stillmotion.utils.hashing import file_fingerprint
 
 TOKEN_DIR = "tokens"  # default directory, inside the run directory

@@ -21,7 +21,6 @@ from stillmotion.training.run_dir import open_run_dir
 from stillmotion.training.run_log import RunLog
 from stillmotion.training.segment.config import SegmentConfig
 from stillmotion.training.trainer import Trainer
-from stillmotion.utils.device import resolve_device
 
 SegmentHead = MSTCN | FACT
 
@@ -43,7 +42,8 @@ class FrameDataset(Protocol):
 
 def train_head(
     config: SegmentConfig,
-    run_dir: str | Path,
+    run_dir: Path,
+    device: torch.device,
     dataset: FrameDataset,
     num_actions: int,
     *,
@@ -55,6 +55,7 @@ def train_head(
     Args:
         config: Config of the run.
         run_dir: Run folder.
+        device: Device to train on.
         dataset: Training videos.
         num_actions: Number of actions.
         failed_videos: Reasons for the videos that were skipped, by name.
@@ -63,9 +64,7 @@ def train_head(
     Returns:
         The head in evaluation mode.
     """
-    if config.train.num_threads:
-        torch.set_num_threads(config.train.num_threads)
-    run = SegmentTrainer(config, Path(run_dir), resolve_device(config.train.device), dataset, num_actions, named_videos)
+    run = SegmentTrainer(config, run_dir, device, dataset, num_actions, named_videos)
     run.data_warnings.failed_videos = dict(failed_videos)
     run.train()
     return run.model.eval()
@@ -83,7 +82,7 @@ class SegmentTrainer(Trainer):
         device: torch.device,
         dataset: FrameDataset,
         num_actions: int,
-        named_videos: NamedVideos | None,
+        named_videos: NamedVideos | None = None,
     ) -> None:
         super().__init__(config, run_dir, device)
         self.config, self.dataset = config, dataset

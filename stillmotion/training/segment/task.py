@@ -32,10 +32,10 @@ from stillmotion.training.run_dir import (
     lock_run_dir,
     open_run_dir,
 )
+from stillmotion.training.run_setup import num_decode_workers
 from stillmotion.training.runtime import FEATURE_EXTRACTION_TIMEOUT, training_session
 from stillmotion.training.segment.config import PRECOMPUTED_FEATURES, SegmentConfig
 from stillmotion.training.segment.head_trainer import LabeledFrames, SegmentTrainer, train_head
-from stillmotion.training.trainer import num_decode_workers
 from stillmotion.utils import files
 from stillmotion.utils.formatting import LabelValue
 from stillmotion.utils.progress import progress_bar
@@ -203,12 +203,14 @@ def segment(
         The predictions; None on ranks other than the first.
     """
     config = _check_run(config, run_dir)
-    with training_session(config.train, timeout=FEATURE_EXTRACTION_TIMEOUT), lock_run_dir(run_dir):
+    with training_session(config.train, timeout=FEATURE_EXTRACTION_TIMEOUT) as device, lock_run_dir(run_dir):
         with progress_bar("embedding"):
             computed = _compute_features(config, run_dir, cache_dir)
         is_main = process_group.get_rank() == 0
         process_group.destroy_process_group()
-        return _train_and_predict(config, Path(run_dir), _select_readable(config, *computed)) if is_main else None
+        if not is_main:
+            return None
+        return _train_and_predict(config, Path(run_dir), device, _select_readable(config, *computed))
 
 
 def _check_run(config: SegmentConfig, run_dir: str | Path) -> SegmentConfig:
@@ -218,13 +220,12 @@ def _check_run(config: SegmentConfig, run_dir: str | Path) -> SegmentConfig:
     return config
 
 
-def _train_and_predict(config: SegmentConfig, run_dir: Path, frames: TrainTestVideos) -> SegmentPredictions:
-    test, videos = frames.test, frames.train.dataset
+def _train_and_predict(
+    config: SegmentConfig, run_dir: Path, device: torch.device, frames: TrainTestVideos
+) -> SegmentPredictions:
+    test, videos, failed = frames.test, frames.train.dataset, dict(frames.failed_videos)
     actions = videos.actions
-    head = train_head(
-        config, run_dir, frames.train, len(actions), failed_videos=dict(frames.failed_videos), named_videos=videos
-    )
-    device = next(head.parameters()).device
+    head = train_head(config, run_dir, device, frames.train, len(actions), failed_videos=failed, named_videos=videos)
     predictions, ground_truth = {}, {}
     for i, index in enumerate(test.readable_indices):
         name, labels = test.dataset.video_ids[index], test.dataset.frame_labels(index)
@@ -251,7 +252,7 @@ def _train_and_predict(config: SegmentConfig, run_dir: Path, frames: TrainTestVi
             **segmentation_scores(majority_labels, true_labels, background=background),
         },
         "frame_recall": _frame_recall(np.concatenate(predicted_labels), np.concatenate(true_labels), actions),
-        "failed": dict(frames.failed_videos),
+        "failed": failed,
         "config": to_dict(config),
     }
     folder = files.ensure_dir(run_dir / _PREDICTION_DIR)
@@ -349,7 +350,7 @@ def plan_segment(config: SegmentConfig, run_dir: str | Path, cache_dir: str | Pa
     def build(config: SegmentConfig, folder: Path, device: torch.device) -> SegmentTrainer:
         num_videos = min(len(train), config.optim.batch_size)
         frames = _RandomFrameFeatures(train, feature_dim, config.data.feature_stride, num_videos)
-        return SegmentTrainer(config, folder, device, frames, len(train.actions), None)
+        return SegmentTrainer(config, folder, device, frames, len(train.actions))
 
     cost, _ = measure_training(build, config, run_dir, build_full_run=False)
     num_steps = -(-len(train) // config.optim.batch_size) * config.optim.epochs

@@ -28,8 +28,9 @@ from stillmotion.training.online_evaluation import OnlineEvaluation
 from stillmotion.training.pretrain.token_cache import TOKEN_DIR, token_cache_key
 from stillmotion.training.run_dir import check_run_dir, lock_run_dir, open_run_dir
 from stillmotion.training.run_log import RunLog
+from stillmotion.training.run_setup import build_train_loader
 from stillmotion.training.runtime import training_session
-from stillmotion.training.trainer import Trainer, build_train_loader
+from stillmotion.training.trainer import Trainer
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.encoder import encoder_from_tokens
 from stillmotion.utils.formatting import LabelValue, format_bytes
@@ -110,10 +111,9 @@ class TransferTrainer(Trainer):
 
     def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         batch = next(batches)
-        self.record_failed_videos(batch)
         pair = epoch % self.config.data.pairs_per_video if self.token_cache is not None else 0
-        if self.token_cache is None or not any(self.token_cache.has(video, pair) for video in batch["index"].tolist()):
-            self.check_input(batch["clips"])
+        cached = [self.token_cache is not None and self.token_cache.has(i, pair) for i in batch["index"].tolist()]
+        self.check_batch(batch, check_clips=not any(cached))
         first, second, shifted = self._pair_tokens(batch, epoch)
         output = self.model(first, second, shifted, self.token_grid)
         self.optimizer.zero_grad()

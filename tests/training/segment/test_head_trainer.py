@@ -53,7 +53,7 @@ def videos(count=5, *, seed=0):
 
 def trained(config, folder, data=None):
     with single_thread():
-        return train_head(config, folder, data or videos(), 3)
+        return train_head(config, folder, torch.device("cpu"), data or videos(), 3)
 
 
 def assert_same(a, b):
