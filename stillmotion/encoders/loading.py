@@ -15,6 +15,7 @@ from stillmotion.models.input_config import CLIP_OPTIONS
 from stillmotion.models.pretrained.checkpoint_conversion import detect_family
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel
 from stillmotion.models.pretrained.transformers_backbone import TransformersBackbone
+from stillmotion.models.pretrained.weight_loading import CHECKPOINT_SUFFIXES
 from stillmotion.utils.device import resolve_device
 from stillmotion.utils.registry import Registry
 from stillmotion.utils.spec_options import split_options
@@ -58,7 +59,6 @@ ENCODER_KINDS: Registry[EncoderKind] = Registry(
 _INTEGER_OPTIONS = (*CLIP_OPTIONS, "layer", "epoch")
 _MAY_BE_ZERO = ("fps", "layer", "stride")
 _POOL_VALUES = ("cls", "mean")
-_CHECKPOINTS = (".pth", ".pt", ".bin", ".ckpt", ".tar", ".safetensors")
 
 
 def load(spec: str | Path, *, device: str | None = None) -> Encoder:
@@ -67,10 +67,10 @@ def load(spec: str | Path, *, device: str | None = None) -> Encoder:
     Args:
         spec: Encoder spec: a run folder of any training verb; a recipe name (its untrained network); a model folder of
             transformers or its name on the Hugging Face hub (a video model, or an image model, whose frames are
-            embedded one by one); an original checkpoint as `FAMILY:FILE`, or the file alone if its keys identify the
-            family; `i3d:FILE.safetensors`; or `flow`, which needs no weights. Options follow an @: frames, stride, fps
-            and size of the clips, layer (a transformer block or backbone stage), epoch (saved weights of a run) and,
-            for image models, pool (cls or mean), as in `runs/mine@frames=16,size=112`.
+            embedded one by one); an original checkpoint as `FAMILY:FILE`, or public weights of a video network as
+            `NETWORK:FILE`, or the file alone if its keys identify it; or `flow`, which needs no weights. Options follow
+            an @: frames, stride, fps and size of the clips, layer (a transformer block or backbone stage), epoch (saved
+            weights of a run) and, for image models, pool (cls or mean), as in `runs/mine@frames=16,size=112`.
         device: Device to load it on; "auto" is CUDA if available, None is the CPU.
 
     Returns:
@@ -143,7 +143,7 @@ def parse_spec(spec: str | Path) -> EncoderSpec:
     for name, kind in ENCODER_KINDS.items():
         if kind.matches(path):
             return EncoderSpec(name, path, options, load)
-    if Path(path).is_file() and Path(path).suffix in _CHECKPOINTS:
+    if Path(path).is_file() and Path(path).suffix in CHECKPOINT_SUFFIXES:
         return EncoderSpec(detect_family(path), path, options, load)
     kinds = "; ".join(dict.fromkeys(kind.description for kind in ENCODER_KINDS.values()))
     if Path(path).exists():

@@ -1,25 +1,28 @@
-"""Pretrained encoders: transformers models from a folder or the hub, original checkpoints, I3D."""
+"""Pretrained encoders: transformers models from a folder or the hub, original checkpoints, video networks."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import safetensors
-
 from stillmotion.encoders.encoder import Encoder, EncoderOrigin
+from stillmotion.encoders.run_weights import find_run_of_weights
 from stillmotion.encoders.spec import EncoderKind, EncoderSpec
 from stillmotion.errors import StillmotionError
-from stillmotion.models.backbones import Backbone, create_backbone
-from stillmotion.models.backbones.i3d import I3D_INPUT_CONFIG
 from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE, InputConfig
 from stillmotion.models.pretrained.checkpoint_conversion import load_original_checkpoint
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES
 from stillmotion.models.pretrained.hub import download_model, is_hub_name
 from stillmotion.models.pretrained.transformers_backbone import TransformersBackbone, load_transformers_backbone
+from stillmotion.models.pretrained.video_checkpoints import (
+    VIDEO_CHECKPOINTS,
+    build_video_network,
+    detect_video_network,
+)
 from stillmotion.models.pretrained.weight_loading import load_weights
 from stillmotion.utils.files import read_json
 
-_I3D_KEY = "Mixed_5c.b3b.conv3d.weight"
 _ORIGINAL_DESCRIPTION = f"an original checkpoint as FAMILY:FILE ({', '.join(CHECKPOINT_FAMILIES)})"
+_VIDEO_DESCRIPTION = f"weights of a video network as NETWORK:FILE ({', '.join(VIDEO_CHECKPOINTS)})"
 
 
 def _load_transformers(spec: EncoderSpec) -> Encoder:
@@ -45,20 +48,18 @@ def _load_original(spec: EncoderSpec, *, family: str) -> Encoder:
     return Encoder(backbone, input_config=input_config, origin=_origin(spec))
 
 
-def build_i3d() -> Backbone:
-    """Build I3D with the strides and the padding of its pretrained weights."""
-    return create_backbone("i3d", per_frame_features=False, temporal_padding="zeros")
-
-
-def _load_i3d(spec: EncoderSpec) -> Encoder:
-    backbone = build_i3d()
-    load_weights(backbone, spec.reject_options("pool").path)
-    layer = spec.options.get("layer")
-    return Encoder(backbone, input_config=I3D_INPUT_CONFIG, layer=layer, origin=_origin(spec))
+def _load_video_network(spec: EncoderSpec) -> Encoder:
+    run_dir = find_run_of_weights(spec.reject_options("pool").path)
+    if run_dir is not None:  # its padding, strides and clips may differ from those of public weights
+        raise StillmotionError(f"{spec.path} is part of a run. Give its folder as the encoder: {run_dir}.")
+    backbone = build_video_network(spec.kind)
+    load_weights(backbone, spec.path)
+    input_config, layer = VIDEO_CHECKPOINTS[spec.kind].input_config, spec.options.get("layer")
+    return Encoder(backbone, input_config=input_config, layer=layer, origin=_origin(spec))
 
 
 def _origin(spec: EncoderSpec) -> EncoderOrigin:
-    fresh = build_i3d if spec.kind == "i3d" else None
+    fresh = partial(build_video_network, spec.kind) if spec.kind in VIDEO_CHECKPOINTS else None
     return EncoderOrigin(spec.canonical, spec.kind, spec.options, build_fresh=fresh)
 
 
@@ -70,14 +71,8 @@ def _is_transformers(path: str) -> bool:
         return False
 
 
-def _is_i3d(path: str) -> bool:
-    if Path(path).suffix != ".safetensors" or not Path(path).is_file():
-        return False
-    try:
-        with safetensors.safe_open(path, "pt") as opened:
-            return any(key.endswith(_I3D_KEY) for key in opened.keys())  # noqa: SIM118 (not a dict)
-    except (safetensors.SafetensorError, OSError):
-        return False
+def _matches_video_network(network: str) -> Callable[[str], bool]:
+    return lambda path: detect_video_network(path) == network
 
 
 PRETRAINED_KINDS = {
@@ -86,6 +81,9 @@ PRETRAINED_KINDS = {
         family: EncoderKind(_ORIGINAL_DESCRIPTION, lambda path: False, load)
         for family, load in ((family, partial(_load_original, family=family)) for family in CHECKPOINT_FAMILIES)
     },
-    "i3d": EncoderKind("I3D weights as i3d:FILE.safetensors", _is_i3d, _load_i3d),
+    **{
+        network: EncoderKind(_VIDEO_DESCRIPTION, _matches_video_network(network), _load_video_network)
+        for network in VIDEO_CHECKPOINTS
+    },
     "hub": EncoderKind("a model name on the Hugging Face hub, such as facebook/dinov2-small", is_hub_name, _load_hub),
 }

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from stillmotion.encoders.spec import EncoderSpec
 from stillmotion.errors import StillmotionError
+from stillmotion.training.tasks import verb_of_run
 
 WEIGHTS_FILE = "checkpoint.safetensors"
 EPOCH_DIR = "checkpoints"  # directory of the weights of saved epochs
@@ -38,6 +39,14 @@ def list_saved_epochs(run_dir: Path) -> list[int]:
     """Return the epochs whose weights are saved in a run directory."""
     names = (file.stem.removeprefix("epoch-") for file in (run_dir / EPOCH_DIR).glob("epoch-*.safetensors"))
     return sorted(int(name) for name in names if name.isdigit())
+
+
+def find_run_of_weights(file: str | Path) -> Path | None:
+    """Return the run directory that a weights file belongs to; None if it belongs to none."""
+    path = Path(file).absolute()
+    run_dir = path.parents[1] if path.parent.name == EPOCH_DIR else path.parent
+    is_weights = path.name == WEIGHTS_FILE or path.parent.name == EPOCH_DIR
+    return run_dir if is_weights and verb_of_run(run_dir) is not None else None
 
 
 def resolve_run_weights(spec: EncoderSpec) -> RunWeights:

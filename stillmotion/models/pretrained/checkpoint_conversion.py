@@ -4,7 +4,6 @@ Every key of a file must be known: it belongs to the network, which is loaded co
 decoders, other networks of its training, optimizer state). Any other key, and any missing one, is an error.
 """
 
-import functools
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES, CheckpointFamily
-from stillmotion.models.pretrained.weight_loading import read_all_tensors
+from stillmotion.models.pretrained.weight_loading import read_all_tensors, read_tensor_shapes
 from stillmotion.utils.formatting import format_names
 
 # Keys under which training programs save weights.
@@ -84,8 +83,7 @@ def detect_family(path: str | Path) -> str:
     Raises:
         StillmotionError: If the format is unknown or the family is ambiguous.
     """
-    stat = Path(path).stat()
-    names = _read_names(str(path), stat.st_mtime_ns, stat.st_size)
+    names = tuple(read_tensor_shapes(path))
     marked = [
         family
         for family, row in CHECKPOINT_FAMILIES.items()
@@ -295,9 +293,3 @@ def _other_family_hint(path: str | Path, family: str) -> str:
 
 def _any_key_contains(marker: str, names: tuple[str, ...]) -> bool:
     return any(marker in name for name in names)
-
-
-@functools.lru_cache(maxsize=16)
-def _read_names(path: str, mtime_ns: int, num_bytes: int) -> tuple[str, ...]:
-    """Read the keys of a file, again only if it changes."""
-    return tuple(read_all_tensors(path, with_values=False))

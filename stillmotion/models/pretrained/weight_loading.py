@@ -7,6 +7,7 @@ shape are reported and never inflated or cropped.
 """
 
 import argparse
+import functools
 import pickle
 import re
 import zipfile
@@ -25,6 +26,7 @@ from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.models.pretrained.torchscript_reader import is_torchscript, read_torchscript_tensors
 from stillmotion.utils.formatting import format_names
 
+CHECKPOINT_SUFFIXES = (".pth", ".pt", ".pyth", ".bin", ".ckpt", ".tar", ".safetensors")
 # Keys under which training programs save weights, in the order in which they are tried.
 _STATE_DICT_KEYS = (
     "state_dict",
@@ -142,17 +144,35 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     return tensors
 
 
-def read_all_tensors(path: str | Path, *, with_values: bool = True) -> dict[str, Tensor]:
+def read_all_tensors(path: str | Path) -> dict[str, Tensor]:
     """Read every tensor of a file, with the names of the dictionaries around it: `teacher.backbone.norm.weight`.
 
     Args:
         path: File of weights.
-        with_values: False reads names and shapes only.
 
     Returns:
         Tensors by name.
     """
-    return dict(_flatten(_read_file(Path(path), with_values=with_values, memory_map=True), ""))
+    return dict(_flatten(_read_file(Path(path), memory_map=True), ""))
+
+
+def read_tensor_shapes(path: str | Path) -> Mapping[str, tuple[int, ...]]:
+    """Read names, as in `read_all_tensors`, and shapes of a file without its values; again only if it changes.
+
+    Args:
+        path: File of weights, which exists.
+
+    Returns:
+        Shapes by name.
+    """
+    stat = Path(path).stat()
+    return _read_shapes(str(path), stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=16)
+def _read_shapes(path: str, mtime_ns: int, num_bytes: int) -> Mapping[str, tuple[int, ...]]:
+    tensors = _flatten(_read_file(Path(path), with_values=False), "")
+    return {name: tuple(tensor.shape) for name, tensor in tensors}
 
 
 def _read_file(path: Path, *, with_values: bool = True, memory_map: bool = False) -> Any:
