@@ -1,13 +1,7 @@
-"""Videos in memory with known motion: a window that slides over a smooth texture."""
-
-from pathlib import Path
+"""Frames with known motion: a window that slides over a smooth texture."""
 
 import cv2
 import numpy as np
-
-from stillmotion.data.datasets.base import VideoDataset
-from stillmotion.data.video.reader import ArrayReader, VideoReader
-from stillmotion.errors import VideoError
 
 
 def sliding_frames(
@@ -23,23 +17,3 @@ def sliding_frames(
         np.array([[1, 0, i * step[0] - margin], [0, 1, i * step[1] - margin]], np.float32) for i in range(num_frames)
     ]
     return np.stack([cv2.warpAffine(ground, shift, (width, height), flags=cv2.INTER_CUBIC) for shift in shifts])
-
-
-class MemoryDataset(VideoDataset):
-    """Videos by name; one that is None cannot be read."""
-
-    def __init__(self, videos: dict[str, np.ndarray | None]) -> None:
-        self.names, self.arrays = list(videos), list(videos.values())
-        self.root = Path()
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def name(self, i: int) -> str:
-        return self.names[i]
-
-    def open_video(self, i: int) -> VideoReader:
-        array = self.arrays[i]
-        if array is None:
-            raise VideoError(f"{self.names[i]}: cannot be decoded")
-        return ArrayReader(array, fps=25.0)

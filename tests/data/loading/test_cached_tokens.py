@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from support.memory_dataset import MemoryDataset
 
 from stillmotion.data.loading.cached_tokens import (
     TokenCache,
@@ -31,13 +32,6 @@ def fill_cache(folder, videos=VIDEOS, **options):
     return cache, fill_token_cache(pixels, videos, cache, crop=CROP, **options)
 
 
-class PartlyUnreadable(SyntheticDataset):
-    def open_video(self, i):
-        if i == 1:
-            raise VideoError("video 1 is torn")
-        return super().open_video(i)
-
-
 def test_tokens_are_of_evenly_spaced_frames_and_computed_once(tmp_path):
     cache, missing = fill_cache(tmp_path)
     assert not missing
@@ -57,13 +51,13 @@ def test_two_processes_write_what_one_does(tmp_path):
 
 
 def test_an_unreadable_video_has_no_tokens_and_is_replaced(tmp_path):
-    videos = PartlyUnreadable(SyntheticConfig(num_videos=3, image_size=16, num_frames=20))
+    videos = MemoryDataset({"a": VIDEOS.open_video(0), "torn": None, "c": VIDEOS.open_video(2)})
     cache, missing = fill_cache(tmp_path, videos)
-    assert missing == {1: "video 1 is torn"}
+    assert missing == {1: "torn: cannot be decoded"}
     data = TokenClipDataset(videos, 4, 0, 2, TokenGridAugmentation(), cache=cache, failed=missing)
     item = data[(0, 1)]
     assert item["index"] in (0, 2)
-    assert item["failed"] == [(videos.name(1), "video 1 is torn")]
+    assert item["failed"] == [(videos.name(1), "torn: cannot be decoded")]
     with pytest.raises(VideoError, match="torn"):
         TokenClipDataset(videos, 4, 0, 2, TokenGridAugmentation(), strict=True, cache=cache, failed=missing)[1]
 

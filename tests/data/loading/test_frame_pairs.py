@@ -3,14 +3,13 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from support.memory_dataset import MemoryDataset
 
-from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.cached_tokens import TokenCache
 from stillmotion.data.loading.clip_dataset import FramePairDataset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.transforms.augment import pair_augmentation
 from stillmotion.data.transforms.sampling import sample_frame_pair
-from stillmotion.data.video.reader import ArrayReader
 from stillmotion.errors import StillmotionError, VideoError
 
 
@@ -40,18 +39,9 @@ def test_a_single_frame_has_no_pair():
 
 
 def test_both_frames_are_cut_by_the_same_box():
-    class Same(VideoDataset):
-        def __len__(self):
-            return 1
-
-        def open_video(self, i):
-            picture = np.random.default_rng(0).integers(0, 255, (1, 30, 40, 3), np.uint8)
-            return ArrayReader(np.repeat(picture, 20, 0))
-
-        def name(self, i):
-            return "same"
-
-    data = FramePairDataset(Same(), num_frames=2, stride=1, num_clips=1, augment=dataset().augment)
+    picture = np.random.default_rng(0).integers(0, 255, (1, 30, 40, 3), np.uint8)
+    videos = MemoryDataset({"same": np.repeat(picture, 20, 0)})
+    data = FramePairDataset(videos, num_frames=2, stride=1, num_clips=1, augment=dataset().augment)
     views = [data[(epoch, 0)]["clips"][0] for epoch in range(3)]
     for clip in views:
         assert torch.equal(clip[:, 0], clip[:, 1])

@@ -8,40 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.memory_dataset import MemoryDataset
 from support.numbered_videos import numbered_frame, write_numbered_video
 
-from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
-from stillmotion.data.video.reader import ArrayReader, VideoReader
 from stillmotion.errors import StillmotionError, VideoError
 
 
-class Arrays(VideoDataset):
-    """Videos in memory, each of its own brightness; those in `unreadable` cannot be read."""
-
-    def __init__(self, count: int, *, unreadable: tuple[int, ...] = ()) -> None:
-        self.count, self.unreadable = count, unreadable
-
-    def __len__(self) -> int:
-        return self.count
-
-    def open_video(self, i: int) -> VideoReader:
-        if i in self.unreadable:
-            raise VideoError(f"video-{i}: unreadable")
-        return ArrayReader(np.stack([numbered_frame(frame + i, 20, 24) for frame in range(12)]))
-
-    def name(self, i: int) -> str:
-        return f"video-{i}"
+def videos(count: int, *, unreadable: tuple[int, ...] = ()) -> MemoryDataset:
+    """Videos that differ from one another."""
+    frames = [np.stack([numbered_frame(frame + i, 20, 24) for frame in range(12)]) for i in range(count)]
+    return MemoryDataset({f"video-{i}": None if i in unreadable else frames[i] for i in range(count)})
 
 
 def dataset(
     count: int = 10, *, unreadable: tuple[int, ...] = (), strict: bool = False, seed: int = 0
 ) -> TrainClipDataset:
-    videos = Arrays(count, unreadable=unreadable)
-    return TrainClipDataset(videos, 4, 2, 2, build_augmentation("slowfast", size=16), seed=seed, strict=strict)
+    augment = build_augmentation("slowfast", size=16)
+    return TrainClipDataset(videos(count, unreadable=unreadable), 4, 2, 2, augment, seed=seed, strict=strict)
 
 
 def same(left: list[Batch], right: list[Batch]) -> bool:
@@ -78,10 +65,13 @@ def test_items_depend_on_seed_epoch_and_index_only() -> None:
 def test_an_unreadable_video_is_named_and_replaced_by_a_readable_one() -> None:
     item = dataset(unreadable=(3, 4))[0, 3]
     assert item["index"] not in (3, 4)
-    assert item["failed"][0] == ("video-3", "video-3: unreadable")
+    assert item["failed"][0] == ("video-3", "video-3: cannot be decoded")
     assert torch.equal(item["clips"], dataset()[0, item["index"]]["clips"])
     only = dataset(3, unreadable=(1, 2))[0, 2]
-    assert (only["index"], sorted(only["failed"])) == (0, [(f"video-{i}", f"video-{i}: unreadable") for i in (1, 2)])
+    assert (only["index"], sorted(only["failed"])) == (
+        0,
+        [(f"video-{i}", f"video-{i}: cannot be decoded") for i in (1, 2)],
+    )
 
 
 def test_nothing_readable_and_strict_are_errors_that_name_the_first() -> None:
@@ -133,7 +123,7 @@ def test_workers_change_nothing_and_outlive_the_epoch() -> None:
 
 
 def test_evaluation_skips_and_names_unreadable_videos() -> None:
-    data = EvalClipDataset(Arrays(5, unreadable=(1, 4)), 4, 2, 3, EvalCrop(16, 18, 3))
+    data = EvalClipDataset(videos(5, unreadable=(1, 4)), 4, 2, 3, EvalCrop(16, 18, 3))
     batches = list(iter_eval_batches(data, batch_size=2))
     assert [batch["index"].tolist() for batch in batches] == [[0], [2, 3], []]
     assert [len(batch["clips"]) for batch in batches] == [1, 2, 0]
@@ -142,7 +132,7 @@ def test_evaluation_skips_and_names_unreadable_videos() -> None:
 
 
 def test_ranks_of_an_evaluation_share_the_videos() -> None:
-    data = EvalClipDataset(Arrays(5), 4, 2, 1, EvalCrop(16, 18))
+    data = EvalClipDataset(videos(5), 4, 2, 1, EvalCrop(16, 18))
     indices = [
         torch.cat([b["index"] for b in iter_eval_batches(data, batch_size=2, rank=r, world_size=2)]).tolist()
         for r in (0, 1)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.memory_dataset import MemoryDataset
 from support.numbered_videos import write_numbered_video
-from support.sliding_texture import MemoryDataset, sliding_frames
+from support.sliding_texture import sliding_frames
 from torch.nn import functional as F
 
 from stillmotion.data.datasets.base import PathDataset

@@ -7,8 +7,8 @@ import av
 import numpy as np
 import pytest
 import torch
+from support.memory_dataset import MemoryDataset
 
-from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.transforms.augment import EvalCrop
 from stillmotion.data.transforms.sampling import read_clips, sample_random_clips, sample_uniform_clips
@@ -25,18 +25,8 @@ def scene(fps: float) -> ArrayReader:
     return ArrayReader(np.broadcast_to(times.round().astype(np.uint8)[:, None, None, None], (len(times), 4, 4, 3)), fps)
 
 
-class Scenes(VideoDataset):
-    def __init__(self, *rates: float) -> None:
-        self.rates = rates
-
-    def __len__(self) -> int:
-        return len(self.rates)
-
-    def open_video(self, i: int) -> ArrayReader:
-        return scene(self.rates[i])
-
-    def name(self, i: int) -> str:
-        return f"{self.rates[i]} frames a second"
+def scenes(*rates: float) -> MemoryDataset:
+    return MemoryDataset({f"{rate} frames a second": scene(rate) for rate in rates})
 
 
 def moments(pixels: np.ndarray) -> np.ndarray:
@@ -81,7 +71,7 @@ def test_training_and_evaluation_count_at_the_same_rate() -> None:
     def times(frames: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
         return torch.from_numpy(moments(frames))
 
-    train = TrainClipDataset(Scenes(*rates), **CLIP, num_clips=2, augment=times, fps=30)
+    train = TrainClipDataset(scenes(*rates), **CLIP, num_clips=2, augment=times, fps=30)
     rngs = [np.random.default_rng(1) for _ in rates]
     slow, usual, fast = (train.load_item(i, rng)["clips"] for i, rng in enumerate(rngs))
     assert torch.equal(fast, usual)
@@ -90,7 +80,7 @@ def test_training_and_evaluation_count_at_the_same_rate() -> None:
     assert (own.diff() == 32).all()
 
     crop = EvalCrop(4, 4, 1, (0.0,) * 3, (1.0,) * 3)
-    evaluation = EvalClipDataset(Scenes(*rates), **CLIP, num_clips=3, crop=crop, fps=30)
+    evaluation = EvalClipDataset(scenes(*rates), **CLIP, num_clips=3, crop=crop, fps=30)
     slow, usual, fast = (evaluation[i]["clips"] * 255 for i in range(3))
     torch.testing.assert_close(fast, usual)
     assert (slow - usual).abs().max() <= 2 + 1e-3
