@@ -2,10 +2,11 @@
 
 Embedding dimension, optimizer, batch size, temperature, decomposition, radius, ν and inner steps are the paper's.
 Learning rates, schedule, momentum encoders and augmentation, which it takes from its predecessor, are those of the
-predecessor's public code; clips are counted at Kinetics' 30 frames per second; temporal padding is zeros, as in the
-networks it trained. Neither states the following, and these recipes choose: the inner learning rate γ (0.003), the
-ridge of the pseudo-inverse (1e-3; without it the prediction loss is zero, see docs/explanation/method.md), MoCo's
-learning rate under LARS and ViT-B's optimizer. docs/reference/recipes.md lists every setting.
+predecessor's public code. `UNSTATED` holds what neither states and every row needs; it is the same with and without
+BOD-VCL, so that two rows of a table differ in nothing but the method. Rows with BOD-VCL also choose the inner learning
+rate γ (0.003) and the ridge of the pseudo-inverse (1e-3; without it the prediction loss is zero, see
+docs/explanation/method.md); MoCo's learning rate under LARS and ViT-B's optimizer are chosen for both rows of a pair.
+docs/reference/recipes.md lists every setting.
 """
 
 from collections.abc import Callable
@@ -22,11 +23,32 @@ from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.methods.vicreg import VICRegConfig
+from stillmotion.models.backbones import TemporalPadding
 from stillmotion.optim.bilevel import SolverConfig
 from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.training.pretrain.config import PretrainConfig, PretrainDataConfig
 from stillmotion.training.recipe_table import Recipe, cite_tables
 
+
+class UnstatedOptions(NamedTuple):
+    """What the paper does not state, in rows with and without BOD-VCL.
+
+    Attributes:
+        max_grad_norm: Gradient clipping. The derivative of the paper's decomposition is unbounded where an eigenvalue
+            crosses the threshold, and LARS does not scale the gradients of norm layers.
+        gradient_balance: Balance of the gradients of both components; none, because a whole embedding has nothing to
+            balance.
+        temporal_padding: Temporal padding: that of the paper's networks.
+        fps: Frame rate at which strides are counted: that of Kinetics.
+    """
+
+    max_grad_norm: float = 1.0
+    gradient_balance: float = 0.0
+    temporal_padding: TemporalPadding = "zeros"
+    fps: float = 30.0
+
+
+UNSTATED = UnstatedOptions()
 NO_DECOMPOSITION = StaticDynamicConfig(method="none")
 PAPER_DECOMPOSITION = StaticDynamicConfig(method="eig", radius=0.1, pooling="eq21", ridge=1e-3)
 PAPER_PREDICTION = PredictionLossConfig(orthogonality_weight=1e-4, ridge=1e-3, holdout=0, relative_error=False)
@@ -43,7 +65,7 @@ class Baseline(NamedTuple):
     tables: tuple[int, ...]
 
 
-_LARS = OptimConfig(name="lars", lr=0.6, batch_size=64)
+_LARS = OptimConfig(name="lars", lr=0.6, batch_size=64, max_grad_norm=UNSTATED.max_grad_norm)
 # Settings of MoCo v3 for ViT-B, for a batch size of 256: LARS at a learning rate for convolutions does not suit it.
 _VIT = replace(
     _LARS,
@@ -70,11 +92,12 @@ def baseline_config(name: str) -> PretrainConfig:
     """V-CL baseline: the whole embedding, one level (Tables 2 and 5)."""
     baseline = BASELINES[name]
     return PretrainConfig(
-        data=PretrainDataConfig(path="kinetics400", split="train", fps=30),
+        data=PretrainDataConfig(path="kinetics400", split="train", fps=UNSTATED.fps),
         method=MethodConfig(
-            model=replace(baseline.model, temporal_padding="zeros"),
+            model=replace(baseline.model, temporal_padding=UNSTATED.temporal_padding),
             static_dynamic=NO_DECOMPOSITION,
             objective=baseline.objective,
+            gradient_balance=UNSTATED.gradient_balance,
         ),
         solver=SolverConfig(name="plain"),
         optim=baseline.optim,
@@ -86,8 +109,7 @@ def bod_vcl_config(name: str) -> PretrainConfig:
     config = baseline_config(name)
     split = replace(PAPER_DECOMPOSITION, normalize=name != "vicreg")
     method = replace(config.method, static_dynamic=split, prediction=PAPER_PREDICTION)
-    # Near a threshold the derivative of the projector is unbounded, and LARS does not scale norm layers.
-    return replace(config, method=method, solver=PAPER_SOLVER, optim=replace(config.optim, max_grad_norm=1.0))
+    return replace(config, method=method, solver=PAPER_SOLVER)
 
 
 def with_prediction_loss(name: str) -> PretrainConfig:

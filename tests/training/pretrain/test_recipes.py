@@ -16,8 +16,7 @@ from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.optim.lars import LARS
 from stillmotion.optim.optimizers import build_optimizer
-from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.pretrain.recipes_bod_vcl import BOD_VCL_RECIPES
+from stillmotion.training.pretrain.recipes_bod_vcl import BOD_VCL_RECIPES, UNSTATED, UnstatedOptions
 from stillmotion.training.tasks import get_recipe, list_recipes
 from stillmotion.utils.typed_config import diff_configs
 
@@ -97,15 +96,11 @@ def test_rows_have_the_clips_and_the_schedule_of_their_tables() -> None:
         assert config.data.clips_per_video == (4 if "rho4" in name else 2), name
         long = "16x4" in name or other
         assert (config.data.num_frames, config.data.frame_stride) == ((16, 4) if long else (8, 8)), name
-        assert config.data.fps == 30  # Kinetics'
         assert config.data.image_size == (112 if other and not vit else 224), name
         assert config.data.augment == "slowfast"
         assert (config.optim.epochs, config.optim.batch_size) == (800 if vit else 200, 64), name
         warmup = (config.optim.warmup_epochs, config.optim.warmup_start_lr, config.optim.lr_batch_size)
         assert warmup == ((40, 0.0, 256) if vit else (35, 1e-3, 64))
-        assert config.optim.max_grad_norm == (1 if config.method.static_dynamic.method != "none" and not vit else 0), (
-            name
-        )
         assert config.method.model.backbone == (name.split("-")[-1] if other else "slow_r50")
 
 
@@ -199,13 +194,37 @@ def test_recipes_of_the_papers_have_zeros_around_time_and_our_own_do_not() -> No
     assert all(get_recipe(name).method.static_dynamic.method == "none" for name in strided)
 
 
-def changed(name: str, base: str) -> list[str]:
+def changed(name: str, base: str, *, debug: bool = False) -> list[str]:
     """The fields in which a recipe is not its base."""
+    left, right = (replace(get_recipe(n, debug=debug), recipe="") for n in (base, name))
+    return [line.split(":")[0] for line in diff_configs(left, right)]
 
-    def bare(config: PretrainConfig) -> PretrainConfig:
-        return replace(config, recipe="")
 
-    return [line.split(":")[0] for line in diff_configs(bare(get_recipe(base)), bare(get_recipe(name)))]
+def test_a_row_with_bod_vcl_differs_from_its_plain_row_in_decomposition_prediction_loss_and_solver_alone() -> None:
+    pairs = [(name, name.replace("k400-bod-", "k400-")) for name in K400 if name.startswith("k400-bod-")]
+    pairs = [pair for pair in pairs if pair[1] in BOD_VCL_RECIPES]
+    assert len(pairs) == len(METHODS) + 1 + 4 + len(NETWORKS)  # VICReg, and variants of clips
+    for pair in pairs:
+        for debug in (False, True):
+            assert {field.rsplit(".", 1)[0] for field in changed(*pair, debug=debug)} <= {
+                "method.static_dynamic",
+                "method.prediction",
+                "solver",
+            }, pair
+
+
+def test_what_the_paper_does_not_state_is_the_same_in_every_row() -> None:
+    for name in K400:
+        config = get_recipe(name)
+        assert (
+            UnstatedOptions(
+                config.optim.max_grad_norm,
+                config.method.gradient_balance,
+                config.method.model.temporal_padding,
+                config.data.fps,
+            )
+            == UNSTATED
+        ), name
 
 
 def test_ablations_change_what_their_table_is_about_and_nothing_else() -> None:
