@@ -20,6 +20,7 @@ from stillmotion.evaluation.retrieval.config import RetrievalConfig
 from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval
 from stillmotion.functional.token_motion import motion_embedding
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES
+from stillmotion.models.pretrained.video_checkpoints import VIDEO_CHECKPOINTS
 
 # Time steps, rows, columns and channels of the map of a clip as the encoder wants it.
 MAPS = {
@@ -99,26 +100,17 @@ def test_motion_is_of_matches_where_frames_are_seen_one_by_one(encoder_specs, ki
 
 
 def test_every_kind_of_ours_is_asked_here():
-    others = {
-        *CHECKPOINT_FAMILIES,
-        "hub",
-        "flow",
-    }  # which test_original_checkpoints.py, test_hub.py and test_flow_encoder.py have
+    # test_original_checkpoints_cli.py, test_hub.py and test_color_flow_encoder.py have these.
+    others = {*CHECKPOINT_FAMILIES, "hub", "flow"}
     assert {*MAPS, *others} == set(ENCODER_KINDS.builtin)
 
 
 def test_a_video_is_shown_to_a_model_of_images_as_a_few_small_frames(encoder_specs):
     survey = load(encoder_specs["dino"]).eval_input  # which has patches of 8 pixels, and 4×4 of them
-    assert (survey.num_frames, survey.stride, survey.image_size, survey.frame_width, survey.whole_frame) == (
-        16,
-        0,
-        32,
-        40,
-        True,
-    )
-    assert (
-        load(f"{encoder_specs['dino']}@size=24").eval_input.frame_width == 0
-    )  # a size that is asked for is of squares
+    assert (survey.num_frames, survey.stride, survey.whole_frame) == (16, 0, True)
+    assert (survey.image_size, survey.frame_width) == (32, 40)
+    # A size that a spec sets is of squares.
+    assert load(f"{encoder_specs['dino']}@size=24").eval_input.frame_width == 0
     assert load(encoder_specs["pretrain"]).eval_input == load(encoder_specs["pretrain"]).input_config
 
 
@@ -198,10 +190,12 @@ def test_results_and_features_lie_in_the_folder_of_the_run(encoder_specs, class_
 def test_what_is_no_run_has_no_folder_to_write_to(encoder_specs, class_videos, tmp_path, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)
     encoder = load(encoder_specs[kind])
+    before = sorted(Path(encoder_specs["transformers"]).iterdir())
     (found,) = evaluate_retrieval([encoder], TrainTestConfig(class_videos), RetrievalConfig(num_clips=1)).values()
     assert encoder.run_dir is None
     assert not found.reused
     assert not list(tmp_path.iterdir())
+    assert sorted(Path(encoder_specs["transformers"]).iterdir()) == before
 
 
 def test_several_videos_give_a_row_each_and_a_torn_one_is_an_error(encoder_specs, class_videos, tmp_path):

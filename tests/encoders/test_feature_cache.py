@@ -11,7 +11,6 @@ from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.encoders import extract_features, feature_extraction, load
 from stillmotion.encoders.feature_cache import load_or_extract_features
-from stillmotion.errors import StillmotionError
 
 PARTS = ("whole", "static", "dynamic")
 
@@ -120,15 +119,6 @@ def test_a_damaged_or_swapped_file_is_written_anew_with_a_warning(run, damage, c
     assert kept(run) == sorted([name, other])
 
 
-def test_files_have_the_mode_that_the_umask_leaves(run):
-    before = os.umask(0o027)
-    try:
-        load_or_extract_features(load(run), SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=1)
-    finally:
-        os.umask(before)
-    assert (run / "features" / kept(run)[0]).stat().st_mode & 0o777 == 0o640
-
-
 def test_an_interrupted_embedding_leaves_no_file(run, monkeypatch):
     def stop(*args):
         raise KeyboardInterrupt
@@ -156,11 +146,3 @@ def test_a_copied_run_shares_a_given_folder(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "copy")
     assert not load_or_extract_features(load(run), videos, num_clips=1, cache_dir=tmp_path / "c").from_cache
     assert load_or_extract_features(load(copy), videos, num_clips=1, cache_dir=tmp_path / "c").from_cache
-
-
-def test_a_place_that_is_a_file_is_an_error(run, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StillmotionError, match="choose another --cache-dir"):
-        load_or_extract_features(
-            load(run), SyntheticDataset(SyntheticConfig(num_videos=1)), cache_dir=tmp_path / "file"
-        )

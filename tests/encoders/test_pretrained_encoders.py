@@ -2,19 +2,12 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from support.class_videos import write_class_folders
 from support.tiny_transformers import save_model
 
-from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.data.datasets.folder import VideoFolder
-from stillmotion.data.datasets.splits import TrainTestConfig
 from stillmotion.data.transforms.augment import normalize_clip
-from stillmotion.encoders import canonical_spec, extract_features, load, parse_spec
-from stillmotion.encoders.embedding_export import export_embeddings
+from stillmotion.encoders import canonical_spec, load, parse_spec
 from stillmotion.encoders.spec import EncoderSpec
 from stillmotion.errors import StillmotionError
-from stillmotion.evaluation.linear_probe.config import LinearProbeConfig
-from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
 from stillmotion.models.backbones import create_backbone
 
 
@@ -67,16 +60,6 @@ def test_a_network_from_elsewhere_sees_pixels_in_its_own_normalisation(dinov2):
     assert encoder.static_dynamic.method == "slow"
 
 
-def test_options_change_what_an_encoder_is_shown(run, dinov2):
-    for text in (f"{run}@frames=4,stride=1,size=16", f"{dinov2}@frames=4,stride=1,size=28"):
-        encoder = load(text)
-        shown = encoder.input_config
-        assert (shown.num_frames, shown.stride) == (4, 1)
-        assert not encoder.training
-        with torch.no_grad():
-            assert encoder(torch.randn(1, 3, 4, shown.image_size, shown.image_size)).frames.shape[1] == 4
-
-
 def test_i3d_has_the_strides_the_borders_and_the_values_it_was_trained_with(i3d):
     encoder = load(f"i3d:{i3d}@frames=24,size=32")
     shown = load(i3d).input_config
@@ -92,24 +75,6 @@ def test_i3d_has_the_strides_the_borders_and_the_values_it_was_trained_with(i3d)
     torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
 
 
-def test_a_model_is_probed_and_embeds_and_its_folder_stays_as_it_was(dinov2, tmp_path):
-    folder = write_class_folders(tmp_path / "set", videos_per_class=6)
-    before = sorted(path.name for path in dinov2.iterdir())
-    text = f"{dinov2}@frames=4,stride=2"
-    encoder = load(text)
-    found = evaluate_linear_probe(
-        encoder, TrainTestConfig(folder), LinearProbeConfig(num_clips=1), feature_kinds=("whole",)
-    )
-    assert found.accuracy["pretrained"]["whole"]["class"]["top1"] == 1.0
-    out = export_embeddings(encoder, VideoDataConfig(folder), tmp_path / "t.npz", num_clips=1)
-    wanted = extract_features(encoder, VideoFolder(folder), num_clips=1).vectors("whole")
-    with np.load(out.file) as table:
-        np.testing.assert_allclose(table["whole"], wanted, atol=1e-5)
-    assert sorted(path.name for path in dinov2.iterdir()) == before
-    with pytest.raises(StillmotionError, match=r"no known initial weights\. Omit --compare-untrained"):
-        evaluate_linear_probe(encoder, TrainTestConfig(folder), LinearProbeConfig(compare_untrained=True))
-
-
 def test_what_is_no_encoder_is_said(run, dinov2, tmp_path):
     (tmp_path / "notes.txt").write_text("notes")
     for text, message in {
@@ -120,7 +85,6 @@ def test_what_is_no_encoder_is_said(run, dinov2, tmp_path):
         f"i3d:{tmp_path / 'notes.txt'}": "not a readable checkpoint|damaged",
         f"{dinov2}@frames=few": "Unknown option 'frames=few' in .* Options are frames=NUMBER",
         f"{dinov2}@frames=0": "Unknown option",
-        f"{run}@pool=cls": "Option 'pool' does not apply to .*; it is for image models",
     }.items():
         with pytest.raises(StillmotionError, match=message):
             load(text)

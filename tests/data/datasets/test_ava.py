@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.ava_like import LABEL_MAP, START_SECOND, write_ava
+from support.ava_like import START_SECOND, write_ava
 
 from stillmotion.data.datasets.ava import (
     NO_ACTION_ID,
@@ -180,16 +180,11 @@ def test_an_unreadable_video_is_tried_once(tmp_path, monkeypatch):
     assert str(first.value) == str(second.value)
 
 
-def test_errors_say_what_to_do(tmp_path):
-    with pytest.raises(StillmotionError, match=r"nowhere: no such folder. Give the AVA folder"):
-        AVADataset(tmp_path / "nowhere", "val")
+def test_a_split_without_videos_is_an_error(tmp_path):
     write_ava(tmp_path / "ava", num_videos=1)
     for file in (tmp_path / "ava" / "videos").iterdir():
         file.unlink()
     with pytest.raises(
         StillmotionError, match="none of the 1 videos of the val split was found; the first missing one is test-0"
     ):
-        AVADataset(tmp_path / "ava", "val")
-    (tmp_path / "ava" / "annotations" / LABEL_MAP).unlink()
-    with pytest.raises(StillmotionError, match=r"no file matches ava_action_list\*.*--annotations"):
         AVADataset(tmp_path / "ava", "val")

@@ -80,14 +80,9 @@ def test_labels_that_are_missing_or_unknown_name_their_file(root):
         train.frame_labels(1)
 
 
-def test_a_wrong_folder_or_split_is_named(root, tmp_path):
-    with pytest.raises(StillmotionError, match=r"no such folder\. Give the folder that holds groundTruth"):
-        BreakfastDataset(tmp_path / "nowhere", train=True)
+def test_a_fold_that_does_not_exist_is_named(root):
     with pytest.raises(StillmotionError, match=r"no such split file; .*has train\.split1\.bundle"):
         BreakfastDataset(root, train=True, fold=5)
-    (root / "mapping.txt").unlink()
-    with pytest.raises(StillmotionError, match=r"mapping\.txt: no such file"):
-        BreakfastDataset(root, train=True)
 
 
 def test_an_invalid_mapping_is_refused(tmp_path):

@@ -88,6 +88,36 @@ def test_a_part_of_the_grid_is_the_same_for_all_frames():
     assert all(torch.equal(part[:, 1] - part[:, 0], torch.full((1, 8, 8), 81.0)) for part in parts)
 
 
+def test_a_mirrored_clip_is_the_flipped_grid_and_a_shifted_one_repeats_its_border():
+    grid = np.random.default_rng(0).normal(size=(3, 4, 5, 2)).astype(np.float32)
+    plain = torch.from_numpy(grid).permute(3, 0, 1, 2)
+    rng = np.random.default_rng(0)
+    assert torch.equal(TokenGridAugmentation(flip_p=1.0)(grid, rng), plain.flip(3))
+    padded = torch.nn.functional.pad(plain, (1, 1, 0, 0), mode="replicate")
+    expected = [padded[..., first : first + 5] for first in range(3)]
+    shifted = [TokenGridAugmentation(flip_p=0.0, max_shift=1)(grid, rng) for _ in range(40)]
+    matches = [[torch.equal(clip, candidate) for candidate in expected] for clip in shifted]
+    assert all(sum(row) == 1 for row in matches)
+    assert np.any(matches, 0).all()
+
+
+def test_a_clip_of_the_whole_video_without_flip_and_shift_has_all_its_cached_frames(tmp_path):
+    cache, _ = fill_cache(tmp_path)
+    options = {"cache": cache, "min_window": 1.0}
+    data = TokenClipDataset(VIDEOS, NUM_CACHED, 0, 2, TokenGridAugmentation(flip_p=0.0), **options)
+    expected = cache.read(1, 0).unflatten(1, (SIDE, SIDE)).permute(3, 0, 1, 2)
+    assert all(torch.equal(clip, expected) for clip in data[(0, 1)]["clips"])
+
+
+def test_windows_are_as_long_as_asked_and_start_anywhere():
+    rng = np.random.default_rng(0)
+    sampled = np.stack([sample_cached_frames(33, 9, rng, min_window=0.5) for _ in range(300)])
+    spans = sampled[:, -1] - sampled[:, 0]
+    assert (spans.min(), spans.max()) == (16, 32)
+    assert sampled[:, 0].min() == 0
+    assert sampled[:, 0].max() >= 14
+
+
 def test_whole_frames_are_not_cropped():
     frame = np.zeros((1, 8, 16, 3), np.uint8)
     frame[:, :, :2] = 255

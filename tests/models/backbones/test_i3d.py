@@ -38,5 +38,3 @@ def test_classes_are_scored_as_published():
         torch.testing.assert_close(network.forward_logits(clip), wanted)
     with pytest.raises(StillmotionError, match=r"no classifier\. Create it with num_classes=400"):
         create_backbone("i3d").forward_logits(clip)
-    with pytest.raises(StillmotionError, match="num_classes is -1"):
-        create_backbone("i3d", num_classes=-1)

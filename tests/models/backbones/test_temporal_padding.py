@@ -1,7 +1,5 @@
 """Borders in time: a clip of equal frames has no dynamic half, and either border is what it is said to be."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,9 +7,8 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 
-from stillmotion.errors import StillmotionError
 from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
-from stillmotion.models.backbones import create_backbone, double_backward_mode, framewise_mode, list_backbones
+from stillmotion.models.backbones import create_backbone, framewise_mode, list_backbones
 from stillmotion.models.backbones.i3d import SamePadConv3d
 from stillmotion.models.backbones.layers import Conv3d
 from stillmotion.training.pretrain.recipes_bod_vcl import PAPER_DECOMPOSITION
@@ -164,26 +161,3 @@ def test_first_and_second_derivatives_with_replicated_borders_are_those_of_finit
 
     assert gradcheck(squared, (clip, weight))
     assert gradgradcheck(squared, (clip, weight))
-
-
-@pytest.mark.parametrize("name", ["small_cnn3d", "small_vit"])
-@pytest.mark.parametrize("strict", [False, True])
-def test_second_derivatives_of_a_backbone_are_those_of_finite_differences(name, strict):
-    vit_options = {"embed_dim": 4, "depth": 1, "num_heads": 2, "patch_size": 4}
-    options = {"channels": (2,)} if name == "small_cnn3d" else vit_options
-    backbone = lively(name, **options).double().eval()
-    weights = dict(backbone.named_parameters())
-    chosen = "layers.0.0.weight" if name == "small_cnn3d" else "blocks.0.attn.qkv.weight"
-    size = 4 if name == "small_cnn3d" else 8
-    clip = torch.randn(1, 3, 4, size, size, dtype=torch.float64)
-
-    def features(w):
-        with double_backward_mode(backbone), framewise_mode(backbone) if strict else nullcontext():
-            return functional_call(backbone, weights | {chosen: w}, (clip,))
-
-    assert gradgradcheck(features, (weights[chosen].detach().clone().requires_grad_(),), atol=1e-4)
-
-
-def test_an_unknown_border_is_named():
-    with pytest.raises(StillmotionError, match="temporal_padding is 'reflect'; must be replicate or zeros"):
-        create_backbone("small_cnn3d", temporal_padding="reflect")

@@ -105,15 +105,6 @@ def test_a_folder_that_transformers_wrote_is_the_frozen_model(tmp_path):
         network(clip())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"channels": (8,)}, "two or more positive numbers"), ({"grid_size": 0}, "grid_size is 0")],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(StillmotionError, match=message):
-        create_backbone("tokens_cnn", **options)
-
-
 def test_clips_of_neither_colours_nor_tokens_are_refused():
     with pytest.raises(StillmotionError, match="three color channels"):
         backbone()(torch.randn(1, 5, 4, 4, 4))
