@@ -24,7 +24,6 @@ from stillmotion.utils.hashing import hash_bytes
 from stillmotion.utils.progress import report_progress
 
 _HASH_BYTES = 8
-_MIN_SPAN = 7 / 8
 
 
 class TokenCache:
@@ -129,15 +128,17 @@ def _write_at(file: int, content: bytes, offset: int) -> None:
 
 @dataclass(frozen=True)
 class TokenGridAugmentation:
-    """Random crop and flip of a token grid, the same for all frames of a clip: (T, h, w, E) to (E, T, h', w').
+    """Random crop, flip and shift of a token grid, the same for all frames of a clip: (T, h, w, E) to (E, T, h', w').
 
     Attributes:
         crop_fraction: Fraction of the rows and of the columns that the crop has.
         flip_p: Probability of a horizontal flip.
+        max_shift: Largest horizontal shift to either side, in cells; the border column is repeated.
     """
 
     crop_fraction: float = 1.0
     flip_p: float = 0.5
+    max_shift: int = 0
 
     def __call__(self, clip: np.ndarray, rng: np.random.Generator) -> Tensor:
         sides = clip.shape[1:3]
@@ -145,6 +146,9 @@ class TokenGridAugmentation:
         top, left = (int(rng.integers(0, side - size + 1)) for side, size in zip(sides, (rows, columns), strict=True))
         part = clip[:, top : top + rows, left : left + columns]
         part = part[:, :, ::-1] if rng.random() < self.flip_p else part
+        if self.max_shift:
+            shift = rng.integers(-self.max_shift, self.max_shift + 1)
+            part = part[:, :, np.clip(np.arange(columns) - shift, 0, columns - 1)]
         return torch.from_numpy(np.ascontiguousarray(part)).permute(3, 0, 1, 2).float()
 
 
@@ -157,10 +161,12 @@ class TokenClipDataset(TrainClipDataset):
     Args:
         cache: Tokens (F, h·w, E) of each video.
         failed: Why the tokens of a video are missing, by its index.
+        min_window: Shortest part of a video that a clip spans, as a fraction.
     """
 
     cache: TokenCache = field(kw_only=True)
     failed: dict[int, str] = field(default_factory=dict)
+    min_window: float = 7 / 8
 
     def load_item(self, index: int, rng: np.random.Generator) -> Batch:
         tokens = self.cache.read_fp16(index, 0)
@@ -169,24 +175,31 @@ class TokenClipDataset(TrainClipDataset):
             raise VideoError(self.failed.get(index, reason))
         side = math.isqrt(tokens.shape[1])
         grid = tokens.reshape(len(tokens), side, side, -1)
-        clips = [grid[sample_cached_frames(len(grid), self.num_frames, rng)] for _ in range(self.num_clips)]
-        return {"clips": torch.stack([self.augment(clip, rng) for clip in clips])}
+        frames = [
+            sample_cached_frames(len(grid), self.num_frames, rng, min_window=self.min_window)
+            for _ in range(self.num_clips)
+        ]
+        return {"clips": torch.stack([self.augment(grid[index], rng) for index in frames])}
 
 
-def sample_cached_frames(num_cached: int, num_frames: int, rng: np.random.Generator) -> np.ndarray:
-    """Sample evenly spaced frames from a random part of at least 7/8 of the cached frames.
+def sample_cached_frames(
+    num_cached: int, num_frames: int, rng: np.random.Generator, *, min_window: float = 7 / 8
+) -> np.ndarray:
+    """Sample evenly spaced frames from a random window of the cached frames.
 
-    The clips of a video start at different times and have different speeds, but show the same course of events.
+    All clips have the same number of frames, so the length of the window is the speed: from 9/16 of the video to all of
+    it, speeds differ from their middle by factors from 0.75 to 1.33.
 
     Args:
         num_cached: Number of cached frames.
         num_frames: Number of frames of the clip.
         rng: Random generator.
+        min_window: Length of the shortest window, as a fraction of the cached frames.
 
     Returns:
         Indices of cached frames (num_frames,).
     """
-    span = (num_cached - 1) * rng.uniform(_MIN_SPAN, 1)
+    span = (num_cached - 1) * rng.uniform(min_window, 1)
     start = rng.uniform(0, num_cached - 1 - span)
     return np.round(np.linspace(start, start + span, num_frames)).astype(np.int64)
 

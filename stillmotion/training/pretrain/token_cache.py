@@ -78,10 +78,11 @@ def build_token_dataset(
         num_frames=data.num_frames + config.method.views.extra_frames,
         stride=data.frame_stride,
         num_clips=data.clips_per_video,
-        augment=TokenGridAugmentation(data.token_crop),
+        augment=TokenGridAugmentation(data.token_crop, max_shift=data.token_shift),
         seed=seed,
         strict=data.fail_on_unreadable,
         cache=TokenCache(cache_dir, shape, key),
+        min_window=data.token_window,
     )
 
 
