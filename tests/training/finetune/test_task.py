@@ -6,17 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from support import gloo
 from support.cached_run import cached_run
 from support.class_videos import write_class_folders
-from support.diverging_run import make_lr_infinite_after
+from support.run_comparison import load_weights
 from support.small_finetune import finetune_once, small_config
-from support.small_pretrain import single_thread, stop_at_step
+from support.small_pretrain import single_thread
 
 from stillmotion.data.transforms.augment import AUGMENTATIONS
 from stillmotion.encoders import load
-from stillmotion.errors import NonFiniteError, StillmotionError
+from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones import create_backbone
 from stillmotion.models.heads import VideoClassifier
 from stillmotion.optim.optimizers import OptimConfig, build_optimizer, set_lr
@@ -30,28 +29,6 @@ from stillmotion.utils.typed_config import from_dict
 
 # It has no batch norms, whose statistics are each part's own.
 TRANSFORMER = "debug:k400-byol-rho4-vit_b"
-
-
-def weights(folder):
-    return load_file(folder / "checkpoint.safetensors")
-
-
-def assert_same(a, b):
-    left, right = weights(a), weights(b)
-    assert left.keys() == right.keys()
-    assert all(torch.equal(left[name], right[name]) for name in left)
-    assert load_metrics(a) == load_metrics(b)
-    assert load_results(a) == load_results(b)
-
-
-@pytest.mark.parametrize("stop", [1, 6])
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
-    config = small_config(head={"dropout": 0.3, "label_smoothing": 0.1, "mixup_alpha": 0.4}, layer_decay=0.7)
-    whole = finetune_once(config, tmp_path / "whole")
-    with stop_at_step(stop, 12):
-        finetune_once(config, tmp_path / "stopped")
-    assert not (tmp_path / "stopped" / "results.json").exists()
-    assert_same(whole, finetune_once(config, tmp_path / "stopped"))
 
 
 def test_results_say_what_was_tested(tmp_path):
@@ -71,17 +48,16 @@ def test_results_say_what_was_tested(tmp_path):
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_low_precision_and_accumulated_parts_train(tmp_path, precision):
     run = finetune_once(small_config(epochs=1, train={"precision": precision, "grad_accum_steps": 2}), tmp_path / "run")
-    assert all(torch.isfinite(tensor).all() for tensor in weights(run).values())
+    assert all(torch.isfinite(tensor).all() for tensor in load_weights(run).values())
     assert len(load_metrics(run)["lr"]) == 4
 
 
 def test_accumulated_parts_give_the_gradient_of_the_whole_batch(tmp_path):
-    found = {}
+    by_parts = []
     for parts in (1, 2):
         config = small_config(head={"mixup_alpha": 0.4}, train={"grad_accum_steps": parts})
-        found[parts] = gradients(0, replace(config, encoder=TRANSFORMER), tmp_path / str(parts))
-    for name, gradient in found[1].items():
-        torch.testing.assert_close(found[2][name], gradient, atol=1e-6, rtol=1e-4)
+        by_parts.append(gradients(0, replace(config, encoder=TRANSFORMER), tmp_path / str(parts)))
+    torch.testing.assert_close(by_parts[1], by_parts[0], atol=1e-6, rtol=1e-4)
 
 
 def gradients(rank, config, folder):
@@ -110,9 +86,7 @@ def ranks(tmp_path_factory):
 def test_two_processes_give_the_gradient_of_one(ranks, tmp_path):
     whole = gradients(0, MIXED, tmp_path / "one")
     for rank in ranks:
-        assert rank["gradients"].keys() == whole.keys()
-        for name, gradient in whole.items():
-            torch.testing.assert_close(rank["gradients"][name], gradient, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(rank["gradients"], whole, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -126,22 +100,22 @@ def test_two_processes_share_the_test(ranks):
 def test_an_encoder_is_started_from_and_the_untrained_baseline_is_not(tmp_path):
     encoder = cached_run("k400-simclr")
     config = replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(encoder))
-    from_run = weights(finetune_once(config, tmp_path / "run"))
-    fresh = weights(finetune_once(replace(config, from_scratch=True), tmp_path / "fresh"))
-    started = weights(encoder)
+    from_run = load_weights(finetune_once(config, tmp_path / "run"))
+    fresh = load_weights(finetune_once(replace(config, from_scratch=True), tmp_path / "fresh"))
+    started = load_weights(encoder)
     name = next(key for key in from_run if key.startswith("backbone.") and from_run[key].ndim == 5)
     torch.testing.assert_close(from_run[name], started[f"online.{name}"])
     assert not torch.allclose(fresh[name], started[f"online.{name}"])
     torch.testing.assert_close(from_run["head.weight"], fresh["head.weight"], atol=1e-6, rtol=0)
     other = replace(config, from_scratch=True, train=replace(config.train, seed=1))
-    assert not torch.allclose(weights(finetune_once(other, tmp_path / "other"))[name], fresh[name])
+    assert not torch.allclose(load_weights(finetune_once(other, tmp_path / "other"))[name], fresh[name])
 
 
 def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
     run = finetune_once(replace(small_config(epochs=1), encoder="debug:k400-bod-simclr"), tmp_path / "run")
     encoder = load(run)
     assert encoder.origin.kind == "finetune"
-    saved = weights(run)
+    saved = load_weights(run)
     for name, tensor in encoder.backbone.state_dict().items():
         assert torch.equal(tensor, saved[f"backbone.{name}"]), name
     intake = encoder.input_config
@@ -151,11 +125,10 @@ def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
         replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(run)), tmp_path / "again"
     )
     name = next(key for key in saved if key.startswith("backbone.") and saved[key].ndim == 5)
-    torch.testing.assert_close(weights(again)[name], saved[name])
-    saved_again = weights(again)
+    torch.testing.assert_close(load_weights(again)[name], saved[name])
+    saved_again = load_weights(again)
     (run / "encoder.json").unlink()
-    kept = load(again)
-    assert torch.equal(kept.backbone.state_dict()[name.removeprefix("backbone.")], saved_again[name])
+    assert torch.equal(load(again).backbone.state_dict()[name.removeprefix("backbone.")], saved_again[name])
 
 
 def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
@@ -249,41 +222,6 @@ def test_folds_are_trained_one_by_one_and_averaged(tmp_path):
     results, each = load_results(folder), [load_results(folder / f"fold{i}") for i in (1, 2)]
     assert results["top1"] == pytest.approx(np.mean([r["top1"] for r in each]))
     assert results["folds"] == {"1": each[0], "2": each[1]}
-
-
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_part(tmp_path, monkeypatch):
-    make_lr_infinite_after(monkeypatch, num_steps=1)
-    with pytest.raises(NonFiniteError, match=r"step 2: backbone.* not finite.*Last good checkpoint.*\(step 1\)"):
-        finetune_once(small_config(), tmp_path / "run")
-
-
-def test_another_run_in_the_folder_is_not_overwritten(tmp_path):
-    finetune_once(small_config(epochs=1), tmp_path / "run")
-    with pytest.raises(StillmotionError, match=r"contains a different run .*head\.label_smoothing"):
-        finetune_once(small_config(epochs=1, head={"label_smoothing": 0.1}), tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"encoder": "nowhere"}, "Unknown encoder 'nowhere'"),
-        ({"encoder": ""}, "no encoder given"),
-        ({"data": {"target": "sound"}}, "Choose one with --data.target: color, shape, brightness, trajectory"),
-        ({"data": {"target": ""}}, "several targets. Choose one"),
-        ({"data": {"path": ""}}, "no videos given"),
-        ({"data": {"path": "nowhere"}}, "no such file or folder"),
-        ({"optim": {"batch_size": 17}}, "Batch size is 17 but there are only 16 videos"),
-        ({"optim": {"batch_size": 5}, "head": {"mixup_alpha": 0.2}}, "to a multiple of 2"),
-        ({"data": {"image_size": 1}}, "least"),
-    ],
-)
-def test_errors_say_what_to_do(tmp_path, change, message):
-    config = small_config()
-    for name, value in change.items():
-        changed = replace(getattr(config, name), **value) if isinstance(value, dict) else value
-        config = replace(config, **{name: changed})
-    with pytest.raises(StillmotionError, match=message), single_thread():
-        finetune(config, tmp_path / "run")
 
 
 def test_sets_that_cannot_be_learned_from_are_errors(tmp_path):
