@@ -31,7 +31,7 @@ MAPS = {
     "segment": (4, 4, 4, 8),
     "recipe": (8, 4, 4, 32),
     "transformers": (8, 3, 3, 32),
-    "dino": (8, 4, 4, 64),
+    "dino": (8, 4, 4, 128),
     "i3d": (3, 1, 1, 1024),
 }
 VERBS = ("pretrain", "transfer", "finetune", "detect", "segment")
@@ -100,8 +100,8 @@ def test_motion_is_of_matches_where_frames_are_seen_one_by_one(encoder_specs, ki
 
 
 def test_every_kind_of_ours_is_asked_here():
-    # test_original_checkpoints_cli.py, test_hub.py and test_color_flow_encoder.py have these.
-    others = {*CHECKPOINT_FAMILIES, "hub", "flow"}
+    # Tests of original checkpoints, video checkpoints, the hub and color flow have these.
+    others = {*CHECKPOINT_FAMILIES, *VIDEO_CHECKPOINTS, "hub", "flow"}
     assert {*MAPS, *others} == set(ENCODER_KINDS.builtin)
 
 

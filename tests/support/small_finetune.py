@@ -9,11 +9,11 @@ from stillmotion.training.finetune.task import finetune
 from support.small_pretrain import single_thread
 
 
-def small_config(*, head=None, train=None, data=None, **optim) -> FinetuneConfig:
-    """The debug recipe at its smallest: 12 steps; arguments change what they name."""
-    config = FINETUNE_RECIPES.get("laptop", debug=True)
+def small_config(*, recipe="laptop", head=None, train=None, data=None, **optim) -> FinetuneConfig:
+    """A debug recipe at its smallest: 12 steps; arguments change what they name."""
+    config = FINETUNE_RECIPES.get(recipe, debug=True)
     synthetic = replace(config.data.synthetic, num_videos=16, image_size=16, num_frames=8)
-    shown = {
+    small = {
         "synthetic": synthetic,
         "videos_per_class": 0,
         "num_frames": 4,
@@ -24,7 +24,7 @@ def small_config(*, head=None, train=None, data=None, **optim) -> FinetuneConfig
     return replace(
         config,
         encoder="debug:k400-simclr",
-        data=replace(config.data, **shown | (data or {})),
+        data=replace(config.data, **small | (data or {})),
         head=replace(config.head, **head or {}),
         optim=replace(config.optim, **{"batch_size": 4, "epochs": 3, "warmup_epochs": 0.0} | optim),
         train=replace(config.train, **{"checkpoint_every_steps": 1, "log_every_steps": 1} | (train or {})),

@@ -1,10 +1,15 @@
 """The constants of each fine-tuning protocol."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from support.small_finetune import finetune_once, small_config
+
+from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.optim.optimizers import lr_at_epoch
 from stillmotion.training.finetune.recipes import FINETUNE_RECIPES
+from stillmotion.training.run_dir import load_results
 
 
 def rates(config, *epochs):
@@ -23,6 +28,40 @@ def test_after_synchronised_norms_slowfast_has_twice_the_rate_no_decay_and_more_
     assert (config.optim.lr, config.optim.weight_decay, config.head.dropout) == (0.01, 0.0, 0.8)
     assert config.data == other.data
     assert config.data.fps == 30
+
+
+def test_networks_at_112_pixels_see_16_frames_and_are_tested_on_three_clips():
+    config, other = FINETUNE_RECIPES.get("bod-vcl-112"), FINETUNE_RECIPES.get("slowfast-syncbn")
+    assert (config.data.num_frames, config.data.frame_stride, config.data.image_size) == (16, 4, 112)
+    assert (config.data.num_test_clips, config.data.num_test_crops, config.data.test_full_frame) == (3, 1, False)
+    assert (config.optim, config.head, config.data.augment) == (other.optim, other.head, other.data.augment)
+
+
+def test_the_video_vit_is_tuned_as_videomae_is():
+    config = FINETUNE_RECIPES.get("bod-vcl-vit")
+    assert (config.data.num_frames, config.data.frame_stride, config.data.image_size) == (16, 4, 224)
+    assert (config.data.num_test_clips, config.data.num_test_crops) == (3, 1)
+    assert (config.optim.name, config.optim.weight_decay, config.optim.layer_decay) == ("adamw", 0.05, 0.7)
+    assert (config.head.dropout, config.head.label_smoothing, config.head.mixup_alpha) == (0.5, 0.1, 0.8)
+    # 128 videos with two clips each, at half of the rate for 256 videos.
+    assert (config.optim.batch_size, config.data.clips_per_video, config.optim.lr_scale) == (256, 2, 1.0)
+    assert rates(config, 0, 5, 52.5, 100) == [1e-8, 2.5e-4, 1.25e-4, 0.0]
+
+
+@pytest.mark.parametrize("name", FINETUNE_RECIPES.names())
+def test_a_debug_run_of_each_recipe_trains_and_is_tested(name, tmp_path):
+    encoder = "debug:k400-byol-rho4-vit_b" if name == "bod-vcl-vit" else "debug:k400-simclr"
+    run = finetune_once(replace(small_config(recipe=name, epochs=1), encoder=encoder), tmp_path / "run")
+    assert load_results(run)["test_videos"] == 16
+    assert type(load(run).backbone).__name__ == ("VideoTransformer" if "vit_b" in encoder else "SmallCNN3d")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["s3d_g", "r3d_18", "r2plus1d_18"])
+def test_networks_of_table_3_are_tuned(network, tmp_path):
+    config = small_config(recipe="bod-vcl-112", epochs=1, batch_size=8, data={"image_size": 32})
+    config = replace(config, encoder=f"k400-byol-rho4-{network}")
+    assert load_results(finetune_once(config, tmp_path / "run"))["test_videos"] == 16
 
 
 def test_vididi_divides_by_ten_at_60_and_80():
