@@ -149,6 +149,31 @@ def replicate_pad_time(x: Tensor, before: int, after: int) -> Tensor:
     return torch.cat((*[first] * (before + 1), between, *[last] * (after + 1)), 2)
 
 
+def conv_bn_relu(
+    in_channels: int,
+    out_channels: int,
+    kernel_size: tuple[int, int, int] = (1, 1, 1),
+    *,
+    stride: tuple[int, int, int] = (1, 1, 1),
+    eps: float = 1e-5,
+) -> nn.Sequential:
+    """Build a convolution that keeps the size (at stride 1), batch norm and ReLU.
+
+    Args:
+        in_channels: Input channels.
+        out_channels: Output channels.
+        kernel_size: Odd sizes (time, height, width).
+        stride: Strides (time, height, width).
+        eps: Epsilon of the batch norm.
+    """
+    padding = (kernel_size[0] // 2, kernel_size[1] // 2, kernel_size[2] // 2)
+    return nn.Sequential(
+        Conv3d(in_channels, out_channels, kernel_size, stride=stride, padding=padding, bias=False),
+        nn.BatchNorm3d(out_channels, eps=eps),
+        nn.ReLU(inplace=True),
+    )
+
+
 def init_conv_weights(module: nn.Module) -> None:
     """Initialize all convolutions with He normal weights (fan out) and zero biases."""
     for layer in module.modules():

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones.base import Backbone
-from stillmotion.models.backbones.layers import Conv3d, init_conv_weights
+from stillmotion.models.backbones.layers import Conv3d, conv_bn_relu, init_conv_weights
 
 ConvKind = Literal["3d", "2d", "2+1d"]
 
@@ -109,9 +109,7 @@ class SmallCNN3d(Backbone):
             stride = (1 if per_frame_features or index == 0 else 2, 2, 2)
             stages.append(
                 nn.Sequential(
-                    Conv3d(inner, outer, 3, stride=stride, padding=1, bias=False),
-                    nn.BatchNorm3d(outer),
-                    nn.ReLU(inplace=True),
+                    *conv_bn_relu(inner, outer, (3, 3, 3), stride=stride),
                     *(BasicBlock(outer, outer, "3d") for _ in range(num_blocks)),
                 )
             )
@@ -168,18 +166,10 @@ def small_cnn3d(
 def _stem(conv_kind: ConvKind) -> nn.Sequential:
     if conv_kind == "2+1d":
         return nn.Sequential(
-            Conv3d(3, 45, (1, 7, 7), stride=(1, 2, 2), padding=(0, 3, 3), bias=False),
-            nn.BatchNorm3d(45),
-            nn.ReLU(inplace=True),
-            Conv3d(45, 64, (3, 1, 1), padding=(1, 0, 0), bias=False),
-            nn.BatchNorm3d(64),
-            nn.ReLU(inplace=True),
+            *conv_bn_relu(3, 45, (1, 7, 7), stride=(1, 2, 2)),
+            *conv_bn_relu(45, 64, (3, 1, 1)),
         )
-    return nn.Sequential(
-        Conv3d(3, 64, (3, 7, 7), stride=(1, 2, 2), padding=(1, 3, 3), bias=False),
-        nn.BatchNorm3d(64),
-        nn.ReLU(inplace=True),
-    )
+    return conv_bn_relu(3, 64, (3, 7, 7), stride=(1, 2, 2))
 
 
 def _convolution(
@@ -196,8 +186,6 @@ def _convolution(
     if conv_kind == "2d":
         return Conv3d(in_channels, out_channels, (1, 3, 3), stride=(1, height, width), padding=(0, 1, 1), bias=False)
     return nn.Sequential(
-        Conv3d(in_channels, mid_channels, (1, 3, 3), stride=(1, height, width), padding=(0, 1, 1), bias=False),
-        nn.BatchNorm3d(mid_channels),
-        nn.ReLU(inplace=True),
+        *conv_bn_relu(in_channels, mid_channels, (1, 3, 3), stride=(1, height, width)),
         Conv3d(mid_channels, out_channels, (3, 1, 1), stride=(temporal, 1, 1), padding=(1, 0, 0), bias=False),
     )

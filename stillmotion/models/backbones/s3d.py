@@ -9,13 +9,14 @@ temporal kernel 1, since an even kernel without stride would shift time; batch n
 there is no classifier.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from stillmotion.models.backbones.base import Backbone
-from stillmotion.models.backbones.layers import Conv3d, FeatureGate, MaxPool3d, init_conv_weights
+from stillmotion.models.backbones.layers import FeatureGate, MaxPool3d, conv_bn_relu, init_conv_weights
 
 
 class InceptionChannels(NamedTuple):
@@ -44,6 +45,7 @@ MIXED_4 = (
 )
 MIXED_5 = (InceptionChannels(256, 160, 320, 32, 128, 128), InceptionChannels(384, 192, 384, 48, 128, 128))
 _LAST_STAGE_START = 13
+_conv_bn_relu = partial(conv_bn_relu, eps=1e-3)
 
 
 class S3D(Backbone):
@@ -141,21 +143,6 @@ def _separable_conv(
 ) -> nn.Sequential:
     time, height, width = stride
     return nn.Sequential(
-        _conv_bn_relu(in_channels, out_channels, kernel_size=(1, kernel_size, kernel_size), stride=(1, height, width)),
-        _conv_bn_relu(out_channels, out_channels, kernel_size=(kernel_size, 1, 1), stride=(time, 1, 1)),
-    )
-
-
-def _conv_bn_relu(
-    in_channels: int,
-    out_channels: int,
-    *,
-    kernel_size: tuple[int, int, int] = (1, 1, 1),
-    stride: tuple[int, int, int] = (1, 1, 1),
-) -> nn.Sequential:
-    padding = (kernel_size[0] // 2, kernel_size[1] // 2, kernel_size[2] // 2)
-    return nn.Sequential(
-        Conv3d(in_channels, out_channels, kernel_size, stride=stride, padding=padding, bias=False),
-        nn.BatchNorm3d(out_channels, eps=1e-3),
-        nn.ReLU(inplace=True),
+        _conv_bn_relu(in_channels, out_channels, (1, kernel_size, kernel_size), stride=(1, height, width)),
+        _conv_bn_relu(out_channels, out_channels, (kernel_size, 1, 1), stride=(time, 1, 1)),
     )

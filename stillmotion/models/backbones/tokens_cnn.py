@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones.base import Backbone
-from stillmotion.models.backbones.layers import Conv3d, init_conv_weights
+from stillmotion.models.backbones.layers import conv_bn_relu, init_conv_weights
 
 if TYPE_CHECKING:  # it imports backbones
     from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig
@@ -39,15 +39,7 @@ class TokensCNN(Backbone):
         stages = []
         for index, (inner, outer) in enumerate(zip(inputs, channels, strict=True)):
             time = 1 if per_frame_features or index != 1 else 2
-            stages.append(
-                nn.Sequential(
-                    Conv3d(inner, outer, 1, bias=False)
-                    if index == 0
-                    else Conv3d(inner, outer, 3, stride=(time, 1, 1), padding=1, bias=False),
-                    nn.BatchNorm3d(outer),
-                    nn.ReLU(inplace=True),
-                )
-            )
+            stages.append(conv_bn_relu(inner, outer, (1, 1, 1) if index == 0 else (3, 3, 3), stride=(time, 1, 1)))
         self.layers = nn.ModuleList(stages)
         self.grid_size = grid_size
         self.map_channels = channels[-1]
