@@ -154,6 +154,12 @@ class ActionDetectionDataset(VideoDataset):
     annotated_boxes: BoxTable
     box_source: str
 
+    def __len__(self) -> int:
+        return len(self.keyframes)
+
+    def name(self, i: int) -> str:
+        return self.keyframes.keyframes[i][0]
+
     @abstractmethod
     def keyframe_index(self, i: int, video: VideoReader) -> int:
         """Frame index of keyframe i in its video."""
@@ -218,12 +224,6 @@ class AVADataset(ActionDetectionDataset):
             self.box_source = f"{ANNOTATED_BOXES} and {self.box_source}" if train else self.box_source
         self.keyframes = KeyframeIndex(boxes, self.actions)
         self._open_errors: dict[str, str] = {}  # by video: each is tried once, not once per keyframe
-
-    def __len__(self) -> int:
-        return len(self.keyframes)
-
-    def name(self, i: int) -> str:
-        return self.keyframes.keyframes[i][0]
 
     def open_video(self, i: int) -> VideoReader:
         name = self.name(i)

@@ -107,6 +107,9 @@ class ActionSegmentationDataset(VideoDataset):
     actions: list[str]
     video_ids: list[str]
 
+    def __len__(self) -> int:
+        return len(self.video_ids)
+
     @abstractmethod
     def frame_labels(self, i: int) -> np.ndarray:
         """Label of each frame of video i, ints (T,)."""

@@ -48,9 +48,6 @@ class BreakfastDataset(ActionSegmentationDataset):
         self._label_by_action = {name: label for label, name in enumerate(self.actions)}
         self.video_ids = read_bundle_ids(self._bundle_file("train" if train else "test", fold))
 
-    def __len__(self) -> int:
-        return len(self.video_ids)
-
     def name(self, i: int) -> str:
         return str(self._paths_by_id.get(self.video_ids[i], self.video_ids[i]))
 

@@ -108,12 +108,6 @@ class SyntheticAVADataset(ActionDetectionDataset):
         self.box_source = f"predicted boxes with a score of {min_score:g} or more"
         self.box_source = f"{ANNOTATED_BOXES} and {self.box_source}" if train else self.box_source
 
-    def __len__(self) -> int:
-        return len(self.keyframes)
-
-    def name(self, i: int) -> str:
-        return self.keyframes.keyframes[i][0]
-
     def open_video(self, i: int) -> "SyntheticAVAVideo":
         return self._build_video(self._names[self.name(i)])
 

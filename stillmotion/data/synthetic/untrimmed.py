@@ -61,9 +61,6 @@ class SyntheticUntrimmedDataset(ActionSegmentationDataset):
         split, count = ("train", config.num_train) if train else ("test", config.num_test)
         self.video_ids = [f"untrimmed-{seed}-{split}-{i}" for i in range(count)]
 
-    def __len__(self) -> int:
-        return len(self.video_ids)
-
     def name(self, i: int) -> str:
         return self.video_ids[i]
 

@@ -24,12 +24,6 @@ class Painted(ActionDetectionDataset):
         self.annotated_boxes = BoxTable(keys, boxes, actions, np.ones(len(keys)))
         self.keyframes = KeyframeIndex(self.annotated_boxes, {1: "red", 2: "green"})
 
-    def __len__(self):
-        return len(self.keyframes)
-
-    def name(self, i):
-        return self.keyframes.keyframes[i][0]
-
     def open_video(self, i):
         if i == 0:
             raise VideoError("v0: painted over")
