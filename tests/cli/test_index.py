@@ -46,16 +46,16 @@ def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, inde
     query = indexed / "light" / "3.mp4"
     text = typed(home, "search", query, "--index", indexed, "--by", "appearance", "--top-k", "5")
     assert text.expect_success() == ""
-    found = [re.split(r"  +", line) for line in text.stdout.splitlines()]
-    assert [Path(file).parent.name for *_, file, _ in found] == ["light"] * 5
+    result = [re.split(r"  +", line) for line in text.stdout.splitlines()]
+    assert [Path(file).parent.name for *_, file, _ in result] == ["light"] * 5
     assert str(query) not in text.stdout
-    assert found[0][-1] == "0.00–0.40 s"
+    assert result[0][-1] == "0.00–0.40 s"
     page = tmp_path / "found.html"
-    told = typed(
+    search = typed(
         home, "search", query, "--index", indexed, "--motion-weight", "0.3", "--from", "0.1", "--json", "--page", page
     )
-    assert told.expect_success() == ""
-    rows = json.loads(told.stdout)
+    assert search.expect_success() == ""
+    rows = json.loads(search.stdout)
     assert len(rows) == 10
     for row in rows:
         assert row["similarity"] == pytest.approx(0.7 * row["appearance"] + 0.3 * row["motion"], abs=1e-5)

@@ -54,11 +54,11 @@ def test_a_labeled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: 
 
     query = videos / "light" / "3.mp4"
     options = f"--encoder {run} --data {videos} --by static --top-k 4 --num-clips 2"
-    found = Command("search", str(query), *options.split())
-    assert str(videos / "dark" / "broken.mp4") in found.expect_success()
-    lines = [line.split("  ") for line in found.stdout.splitlines()]
+    result = Command("search", str(query), *options.split())
+    assert str(videos / "dark" / "broken.mp4") in result.expect_success()
+    lines = [line.split("  ") for line in result.stdout.splitlines()]
     assert len(lines) == 4
-    assert str(query) not in found.stdout
+    assert str(query) not in result.stdout
     assert [Path(path).parent.name for _, path in lines] == ["light"] * 4
     cosines = [float(cosine) for cosine, _ in lines]
     assert cosines == sorted(cosines, reverse=True)

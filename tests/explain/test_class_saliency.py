@@ -58,12 +58,12 @@ def test_a_network_that_makes_one_step_of_a_clip_has_tubes_and_the_same_encoder_
     )
     encoder = load(train(strided, tmp_path / "run")).with_input(image_size=24)
     assert encoder.backbone(still(encoder)).shape[1] == 1
-    found = explain_class(
+    result = explain_class(
         [encoder, encoder], videos / "dark/0.mp4", tmp_path / "out", class_name="dark", probe_data=str(videos)
     )
-    first, second = found["videos"][0]["predictions"].values()
+    first, second = result["videos"][0]["predictions"].values()
     assert first == second
-    assert list(found["encoders"]) == ["run", "run (2)"]
+    assert list(result["encoders"]) == ["run", "run (2)"]
 
 
 def still(encoder):

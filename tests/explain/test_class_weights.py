@@ -38,11 +38,11 @@ def test_a_probes_rows_are_of_features_as_they_are():
     x[..., 1] += 30 * (y == 1)[:, None]
     x[..., 2] += 0.5 * (y == 2)[:, None]
     for classes in (3, 2):
-        kept = y < classes
-        rows = fit_linear_weights(x[kept], y[kept])
+        is_used = y < classes
+        rows = fit_linear_weights(x[is_used], y[is_used])
         assert rows.weight.shape == (classes, 5)
-        scores = x[kept] @ rows.weight.T + rows.bias
-        assert (scores.mean(1).argmax(1) == y[kept]).mean() > 0.9
+        scores = x[is_used] @ rows.weight.T + rows.bias
+        assert (scores.mean(1).argmax(1) == y[is_used]).mean() > 0.9
 
 
 def test_a_run_without_classes_is_probed_and_what_is_unknown_is_named(run, tmp_path):

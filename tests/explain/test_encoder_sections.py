@@ -20,10 +20,10 @@ def test_nearest_are_by_centred_cosine_and_never_the_query():
 
 def test_agreement_is_one_where_embeddings_are_labels():
     y = np.arange(20) % 4
-    found = neighbor_label_agreement(
+    result = neighbor_label_agreement(
         np.eye(4)[y], {"kind": y, "other": np.where(np.arange(20) < 10, -1, np.arange(20))}, k=3
     )
-    assert found == {"kind": 1.0, "other": 0.0}
+    assert result == {"kind": 1.0, "other": 0.0}
 
 
 def test_more_neighbours_than_videos_is_an_error():

@@ -25,8 +25,8 @@ def test_flat_heat_is_cold_and_a_single_spot_is_hot():
 
 def test_heat_between_frames_is_linear_in_time():
     heat = np.array([0.0, 1.0, 0.5])[:, None, None] * np.ones((3, 2, 2))
-    found = interpolate_heatmaps(heat, [10, 14, 16])
-    np.testing.assert_allclose(found[:, 0, 0], [0, 0.25, 0.5, 0.75, 1, 0.75, 0.5])
+    result = interpolate_heatmaps(heat, [10, 14, 16])
+    np.testing.assert_allclose(result[:, 0, 0], [0, 0.25, 0.5, 0.75, 1, 0.75, 0.5])
 
 
 def test_an_overlay_is_grey_where_cold_and_glows_where_hot():
@@ -62,5 +62,5 @@ def test_panels_stand_side_by_side_and_play_as_h264(tmp_path):
     with av.open(str(write_video(tmp_path / "film.mp4", page, fps=12.5))) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.pix_fmt, stream.average_rate) == ("h264", "yuv420p", 12.5)
-        found = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
-    assert np.abs(np.stack(found).astype(int) - page).mean() < 4
+        result = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+    assert np.abs(np.stack(result).astype(int) - page).mean() < 4

@@ -19,17 +19,17 @@ def test_modes_have_the_eigenvalues_of_the_operator():
     frames = np.random.default_rng(0).standard_normal((6, 9))
     unit = torch.nn.functional.normalize(torch.from_numpy(frames), dim=-1)
     wanted = koopman.eigenvalues(unit[None], ridge=1e-3)[0].numpy()
-    found = koopman_modes(frames, ridge=1e-3).eigenvalues
+    result = koopman_modes(frames, ridge=1e-3).eigenvalues
     # Conjugates are equally far from 1, and come in either order.
-    np.testing.assert_allclose(np.sort_complex(found), np.sort_complex(wanted), atol=1e-9)
-    np.testing.assert_allclose(np.abs(found - 1), np.abs(wanted - 1), atol=1e-9)
+    np.testing.assert_allclose(np.sort_complex(result), np.sort_complex(wanted), atol=1e-9)
+    np.testing.assert_allclose(np.abs(result - 1), np.abs(wanted - 1), atol=1e-9)
 
 
 def test_amplitudes_follow_their_eigenvalues_and_begin_real():
-    found = koopman_modes(linear_system(), ridge=1e-9)
-    moving = np.abs(found.amplitudes[:, 0]) > 1e-3
+    result = koopman_modes(linear_system(), ridge=1e-9)
+    moving = np.abs(result.amplitudes[:, 0]) > 1e-3
     assert moving.sum() == 3
-    values, amplitudes = found.eigenvalues[moving], found.amplitudes[moving]
+    values, amplitudes = result.eigenvalues[moving], result.amplitudes[moving]
     np.testing.assert_allclose(np.sort(np.angle(values)), [-0.5, 0, 0.5], atol=1e-4)
     np.testing.assert_allclose(amplitudes[:, 1:], values[:, None] * amplitudes[:, :-1], atol=1e-4)
     np.testing.assert_allclose(amplitudes[:, 0].imag, 0, atol=1e-12)
@@ -37,23 +37,23 @@ def test_amplitudes_follow_their_eigenvalues_and_begin_real():
 
 
 def test_a_still_clip_has_one_constant_mode_and_no_other():
-    found = koopman_modes(np.ones((5, 4)))
-    strong = found.strongest(1)[0]
-    assert found.is_static(0.1)[strong]
-    np.testing.assert_allclose(found.amplitudes[strong], found.amplitudes[strong, 0])
-    assert np.abs(np.delete(found.amplitudes, strong, 0)).max() < 1e-6
+    result = koopman_modes(np.ones((5, 4)))
+    strong = result.strongest(1)[0]
+    assert result.is_static(0.1)[strong]
+    np.testing.assert_allclose(result.amplitudes[strong], result.amplitudes[strong, 0])
+    assert np.abs(np.delete(result.amplitudes, strong, 0)).max() < 1e-6
 
 
 def test_the_strongest_modes_are_drawn_in_the_same_colours_in_both_figures():
     values = np.array([0.98, 0.5 + 0.5j, 0.5 - 0.5j, 0.1])
     strength = np.array([1.0, 0.5, 0.5, 0.7])
-    found = KoopmanModes(values, strength[:, None] * values[:, None] ** np.arange(4))
-    assert found.strongest(5).tolist() == [0, 1, 3]
-    lines = [line for line in plot_mode_amplitudes(found, radius=0.1).axes[0].lines if line.get_label()[0] == "λ"]
+    result = KoopmanModes(values, strength[:, None] * values[:, None] ** np.arange(4))
+    assert result.strongest(5).tolist() == [0, 1, 3]
+    lines = [line for line in plot_mode_amplitudes(result, radius=0.1).axes[0].lines if line.get_label()[0] == "λ"]
     assert [line.get_label() for line in lines] == ["λ = 0.98, static", "λ = 0.50 ± 0.50i", "λ = 0.10"]
     np.testing.assert_allclose(lines[2].get_ydata(), 0.7 * 0.1 ** np.arange(4))
     assert lines[0].get_linewidth() > lines[1].get_linewidth()
-    axes = plot_mode_eigenvalues(found, radius=0.1).axes[0]
+    axes = plot_mode_eigenvalues(result, radius=0.1).axes[0]
     assert axes.get_title(loc="left") == "1 of 4 eigenvalues within ξ of 1"
     dots = axes.collections[0]
     np.testing.assert_allclose(dots.get_offsets(), np.stack([values.real, values.imag], 1))

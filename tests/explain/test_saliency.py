@@ -18,16 +18,16 @@ def test_grad_cam_of_a_linear_score_is_the_one_computed_by_hand():
     clip[0, 1] = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     clip[1, 1] = torch.tensor([[2.0, 0.0], [0.0, 6.0]])
     # The score is 8·(2·channel 0 - channel 1) of the mean frame: each of 16 places has the weights 1 and -1/2.
-    found = clip_grad_cam(identity_encoder(), clip, lambda e: (e.whole * torch.tensor([16.0, -8.0, 0.0])).sum())
+    result = clip_grad_cam(identity_encoder(), clip, lambda e: (e.whole * torch.tensor([16.0, -8.0, 0.0])).sum())
     wanted = torch.zeros(4, 2, 2)
     wanted[1] = torch.tensor([[0.0, 2.0], [3.0, 1.0]])
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(result, wanted)
 
 
 def test_grad_cam_is_zero_at_times_that_the_score_does_not_look_at():
-    found = clip_grad_cam(identity_encoder(), noise(3, 5, 4, 4).abs(), lambda e: e.frames[0, 2, 1])
-    assert found[2].min() > 0
-    assert found[[0, 1, 3, 4]].abs().max() == 0
+    result = clip_grad_cam(identity_encoder(), noise(3, 5, 4, 4).abs(), lambda e: e.frames[0, 2, 1])
+    assert result[2].min() > 0
+    assert result[[0, 1, 3, 4]].abs().max() == 0
 
 
 @pytest.mark.parametrize("part", EMBEDDING_PARTS)
@@ -65,10 +65,10 @@ def test_every_backbone_has_maps_of_the_clips_size(name):
     clip = noise(3, 8, side, side)
     reference = noise(encoder.backbone.out_features)
     for part in EMBEDDING_PARTS if name.startswith("small") else EMBEDDING_PARTS[2:]:
-        found = clip_grad_cam(encoder, clip, cosine_target(part, reference))
-        assert found.shape == (8, side, side)
-        assert found.min() >= 0
-        assert found.max() > 0
+        result = clip_grad_cam(encoder, clip, cosine_target(part, reference))
+        assert result.shape == (8, side, side)
+        assert result.min() >= 0
+        assert result.max() > 0
     assert clip_saliency_tube(encoder, clip, reference).shape == (8, side, side)
     assert all(weight.grad is None for weight in encoder.parameters())
 

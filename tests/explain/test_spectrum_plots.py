@@ -46,7 +46,7 @@ def test_similarity_is_the_mean_cosine_between_frames():
 
 def test_similarity_is_drawn_for_every_run():
     matrix = temporal_similarity(turning(0.3))
-    shown = plot_similarity_matrix(matrix, title="a").axes[0].images[0].get_array()
-    np.testing.assert_array_equal(shown, matrix)
+    image = plot_similarity_matrix(matrix, title="a").axes[0].images[0].get_array()
+    np.testing.assert_array_equal(image, matrix)
     lines = plot_similarity_by_lag({"a": matrix, "b": matrix**2}).axes[0].lines
     assert [line.get_label() for line in lines] == ["a", "b"]

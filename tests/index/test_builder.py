@@ -42,9 +42,9 @@ def encoder() -> Encoder:
 
 def rows(index: VideoIndex) -> list[dict[str, Any]]:
     """All stored rows, by path and time."""
-    found = IndexTables.open(index.uri)
-    assert found is not None
-    return sorted(found.segments.to_arrow().to_pylist(), key=lambda row: (row["path"], row["start"]))
+    result = IndexTables.open(index.uri)
+    assert result is not None
+    return sorted(result.segments.to_arrow().to_pylist(), key=lambda row: (row["path"], row["start"]))
 
 
 class Killed(BaseException):

@@ -16,13 +16,13 @@ def folder(tmp_path):
 
 def test_the_most_similar_videos_come_first_without_the_query(run, folder):
     encoder, query = load(run), folder / "light" / "1.mp4"
-    found = search_folder(encoder, query, VideoDataConfig(folder), SearchConfig(top_k=4, num_clips=2))
+    result = search_folder(encoder, query, VideoDataConfig(folder), SearchConfig(top_k=4, num_clips=2))
     others = [path for path in sorted(folder.glob("*/*.mp4")) if path != query]
     (own, *rows) = encoder.embed([query, *others], num_clips=2).whole
     cosines = {str(p): own @ x / np.linalg.norm(own) / np.linalg.norm(x) for p, x in zip(others, rows, strict=True)}
-    similarities = [match.similarity for match in found]
+    similarities = [match.similarity for match in result]
     np.testing.assert_allclose(similarities, sorted(cosines.values(), reverse=True)[:4], atol=1e-5)
-    np.testing.assert_allclose(similarities, [cosines[match.path] for match in found], atol=1e-5)
+    np.testing.assert_allclose(similarities, [cosines[match.path] for match in result], atol=1e-5)
 
 
 def test_an_invalid_search_fails_before_any_work(run, folder):

@@ -66,9 +66,9 @@ def test_the_most_similar_come_first(tmp_path: Path, mix: float, large: bool, mo
     id = index.segments()[7].id
     for apart in (True, False):
         wanted = literal(index, id, mix=mix, apart=apart)
-        found = index.neighbors(id, motion_weight=mix, top_k=9, exclude_same_video=apart)
-        np.testing.assert_allclose([one.similarity for one in found], sorted(wanted.values())[::-1][:9], atol=1e-5)
-        for one in found:
+        result = index.neighbors(id, motion_weight=mix, top_k=9, exclude_same_video=apart)
+        np.testing.assert_allclose([one.similarity for one in result], sorted(wanted.values())[::-1][:9], atol=1e-5)
+        for one in result:
             assert one.similarity == pytest.approx(wanted[one.segment.id], abs=1e-5)
             assert one.similarity == pytest.approx((1 - mix) * one.appearance + mix * one.motion, abs=1e-5)
             assert index.segment(one.segment.id) == one.segment
@@ -122,8 +122,8 @@ def test_a_video_finds_itself_and_a_segment_its_scene(tmp_path: Path, encoder: E
     outside = write_shots(tmp_path / "outside.mp4", (1, 3), (5, 4))
     part = embed_query(encoder, outside, start=3.2, end=6.8)
     assert index.neighbors(part, motion_weight=0)[0].segment.start >= 4  # the second scene of the long one
-    _, found = search_index(index, encoder, long, SearchConfig(by="appearance", top_k=20, start=6.0))
-    assert "long.mp4" not in {one.segment.path for one in found}
+    _, result = search_index(index, encoder, long, SearchConfig(by="appearance", top_k=20, start=6.0))
+    assert "long.mp4" not in {one.segment.path for one in result}
     with pytest.raises(StillmotionError, match=r"is 7.00 s long; 8 to 7 s is not a valid range"):
         embed_query(encoder, outside, start=8)
 

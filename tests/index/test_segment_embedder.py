@@ -37,9 +37,9 @@ def test_overlapping_segments_are_decoded_as_if_each_were_read_alone(tmp_path: P
         (span, make_segment("a.mp4", "f", video, span))
         for span in segment_video(video, VideoSegmentConfig(max_seconds=3, overlap_seconds=1))
     ]
-    found = list(decode_segments(video, parts, intake))
-    assert [piece.segment for piece in found] == [one for _, one in parts]
-    for (span, _), piece in zip(parts, found, strict=True):
+    result = list(decode_segments(video, parts, intake))
+    assert [piece.segment for piece in result] == [one for _, one in parts]
+    for (span, _), piece in zip(parts, result, strict=True):
         steps = span.start + sample_uniform_clips(
             span.stop - span.start, num_frames=intake.num_frames, stride=0, num_clips=1
         )

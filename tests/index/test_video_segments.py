@@ -27,14 +27,14 @@ def test_windows_cover_their_shot_with_overlap_and_limited_length(
     first: int, length: int, fps: float, seconds: float, share: float
 ) -> None:
     cutting = VideoSegmentConfig(max_seconds=seconds, overlap_seconds=share * seconds)
-    found = list(split_shot(FrameRange(first, first + length), fps, cutting))
-    assert found[0].start == first
-    assert found[-1].stop == first + length
-    assert all(one.stop > one.start for one in found)
-    for one, other in itertools.pairwise(found):
+    result = list(split_shot(FrameRange(first, first + length), fps, cutting))
+    assert result[0].start == first
+    assert result[-1].stop == first + length
+    assert all(one.stop > one.start for one in result)
+    for one, other in itertools.pairwise(result):
         assert abs(one.stop - other.start - cutting.overlap_seconds * fps) <= 1.5  # each limit is rounded to a frame
-    longest = 1.5 * seconds * fps if len(found) == 1 else max(1, seconds * fps)
-    assert max(one.stop - one.start for one in found) <= longest + 1.5
+    longest = 1.5 * seconds * fps if len(result) == 1 else max(1, seconds * fps)
+    assert max(one.stop - one.start for one in result) <= longest + 1.5
 
 
 def test_a_short_video_is_one_segment_and_a_cut_ends_a_shot(tmp_path: Path) -> None:
@@ -42,12 +42,12 @@ def test_a_short_video_is_one_segment_and_a_cut_ends_a_shot(tmp_path: Path) -> N
     short = open_video(write_shots(tmp_path / "short.mp4", (0, 3), (1, 3)))
     assert segment_video(short, cutting) == [FrameRange(0, 60)]
     video = open_video(write_shots(tmp_path / "cut.mp4", (0, 3.3), (1, 0.3), (2, 4), (0, 9)))
-    found = segment_video(video, cutting)
+    result = segment_video(video, cutting)
     inside = [(0, 33), (33, 76), (76, 166)]  # what lasts 0.3 s belongs to what follows
-    shots = [next(i for i, (a, b) in enumerate(inside) if a <= span.start and span.stop <= b) for span in found]
+    shots = [next(i for i, (a, b) in enumerate(inside) if a <= span.start and span.stop <= b) for span in result]
     assert shots == [0, 1, 2, 2, 2]  # the last is cut into windows
     for a, b in inside:
-        own = [span for span in found if a <= span.start < b]
+        own = [span for span in result if a <= span.start < b]
         assert own[0].start - a <= FPS / cutting.detection_fps
         assert b - own[-1].stop <= FPS / cutting.detection_fps
 
@@ -62,10 +62,10 @@ def test_motion_and_light_are_not_cuts(tmp_path: Path) -> None:
 def test_a_histogram_counts_colors_of_upper_and_lower_rows() -> None:
     frame = np.zeros((60, 40, 3), np.uint8)
     frame[:30] = 255
-    found = color_histogram(frame)
-    assert found.sum() == pytest.approx(1)
-    assert np.flatnonzero(found).tolist() == [6**3 - 1, 6**3]  # white above, black below
-    assert np.abs(found - color_histogram(frame[::-1])).sum() / 2 == pytest.approx(1)
+    result = color_histogram(frame)
+    assert result.sum() == pytest.approx(1)
+    assert np.flatnonzero(result).tolist() == [6**3 - 1, 6**3]  # white above, black below
+    assert np.abs(result - color_histogram(frame[::-1])).sum() / 2 == pytest.approx(1)
 
 
 def test_frames_are_iterated_with_repetitions(tmp_path: Path) -> None:

@@ -125,9 +125,9 @@ def test_finished_work_is_counted(typed: Typed) -> None:
         "prepare --data VIDEOS --out NEW2 --num-processes 1",
     ]
     words = ["videos +12, 12 of them cached", "12: 0 new, 0 changed, 0 removed", "videos +12, 12 of them done"]
-    for line, told in zip(lines, words, strict=True):
+    for line, pattern in zip(lines, words, strict=True):
         assert typed(line).endswith("0\n")
-        assert re.search(told, typed(f"{line} --dry-run"))
+        assert re.search(pattern, typed(f"{line} --dry-run"))
 
 
 def test_an_interrupted_run_has_steps_left(typed: Typed) -> None:

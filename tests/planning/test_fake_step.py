@@ -83,5 +83,5 @@ def test_a_step_of_transfer_runs_without_numbers(name):
         first, second = torch.zeros(2, 2, side**2, width)
         back = None if places.window == "none" else torch.zeros(2, places.num_views, side**2, width)
         weights = dict(method.projection.named_parameters())
-        found = step(method, weights, config.optim, lambda m: m(first, second, back, (side, side)).total)
-        assert found > 1e4
+        result = step(method, weights, config.optim, lambda m: m(first, second, back, (side, side)).total)
+        assert result > 1e4

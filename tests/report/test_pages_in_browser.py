@@ -77,9 +77,9 @@ def test_errors_of_a_page_are_recorded(browser, tmp_path):
     file.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.error('one'); missing()</script>")
     with new_page(browser) as (page, errors):
         page.goto(file.resolve().as_uri())
-        told = " ".join(errors)
+        messages = " ".join(errors)
     for word in ("fetched", "one", "missing is not defined"):
-        assert word in told
+        assert word in messages
 
 
 def test_a_wide_table_and_long_names_are_not_cut_off(browser, tmp_path):

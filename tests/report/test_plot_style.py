@@ -16,9 +16,9 @@ def test_inline_svg_names_no_host_and_takes_the_pages_colour():
 
 
 def test_every_name_has_a_colour_of_its_own_and_the_untrained_network_is_grey():
-    found = assign_colors(["a", "untrained", "b"])
-    assert found["untrained"] == GRAY
-    assert len(set(found.values())) == 3
+    result = assign_colors(["a", "untrained", "b"])
+    assert result["untrained"] == GRAY
+    assert len(set(result.values())) == 3
     assert len(assign_colors([str(i) for i in range(20)])) == 20
 
 

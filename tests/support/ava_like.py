@@ -33,16 +33,16 @@ def write_ava(root, *, num_videos=4, image_size=32, with_person_boxes=True, as_f
 
 
 def _write_video(root, name, video, *, as_frames):
-    shown = video.get_frames(range(len(video)))
+    frames = video.get_frames(range(len(video)))
     if as_frames:
         folder = root / "frames" / name
         folder.mkdir(parents=True)
         (folder / "fps.txt").write_text(f"{video.fps}")
-        for number, frame in enumerate(shown, 1):
+        for number, frame in enumerate(frames, 1):
             cv2.imwrite(str(folder / f"{name}_{number:06d}.png"), frame[..., ::-1])
     else:
         (root / "videos").mkdir(exist_ok=True)
-        write_mp4(root / "videos" / f"{name}.mp4", shown, size=shown.shape[1:3], fps=video.fps, gop_size=8)
+        write_mp4(root / "videos" / f"{name}.mp4", frames, size=frames.shape[1:3], fps=video.fps, gop_size=8)
 
 
 def _write_rows(file, rows, end):

@@ -10,8 +10,8 @@ def descendants(pid: int) -> list[int]:
     for place in Path("/proc").iterdir():
         if place.name.isdigit() and (parent := _parent_pid(int(place.name))):
             children.setdefault(parent, []).append(int(place.name))
-    found = sorted(children.get(pid, []))
-    return found + [grandchild for child in found for grandchild in descendants(child)]
+    result = sorted(children.get(pid, []))
+    return result + [grandchild for child in result for grandchild in descendants(child)]
 
 
 def decoder_processes(pid: int) -> list[int]:

@@ -12,7 +12,7 @@ from stillmotion.training.detect.task import detect
 def small_config(*, head=None, data=None, train=None, **optim):
     config = DETECT_RECIPES.get("slowfast", debug=True)
     acting = SyntheticAVAConfig(num_train=4, num_test=3, seconds=4, image_size=24)
-    shown = {
+    small = {
         "num_frames": 4,
         "image_size": 16,
         "train_short_side": (20, 24),
@@ -21,7 +21,7 @@ def small_config(*, head=None, data=None, train=None, **optim):
     }
     return replace(
         config,
-        data=replace(config.data, **shown | (data or {})),
+        data=replace(config.data, **small | (data or {})),
         head=replace(config.head, **head or {}),
         optim=replace(config.optim, **{"batch_size": 4, "epochs": 3, "warmup_epochs": 0.0} | optim),
         train=replace(config.train, **{"checkpoint_every_steps": 1, "log_every_steps": 1} | (train or {})),

@@ -23,7 +23,7 @@ def make_results(**overrides):
         }
         for name in ACCURACY
     }
-    found = {
+    result = {
         "name": "try",
         "title": "a try",
         "field": "optim.lr",
@@ -36,4 +36,4 @@ def make_results(**overrides):
         "claims": [],
         "command": "stillmotion study sweep --field optim.lr",
     } | overrides
-    return found | {"significance_margin": significance_margins(found)}
+    return result | {"significance_margin": significance_margins(result)}

@@ -12,20 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from stillmotion.data.datasets.base import DEFAULT_TARGET
 from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
 from stillmotion.data.datasets.wrappers import ConcatDataset, FrozenFrameDataset
 from stillmotion.data.loading.loader_config import LoaderConfig
-from stillmotion.distributed.process_group import (
-    all_gather_object,
-    enter_on_main,
-    get_rank,
-    get_world_size,
-    run_on_main,
-)
+from stillmotion.distributed.process_group import enter_on_main, run_on_main
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.feature_cache import (
     FEATURES_DIR,
@@ -36,12 +29,13 @@ from stillmotion.encoders.feature_cache import (
 from stillmotion.encoders.feature_extraction import ClipViews
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
 from stillmotion.encoders.loading import parse_spec
-from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
+from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import chance_accuracy, majority_accuracy
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
 from stillmotion.evaluation.linear_probe.evaluate import check_single_fold
 from stillmotion.evaluation.metrics.confidence_intervals import Estimate, bootstrap_interval, wilson_interval
 from stillmotion.evaluation.static_dynamic.config import StaticDynamicEvalConfig
+from stillmotion.evaluation.static_dynamic.pixel_features import extract_pixel_features
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.option_types import FeatureKind
@@ -51,9 +45,9 @@ logger = logging.getLogger(__name__)
 
 RESULTS_FILE = "results.json"
 VERSIONS = ("plain", "static", "dynamic")
+SINGLE_FRAMES = "single frames of the dynamic version"
 PIXEL_BASELINE = "pixels"
 MIN_CONCLUSIVE_VIDEOS = 10  # with fewer test videos, nothing is concluded about single frames
-_PIXEL_GRID = 8  # cells per side, of which mean and standard deviation are the features
 
 
 @dataclass(frozen=True)
@@ -190,7 +184,7 @@ def prepare_static_dynamic_sets(
     output_dir: str | Path,
     config: StaticDynamicEvalConfig,
 ) -> tuple[list[ExtractionJob], dict[str, TrainTestSplit]]:
-    """Check the arguments, open the versions, and return what is to be extracted, with the splits by version.
+    """Check the arguments, open the versions, and return what is to be extracted, with the splits.
 
     Args:
         encoders: Encoders by their names in the tables.
@@ -198,30 +192,28 @@ def prepare_static_dynamic_sets(
         output_dir: Folder for results and features.
         config: Options of the probes.
 
+    Returns:
+        The jobs; and the split of each version and, if there is a dynamic version, of its `SINGLE_FRAMES`.
+
     Raises:
         StillmotionError: If nothing can be compared, or the folder overlaps the inputs or cannot be written to.
     """
-    check_inputs(encoders, versions)
+    _check_inputs(encoders, versions)
     splits = {name: versions[name].open() for name in VERSIONS if name in versions}
     for name, split in splits.items():
         inputs = collect_input_paths(versions[name], dataset=split.dataset, encoders=encoders.values())
         check_dir_no_overlap(output_dir, inputs)
     check_writable(output_dir)
-    datasets = {name: (split.dataset, config.num_clips) for name, split in splits.items()}
     if "dynamic" in splits:
-        datasets["single frames of the dynamic version"] = _single_frames(splits["dynamic"]).dataset, 1
-    jobs = [
-        cached_extraction_job(
-            f"{title}, {name}", encoder, dataset, ClipViews(num_clips=num_clips), Path(output_dir) / FEATURES_DIR
-        )
-        for title, encoder in encoders.items()
-        for name, (dataset, num_clips) in datasets.items()
-    ]
+        frames = ConcatDataset([FrozenFrameDataset(splits["dynamic"].dataset)])
+        splits[SINGLE_FRAMES] = replace(splits["dynamic"], dataset=frames)
+    jobs = []
+    for title, encoder in encoders.items():
+        for name, split in splits.items():
+            views = ClipViews(num_clips=1 if name == SINGLE_FRAMES else config.num_clips)
+            folder = Path(output_dir) / FEATURES_DIR
+            jobs.append(cached_extraction_job(f"{title}, {name}", encoder, split.dataset, views, folder))
     return jobs, splits
-
-
-def _single_frames(split: TrainTestSplit) -> TrainTestSplit:
-    return replace(split, dataset=ConcatDataset([FrozenFrameDataset(split.dataset)]))
 
 
 def _evaluate(
@@ -233,10 +225,9 @@ def _evaluate(
     loader: LoaderConfig | None,
 ) -> StaticDynamicReport:
     seed = next(iter(versions.values())).split_seed
-    sets = dict(splits)
-    if "dynamic" in splits:
-        sets["single frames"] = _single_frames(splits["dynamic"])
-    total, done = len(encoders) * sum(len(split.dataset) for split in sets.values()), 0
+    total, done = len(encoders) * sum(len(split.dataset) for split in splits.values()), 0
+    splits = dict(splits)
+    frames = splits.pop(SINGLE_FRAMES, None)
     failed: dict[str, str] = {}
 
     def probe(encoder: Encoder, split: TrainTestSplit, options: StaticDynamicEvalConfig) -> dict[Any, _ProbeOutcome]:
@@ -263,12 +254,13 @@ def _evaluate(
     outcomes: dict[str, dict[str, dict[FeatureKind, _ProbeOutcome]]] = {}
     single_frame: dict[str, _ProbeOutcome] = {}
     if "dynamic" in splits:
-        single_frame[PIXEL_BASELINE] = _probe_pixels(splits["dynamic"], seed)
+        pixels, indices = extract_pixel_features(splits["dynamic"].dataset)
+        single_frame[PIXEL_BASELINE] = run_on_main(partial(_probe, pixels, indices, splits["dynamic"], seed))
     for name, encoder in encoders.items():
         outcomes[name] = {version: probe(encoder, split, config) for version, split in splits.items()}
-        if "dynamic" in splits:
+        if frames is not None:
             options = replace(config, num_clips=1, feature_kinds=("whole",))
-            single_frame[name] = probe(encoder, sets["single frames"], options)["whole"]
+            single_frame[name] = probe(encoder, frames, options)["whole"]
         first_kind = config.feature_kinds[0]
         cells = [f"{v} {np.mean(kinds[first_kind].true_class_ranks < 1):.3f}" for v, kinds in outcomes[name].items()]
         logger.info("%s: top-1 %s", name, ", ".join(cells))
@@ -322,16 +314,8 @@ def parse_named_specs(specs: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def check_inputs(encoders: Mapping[str, Encoder], versions: Mapping[str, TrainTestConfig]) -> None:
-    """Check that there is something to compare.
-
-    Args:
-        encoders: Encoders by name.
-        versions: Videos by version.
-
-    Raises:
-        StillmotionError: If there are no encoders or videos, or a name is not valid.
-    """
+def _check_inputs(encoders: Mapping[str, Encoder], versions: Mapping[str, TrainTestConfig]) -> None:
+    """Check that there is something to compare."""
     if not encoders:
         raise StillmotionError("No encoder to evaluate. Give one or more run folders, recipes or models.")
     if PIXEL_BASELINE in encoders:
@@ -344,28 +328,6 @@ def check_inputs(encoders: Mapping[str, Encoder], versions: Mapping[str, TrainTe
         if name not in VERSIONS:
             raise StillmotionError(f"Unknown version {name!r}; choose one of {', '.join(VERSIONS)}.")
         check_single_fold(split_config)
-
-
-def _probe_pixels(split: TrainTestSplit, seed: int) -> _ProbeOutcome:
-    """Probe without a network: mean and standard deviation of the colors in each cell of the middle frame."""
-    local, failed = {}, []
-    for i in range(get_rank(), len(split.dataset), get_world_size()):
-        try:
-            video = split.dataset.open_video(i)
-            frame = video.get_frames([len(video) // 2])[0].astype(np.float32) / 255
-        except VideoError as error:
-            failed.append((split.dataset.name(i), str(error)))
-            continue  # the encoders report it
-        mean, square = (
-            cv2.resize(x, (_PIXEL_GRID, _PIXEL_GRID), interpolation=cv2.INTER_AREA) for x in (frame, frame**2)
-        )
-        local[i] = np.concatenate([mean.ravel(), np.sqrt(np.maximum(square - mean**2, 0)).ravel()])
-    rows = {i: row for part in all_gather_object(local) for i, row in part.items()}
-    if not rows:
-        raise_if_none_readable(failed, len(failed), "dynamic videos")
-    indices = sorted(rows)
-    x = np.stack([rows[i] for i in indices])[:, None]
-    return run_on_main(partial(_probe, x, np.array(indices), split, seed))
 
 
 def _probe(x: np.ndarray, index: np.ndarray, split: TrainTestSplit, seed: int) -> _ProbeOutcome:

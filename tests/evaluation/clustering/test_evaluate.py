@@ -18,8 +18,8 @@ from stillmotion.evaluation.retrieval.evaluate import RetrievalResult, evaluate_
 def test_silhouette_of_a_hand_case():
     """Two pairs on a line: a(0) = 1, b(0) = 10.5, so 1 - 1/10.5 for the outer points and 1 - 1/9.5 for the inner."""
     x = np.array([[0.0], [1.0], [10.0], [11.0]])
-    found = silhouette_by_num_classes(x, np.array([0, 0, 1, 1]))
-    assert found == {2: pytest.approx(1 - (1 / 10.5 + 1 / 9.5) / 2)}
+    result = silhouette_by_num_classes(x, np.array([0, 0, 1, 1]))
+    assert result == {2: pytest.approx(1 - (1 / 10.5 + 1 / 9.5) / 2)}
     alone = silhouette_by_num_classes(x, np.array([0, 0, 1, -1]))  # a class of one video scores 0
     assert alone == {2: pytest.approx((0.9 + 8 / 9 + 0) / 3)}
     assert np.isnan(silhouette_by_num_classes(x, np.zeros(4, int))[1])
@@ -31,9 +31,9 @@ def test_scores_are_of_the_best_classes_and_of_all(metric):
     rng = np.random.default_rng(0)
     ranks = rng.integers(12, size=200)
     x = rng.normal(size=(12, 5))[ranks] + rng.normal(size=(200, 5))
-    found = silhouette_by_num_classes(x, ranks, metric=metric)
-    assert list(found) == [3, 5, 10, 12]
-    for size, score in found.items():
+    result = silhouette_by_num_classes(x, ranks, metric=metric)
+    assert list(result) == [3, 5, 10, 12]
+    for size, score in result.items():
         some = ranks < size
         assert score == pytest.approx(silhouette_score(x[some], ranks[some], metric=metric))
 
@@ -52,14 +52,14 @@ def test_clusters_are_of_the_videos_that_retrieval_ranks(run, tmp_path):
     write_class_folders(tmp_path / "set" / "train", videos_per_class=4, num_frames=10, image_size=32)
     write_class_folders(tmp_path / "set" / "test", videos_per_class=3, num_frames=10, image_size=32, seed=1)
     encoders, halves = [load(run)], TrainTestConfig(tmp_path / "set")
-    found = evaluate_clustering(encoders, halves, ClusteringConfig(num_clips=1))
-    assert [(c.encoder_name, c.feature_kind, c.target) for c in found] == [
+    result = evaluate_clustering(encoders, halves, ClusteringConfig(num_clips=1))
+    assert [(c.encoder_name, c.feature_kind, c.target) for c in result] == [
         ("run", kind, "class") for kind in ("whole", "static", "dynamic", "motion")
     ]
     scores = evaluate_retrieval(encoders, halves, RetrievalConfig(num_clips=1))["run"].scores["whole"]
-    assert np.mean(found[0].recall_at_1) == pytest.approx(scores["class"]["recall@1"])
-    assert sorted(found[0].class_names) == ["dark", "light"]
-    assert found[0].silhouette[2] == pytest.approx(silhouette_score(found[0].vectors, found[0].class_ranks))
+    assert np.mean(result[0].recall_at_1) == pytest.approx(scores["class"]["recall@1"])
+    assert sorted(result[0].class_names) == ["dark", "light"]
+    assert result[0].silhouette[2] == pytest.approx(silhouette_score(result[0].vectors, result[0].class_ranks))
     counts = [
         len(evaluate_clustering(encoders, halves, ClusteringConfig(num_clips=1, split=s))[0].class_ranks)
         for s in ("test", "train", "all")

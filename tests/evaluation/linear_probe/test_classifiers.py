@@ -18,7 +18,7 @@ def clusters(*, classes, videos, views=2, width=16, apart=1.0, noise=1.0, seed=0
 def test_probe_is_scikit_learn_by_hand():
     x, y = clusters(classes=4, videos=120, apart=0.4)
     tx, ty = clusters(classes=4, videos=90, apart=0.4, seed=1)
-    found = logistic_probe(x, y, tx, ty, seed=3)
+    result = logistic_probe(x, y, tx, ty, seed=3)
 
     flat = x.reshape(-1, 16)
     mean, std = flat.mean(0), flat.std(0)
@@ -34,8 +34,8 @@ def test_probe_is_scikit_learn_by_hand():
 
     scores = [score(fitted(~held, c), x[held], y[held]) for c in C_GRID]
     best = C_GRID[scores.index(max(scores))]
-    assert found.best_c == best
-    assert found.top1 == pytest.approx(score(fitted(np.ones(120, bool), best), tx, ty)[0])
+    assert result.best_c == best
+    assert result.top1 == pytest.approx(score(fitted(np.ones(120, bool), best), tx, ty)[0])
 
 
 @pytest.mark.parametrize("fit", [logistic_probe, sgd_probe])
@@ -55,10 +55,10 @@ def test_probe_of_noise_is_at_chance(fit):
 def test_sgd_agrees_with_logistic_regression():
     x, y = clusters(classes=6, videos=400, views=1, apart=0.5)
     tx, ty = clusters(classes=6, videos=400, views=1, apart=0.5, seed=1)
-    exact, found = logistic_probe(x, y, tx, ty), sgd_probe(x, y, tx, ty)
+    exact, result = logistic_probe(x, y, tx, ty), sgd_probe(x, y, tx, ty)
     assert 0.5 < exact.top1 < 0.95
-    assert found.top1 == pytest.approx(exact.top1, abs=0.04)
-    assert found.top5 == pytest.approx(exact.top5, abs=0.04)
+    assert result.top1 == pytest.approx(exact.top1, abs=0.04)
+    assert result.top5 == pytest.approx(exact.top5, abs=0.04)
 
 
 def test_top5_counts_the_five_most_probable_classes():
@@ -66,9 +66,9 @@ def test_top5_counts_the_five_most_probable_classes():
     x, y = np.repeat(np.eye(10), 4, 0)[:, None] * 5, np.repeat(np.arange(10), 4)
     votes = np.array([5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 0, 0, 0, 0])
     tests = np.tile(votes, (6, 1))[:, None]
-    found = logistic_probe(x, y, tests, np.arange(6))
-    assert found.top1 == pytest.approx(1 / 6)
-    assert found.top5 == pytest.approx(5 / 6)
+    result = logistic_probe(x, y, tests, np.arange(6))
+    assert result.top1 == pytest.approx(1 / 6)
+    assert result.top5 == pytest.approx(5 / 6)
 
 
 def test_a_video_is_told_by_the_mean_of_its_views_probabilities():

@@ -17,20 +17,20 @@ from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeCo
 
 
 def test_synthetic_probe_tells_every_factor_of_both_networks(run):
-    found = evaluate_linear_probe(
+    result = evaluate_linear_probe(
         load(run),
         TrainTestConfig("synthetic", num_synthetic=60),
         LinearProbeConfig(num_clips=1, compare_untrained=True),
     )
-    assert json.loads((run / "linear_probe.json").read_text()) == found.to_dict()
-    assert list(found.chance_accuracy) == ["color", "shape", "brightness", "trajectory"]
-    assert found.chance_accuracy["brightness"] == 0.5
-    assert list(found.accuracy) == ["pretrained", "untrained"]
-    for by_kind in found.accuracy.values():
+    assert json.loads((run / "linear_probe.json").read_text()) == result.to_dict()
+    assert list(result.chance_accuracy) == ["color", "shape", "brightness", "trajectory"]
+    assert result.chance_accuracy["brightness"] == 0.5
+    assert list(result.accuracy) == ["pretrained", "untrained"]
+    for by_kind in result.accuracy.values():
         assert list(by_kind) == ["concat", "whole", "static", "dynamic", "motion"]
         assert by_kind["whole"]["color"]["top1"] > 0.6
-    assert found.accuracy["pretrained"] != found.accuracy["untrained"]
-    text = "\n".join(found.to_lines())
+    assert result.accuracy["pretrained"] != result.accuracy["untrained"]
+    text = "\n".join(result.to_lines())
     assert "60 training and 60 test videos" in text
     assert "untrained" in text
 
@@ -52,32 +52,32 @@ def test_a_set_with_a_split_is_probed_on_it(run, tmp_path):
     write_class_folders(tmp_path / "set" / "train", videos_per_class=6)
     write_class_folders(tmp_path / "set" / "test", videos_per_class=3, seed=1)
     encoder = load(run)
-    found = evaluate_linear_probe(encoder, TrainTestConfig(tmp_path / "set"), LinearProbeConfig(num_clips=2))
-    assert "official train and test split" in found.split_description
-    assert (found.num_train_videos, found.num_test_videos) == (12, 6)
+    result = evaluate_linear_probe(encoder, TrainTestConfig(tmp_path / "set"), LinearProbeConfig(num_clips=2))
+    assert "official train and test split" in result.split_description
+    assert (result.num_train_videos, result.num_test_videos) == (12, 6)
     sides = [VideoFolder(tmp_path / "set" / name) for name in ("train", "test")]
     x, tx = (extract_features(encoder, side, num_clips=2).vectors("concat", average=False) for side in sides)
     wanted = logistic_probe(x, sides[0].labels["class"], tx, sides[1].labels["class"])
-    assert found.accuracy["pretrained"]["concat"]["class"] == wanted._asdict()
+    assert result.accuracy["pretrained"]["concat"]["class"] == wanted._asdict()
 
 
 def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run, tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=10)
     (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
     (folder / "light" / "empty.mp4").touch()
-    found = evaluate_linear_probe(
+    result = evaluate_linear_probe(
         load(run), TrainTestConfig(folder), LinearProbeConfig(num_clips=1), feature_kinds=("concat", "whole")
     )
-    assert found.split_description == "random 70/30 split, seed 0, stratified"
-    assert found.num_train_videos + found.num_test_videos == 20
-    assert sorted(name.rsplit("/", 1)[1] for name in found.failed) == ["empty.mp4", "torn.mp4"]
-    assert found.accuracy["pretrained"]["whole"]["class"]["top1"] == 1.0
-    assert "2 unreadable videos skipped:" in found.to_lines()
+    assert result.split_description == "random 70/30 split, seed 0, stratified"
+    assert result.num_train_videos + result.num_test_videos == 20
+    assert sorted(name.rsplit("/", 1)[1] for name in result.failed) == ["empty.mp4", "torn.mp4"]
+    assert result.accuracy["pretrained"]["whole"]["class"]["top1"] == 1.0
+    assert "2 unreadable videos skipped:" in result.to_lines()
     assert (
         evaluate_linear_probe(
             load(run), TrainTestConfig(folder, split_seed=1), LinearProbeConfig(num_clips=1), feature_kinds=("concat",)
         ).split_description
-        != found.split_description
+        != result.split_description
     )
 
 
@@ -91,13 +91,13 @@ def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, m
     )
     folder = write_class_folders(tmp_path / "set", videos_per_class=4, num_frames=10, image_size=32)
     (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
-    found = evaluate_linear_probe(
+    result = evaluate_linear_probe(
         load(run), TrainTestConfig(folder), LinearProbeConfig(preset=preset, precision="bf16"), feature_kinds=("whole",)
     )
     assert seen == [ClipViews(num_clips=clips, num_crops=crops, full_frame_crops=True, precision="bf16")]
-    assert found.num_clips == clips
-    assert found.num_train_videos + found.num_test_videos == 8
-    assert found.accuracy["pretrained"]["whole"]["class"]["best_c"] is None
+    assert result.num_clips == clips
+    assert result.num_train_videos + result.num_test_videos == 8
+    assert result.accuracy["pretrained"]["whole"]["class"]["best_c"] is None
     assert not list((run / "features").iterdir())
 
 
@@ -113,13 +113,13 @@ def test_cached_features_are_shown_again_and_given_for_the_asking(run, tmp_path)
 
 def test_a_recipe_is_probed_untrained_and_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = evaluate_linear_probe(
+    result = evaluate_linear_probe(
         load("debug:k400-bod-simclr"),
         TrainTestConfig("synthetic", num_synthetic=20),
         LinearProbeConfig(num_clips=1),
         feature_kinds=("concat",),
     )
-    assert list(found.accuracy) == ["untrained"]
+    assert list(result.accuracy) == ["untrained"]
     assert not list(tmp_path.iterdir())
 
 

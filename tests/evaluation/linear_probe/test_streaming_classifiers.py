@@ -10,17 +10,17 @@ from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeCo
 def learned(x, y, *, rule=None, seed=0, epochs=None, classifiers=None, start=0):
     """Classifiers that saw one view of each of x (N, V, D) in every epoch, in the order that `sgd_ranks` has."""
     rule = rule or SGDProbeConfig()
-    found = classifiers or StreamingLinearClassifiers(x.shape[-1], [int(y.max()) + 1], rule)
+    result = classifiers or StreamingLinearClassifiers(x.shape[-1], [int(y.max()) + 1], rule)
     steps = -(-len(x) // rule.batch_size)
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(epochs or rule.epochs):
         order = torch.randperm(len(x), generator=generator).numpy()
-        shown = torch.randint(x.shape[1], (len(x),), generator=generator).numpy()
+        view = torch.randint(x.shape[1], (len(x),), generator=generator).numpy()
         for step in range(steps if epoch >= start else 0):
             rows = order[step * rule.batch_size : (step + 1) * rule.batch_size]
-            views = torch.from_numpy(x[rows, shown[rows]]).float()
-            found.train_step(views, torch.from_numpy(y[rows])[:, None], epoch=epoch + step / steps)
-    return found
+            views = torch.from_numpy(x[rows, view[rows]]).float()
+            result.train_step(views, torch.from_numpy(y[rows])[:, None], epoch=epoch + step / steps)
+    return result
 
 
 def test_features_that_pass_teach_what_features_that_are_held_do():
@@ -37,10 +37,10 @@ def test_features_that_pass_teach_what_features_that_are_held_do():
 def test_the_scale_is_that_of_all_features_seen():
     rng = np.random.default_rng(0)
     x = 5 + rng.normal(size=(1000, 4)) * [1e-3, 1, 10, 100]
-    found = StreamingLinearClassifiers(4, [2], SGDProbeConfig())
+    result = StreamingLinearClassifiers(4, [2], SGDProbeConfig())
     for some in np.split(x, [1, 64, 500]):
-        found.train_step(torch.from_numpy(some), torch.zeros(len(some), 1, dtype=torch.long), epoch=0)
-    state = found.state_dict()
+        result.train_step(torch.from_numpy(some), torch.zeros(len(some), 1, dtype=torch.long), epoch=0)
+    state = result.state_dict()
     np.testing.assert_allclose(state["mean"], x.mean(0), rtol=1e-10)
     np.testing.assert_allclose(state["variance"], x.var(0), rtol=1e-8)
 
@@ -58,8 +58,8 @@ def test_targets_do_not_know_of_each_other_and_what_is_unknown_teaches_nothing()
         for one, own in zip(apart, (first, second), strict=True):
             one.train_step(features, own[:, None], epoch=epoch)
     wanted = [one.predict_proba(features[:, None])[0] for one in apart]
-    for found, own in zip(both.predict_proba(features[:, None]), wanted, strict=True):
-        np.testing.assert_allclose(found, own, atol=1e-6)
+    for result, own in zip(both.predict_proba(features[:, None]), wanted, strict=True):
+        np.testing.assert_allclose(result, own, atol=1e-6)
 
 
 def test_constant_channels_do_no_harm():

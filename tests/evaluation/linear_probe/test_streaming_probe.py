@@ -36,37 +36,37 @@ def test_the_streamed_probe_is_the_probe_of_features_that_are_held(encoder, monk
     encoder = encoder.with_input(stride=1000)
     videos, tests = drawn(20, 1), drawn(20, 2)
     rule = SGDProbeConfig(epochs=8, warmup_epochs=2)
-    found = run_streaming_probe(
+    actual = run_streaming_probe(
         encoder, videos, tests, ClipViews(), feature_kinds=("whole", "concat"), sgd_config=rule
     ).accuracy
     x, tx = (extract_features(encoder, half) for half in (videos, tests))
-    for kind, by_target in found.items():
+    for kind, by_target in actual.items():
         for target, result in by_target.items():
             views = [half.vectors(kind, average=False) for half in (x, tx)]
             held = sgd_probe_ranks(views[0], videos.labels[target], views[1], tests.labels[target], sgd_config=rule)
             assert result == held.accuracy()
-    assert len({result.top1 for by_target in found.values() for result in by_target.values()}) > 2
+    assert len({result.top1 for by_target in actual.values() for result in by_target.values()}) > 2
 
 
 def test_every_kind_is_asked_of_the_same_passes(encoder, monkeypatch):
     calls = []
     forward = type(encoder).forward
     monkeypatch.setattr(type(encoder), "forward", lambda self, clips: calls.append(len(clips)) or forward(self, clips))
-    found = run_streaming_probe(
+    actual = run_streaming_probe(
         encoder, drawn(6, 1), drawn(3, 2), ClipViews(num_clips=2), feature_kinds=FEATURE_KINDS, sgd_config=SHORT
     )
-    assert list(found.accuracy) == list(FEATURE_KINDS)
+    assert list(actual.accuracy) == list(FEATURE_KINDS)
     assert sum(calls) == 3 * 6 + 3 * 2
 
 
 def test_a_batch_of_any_size_gives_the_same_probe(encoder):
-    found = [
+    actual = [
         run_streaming_probe(
             encoder, drawn(6, 1), drawn(4, 2), ClipViews(), feature_kinds=("whole",), sgd_config=SHORT, loader=reading
         )
         for reading in (LoaderConfig(batch_size=16), LoaderConfig(batch_size=1))
     ]
-    assert found[0] == found[1]
+    assert actual[0] == actual[1]
 
 
 def test_an_unreadable_video_is_named_and_another_stands_in(encoder, tmp_path):
@@ -74,15 +74,15 @@ def test_an_unreadable_video_is_named_and_another_stands_in(encoder, tmp_path):
         folder = write_class_folders(tmp_path / half, videos_per_class=3, num_frames=10, image_size=32)
         (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
     halves = [VideoFolder(tmp_path / half) for half in ("train", "test")]
-    found = run_streaming_probe(encoder, *halves, ClipViews(), feature_kinds=("whole",), sgd_config=SHORT)
-    assert [len(found.failed_train), len(found.failed_test)] == [1, 1]
+    actual = run_streaming_probe(encoder, *halves, ClipViews(), feature_kinds=("whole",), sgd_config=SHORT)
+    assert [len(actual.failed_train), len(actual.failed_test)] == [1, 1]
 
 
 def test_a_probe_that_was_ended_goes_on_to_the_same_end(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming_probe, "_SAVE_INTERVAL_SECONDS", 0.0)
     options = {"feature_kinds": ("whole", "concat"), "sgd_config": SHORT}
     whole = run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), **options)
-    kept = tmp_path / "kept.safetensors"
+    checkpoint = tmp_path / "checkpoint.safetensors"
 
     class Stopping(StreamingLinearClassifiers):
         def train_step(self, x, y, *, epoch):
@@ -92,14 +92,16 @@ def test_a_probe_that_was_ended_goes_on_to_the_same_end(encoder, tmp_path, monke
 
     monkeypatch.setattr(streaming_probe, "StreamingLinearClassifiers", Stopping)
     with pytest.raises(KeyboardInterrupt):
-        run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, **options)
-    assert kept.exists()
+        run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=checkpoint, **options)
+    assert checkpoint.exists()
     monkeypatch.setattr(streaming_probe, "StreamingLinearClassifiers", StreamingLinearClassifiers)
     with record_progress() as reported:
-        again = run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=kept, **options)
+        again = run_streaming_probe(
+            encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=checkpoint, **options
+        )
     assert min(done for done, _ in reported) >= 6
     assert again == whole
-    assert not kept.exists()
+    assert not checkpoint.exists()
 
 
 def test_clips_differ_from_epoch_to_epoch_and_are_mirrored_alone_where_frames_are_entire(encoder):
@@ -109,8 +111,8 @@ def test_clips_differ_from_epoch_to_epoch_and_are_mirrored_alone_where_frames_ar
     assert not torch.equal(first, later)
     spread = encoder.eval_input.over_whole_video(16, 20)
     frames = np.random.default_rng(0).integers(0, 256, (3, 24, 30, 3), np.uint8)
-    shown = {streaming_probe._augment(spread)(frames, np.random.default_rng(s)).numpy().tobytes() for s in range(8)}
-    assert len(shown) == 2
+    augmented = {streaming_probe._augment(spread)(frames, np.random.default_rng(s)).numpy().tobytes() for s in range(8)}
+    assert len(augmented) == 2
 
 
 def test_what_cannot_be_probed_is_said(encoder, tmp_path):

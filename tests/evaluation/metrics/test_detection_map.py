@@ -34,26 +34,26 @@ def literal_overlap(a, b):
     return wide * tall / (own + other - wide * tall)
 
 
-def literal_ap(truth, found, action, excluded=()):
+def literal_ap(truth, result, action, excluded=()):
     """AP of one action from lists of (key, box, action, score)."""
     truth = [row for row in truth if row[2] == action and row[0] not in excluded]
-    found = [row for row in found if row[2] == action and row[0] not in excluded]
-    found = [row for row in found if row[1][2] > row[1][0] and row[1][3] > row[1][1]]
+    result = [row for row in result if row[2] == action and row[0] not in excluded]
+    result = [row for row in result if row[1][2] > row[1][0] and row[1][3] > row[1][1]]
     if not truth:
         return math.nan
     marks = {}
-    for key in dict.fromkeys(row[0] for row in found):
+    for key in dict.fromkeys(row[0] for row in result):
         boxes = [row[1] for row in truth if row[0] == key]
         free = [True] * len(boxes)
-        own = [i for i, row in enumerate(found) if row[0] == key]
-        for i in sorted(own, key=lambda i: -found[i][3]):
-            shares = [literal_overlap(found[i][1], box) for box in boxes]
+        own = [i for i, row in enumerate(result) if row[0] == key]
+        for i in sorted(own, key=lambda i: -result[i][3]):
+            shares = [literal_overlap(result[i][1], box) for box in boxes]
             best = shares.index(max(shares)) if shares else 0
             marks[i] = bool(shares) and shares[best] >= 0.5 and free[best]
             if marks[i]:
                 free[best] = False
     # Of equal scores, later ones are ranked first.
-    ranked = sorted(range(len(found)), key=lambda i: (-found[i][3], -i))
+    ranked = sorted(range(len(result)), key=lambda i: (-result[i][3], -i))
     points, true = [], 0
     for rank, i in enumerate(ranked, 1):
         true += marks[i]
@@ -94,9 +94,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_constructed_cases_have_the_value_that_is_worked_out_by_hand(case):
-    truth, found, expected = CASES[case]
-    assert same(frame_average_precision(rows(*truth), rows(*found), [1])[1], expected)
-    assert same(literal_ap(truth, found, 1), expected)
+    truth, result, expected = CASES[case]
+    assert same(frame_average_precision(rows(*truth), rows(*result), [1])[1], expected)
+    assert same(literal_ap(truth, result, 1), expected)
 
 
 def test_a_longer_ranking_has_the_area_under_its_monotone_precision():
@@ -116,9 +116,9 @@ def sets_of_rows(scores):
 @given(
     sets_of_rows(st.just(1.0)), sets_of_rows(st.sampled_from([0.2, 0.5, 0.5, 0.9])), st.sampled_from([(), (A,), (A, C)])
 )
-def test_any_rows_have_the_score_of_the_literal_reference(truth, found, excluded):
-    scores = frame_average_precision(rows(*truth), rows(*found), [1, 2], excluded=excluded)
-    assert all(same(scores[action], literal_ap(truth, found, action, excluded)) for action in (1, 2))
+def test_any_rows_have_the_score_of_the_literal_reference(truth, result, excluded):
+    scores = frame_average_precision(rows(*truth), rows(*result), [1, 2], excluded=excluded)
+    assert all(same(scores[action], literal_ap(truth, result, action, excluded)) for action in (1, 2))
 
 
 def test_the_mean_is_over_annotated_actions_alone():
@@ -128,27 +128,27 @@ def test_the_mean_is_over_annotated_actions_alone():
 
 def test_excluded_key_frames_count_neither_as_found_nor_as_missed():
     truth = rows((A, BOX, 1, 1), (B, BOX, 1, 1))
-    found = rows((A, BOX, 1, 0.5), (B, FAR, 1, 0.9))
-    assert frame_average_precision(truth, found, [1])[1] == 0.25
-    assert frame_average_precision(truth, found, [1], excluded={B})[1] == 1
+    result = rows((A, BOX, 1, 0.5), (B, FAR, 1, 0.9))
+    assert frame_average_precision(truth, result, [1])[1] == 0.25
+    assert frame_average_precision(truth, result, [1], excluded={B})[1] == 1
 
 
 def test_a_limit_keeps_the_highest_of_each_frame():
     truth = rows((A, BOX, 1, 1), (B, BOX, 1, 1))
-    found = rows((A, BOX, 1, 0.1), (A, FAR, 2, 0.9), (A, FAR, 2, 0.8), (B, BOX, 1, 0.3), (B, FAR, 2, 0.2))
-    assert frame_average_precision(truth, found, [1, 2], max_detections=2)[1] == 0.5
-    assert frame_average_precision(truth, found, [1, 2], max_detections=3)[1] == 1
+    result = rows((A, BOX, 1, 0.1), (A, FAR, 2, 0.9), (A, FAR, 2, 0.8), (B, BOX, 1, 0.3), (B, FAR, 2, 0.2))
+    assert frame_average_precision(truth, result, [1, 2], max_detections=2)[1] == 0.5
+    assert frame_average_precision(truth, result, [1, 2], max_detections=3)[1] == 1
     assert (
-        frame_average_precision(truth, found, [1], max_detections=1)[1] == 1
+        frame_average_precision(truth, result, [1], max_detections=1)[1] == 1
     )  # others than the chosen actions take no place
 
 
 def test_results_leave_out_videos_that_could_not_be_read():
     truth = rows((A, BOX, 1, 1), (C, BOX, 1, 1), (C, BOX, 9, 1))
-    found = rows((A, BOX, 1, 0.5))
-    results = detection_metrics(truth, found, {1: "walk", 2: "sit"}, ["b"])
+    result = rows((A, BOX, 1, 0.5))
+    results = detection_metrics(truth, result, {1: "walk", 2: "sit"}, ["b"])
     assert results["mAP"] == 1
     assert results["AP"] == {"walk": 1.0, "sit": None}
     assert results["num_annotations"] == {"walk": 1, "sit": 0}
     assert results["num_annotated_key_frames"] == 1
-    assert detection_metrics(truth, found, {1: "walk"}, [])["mAP"] == 0.5
+    assert detection_metrics(truth, result, {1: "walk"}, [])["mAP"] == 0.5

@@ -21,8 +21,8 @@ from stillmotion.evaluation.metrics.propagation_metrics import (
 )
 
 
-def slow_j(found, truth):
-    pixels = [(bool(a), bool(b)) for a, b in zip(found.ravel(), truth.ravel(), strict=True)]
+def slow_j(result, truth):
+    pixels = [(bool(a), bool(b)) for a, b in zip(result.ravel(), truth.ravel(), strict=True)]
     either = sum(a or b for a, b in pixels)
     return 1.0 if either == 0 else sum(a and b for a, b in pixels) / either
 
@@ -45,9 +45,9 @@ def slow_boundary(mask):
     return places
 
 
-def slow_f(found, truth, bound=0.008):
+def slow_f(result, truth, bound=0.008):
     radius = math.ceil(bound * math.sqrt(truth.shape[0] ** 2 + truth.shape[1] ** 2))
-    edges = slow_boundary(found), slow_boundary(truth)
+    edges = slow_boundary(result), slow_boundary(truth)
 
     def matched(these, others):
         return sum(any((y - v) ** 2 + (x - u) ** 2 <= radius**2 for v, u in others) for y, x in these)
@@ -93,10 +93,10 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_j_and_f_are_those_of_the_definition(case):
-    found, truth = CASES[case]
-    assert region_similarity(found, truth) == pytest.approx(slow_j(found, truth))
+    result, truth = CASES[case]
+    assert region_similarity(result, truth) == pytest.approx(slow_j(result, truth))
     for bound in (0.008, 0.03, 0.1):
-        assert boundary_f_measure(found, truth, tolerance=bound) == pytest.approx(slow_f(found, truth, bound))
+        assert boundary_f_measure(result, truth, tolerance=bound) == pytest.approx(slow_f(result, truth, bound))
 
 
 @settings(max_examples=30, deadline=None)
@@ -106,9 +106,9 @@ def test_j_and_f_are_those_of_the_definition(case):
     )
 )
 def test_j_and_f_are_those_of_the_definition_on_any_masks(drawn):
-    found, truth, bound = drawn
-    assert region_similarity(found, truth) == pytest.approx(slow_j(found, truth))
-    assert boundary_f_measure(found, truth, tolerance=bound) == pytest.approx(slow_f(found, truth, bound))
+    result, truth, bound = drawn
+    assert region_similarity(result, truth) == pytest.approx(slow_j(result, truth))
+    assert boundary_f_measure(result, truth, tolerance=bound) == pytest.approx(slow_f(result, truth, bound))
 
 
 def test_the_bound_grows_with_the_picture():
@@ -120,30 +120,30 @@ def test_the_bound_grows_with_the_picture():
 
 def test_statistics_are_mean_recall_and_decay():
     values = np.array([1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.0])
-    found = davis_statistics(values)
-    assert found.mean == pytest.approx(values.mean())
-    assert found.recall == 0.5
+    result = davis_statistics(values)
+    assert result.mean == pytest.approx(values.mean())
+    assert result.recall == 0.5
     # Quarters of eight frames end at places 0, 2, 4, 5 and 7, which two of them share.
-    assert found.decay == pytest.approx(values[0:3].mean() - values[5:8].mean())
+    assert result.decay == pytest.approx(values[0:3].mean() - values[5:8].mean())
 
 
 def test_mean_iou_is_over_the_classes_that_occur():
     truth = np.array([[0, 0, 1, 1], [0, 0, 2, 2]])
-    found = np.array([[0, 0, 1, 0], [0, 0, 1, 1]])
-    table = pixel_confusion_matrix(found, truth, 20)
+    result = np.array([[0, 0, 1, 0], [0, 0, 1, 1]])
+    table = pixel_confusion_matrix(result, truth, 20)
     assert table[2, 1] == 2
     assert mean_iou([table]) == pytest.approx(np.mean([4 / 5, 1 / 4, 0]))
     with pytest.raises(StillmotionError, match="Class 2 occurs in a mask, but there are only 2"):
-        pixel_confusion_matrix(found, truth, 2)
+        pixel_confusion_matrix(result, truth, 2)
     with pytest.raises(StillmotionError, match="they must be equal"):
-        pixel_confusion_matrix(found[:1], truth, 3)
+        pixel_confusion_matrix(result[:1], truth, 3)
 
 
 def test_a_joint_is_right_within_a_share_of_the_persons_size():
     # A person of 30×40 pixels: size 0.6 · 50 = 30, so that 0.1 are 3 pixels.
     truth = np.array([[[0.0, 0], [30, 40], [10, 10]]] * 2)
-    found = truth + np.array([[[3.0, 0], [0, 3.1], [0, 0]], [[0, 6], [np.nan, 0], [0, 7]]])
-    distances = normalized_keypoint_distances(found, truth)
+    result = truth + np.array([[[3.0, 0], [0, 3.1], [0, 0]], [[0, 6], [np.nan, 0], [0, 7]]])
+    distances = normalized_keypoint_distances(result, truth)
     assert distances[0] == pytest.approx([0.1, 3.1 / 30, 0])
     assert np.isnan(distances[1, 1])
     # In the second frame a joint is lost, and the box is that of the other two.
@@ -165,12 +165,12 @@ def test_mean_iou_over_videos_is_the_papers_equation():
     values = []
     for j in range(4):
         shares = []
-        for found, truth in videos:
-            either = ((found == j) | (truth == j)).sum()
+        for result, truth in videos:
+            either = ((result == j) | (truth == j)).sum()
             if either:
-                shares.append(((found == j) & (truth == j)).sum() / either)
+                shares.append(((result == j) & (truth == j)).sum() / either)
         values.append(sum(shares) / len(shares))
-    tables = [pixel_confusion_matrix(found, truth, 6) for found, truth in videos]
+    tables = [pixel_confusion_matrix(result, truth, 6) for result, truth in videos]
     assert mean_iou(tables) == pytest.approx(sum(values) / 4)
     assert mean_iou(tables) != pytest.approx(mean_iou([np.sum(tables, axis=0)]))
 

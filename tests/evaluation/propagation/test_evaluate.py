@@ -40,11 +40,11 @@ COLOURS = FrameFeatureExtractor(
 @pytest.mark.parametrize("preset", PROPAGATION_PRESETS)
 def test_masks_follow_what_moves(preset, tmp_path):
     (sequence, _), _ = open_mask_sequences("davis", write_davis(tmp_path), resolution="48p")
-    found = propagate_masks(COLOURS, sequence, PROPAGATION_PRESETS[preset], num_frames=8).masks
+    result = propagate_masks(COLOURS, sequence, PROPAGATION_PRESETS[preset], num_frames=8).masks
     truth = draw_squares(8)[1]
-    np.testing.assert_array_equal(found[0], truth[0])
+    np.testing.assert_array_equal(result[0], truth[0])
     for number in (1, 2):
-        assert region_similarity(found[7] == number, truth[7] == number) > 0.6
+        assert region_similarity(result[7] == number, truth[7] == number) > 0.6
         assert region_similarity(truth[0] == number, truth[7] == number) < 0.4
 
 
@@ -134,9 +134,9 @@ def test_both_means_of_a_data_set_are_named_and_printed(tmp_path):
 def test_a_joint_is_read_where_it_was_drawn():
     points = np.array([[10.0, 20.0], [63.4, 0.2], [np.nan, 3], [70, 3]])
     labels = torch.from_numpy(keypoints_to_heatmaps(points, (48, 64), (24, 32)))
-    found = heatmaps_to_keypoints(labels, (48, 64))
-    assert np.abs(found[:2] - points[:2]).max() < 1.1
-    assert np.isnan(found[2:]).all()
+    result = heatmaps_to_keypoints(labels, (48, 64))
+    assert np.abs(result[:2] - points[:2]).max() < 1.1
+    assert np.isnan(result[2:]).all()
 
 
 def test_davis_is_scored_as_its_tool_does(tmp_path):
@@ -150,9 +150,9 @@ def test_davis_is_scored_as_its_tool_does(tmp_path):
         for number in objects:
             pairs = []
             for t in range(1, 7):
-                found = np.array(Image.open(tmp_path / "out" / "masks" / name / f"{t:05d}.png"))
+                result = np.array(Image.open(tmp_path / "out" / "masks" / name / f"{t:05d}.png"))
                 truth = np.array(Image.open(root / "Annotations" / "48p" / name / f"{t:05d}.png"))
-                pair = found == number, truth == number
+                pair = result == number, truth == number
                 pairs.append((region_similarity(*pair), boundary_f_measure(*pair)))
             values[name, number] = np.mean(pairs, 0)
     rows = report.sequences

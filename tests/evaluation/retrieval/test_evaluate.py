@@ -50,31 +50,31 @@ def brute_force(queries, query_labels, references, reference_labels):
 def halves(run, folder, *, clips):
     for half in ("test", "train"):
         videos = VideoFolder(folder / half)
-        found = extract_features(load(run), videos, num_clips=clips)
-        yield found, videos.labels["class"][found.index]
+        result = extract_features(load(run), videos, num_clips=clips)
+        yield result, videos.labels["class"][result.index]
 
 
 def test_scores_of_a_set_are_those_of_brute_force(run, folder):
-    found = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=2))["run"]
+    result = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=2))["run"]
     (queries, query_labels), (references, reference_labels) = halves(run, folder, clips=2)
     for kind in ("whole", "static", "dynamic"):
         wanted = brute_force(queries.vectors(kind), query_labels, references.vectors(kind), reference_labels)
-        assert found.scores[kind]["class"] == pytest.approx(wanted, abs=1e-6)
-    assert (found.queries, found.reference_counts) == (6, [12])
-    assert list(found.scores) == ["whole", "static", "dynamic", "concat", "motion"]
-    assert [name.rsplit("/", 1)[1] for name in found.failed] == ["torn.mp4"]
+        assert result.scores[kind]["class"] == pytest.approx(wanted, abs=1e-6)
+    assert (result.queries, result.reference_counts) == (6, [12])
+    assert list(result.scores) == ["whole", "static", "dynamic", "concat", "motion"]
+    assert [name.rsplit("/", 1)[1] for name in result.failed] == ["torn.mp4"]
 
 
 def test_leave_one_out_asks_each_video_among_the_others(run, folder):
     asked = RetrievalConfig(num_clips=1, protocol="leave-one-out")
-    found = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
+    result = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
     ((test, labels), _) = halves(run, folder, clips=1)
     x = test.vectors("static")
     wanted = []
     for i in range(len(x)):
         others = np.arange(len(x)) != i
         wanted.append(brute_force(x[i : i + 1], labels[i : i + 1], x[others], labels[others]))
-    assert found.scores["static"]["class"] == pytest.approx(
+    assert result.scores["static"]["class"] == pytest.approx(
         {name: np.mean([w[name] for w in wanted]) for name in wanted[0]}, abs=1e-6
     )
     asked = RetrievalConfig(num_clips=1, protocol="leave-one-out", candidates="all")
@@ -83,13 +83,13 @@ def test_leave_one_out_asks_each_video_among_the_others(run, folder):
 
 
 def test_results_are_written_into_the_run_and_read_well(run, folder):
-    found = evaluate_retrieval(
+    result = evaluate_retrieval(
         [load(run), load("debug:k400-bod-simclr")], TrainTestConfig(folder), RetrievalConfig(num_clips=1)
     )
     written = json.loads((run / "retrieval.json").read_text())
-    assert written == found["run"].to_dict()
+    assert written == result["run"].to_dict()
     assert (written["frames"], written["num_clips"]) == (8, 1)
-    lines = format_retrieval_reports(found)
+    lines = format_retrieval_reports(result)
     assert lines[0].startswith("6 queries, 12 references (train-test: ")
     assert lines[1].split() == ["encoder", "features", "recall@1", "recall@5", "recall@10", "mAP"]
     assert [line.split()[:2] for line in lines[2:12:5]] == [["run", "whole"], ["debug:k400-bod-simclr", "whole"]]
@@ -109,25 +109,25 @@ def test_the_second_time_features_are_reused(run, folder):
 
 
 def test_synthetic_videos_are_asked_for_every_factor(run):
-    found = evaluate_retrieval(
+    result = evaluate_retrieval(
         [load(run)], TrainTestConfig("synthetic", num_synthetic=20), RetrievalConfig(num_clips=1)
     )["run"]
-    assert list(found.chance) == ["color", "shape", "brightness", "trajectory"]
-    assert found.scores["whole"]["color"]["recall@1"] > found.chance["color"]["recall@1"]
-    assert "trajectory" in "\n".join(format_retrieval_reports({"run": found}))
+    assert list(result.chance) == ["color", "shape", "brightness", "trajectory"]
+    assert result.scores["whole"]["color"]["recall@1"] > result.chance["color"]["recall@1"]
+    assert "trajectory" in "\n".join(format_retrieval_reports({"run": result}))
 
 
 def test_chance_is_the_mean_over_all_orders():
     labels = np.array([0, 0, 1, 1, 1])
     queries = np.array([0, 1, 2])  # nobody has the class 2
     chance = score_retrieval(np.ones((3, 2)), queries, np.ones((5, 2)), labels).chance_scores
-    for query, told in zip(queries, chance, strict=True):
-        found = []
+    for query, expected in zip(queries, chance, strict=True):
+        result = []
         for order in itertools.permutations(labels == query):
             same = np.array(order)
             precision = same.cumsum() / np.arange(1, 6)
-            found.append([same[0], same[:5].any(), same.any(), precision[same].mean() if same.any() else 0])
-        np.testing.assert_allclose(told, np.mean(found, 0), atol=1e-12)
+            result.append([same[0], same[:5].any(), same.any(), precision[same].mean() if same.any() else 0])
+        np.testing.assert_allclose(expected, np.mean(result, 0), atol=1e-12)
 
 
 def test_what_cannot_be_asked_is_an_error(run):

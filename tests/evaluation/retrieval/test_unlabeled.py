@@ -50,8 +50,8 @@ def test_the_nearest_of_each_video_are_those_of_its_cosines(folder):
 def test_groups_are_found_again():
     rng = np.random.default_rng(0)
     middles = np.repeat([[0, 0], [9, 0], [0, 9]], [5, 3, 4], axis=0)
-    found = agglomerative_groups(middles + 0.1 * rng.standard_normal(middles.shape))
-    assert found.tolist() == [0] * 5 + [2] * 3 + [1] * 4  # the largest first
+    result = agglomerative_groups(middles + 0.1 * rng.standard_normal(middles.shape))
+    assert result.tolist() == [0] * 5 + [2] * 3 + [1] * 4  # the largest first
 
 
 def test_clusters_without_labels_are_groups(folder, tmp_path):

@@ -75,34 +75,34 @@ def untrained():
 
 
 def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(sets, tmp_path, caplog):
-    caplog.set_level("INFO", "stillmotion")
     named = parse_named_specs([f"untrained={TEXT}", f"trained={cached_run('k400-bod-simclr')}@stride=1"])
     encoders = {name: load(text) for name, text in named.items()}
-    found = evaluate_static_dynamic_sets(encoders, sets, tmp_path / "out", OPTIONS)
-    assert json.loads((tmp_path / "out" / "results.json").read_text()) == found.to_dict()
-    assert found.encoders == named
-    for summary in found.versions.values():
+    caplog.set_level("INFO", "stillmotion")
+    result = evaluate_static_dynamic_sets(encoders, sets, tmp_path / "out", OPTIONS)
+    assert json.loads((tmp_path / "out" / "results.json").read_text()) == result.to_dict()
+    assert result.encoders == named
+    for summary in result.versions.values():
         assert (summary.num_train_videos, summary.num_test_videos, summary.majority_accuracy) == (16, 12, 0.5)
-    assert list(found.versions) == list(sets)
+    assert list(result.versions) == list(sets)
     for version, given in sets.items():
         halves = [given.with_split(split).open() for split in ("train", "test")]
         x, tx = (extract_features(encoders["untrained"], half).vectors("whole", average=False) for half in halves)
         wanted = logistic_probe(x, halves[0].labels["class"], tx, halves[1].labels["class"])
-        cell = found.accuracy["untrained"][version]["whole"]
+        cell = result.accuracy["untrained"][version]["whole"]
         assert (cell.top1.value, cell.best_c) == (wanted.top1, wanted.best_c)
         assert cell.top1.low <= cell.top1.value <= cell.top1.high
-        gap = found.top1_difference["trained"][version]["whole"].value
-        assert gap == pytest.approx(found.accuracy["trained"][version]["whole"].top1.value - cell.top1.value)
-    assert found.accuracy["untrained"]["plain"]["whole"].top1.value == 1.0
-    assert found.accuracy["untrained"]["static"]["whole"].top1.value == 1.0
-    assert list(found.single_frame) == ["pixels", "untrained", "trained"]
-    assert found.single_frame["pixels"].at_chance
+        gap = result.top1_difference["trained"][version]["whole"].value
+        assert gap == pytest.approx(result.accuracy["trained"][version]["whole"].top1.value - cell.top1.value)
+    assert result.accuracy["untrained"]["plain"]["whole"].top1.value == 1.0
+    assert result.accuracy["untrained"]["static"]["whole"].top1.value == 1.0
+    assert list(result.single_frame) == ["pixels", "untrained", "trained"]
+    assert result.single_frame["pixels"].at_chance
     assert caplog.messages[0].startswith("untrained: top-1 plain 1.000, static 1.000, dynamic ")
 
 
 def test_appearance_left_in_the_dynamic_set_is_found(sets, untrained, tmp_path):
-    found = evaluate_static_dynamic_sets(untrained, {"dynamic": sets["plain"]}, tmp_path, OPTIONS)
-    for check in found.single_frame.values():
+    result = evaluate_static_dynamic_sets(untrained, {"dynamic": sets["plain"]}, tmp_path, OPTIONS)
+    for check in result.single_frame.values():
         assert (check.at_chance, check.accuracy.top1.value, check.chance_level) == (False, 1.0, 0.5)
 
 
@@ -125,19 +125,19 @@ def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
     model = save_model("vit", tmp_path / "model")
     options = StaticDynamicEvalConfig(num_clips=1, feature_kinds=("concat", "whole"), n_resamples=50)
     encoders = {"model": load(f"{model}@frames=4,stride=2")}
-    found = evaluate_static_dynamic_sets(encoders, {"static": sets["static"]}, tmp_path, options)
-    cells = found.accuracy["model"]["static"]
+    result = evaluate_static_dynamic_sets(encoders, {"static": sets["static"]}, tmp_path, options)
+    cells = result.accuracy["model"]["static"]
     assert list(cells) == ["concat", "whole"]
     assert cells["whole"].top1.value == 1.0
-    assert found.single_frame == found.top1_difference == {}
+    assert result.single_frame == result.top1_difference == {}
 
 
 def test_unreadable_videos_are_named_and_left_out(untrained, tmp_path):
     root = write_version(tmp_path / "set", coloured)
     (root / "1-13" / "03.png").write_bytes(b"torn")
-    found = evaluate_static_dynamic_sets(untrained, {"plain": TrainTestConfig(root)}, tmp_path / "out", OPTIONS)
-    assert [Path(name).name for name in found.failed] == ["1-13"]
-    assert found.accuracy["untrained"]["plain"]["whole"].num_test_videos == 11
+    result = evaluate_static_dynamic_sets(untrained, {"plain": TrainTestConfig(root)}, tmp_path / "out", OPTIONS)
+    assert [Path(name).name for name in result.failed] == ["1-13"]
+    assert result.accuracy["untrained"]["plain"]["whole"].num_test_videos == 11
 
 
 def test_a_stilled_set_shows_one_frame_as_often_as_asked(sets):
@@ -151,8 +151,8 @@ def test_a_stilled_set_shows_one_frame_as_often_as_asked(sets):
 
 def test_intervals_are_those_of_the_answers(sets, untrained, tmp_path):
     options = StaticDynamicEvalConfig(num_clips=1, n_resamples=300, confidence_level=0.8)
-    found = evaluate_static_dynamic_sets(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options)
-    top1 = found.single_frame["pixels"].accuracy.top1
+    result = evaluate_static_dynamic_sets(untrained, {"dynamic": sets["dynamic"]}, tmp_path, options)
+    top1 = result.single_frame["pixels"].accuracy.top1
     expected = binomtest(round(12 * top1.value), 12).proportion_ci(0.8, method="wilson")
     assert (top1.low, top1.high) == pytest.approx((expected.low, expected.high))
 

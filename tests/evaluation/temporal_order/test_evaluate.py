@@ -56,18 +56,18 @@ def moving() -> Encoder:
 
 def asked(encoder: Encoder, count: int = 60) -> dict[str, OrderAccuracy]:
     """Clips of brightening videos against their reverses."""
-    found = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=count), synthetic=DRAWN)
+    result = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=count), synthetic=DRAWN)
     features = extract_features(
-        encoder, ForwardReversedDataset(found.videos, num_frames=6, with_reversed=True), keep_frames=True
+        encoder, ForwardReversedDataset(result.videos, num_frames=6, with_reversed=True), keep_frames=True
     )
-    return {part: score_tasks(clip_vectors(features, part), features.index, found.tasks) for part in ORDER_FEATURES}
+    return {part: score_tasks(clip_vectors(features, part), features.index, result.tasks) for part in ORDER_FEATURES}
 
 
 def test_an_embedding_blind_to_order_is_at_chance_and_its_frames_in_order_are_not() -> None:
-    found = asked(Encoder(FrameByFrame(), input_config=SHOWN).eval())
-    assert found["whole"].mean_accuracy().value == 0.5
-    assert (found["whole"].correct["a clip / its reverse"] == 0.5).all()
-    accuracy = found["frames"].mean_accuracy()
+    result = asked(Encoder(FrameByFrame(), input_config=SHOWN).eval())
+    assert result["whole"].mean_accuracy().value == 0.5
+    assert (result["whole"].correct["a clip / its reverse"] == 0.5).all()
+    accuracy = result["frames"].mean_accuracy()
     assert accuracy.value > 0.95
     assert 0.5 < accuracy.low <= accuracy.high <= 1
 
@@ -147,12 +147,12 @@ def test_a_reverse_is_the_same_frames_backwards() -> None:
 def test_the_mean_is_over_pairs_and_intervals_over_videos() -> None:
     rng = np.random.default_rng(0)
     right = {"a": (rng.random(400) < 0.9).astype(float), "b": (rng.random(25) < 0.6).astype(float)}
-    found = OrderAccuracy(right)
-    accuracy = found.mean_accuracy()
+    result = OrderAccuracy(right)
+    accuracy = result.mean_accuracy()
     assert accuracy.value == pytest.approx((right["a"].mean() + right["b"].mean()) / 2)
     spread_of_mean = np.sqrt(sum(v.var() / len(v) for v in right.values())) / 2
     assert accuracy.high - accuracy.low == pytest.approx(2 * 1.96 * spread_of_mean, rel=0.1)
-    assert found.task_accuracies()["a"].value == right["a"].mean()
+    assert result.task_accuracies()["a"].value == right["a"].mean()
 
 
 def test_a_video_that_is_asked_twice_counts_once() -> None:
@@ -174,42 +174,42 @@ def test_pairs_by_ids_are_found_in_a_folder_and_parted(tmp_path: Path) -> None:
             (tmp_path / "videos" / name / f"{i}.mp4").rename(tmp_path / "videos" / f"{first + i}.mp4")
     pair = {"a": "Darkening [something]", "b": "Lighting [something]"}
     ids = {"val_ids_a": [str(100 + i) for i in range(12)], "val_ids_b": [200 + i for i in range(10)]}
-    found = build_order_tasks(
+    result = build_order_tasks(
         TrainTestConfig(str(tmp_path / "videos")), action_pairs=write_pairs(tmp_path / "p.json", pair | ids)
     )
-    (task,) = found.tasks
+    (task,) = result.tasks
     assert task.name == "Darkening something / Lighting something"
     ((train, test),) = task.folds
     assert (len(train), len(test)) == (14, 6)
     assert task.labels[test].mean() == 0.5
-    assert "20 of 22 found; validation videos split 70/30" in found.split_description
+    assert "20 of 22 found; validation videos split 70/30" in result.split_description
     given = {"train_ids_a": ["100", "101"], "train_ids_b": ["200", "201"], "val_ids_a": ["102"], "val_ids_b": ["202"]}
-    found = build_order_tasks(
+    result = build_order_tasks(
         TrainTestConfig(str(tmp_path / "videos")), action_pairs=write_pairs(tmp_path / "q.json", pair | given)
     )
-    sides = [[Path(found.videos.name(i)).stem for i in side] for side in found.tasks[0].folds[0]]
+    sides = [[Path(result.videos.name(i)).stem for i in side] for side in result.tasks[0].folds[0]]
     assert sides == [["100", "101", "200", "201"], ["102", "202"]]
 
 
 def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "p.json", {"a": "brightening", "b": "darkening"}, {"a": "red", "b": "[green]"})
     encoder = load("debug:k400-simclr").with_input(num_frames=4)
-    found = evaluate_temporal_order(
+    result = evaluate_temporal_order(
         [encoder],
         TrainTestConfig("synthetic", num_synthetic=24),
         OrderConfig(pairs, compare_untrained=True),
         output_dir=tmp_path / "out",
     )
-    assert list(found.tasks) == ["brightening / darkening", "red / green"]
-    assert list(found.accuracy) == ["debug:k400-simclr", "debug:k400-simclr, untrained"]
+    assert list(result.tasks) == ["brightening / darkening", "red / green"]
+    assert list(result.accuracy) == ["debug:k400-simclr", "debug:k400-simclr, untrained"]
     for part in ORDER_FEATURES:
-        row = found.accuracy["debug:k400-simclr"][part]
+        row = result.accuracy["debug:k400-simclr"][part]
         assert row.mean.value == pytest.approx(np.mean([task.value for task in row.tasks.values()]))
     written = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert written == found.to_dict()
+    assert written == result.to_dict()
     assert set(written["accuracy"]["debug:k400-simclr"]["whole"]["mean"]) == {"value", "low", "high"}
     lines = (tmp_path / "out" / "results.txt").read_text().splitlines()
-    assert lines == found.to_lines()
+    assert lines == result.to_lines()
     assert lines[0].startswith("2 pairs of opposite actions, ")
     with pytest.raises(StillmotionError, match="no classes 'up' and 'down'; it has red"):
         evaluate_temporal_order(
@@ -223,9 +223,9 @@ def test_unreadable_videos_are_named_and_too_few_said(tmp_path: Path) -> None:
     folder = write_class_folders(tmp_path / "set", videos_per_class=5, num_frames=4, image_size=16)
     (folder / "dark" / "torn.mp4").write_bytes(b"torn")
     encoder = load("debug:k400-simclr").with_input(num_frames=4)
-    found = evaluate_temporal_order([encoder], TrainTestConfig(str(folder)))
-    assert len(found.failed) == 2
-    assert any("torn.mp4: cannot be decoded" in line for line in found.to_lines())
+    result = evaluate_temporal_order([encoder], TrainTestConfig(str(folder)))
+    assert len(result.failed) == 2
+    assert any("torn.mp4: cannot be decoded" in line for line in result.to_lines())
     for name in ("1", "2", "3", "4", "torn"):
         (folder / "dark" / f"{name}.mp4").unlink()
     with pytest.raises(StillmotionError, match="Too few readable videos"):

@@ -35,29 +35,29 @@ def verdicts(runs):
 
 
 def test_runs_like_the_papers_support_every_prediction():
-    found = evaluate_hypotheses(AS_THE_PAPER_SAYS)
-    assert len(found) == 15
-    assert all(p["supported"] for p in found)
+    result = evaluate_hypotheses(AS_THE_PAPER_SAYS)
+    assert len(result) == 15
+    assert all(p["supported"] for p in result)
 
 
 def test_a_small_gain_and_a_learned_shortcut_are_not_supported():
     worse = run("color=trajectory", "decoupled", (0.8, 1, 1, 0.59), dynamic=(0.1, 0.1))
-    found = verdicts([AS_THE_PAPER_SAYS[0], worse, *AS_THE_PAPER_SAYS[2:]])
-    missed = {title for (_, title), supported in found.items() if not supported}
+    result = verdicts([AS_THE_PAPER_SAYS[0], worse, *AS_THE_PAPER_SAYS[2:]])
+    missed = {title for (_, title), supported in result.items() if not supported}
     assert missed == {
         "the harder factor is learned",
         "the easier factor is still learned",
         "the harder stream's gradient is preserved",
     }
-    assert all(supported for (setting, _), supported in found.items() if setting != "color=trajectory")
+    assert all(supported for (setting, _), supported in result.items() if setting != "color=trajectory")
 
 
 def test_a_harder_factor_that_is_learned_contradicts_the_proposition():
     learned = run("color=trajectory", "unified", (1, 1, 1, 0.95), static=(1, 1), dynamic=(2, 2))
-    found = verdicts([learned, *AS_THE_PAPER_SAYS[1:]])
-    assert not found["color=trajectory", "the harder factor is not learned"]
-    assert not found["color=trajectory", "the easier stream has the larger gradient"]
-    assert not found["color=trajectory", "the harder stream's gradient fades"]
+    result = verdicts([learned, *AS_THE_PAPER_SAYS[1:]])
+    assert not result["color=trajectory", "the harder factor is not learned"]
+    assert not result["color=trajectory", "the easier stream has the larger gradient"]
+    assert not result["color=trajectory", "the harder stream's gradient fades"]
 
 
 def test_numbers_are_means_over_seeds():

@@ -36,14 +36,14 @@ def run(setting, loss, seed):
 def test_the_page_has_the_papers_figures_and_a_verdict_for_each_prediction(tmp_path):
     settings = {"color=trajectory": ["color=trajectory"], "brightness=shape": ["brightness=shape"], "none": []}
     runs = [run(s, loss, seed) for seed in (0, 1) for s in settings for loss in ("unified", "decoupled")]
-    found = evaluate_hypotheses(runs)
+    result = evaluate_hypotheses(runs)
     results = {
         "config": STUDY,
         "confounded_pairs": settings,
         "classes": {f: names[:2] for f, names in FACTOR_VALUES.items()},
         "chance": dict.fromkeys(SEMANTICS, 0.5),
         "runs": runs,
-        "hypotheses": found,
+        "hypotheses": result,
         "cpu_seconds": 12.0,
     }
     html = write_confounding_page(tmp_path, results).read_text()
@@ -53,7 +53,7 @@ def test_the_page_has_the_papers_figures_and_a_verdict_for_each_prediction(tmp_p
         assert f'aria-label="{panel}' in html
     assert "Lines are means over 2 seeds" in html
     # Both streams have the norms that they have everywhere: what the theory says of gradients is seen to fail.
-    missed = [p["title"] for p in found if not p["supported"]]
+    missed = [p["title"] for p in result if not p["supported"]]
     assert missed.count("the harder stream's gradient is preserved") == 2
     assert html.count("not supported</td>") == len(missed)
     assert "The runs support 10" in html

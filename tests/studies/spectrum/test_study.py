@@ -32,10 +32,10 @@ def test_a_linear_projection_shrinks_directions_as_theorem_1_says(strength):
     pairs = sample_pairs(VARIANCES, num_pairs=100)
     trained = train_projection(pairs, strength * SCALE)
     wanted = predicted_eigenvalues(VARIANCES, strength * SCALE)
-    found = shrinkage_factors(trained, pairs.basis)
-    kept = wanted > 0
-    torch.testing.assert_close(found[kept], wanted[kept], atol=1e-3, rtol=0)
-    assert (found[~kept] < 0.01).all()
+    result = shrinkage_factors(trained, pairs.basis)
+    is_positive = wanted > 0
+    torch.testing.assert_close(result[is_positive], wanted[is_positive], atol=1e-3, rtol=0)
+    assert (result[~is_positive] < 0.01).all()
     gram = pairs.basis.T @ trained.T @ trained @ pairs.basis  # W commutes with Σ: it mixes no two directions
     assert (gram - torch.diag(gram.diagonal())).abs().max() < 1e-3
 
@@ -45,8 +45,8 @@ def test_a_two_layer_projection_shrinks_them_alike(strength):
     """Tolerance 2e-3: tanh is only nearly linear."""
     pairs = sample_pairs(VARIANCES, num_pairs=60)
     trained = train_projection(pairs, strength * SCALE, num_layers=2)
-    found = shrinkage_factors(trained, pairs.basis)
-    torch.testing.assert_close(found, predicted_eigenvalues(VARIANCES, strength * SCALE), atol=2e-3, rtol=0)
+    result = shrinkage_factors(trained, pairs.basis)
+    torch.testing.assert_close(result, predicted_eigenvalues(VARIANCES, strength * SCALE), atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("strength", [0.2, 0.45, 1.3])
@@ -74,6 +74,6 @@ def test_the_objective_is_the_papers():
     total = 0.0
     for a, b in zip(*pairs[:2], strict=True):
         jacobian = torch.autograd.functional.jacobian(g, a)
-        kept = float((jacobian @ jacobian.T - torch.eye(3)).square().sum())
-        total += 0.5 * float((g(a) - g(b)).square().sum()) + 0.35 * kept
+        penalty = float((jacobian @ jacobian.T - torch.eye(3)).square().sum())
+        total += 0.5 * float((g(a) - g(b)).square().sum()) + 0.35 * penalty
     assert 0.7 * float(transfer_objective([w, v], pairs, 0.7)) == pytest.approx(total / 10)

@@ -133,11 +133,11 @@ def test_a_killed_sweep_goes_on_repeats_nothing_and_ends_in_a_summary(tmp_path):
         time.sleep(0.01)
     command.send(signal.SIGKILL)
     assert command.wait() == -signal.SIGKILL
-    kept = done[0].parent / "training_state.pt"
-    before = kept.stat().st_mtime_ns
+    state = done[0].parent / "training_state.pt"
+    before = state.stat().st_mtime_ns
     again = typed(tmp_path, *arguments)
     again.expect_success()
-    assert kept.stat().st_mtime_ns == before
+    assert state.stat().st_mtime_ns == before
     assert len(list(tmp_path.glob("runs/*"))) == 3
     assert again.stdout.splitlines()[-1] == f"written: {tmp_path / 'per-frame' / 'report.html'}"
     summary = (tmp_path / "summary.md").read_text()

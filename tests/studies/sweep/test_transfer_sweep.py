@@ -36,28 +36,28 @@ def swept(tmp_path_factory):
     out = tmp_path_factory.mktemp("transfers")
     sequences = write_davis_layout(out / "davis", SyntheticConfig(num_videos=1, image_size=16, num_frames=4), seed=9)
     how = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(sequences))
-    (found,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
-    return out, found
+    (result,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
+    return out, result
 
 
 def test_a_point_has_the_papers_measures_for_each_seed_and_the_frozen_model_beside_it(swept):
-    _, found = swept
+    _, result = swept
     columns = {"cycle_accuracy", "inter_distance", "intra_distance", "margin", "J&F"}
-    for point in found["points"].values():
+    for point in result["points"].values():
         for of in ("accuracy", "untrained"):
             assert set(point[of]["tokens"]) == columns
             assert all(len(values) == 2 for values in point[of]["tokens"].values())
-    frozen = [point["untrained"] for point in found["points"].values()]
+    frozen = [point["untrained"] for point in result["points"].values()]
     assert frozen[0] == frozen[1]
-    trained = [point["accuracy"]["tokens"]["margin"] for point in found["points"].values()]
+    trained = [point["accuracy"]["tokens"]["margin"] for point in result["points"].values()]
     assert trained[0] != trained[1]
 
 
 def test_figures_are_those_of_the_runs_own_measurement(swept):
-    out, found = swept
-    run = found["points"]["30"]["run_dirs"][1]
+    out, result = swept
+    run = result["points"]["30"]["run_dirs"][1]
     written = json.loads((out / "runs" / run.rpartition("/")[2] / "transfer_metrics.json").read_text())
-    assert written["pretrained"]["tokens"]["J&F"] == found["points"]["30"]["accuracy"]["tokens"]["J&F"][1]
+    assert written["pretrained"]["tokens"]["J&F"] == result["points"]["30"]["accuracy"]["tokens"]["J&F"][1]
     assert (out / "method.separability_weight" / "report.html").exists()
     header = (out / "method.separability_weight" / "results.csv").read_text().splitlines()[0]
     assert "cycle_accuracy mean" in header
@@ -65,13 +65,13 @@ def test_figures_are_those_of_the_runs_own_measurement(swept):
 
 
 def test_finished_runs_are_not_trained_again(swept, monkeypatch):
-    out, found = swept
+    out, result = swept
     monkeypatch.setattr(
         "stillmotion.utils.worker_processes.Worker", lambda *_, **__: pytest.fail("a run was started again")
     )
     how = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(out / "davis"))
     (again,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
-    assert again == found
+    assert again == result
 
 
 def test_one_run_of_a_model_measures_it_frozen(tmp_path):
@@ -103,8 +103,8 @@ def test_what_does_not_go_together_is_refused(tmp_path):
 
 
 def test_a_frozen_model_is_measured_only_where_it_is_asked_for(swept, tmp_path):
-    out, found = swept
-    run = out / "runs" / found["points"]["3"]["run_dirs"][0].rpartition("/")[2]
+    out, result = swept
+    run = out / "runs" / result["points"]["3"]["run_dirs"][0].rpartition("/")[2]
     asked = {"data": "synthetic", "videos": 3}
     before = (run / "transfer_metrics.json").read_text()
     evaluate_transfer_run(run, small(), asked)
