@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from support.cached_run import cached_run
+from support.run_comparison import assert_same_weights, load_weights
 
 from stillmotion.errors import StillmotionError
 from stillmotion.training import checkpoint
@@ -26,8 +26,8 @@ def run(tmp_path: Path) -> Path:
 
 def same_as_state(run: Path) -> bool:
     state = checkpoint.load_training_state(run)
-    found = load_file(run / checkpoint.WEIGHTS_FILE)
-    return state is not None and all(torch.equal(found[name], value) for name, value in state["model"].items())
+    weights = load_weights(run)
+    return state is not None and all(torch.equal(weights[name], value) for name, value in state["model"].items())
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "of another step"])
@@ -81,6 +81,4 @@ def test_a_full_disk_is_one_line_with_the_free_space_and_the_run_goes_on_with_ro
             pretrain(config, tmp_path / "run")
     assert not list((tmp_path / "run").glob(".*part*"))
     pretrain(config, tmp_path / "run")
-    whole = load_file(cached_run(NAME) / checkpoint.WEIGHTS_FILE)
-    found = load_file(tmp_path / "run" / checkpoint.WEIGHTS_FILE)
-    assert all(torch.equal(found[name], value) for name, value in whole.items())
+    assert_same_weights(tmp_path / "run", cached_run(NAME))

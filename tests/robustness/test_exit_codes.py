@@ -50,28 +50,3 @@ def test_sigterm_ends_a_verb_with_143_and_one_line(tmp_path: Path) -> None:
     assert command.wait() in (143, -signal.SIGTERM)  # the latter before the program has begun
     assert "Traceback" not in command.stderr
     assert not (tmp_path / "rows.npz").exists()
-
-
-def test_a_device_that_is_not_there_is_one_line() -> None:
-    said = Command("probe", "debug:k400-simclr", "--device", "cuda").expect_error()
-    assert "device 'cuda' cannot be used" in said
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("pretrain --data synthetic --num-workers -5 --out NEW", "data.num_workers is -5; it must be at least -1"),
-        ("embed debug:k400-simclr --data synthetic --num-workers -5 --out NEW", "num_workers is -5"),
-        (
-            "pretrain --recipe k400-simclr --debug --data.num-frames 0 --out NEW",
-            "data.num_frames is 0; it must be at least 1",
-        ),
-        (
-            "pretrain --recipe k400-simclr --debug --data.augment wek --out NEW",
-            "no augmentation 'wek'; did you mean weak",
-        ),
-    ],
-)
-def test_bad_values_do_not_pass_in_silence(line: str, words: str, tmp_path: Path) -> None:
-    assert words in Command(*line.replace("NEW", str(tmp_path / "new")).split()).expect_error()
-    assert not (tmp_path / "new").exists()

@@ -40,13 +40,6 @@ def test_one_video_eight_times_ends_a_run_with_the_reason(tmp_path: Path) -> Non
         pretrain(on(tmp_path / "videos", data_num_frames=20, data_frame_stride=1), tmp_path / "run")
 
 
-def test_a_batch_of_one_has_nothing_to_contrast(tmp_path: Path) -> None:
-    with pytest.raises(
-        StillmotionError, match=r"needs at least 2 videos per batch, got 1\. Increase --optim\.batch-size"
-    ):
-        pretrain(apply_overrides(get_recipe("k400-simclr", debug=True), {"optim.batch_size": 1}), tmp_path / "run")
-
-
 def test_videos_that_changed_between_stop_and_resume_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from stillmotion.errors import Interrupted
+from stillmotion.training.pretrain import task
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.runtime import StopRequest
@@ -56,6 +58,21 @@ def single_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def pretrain_in_float64() -> Iterator[None]:
+    """Pre-training runs compute in float64, and without the statistics of embeddings."""
+    build = task._build_method
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(task, "_build_method", lambda *args, **options: build(*args, **options).double())
+        patched.setattr(
+            task,
+            "compute_gradients",
+            lambda method, clips, *args, **options: compute_gradients(method, clips.double(), *args, **options),
+        )
+        patched.setattr(task, "embedding_stats", lambda *args, **options: {})
+        yield
 
 
 @contextlib.contextmanager

@@ -83,11 +83,6 @@ def test_solvers_that_differentiate_the_backbone_twice_are_not_compiled_and_othe
         PretrainConfig(train=TrainConfig(compile=True), solver=SolverConfig(how))
 
 
-def test_compiling_and_checkpointing_do_not_go_together():
-    with pytest.raises(StillmotionError, match="cannot be combined"):
-        TrainConfig(compile=True, activation_checkpointing=True)
-
-
 def test_without_a_compiler_it_is_said_before_the_first_step(monkeypatch):
     from torch._inductor import cpp_builder
 

@@ -1,15 +1,13 @@
 """A run that was killed and started again ends with the weights of one that was not."""
 
-import json
 import os
 import random
 import signal
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 from support.process import Command, two_ranks, wait_for_steps
+from support.run_comparison import assert_same_run
 from support.small_pretrain import small_config, train
 
 from stillmotion.errors import StillmotionError
@@ -26,14 +24,6 @@ RARELY = ("--train.checkpoint-every-steps", "1000", "--train.num-threads", "1")
 
 def arguments(recipe: str, out: Path, *more: str) -> list[str]:
     return ["pretrain", "--recipe", recipe, "--out", str(out), *SIZE.split(), *more]
-
-
-def assert_same_run(a: Path, b: Path) -> None:
-    left, right = load_file(a / "checkpoint.safetensors"), load_file(b / "checkpoint.safetensors")
-    assert left.keys() == right.keys()
-    for name, tensor in left.items():
-        assert torch.equal(tensor, right[name]), name
-    assert load_metrics(a) == load_metrics(b)
 
 
 @pytest.mark.parametrize("recipe", ["debug:k400-bod-moco"])
@@ -89,14 +79,3 @@ def test_two_ranks_resume_bit_for_bit(tmp_path):
     for rank in two_ranks(*arguments("debug:k400-bod-moco", tmp_path / "killed", *OFTEN)):
         rank.expect_success()
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
-
-
-def test_a_finished_run_is_left_as_it_is_and_another_one_is_refused(tmp_path):
-    short = (*RARELY, "--optim.epochs", "1")
-    Command(*arguments("debug:k400-simclr", tmp_path, *short)).expect_success()
-    before = (tmp_path / "training_state.pt").read_bytes()
-    Command(*arguments("debug:k400-simclr", tmp_path, *short)).expect_success()
-    assert (tmp_path / "training_state.pt").read_bytes() == before
-    assert json.loads((tmp_path / "config.json").read_text())["recipe"] == "debug:k400-simclr"
-    other = Command(*arguments("debug:k400-simclr", tmp_path, *short, "--optim.lr", "0.5"))
-    assert "optim.lr: 1.2 ≠ 0.5" in other.expect_error()

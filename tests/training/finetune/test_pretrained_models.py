@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+from support.run_comparison import load_weights
 from support.small_finetune import finetune_once, small_config
 from support.small_pretrain import single_thread
 from support.tiny_transformers import save_model
@@ -42,7 +43,7 @@ def short(encoder, size, **head):
 
 
 def moved(run, start):
-    saved = load_file(run / "checkpoint.safetensors")
+    saved = load_weights(run)
     before = load(start).backbone.state_dict()
     return {name for name, tensor in before.items() if not torch.equal(tensor, saved[f"backbone.{name}"])}
 
@@ -55,7 +56,7 @@ def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tm
     encoder = load(run)
     assert encoder.backbone.token_pool == "mean"
     assert (encoder.input_config.num_frames, encoder.input_config.image_size) == (2, 28)
-    saved = load_file(run / "checkpoint.safetensors")
+    saved = load_weights(run)
     for name, tensor in encoder.backbone.state_dict().items():
         assert torch.equal(tensor, saved[f"backbone.{name}"]), name
 
@@ -79,9 +80,9 @@ def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(dinov2, tr
     for part in PARTS["all"]:
         assert any(part in name for name in learned) == (part in PARTS[how]), part
     assert ("weights are frozen" in caplog.text) == (how != "all")
-    assert load_file(run / "checkpoint.safetensors")["head.weight"].shape[1] == 2 * 32
+    assert load_weights(run)["head.weight"].shape[1] == 2 * 32
     for name, tensor in load(run).backbone.state_dict().items():
-        assert torch.equal(tensor, load_file(run / "checkpoint.safetensors")[f"backbone.{name}"]), name
+        assert torch.equal(tensor, load_weights(run)[f"backbone.{name}"]), name
 
 
 def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_path):

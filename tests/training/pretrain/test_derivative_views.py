@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from support.process import Command, two_ranks
+from support.run_comparison import assert_same_run, load_weights
 from support.small_pretrain import small_config, train
 from torch import Tensor
 
@@ -66,7 +66,7 @@ def test_a_run_shows_its_schedule_in_clips_of_the_asked_length(
     assert [orders for orders, *_ in seen] == scheduled(config)
     extra = 0 if schedule == "base" else 2
     assert {(before, after) for _, before, after in seen} == {(4 + extra, 4)}
-    assert all(w.isfinite().all() for w in load_file(run / "checkpoint.safetensors").values())
+    assert all(w.isfinite().all() for w in load_weights(run).values())
 
 
 def test_the_parts_of_an_accumulated_batch_show_the_same(
@@ -107,9 +107,7 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
     monkeypatch.setattr(module, "compute_gradients", solve)
     again = train(config, tmp_path / "stopped")
     assert seen == expected
-    left, right = (load_file(run / "checkpoint.safetensors") for run in (whole, again))
-    torch.testing.assert_close(left, right, rtol=0, atol=0)
-    assert load_metrics(whole) == load_metrics(again)
+    assert_same_run(whole, again)
 
 
 def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Path) -> None:
@@ -142,8 +140,7 @@ def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(routed
     for rank in two_ranks("pretrain", "--recipe", SIMCLR, "--debug", *options):
         rank.expect_success()
     train(load_config(tmp_path / "two", PretrainConfig), tmp_path / "one")
-    one, two = (load_file(tmp_path / run / "checkpoint.safetensors") for run in ("one", "two"))
-    torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(load_weights(tmp_path / "two"), load_weights(tmp_path / "one"), rtol=1e-4, atol=1e-6)
     half = "loss/dynamic" if routed else "loss/whole"
     ours, theirs = (load_metrics(tmp_path / run)[half] for run in ("one", "two"))
     assert theirs == [(step, pytest.approx(value, rel=1e-4)) for step, value in ours]
@@ -171,19 +168,3 @@ def test_derivative_views_and_a_koopman_split_run_as_typed(ranks: int, tmp_path:
     curves = load_metrics(tmp_path)
     assert {"loss/static", "loss/dynamic", "loss/prediction", "loss/orthogonality"} <= set(curves)
     assert len(curves["loss/static"]) == 8
-
-
-def test_an_unknown_schedule_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    command = Command(
-        "pretrain",
-        "--recipe",
-        "ucf101-vididi-vic-r3d_18",
-        "--debug",
-        "--out",
-        str(tmp_path / "run"),
-        "--method.views.schedule",
-        "often",
-    )
-    said = command.expect_error()
-    assert "'often'" in said
-    assert "schedule-1st-2nd-mix" in said

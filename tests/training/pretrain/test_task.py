@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from support import gloo
 from support.class_videos import write_class_folders
 from support.diverging_run import make_lr_infinite_after
-from support.small_pretrain import single_thread, small_config, train
+from support.run_comparison import load_weights
+from support.small_pretrain import pretrain_in_float64, single_thread, small_config, train
 from torch import Tensor
 
 from stillmotion.data.loading.clip_dataset import TrainClipDataset
@@ -36,10 +37,6 @@ SGD = {"optim.name": "sgd", "optim.lr": 0.1, "optim.lr_batch_size": 0, "optim.we
 ONE_STEP = {"data.synthetic.num_videos": 8}
 
 
-def weights(run: Path) -> dict[str, Tensor]:
-    return load_file(run / checkpoint.WEIGHTS_FILE)
-
-
 def fresh(config: PretrainConfig) -> Method:
     """The method that a run of this configuration starts from."""
     torch.manual_seed(config.train.seed)
@@ -57,7 +54,7 @@ def batches(config: PretrainConfig, *, batch: int) -> list[Tensor]:
         build_augmentation(data.augment, size=data.image_size),
         seed=seed,
     )
-    return [found["clips"] for found in ClipLoader(videos, batch_size=batch, seed=seed).iter_epoch(0)]
+    return [batch["clips"] for batch in ClipLoader(videos, batch_size=batch, seed=seed).iter_epoch(0)]
 
 
 def stepped(config: PretrainConfig, parts: list[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
@@ -79,42 +76,42 @@ def stepped(config: PretrainConfig, parts: list[Tensor]) -> tuple[dict[str, Tens
 @pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-simclr", "debug:k400-bod-simclr-single-level"])
 def test_a_step_is_the_optimisers_with_the_solvers_gradient(name: str, tmp_path: Path) -> None:
     config = small_config(name, ONE_STEP)
-    found = weights(train(config, tmp_path))
+    trained = load_weights(train(config, tmp_path))
     expected, norm = stepped(config, batches(config, batch=8))
-    torch.testing.assert_close({k: found[k] for k in expected}, expected)
+    torch.testing.assert_close({k: trained[k] for k in expected}, expected)
     assert load_metrics(tmp_path)["grad_norm"] == [(1, pytest.approx(float(norm)))]
 
 
 def test_an_accumulated_step_is_the_mean_of_its_parts(tmp_path: Path) -> None:
     config = small_config("k400-bod-simclr", ONE_STEP | SGD | {"train.grad_accum_steps": 2})
-    found = weights(train(config, tmp_path))
+    trained = load_weights(train(config, tmp_path))
     parts = batches(config, batch=4)
     assert len(parts) == 2
     expected, _ = stepped(config, parts)
-    torch.testing.assert_close({k: found[k] for k in expected}, expected)
+    torch.testing.assert_close({k: trained[k] for k in expected}, expected)
     whole, _ = stepped(config, batches(config, batch=8))
-    assert any(not torch.allclose(found[k], whole[k], atol=1e-5) for k in whole)
+    assert any(not torch.allclose(trained[k], whole[k], atol=1e-5) for k in whole)
     losses = [compute_gradients(fresh(config), clips, config)[0].losses["static"] for clips in parts]
     assert load_metrics(tmp_path)["loss/static"][0][1] == pytest.approx(float(sum(losses)) / 2, rel=1e-5)
 
 
 def test_clipping_bounds_the_gradient_and_the_log_tells_its_size_before(tmp_path: Path) -> None:
     config = small_config("k400-simclr", ONE_STEP | SGD | {"optim.max_grad_norm": 1e-3})
-    found, before = weights(train(config, tmp_path)), fresh(config).trainable_parameters()
-    moved = torch.stack([(found[k] - p.detach()).double().square().sum() for k, p in before.items()]).sum().sqrt()
+    trained, before = load_weights(train(config, tmp_path)), fresh(config).trainable_parameters()
+    moved = torch.stack([(trained[k] - p.detach()).double().square().sum() for k, p in before.items()]).sum().sqrt()
     assert moved.item() == pytest.approx(0.1 * 1.9 * 1e-3, rel=1e-3)  # Nesterov's first step is 1 + 0.9 gradients
     assert load_metrics(tmp_path)["grad_norm"][0][1] > 1e-2
 
 
 def test_health_is_logged_where_losses_are_and_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config("k400-bod-moco", {"train.log_every_steps": 3, "optim.epochs": 2})
-    found = weights(train(config, tmp_path / "seen"))
+    trained = load_weights(train(config, tmp_path / "seen"))
     curves = load_metrics(tmp_path / "seen")
     assert {len(curve) for curve in curves.values()} == {2}
     assert [step for step, _ in curves["health/static/effective_rank"]] == [3, 4]
     assert "health/dynamic/batch_knn_accuracy/trajectory" in curves
     monkeypatch.setattr(module, "embedding_stats", lambda *_, **__: {})
-    torch.testing.assert_close(weights(train(config, tmp_path / "unseen")), found, rtol=0, atol=0)
+    torch.testing.assert_close(load_weights(train(config, tmp_path / "unseen")), trained, rtol=0, atol=0)
 
 
 def test_rates_and_epochs_are_logged_as_they_were_used(tmp_path: Path) -> None:
@@ -129,7 +126,7 @@ def test_rates_and_epochs_are_logged_as_they_were_used(tmp_path: Path) -> None:
 def test_bf16_trains_float32_weights_to_about_the_same_loss(name: str, tmp_path: Path) -> None:
     exact = train(small_config(name, ONE_STEP), tmp_path / "exact")
     rounded = train(small_config(name, ONE_STEP | {"train.precision": "bf16"}), tmp_path / "rounded")
-    assert all(w.isfinite().all() and w.dtype != torch.bfloat16 for w in weights(rounded).values())
+    assert all(w.isfinite().all() and w.dtype != torch.bfloat16 for w in load_weights(rounded).values())
     losses = [load_metrics(run) for run in (exact, rounded)]
     part = "loss/whole" if name == "debug:k400-simclr" else "loss/dynamic"
     assert losses[1][part][0][1] == pytest.approx(losses[0][part][0][1], rel=0.2)
@@ -145,7 +142,7 @@ def test_fp16_halves_its_scale_at_each_overflow_and_trains_on(name: str, tmp_pat
     assert len(norms) == 8
     assert overflows < 8
     assert state["grad_scaler"]["scale"] == 2.0 ** (16 - overflows)
-    assert all(w.isfinite().all() and w.dtype != torch.float16 for w in weights(run).values())
+    assert all(w.isfinite().all() and w.dtype != torch.float16 for w in load_weights(run).values())
 
 
 @pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-simclr"])
@@ -161,7 +158,7 @@ def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(
     assert words.startswith(f"Training diverged at step {state['step'] + 1}: ")
     assert f"Last good checkpoint: {tmp_path / 'checkpoint.safetensors'} (step {state['step']})" in words
     assert "\n" not in words
-    assert all(torch.equal(weights(tmp_path)[k], v) for k, v in state["model"].items())
+    assert all(torch.equal(load_weights(tmp_path)[k], v) for k, v in state["model"].items())
 
 
 def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
@@ -172,11 +169,11 @@ def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
     def broken(
         method: Method, clips: Tensor, config: PretrainConfig, **options: Any
     ) -> tuple[MethodOutput, dict[str, Tensor]]:
-        found, gradient = compute_gradients(method, clips, config, **options)
+        output, gradient = compute_gradients(method, clips, config, **options)
         calls.append(1)
         if len(calls) == 2:
-            found.losses["dynamic"].fill_(math.nan)
-        return found, gradient
+            output.losses["dynamic"].fill_(math.nan)
+        return output, gradient
 
     monkeypatch.setattr(module, "compute_gradients", broken)
     config = small_config("k400-bod-simclr", SGD | {"train.checkpoint_every_steps": 100})
@@ -190,10 +187,10 @@ def test_prototypes_rest_in_the_first_epoch_only(tmp_path: Path) -> None:
     name = "objectives.whole.prototypes.weight"
     config = small_config("k400-swav")
     before = fresh(config).state_dict()
-    one = weights(train(config, tmp_path / "one"))
+    one = load_weights(train(config, tmp_path / "one"))
     assert torch.equal(one[name], before[name])
     assert not torch.equal(one["online.projector.layers.0.weight"], before["online.projector.layers.0.weight"])
-    two = weights(train(small_config("k400-swav", {"optim.epochs": 2}), tmp_path / "two"))
+    two = load_weights(train(small_config("k400-swav", {"optim.epochs": 2}), tmp_path / "two"))
     assert not torch.equal(two[name], before[name])
 
 
@@ -202,11 +199,11 @@ def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, caplog:
     other = fresh(small_config("k400-moco", {"train.seed": 5})).online.backbone.state_dict()
     save_file({f"module.{k}": v.contiguous() for k, v in other.items()}, file)
     tiny_rate = {"optim.lr": 1e-30, "method.model.init_weights": str(file), "optim.weight_decay": 0.0}
-    found = weights(train(small_config("k400-moco", ONE_STEP | tiny_rate), tmp_path / "run"))
+    trained = load_weights(train(small_config("k400-moco", ONE_STEP | tiny_rate), tmp_path / "run"))
     for name, value in other.items():
         if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
-            torch.testing.assert_close(found[f"online.backbone.{name}"], value, rtol=0, atol=1e-12)
-            torch.testing.assert_close(found[f"target.backbone.{name}"], value, rtol=0, atol=1e-12)
+            torch.testing.assert_close(trained[f"online.backbone.{name}"], value, rtol=0, atol=1e-12)
+            torch.testing.assert_close(trained[f"target.backbone.{name}"], value, rtol=0, atol=1e-12)
     assert f"Loaded {len(other)} of {len(other)} tensors from {file}" in caplog.text
 
 
@@ -215,7 +212,7 @@ def test_a_wrong_file_of_weights_can_be_mended_in_the_same_folder(tmp_path: Path
     with pytest.raises(StillmotionError, match="does not exist"):
         train(config, tmp_path / "run")
     mended = replace(config, method=replace(config.method, model=replace(config.method.model, init_weights=None)))
-    assert weights(train(mended, tmp_path / "run"))
+    assert load_weights(train(mended, tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -243,9 +240,9 @@ def test_broken_videos_are_named_counted_and_written_down(
     names = {str(videos / name) for name in BROKEN}
     run = train(on(videos, data__num_workers=workers, optim__epochs=3), tmp_path)
     words = caplog.messages
-    found = json.loads((run / "failed_videos.json").read_text())
-    assert set(found) == names
-    assert all(name in reason for name, reason in found.items())
+    failed = json.loads((run / "failed_videos.json").read_text())
+    assert set(failed) == names
+    assert all(name in reason for name, reason in failed.items())
     for name in names:
         assert sum(line.startswith(f"Skipped unreadable video: {name}") for line in words) == 1
     first, *lines = words[-1].splitlines()
@@ -261,36 +258,10 @@ def test_a_strict_run_stops_at_a_broken_video_with_its_name_only(videos: Path, w
     assert any(name in str(caught.value) for name in BROKEN)
 
 
-def test_what_does_not_fit_together_is_said_with_the_numbers(tmp_path: Path) -> None:
-    for changes, words in (
-        (
-            {"optim.batch_size": 9, "train.grad_accum_steps": 2},
-            "Batch size 9 is not divisible by 1 processes × 2 .*multiple of 2",
-        ),
-        ({"optim.batch_size": 32}, "Batch size is 32 but there are only 16 videos"),
-        (
-            {"optim.batch_size": 20, "train.grad_accum_steps": 2},
-            "An epoch has 1 batches, fewer than --train.grad-accum-steps 2",
-        ),
-        ({"train.device": "toaster"}, "device 'toaster' cannot be used"),
-        ({"data.path": str(tmp_path / "nowhere")}, "no such file or folder"),
-    ):
-        with pytest.raises(StillmotionError, match=words):
-            train(small_config("k400-simclr", changes), tmp_path / "run")
-        assert not (tmp_path / "run").exists()
-
-
 def in_float64(rank: int, folder: str) -> None:
-    """Train debug-bod-simclr; in float32 the recipe makes differences of rounding a million times larger by its end."""
-    build, config = module._build_method, get_recipe("k400-bod-simclr", debug=True)
-    with single_thread(), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "_build_method", lambda *arguments, **options: build(*arguments, **options).double())
-        patched.setattr(
-            module,
-            "compute_gradients",
-            lambda method, clips, *options, **o: compute_gradients(method, clips.double(), *options, **o),
-        )
-        patched.setattr(module, "embedding_stats", lambda *arguments, **options: {})  # which has clips as they are
+    """Train BOD-SimCLR; in float32 the recipe makes differences of rounding a million times larger by its end."""
+    with single_thread(), pretrain_in_float64():
+        config = get_recipe("k400-bod-simclr", debug=True)
         module.PretrainTrainer(config, Path(folder), torch.device("cpu")).train()
 
 
@@ -298,7 +269,7 @@ def in_float64(rank: int, folder: str) -> None:
 def test_two_processes_train_batch_norms_and_both_levels_to_the_weights_of_one(tmp_path: Path) -> None:
     gloo.run_on_ranks(in_float64, str(tmp_path / "two"))
     in_float64(0, str(tmp_path / "one"))
-    torch.testing.assert_close(weights(tmp_path / "two"), weights(tmp_path / "one"), rtol=0, atol=1e-6)
+    torch.testing.assert_close(load_weights(tmp_path / "two"), load_weights(tmp_path / "one"), rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -315,7 +286,7 @@ def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos:
     assert done.stdout.count("trained: ") == 1
     config = load_config(tmp_path / "two", PretrainConfig)
     train(config, tmp_path / "one")
-    start, one, two = fresh(config).state_dict(), weights(tmp_path / "one"), weights(tmp_path / "two")
+    start, one, two = fresh(config).state_dict(), load_weights(tmp_path / "one"), load_weights(tmp_path / "two")
     torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
     assert max((one[k] - start[k]).abs().max() for k in one) > 1e-2
     ours, theirs = load_metrics(tmp_path / "one"), load_metrics(tmp_path / "two")
