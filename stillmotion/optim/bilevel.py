@@ -57,20 +57,20 @@ class SolverConfig:
     """Solver of the bi-level optimization.
 
     Attributes:
-        name: Bi-level solver. plain and single-level have no inner level. exact-projector updates the projector in the
-            inner level, exact-last-stage also the backbone's last stage. aid-fd is the paper's choice.
+        name: Bi-level solver. plain and single-level have no inner level. first-order is what the laptop and demo
+            recipes use, aid-fd the paper's choice. exact-projector updates the projector in the inner level,
+            exact-last-stage also the backbone's last stage.
         inner_steps: Inner gradient steps before the outer loss is computed (BOD-VCL, Table 9).
         inner_lr: Inner step size γ; the upper limit of γ for exact-projector and exact-last-stage.
         curvature_limit: For exact-projector and exact-last-stage: γ is at most this factor times ‖p‖/‖Hp‖, where p is
             the inner gradient and H the inner Hessian. 0 disables the limit.
-        difference_step: For aid-fd: distance between the weights and each point of the central difference. Under
-            autocast it is at least the rounding error of the weights.
+        difference_step: For aid-fd: distance of the two points of the central difference from the weights.
         solver_iterations: Iterations of aid-cg, or terms of aid-nmn's Neumann series.
     """
 
-    name: SolverName = "exact-projector"
+    name: SolverName = "first-order"
     inner_steps: int = 1
-    inner_lr: float = 0.1
+    inner_lr: float = 0.003
     curvature_limit: float = 0.1
     difference_step: float = 0.01
     solver_iterations: int = 5
@@ -112,7 +112,6 @@ def hypergradient(
     config: SolverConfig,
     *,
     shared_prefix: SharedPrefix | None = None,
-    autocast_dtype: torch.dtype | None = None,
     loss_scale: float = 1.0,
 ) -> ParamDict:
     """Compute the gradient of the outer loss after inner steps, by the weights before them.
@@ -124,7 +123,6 @@ def hypergradient(
         config: Options of the solver.
         shared_prefix: Shared part of the network, for exact-last-stage and exact-projector; without it all weights are
             late. With it, `inner` and `outer` get its output as `EARLY_FEATURES` in place of its weights.
-        autocast_dtype: Dtype of autocast, if any; a finite difference is not smaller than its rounding error.
         loss_scale: Losses are multiplied by it before, and gradients divided by it after each backward pass, against
             underflow in float16. If a gradient overflows, it is returned at once, so that the caller lowers the scale.
     """
@@ -172,14 +170,12 @@ def hypergradient(
             gradient |= _mean_gradient((early * gradient.pop(EARLY_FEATURES)).sum(), prefix_weights, loss_scale)
             gradient = {k: gradient[k] for k in weights}
     elif config.name == "aid-fd":
-        rounding = torch.finfo(autocast_dtype or next(iter(weights.values())).dtype).eps
-        distance = (rounding * _norm(weights).detach()).clamp_min(config.difference_step)
 
         def inner_gradient(point: ParamDict) -> ParamDict:
             point = _as_leaves(point)
             return _mean_gradient(inner(point), point, loss_scale)
 
-        product = _finite_difference(inner_gradient, weights, gradient, distance)
+        product = _finite_difference(inner_gradient, weights, gradient, config.difference_step)
         gradient = _subtract(gradient, product, config.inner_lr * config.inner_steps)
     elif config.name in ("aid-cg", "aid-nmn"):
         local = _gradient(inner(weights), weights, loss_scale)
@@ -246,7 +242,7 @@ def _hessian_product(local: ParamDict, point: ParamDict, v: ParamDict) -> ParamD
 
 
 def _finite_difference(
-    gradient: Callable[[ParamDict], ParamDict], weights: ParamDict, v: ParamDict, distance: Tensor
+    gradient: Callable[[ParamDict], ParamDict], weights: ParamDict, v: ParamDict, distance: float
 ) -> ParamDict:
     """H v ≈ (∇(θ + εv) - ∇(θ - εv)) / 2ε, where ε‖v‖ is the distance."""
     step = distance / _norm(v).clamp_min(1e-30)

@@ -28,8 +28,8 @@ SOLVERS = {
     "plain": SolverConfig("plain"),
     "single-level": SolverConfig("single-level"),
     "first-order": SolverConfig("first-order", inner_lr=0.01),
-    "exact-last-stage": SolverConfig("exact-last-stage", inner_steps=2),
-    "exact-projector": SolverConfig("exact-projector"),
+    "exact-last-stage": SolverConfig("exact-last-stage", inner_lr=0.1, inner_steps=2),
+    "exact-projector": SolverConfig("exact-projector", inner_lr=0.1),
     "aid-fd": SolverConfig("aid-fd", inner_lr=0.01, inner_steps=2),
     "aid-cg": SolverConfig("aid-cg", inner_lr=0.01, solver_iterations=2),
     "aid-nmn": SolverConfig("aid-nmn", inner_lr=0.01, solver_iterations=2),
@@ -118,9 +118,7 @@ def autocast_gradient(of):
         return run
 
     inner, outer = map(cast, losses)
-    return hypergradient(
-        inner, outer, dict(method.trainable_parameters()), SolverConfig("aid-fd"), autocast_dtype=torch.bfloat16
-    )
+    return hypergradient(inner, outer, dict(method.trainable_parameters()), SolverConfig("aid-fd", inner_lr=0.1))
 
 
 def one_and_only(of):

@@ -18,6 +18,7 @@ from stillmotion.optim.bilevel import (
     SolverName,
     hypergradient,
 )
+from stillmotion.training.tasks import get_recipe
 
 HOWS = get_args(SolverName)
 BILEVEL = tuple(name for name in HOWS if name not in ("plain", "single-level"))
@@ -81,11 +82,9 @@ def gradient_of(loss, weights):
     return vector(dict(zip(weights, grads, strict=True)))
 
 
-def solve(name, *, inner=quadratic, outer=outer_loss, weights=None, early=None, precision=None, scale=1.0, **options):
+def solve(name, *, inner=quadratic, outer=outer_loss, weights=None, early=None, scale=1.0, **options):
     config = SolverConfig(name, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
-    return hypergradient(
-        inner, outer, weights or start(), config, shared_prefix=early, autocast_dtype=precision, loss_scale=scale
-    )
+    return hypergradient(inner, outer, weights or start(), config, shared_prefix=early, loss_scale=scale)
 
 
 def check_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps):
@@ -253,13 +252,6 @@ def test_on_a_smooth_network_finite_differences_are_exact_to_rounding_however_la
         assert (found - exact).norm() < 1e-6 * exact.norm()
 
 
-def test_no_finite_difference_is_taken_below_the_rounding_of_the_precision():
-    found = solve("aid-fd", inner=wavy, difference_step=1e-12, precision=torch.bfloat16)
-    size = torch.cat([w.flatten() for w in start().values()]).norm().item()
-    expected = solve("aid-fd", inner=wavy, difference_step=torch.finfo(torch.bfloat16).eps * size)
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("options", "inner_calls"),
     [
@@ -337,6 +329,11 @@ def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(nam
 def test_wrong_options_are_named(options, message):
     with pytest.raises(StillmotionError, match=message):
         SolverConfig(**options)
+
+
+def test_the_default_is_the_solver_of_the_librarys_own_recipes():
+    for name in ("laptop", "demo-bod-simclr", "tokens-bod"):
+        assert get_recipe(name).solver == SolverConfig()
 
 
 def solve_method(method, clips, name, **options):
@@ -436,9 +433,7 @@ def test_solvers_work_under_autocast(name):
 
     config = SolverConfig(name, inner_lr=RATE, curvature_limit=0.0)
     outer = "both" if name == "single-level" else "outer"
-    found = hypergradient(
-        run("inner"), run(outer), dict(method.trainable_parameters()), config, autocast_dtype=torch.bfloat16
-    )
+    found = hypergradient(run("inner"), run(outer), dict(method.trainable_parameters()), config)
     size = sum(g.square().sum() for g in exact.values()).sqrt()
     error = sum((found[k].float() - g).square().sum() for k, g in exact.items()).sqrt()
     assert error < 0.15 * size

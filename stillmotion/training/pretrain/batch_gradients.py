@@ -20,7 +20,7 @@ from stillmotion.optim.bilevel import (
     hypergradient,
 )
 from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.utils.device import AUTOCAST_DTYPES, autocast, resolve_precision
+from stillmotion.utils.device import autocast
 
 _BACKBONE_PREFIX = "online.backbone."
 
@@ -70,7 +70,6 @@ def compute_gradients(
         dict(method.trainable_parameters()),
         config.solver,
         shared_prefix=build_shared_prefix(method, clips, config),
-        autocast_dtype=AUTOCAST_DTYPES[resolve_precision(clips.device, config.train.precision)],
         loss_scale=loss_scale,
     )
     return output, gradient

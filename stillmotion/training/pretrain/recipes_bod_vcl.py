@@ -52,7 +52,7 @@ UNSTATED = UnstatedOptions()
 NO_DECOMPOSITION = StaticDynamicConfig(method="none")
 PAPER_DECOMPOSITION = StaticDynamicConfig(method="eig", radius=0.1, pooling="eq21", ridge=1e-3)
 PAPER_PREDICTION = PredictionLossConfig(orthogonality_weight=1e-4, ridge=1e-3, holdout=0, relative_error=False)
-PAPER_SOLVER = SolverConfig(name="aid-fd", inner_steps=1, inner_lr=0.003)
+PAPER_SOLVER = SolverConfig(name="aid-fd", inner_steps=1, inner_lr=0.003, difference_step=0.01)
 
 
 class Baseline(NamedTuple):
