@@ -1,8 +1,7 @@
-"""`stillmotion study still-clips`: size of the dynamic component when clips are frozen at their middle frame.
+"""`stillmotion study still-clips`: the dynamic component of clips that are frozen at their middle frame.
 
-A frozen clip should have no dynamic component. Where it is nearly zero, its direction is rounding error: in a cosine, a
-component shorter than `MIN_NORM_RATIO` of the clip's static component counts as that long, so that the cosine goes to
-zero with it.
+A frozen clip has no motion, so its dynamic component must be zero. One that is only short would bring its direction,
+which is that of the clip's appearance, into every cosine.
 """
 
 from collections.abc import Sequence
@@ -27,9 +26,8 @@ from stillmotion.report.page_blocks import Table
 from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.formatting import format_count, format_failed_videos
 
-MIN_NORM_RATIO = 1e-3
 METRIC_NAMES = (
-    *("dynamic_cosine", "still_clip_ratio"),
+    *("still_zero_fraction", "still_static_cosine", "dynamic_cosine", "still_clip_ratio"),
     *("dynamic_norm", "dynamic_norm_still", "static_norm", "static_norm_still"),
 )
 
@@ -41,16 +39,15 @@ class StillClipsReport:
     Args:
         data: Data set.
         num_clips: Clips per video.
-        min_norm_ratio: Smallest norm of a dynamic component in a cosine, relative to the static one.
-        rows: By the name of the network the number of videos and, averaged over videos: the cosine between the dynamic
-            components of moving and frozen clips, the ratio of their norms (frozen to moving), and the norms of the
-            dynamic and static components.
+        rows: By the name of the network the number of videos and, averaged over videos: the fraction of frozen clips
+            whose dynamic component is exactly zero, the cosine between dynamic and static component of frozen clips,
+            the cosine between the dynamic components of moving and frozen clips, the ratio of their norms (frozen to
+            moving), and the norms of the dynamic and static components. The cosine with a zero vector is zero.
         failed: Reason for each video that could not be read.
     """
 
     data: str
     num_clips: int
-    min_norm_ratio: float
     rows: dict[str, dict[str, float]]
     failed: dict[str, str]
 
@@ -70,7 +67,7 @@ class StillClipsReport:
         """Return the results as lines of text."""
         note = (
             f"Moving clips and the same clips frozen at their middle frame, {format_count(self.num_clips, 'clip')} per "
-            f"video; in cosines, dynamic norms are at least {self.min_norm_ratio:g} of the static norm"
+            "video; the cosine with a zero vector is zero"
         )
         return [*self.table().to_text(), note, *format_failed_videos(self.failed)]
 
@@ -128,25 +125,16 @@ def evaluate_still_clips(
             frozen = extract_features(_FrozenFrameEncoder(network), dataset, num_clips=num_clips, loader=loader)
             rows[name] = _row(name, moving, frozen)
             failed |= dict(moving.failed)
-    report = StillClipsReport(videos.path, num_clips, MIN_NORM_RATIO, rows, failed)
+    report = StillClipsReport(videos.path, num_clips, rows, failed)
     if output_file is not None:
         write_json(output_file, report.to_dict())
     return report
 
 
-def cosine_with_min_norm(a: np.ndarray, b: np.ndarray, min_norm: np.ndarray) -> np.ndarray:
-    """Compute the cosine of vectors, none of which counts as shorter than a minimum norm.
-
-    Args:
-        a: Vectors, (…, D).
-        b: Vectors, (…, D).
-        min_norm: Minimum norms, (…).
-
-    Returns:
-        Cosines, (…).
-    """
-    norms = (np.maximum(np.linalg.norm(x, axis=-1), min_norm) for x in (a, b))
-    return (a * b).sum(-1) / np.maximum(np.prod(list(norms), axis=0), np.finfo(np.float32).tiny)
+def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Cosine of vectors (…, D); zero if one of them is zero."""
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return np.divide((a * b).sum(-1), norms, out=np.zeros_like(norms), where=norms > 0)
 
 
 def _row(name: str, moving: Features, frozen: Features) -> dict[str, float]:
@@ -161,7 +149,12 @@ def _row(name: str, moving: Features, frozen: Features) -> dict[str, float]:
         "static_norm": np.linalg.norm(moving.static, axis=-1),
         "static_norm_still": np.linalg.norm(frozen.static, axis=-1),
     }
-    cosines = cosine_with_min_norm(moving.dynamic, frozen.dynamic, MIN_NORM_RATIO * norms["static_norm"])
     means = {metric: float(values.mean()) for metric, values in norms.items()}
-    ratio = means["dynamic_norm_still"] / max(means["dynamic_norm"], float(np.finfo(np.float32).tiny))
-    return {"videos": len(moving.index), "dynamic_cosine": float(cosines.mean()), "still_clip_ratio": ratio} | means
+    return {
+        "videos": len(moving.index),
+        "still_zero_fraction": float((norms["dynamic_norm_still"] == 0).mean()),
+        "still_static_cosine": float(_cosine(frozen.dynamic, frozen.static).mean()),
+        "dynamic_cosine": float(_cosine(moving.dynamic, frozen.dynamic).mean()),
+        "still_clip_ratio": means["dynamic_norm_still"] / max(means["dynamic_norm"], float(np.finfo(np.float32).tiny)),
+        **means,
+    }
