@@ -30,16 +30,6 @@ from stillmotion.utils.progress import RemainingTime
 CUTTING = VideoSegmentConfig(max_seconds=2, overlap_seconds=0.5)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return load("flow@frames=6,size=48")
-
-
 def rows(index: VideoIndex) -> list[dict[str, Any]]:
     """All stored rows, by path and time."""
     result = IndexTables.open(index.uri)

@@ -7,23 +7,13 @@ import numpy as np
 import pytest
 from support.shot_videos import write_shot_videos, write_shots
 
-from stillmotion.encoders import Encoder, load
+from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError
 from stillmotion.index import Query, VideoIndex, VideoSegmentConfig, build_index, embed_query, search_backends
 from stillmotion.index.lance_tables import IndexMetadata, IndexTables, SegmentRow
 from stillmotion.index.query import search_index
 from stillmotion.index.search_config import SearchConfig
 from stillmotion.index.video_segments import VideoSegment
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return load("flow@frames=6,size=48")
 
 
 def made_up(folder: Path, *, moments: int, motion: int = 12) -> VideoIndex:

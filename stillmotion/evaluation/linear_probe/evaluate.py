@@ -123,6 +123,18 @@ class LinearProbeReport:
         return [table.caption, *table.to_text(), *format_failed_videos(self.failed)]
 
 
+class _ProbeTask(NamedTuple):
+    """What is probed on each network."""
+
+    train: Subset
+    test: Subset
+    config: LinearProbeConfig
+    protocol: ProbeProtocol
+    feature_kinds: Sequence[FeatureKind]
+    seed: int
+    loader: LoaderConfig | None
+
+
 class _ProbeOutcome(NamedTuple):
     """Accuracies, indices of the readable videos, and reasons of the others."""
 
@@ -167,10 +179,8 @@ def evaluate_linear_probe(
     _, split = prepare_linear_probe(encoder, split_config, config)
     train, test = split.train_test()
     probe = _probe_feature_stream if protocol.use_sgd and config.cache_dir is None else _probe_stored_features
-    outcomes = {
-        role: probe(network, train, test, config, protocol, feature_kinds, split_config.split_seed, loader)
-        for role, network in select_encoders(encoder, config).items()
-    }
+    task = _ProbeTask(train, test, config, protocol, feature_kinds, split_config.split_seed, loader)
+    outcomes = {role: probe(network, task) for role, network in select_encoders(encoder, config).items()}
     last = next(reversed(outcomes.values()))
     train_y = {target: y[last.train] for target, y in train.labels.items()}
     test_y = {target: y[last.test] for target, y in test.labels.items()}
@@ -288,17 +298,9 @@ def train_test_views(protocol: ProbeProtocol, config: LinearProbeConfig) -> tupl
     return views, replace(views, num_crops=protocol.num_crops, full_frame_crops=protocol.full_frame_crops)
 
 
-def _probe_stored_features(
-    encoder: Encoder,
-    train: Subset,
-    test: Subset,
-    config: LinearProbeConfig,
-    protocol: ProbeProtocol,
-    feature_kinds: Sequence[FeatureKind],
-    seed: int,
-    loader: LoaderConfig | None,
-) -> _ProbeOutcome:
+def _probe_stored_features(encoder: Encoder, task: _ProbeTask) -> _ProbeOutcome:
     """Probe evenly spaced clips, whose features are all kept in memory."""
+    train, test, config, protocol, feature_kinds, seed, loader = task
     parts = zip((train, test), train_test_views(protocol, config), strict=True)
     if config.cache_dir is None:
         x, test_x = (extract_features_distributed(encoder, part, views, loader=loader) for part, views in parts)
@@ -329,17 +331,9 @@ def _probe_stored_features(
     return _ProbeOutcome(process_group.run_on_main(fit_all), x.index, test_x.index, dict(x.failed + test_x.failed))
 
 
-def _probe_feature_stream(
-    encoder: Encoder,
-    train: Subset,
-    test: Subset,
-    config: LinearProbeConfig,
-    protocol: ProbeProtocol,
-    feature_kinds: Sequence[FeatureKind],
-    seed: int,
-    loader: LoaderConfig | None,
-) -> _ProbeOutcome:
+def _probe_feature_stream(encoder: Encoder, task: _ProbeTask) -> _ProbeOutcome:
     """Probe clips that are sampled in every epoch, whose features are not stored."""
+    train, test, config, protocol, feature_kinds, seed, loader = task
     _, views = train_test_views(protocol, config)
     sgd_config, folder = SGDProbeConfig(batch_size=config.sgd_batch_size), resolve_cache_dir(encoder, None)
     checkpoint_file = None

@@ -199,11 +199,7 @@ def propagate_masks(
     assert first_mask is not None  # a sequence without it cannot be opened
     object_ids = np.unique(np.append(first_mask, 0))
     one_hot = torch.from_numpy((first_mask == object_ids[:, None, None]).astype(np.float32))
-    input_size = (
-        network_input_size(encoder, first_mask.shape, preset)
-        if image_size is None
-        else encoder.nearest_valid_size(*image_size)
-    )
+    input_size = network_input_size(encoder, first_mask.shape, preset, image_size=image_size)
     masks = CompressedMasks()
 
     def first(h: int, w: int) -> Tensor:
@@ -242,11 +238,7 @@ def propagate_keypoints(
         The joints.
     """
     given, frame_size = sequence.keypoints[0], sequence.video.get_frames([0]).shape[1:3]
-    input_size = (
-        network_input_size(encoder, frame_size, preset)
-        if image_size is None
-        else encoder.nearest_valid_size(*image_size)
-    )
+    input_size = network_input_size(encoder, frame_size, preset, image_size=image_size)
     points = np.empty((num_frames, *given.shape))
 
     def first(h: int, w: int) -> Tensor:
@@ -298,7 +290,11 @@ def heatmaps_to_keypoints(heatmaps: Tensor, image_size: tuple[int, int]) -> np.n
 
 
 def network_input_size(
-    encoder: FrameFeatureExtractor, frame_size: tuple[int, ...], preset: PropagationPreset
+    encoder: FrameFeatureExtractor,
+    frame_size: tuple[int, ...],
+    preset: PropagationPreset,
+    *,
+    image_size: tuple[int, int] | None = None,
 ) -> tuple[int, int]:
     """Return height and width of the network's input.
 
@@ -306,10 +302,13 @@ def network_input_size(
         encoder: Feature maps of frames, which need a size divisible by their patch or stride.
         frame_size: Height and width of the frames.
         preset: Protocol.
+        image_size: Height and width that override the preset.
 
     Returns:
         Height and width.
     """
+    if image_size is not None:
+        return encoder.nearest_valid_size(*image_size)
     height, width = frame_size
     short = min(height, width)
     if preset.image_size is None:
