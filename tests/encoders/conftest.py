@@ -2,10 +2,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import save_file
 from support import small_detect, small_finetune, small_pretrain
 from support.class_videos import write_class_folders
+from support.reference_networks import save_checkpoint
 from support.tiny_transformers import save_model
 
 from stillmotion.data.synthetic.factors import SyntheticConfig
@@ -30,11 +30,13 @@ def encoder_specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             "detect": small_detect.detect_once(small_detect.small_config(epochs=1), root / "detect"),
             "segment": _segment_run(root / "segment", pretrained),
         }
+    save_checkpoint("dino", root / "dino.pth")
+    save_file(create_backbone("i3d", per_frame_features=False).state_dict(), root / "i3d.safetensors")
     return {kind: str(folder) for kind, folder in runs.items()} | {
         "recipe": "debug:k400-bod-simclr",
         "transformers": str(save_model("dinov2", root / "dinov2")),
-        "dino": f"dino:{_write_dino(root / 'dino.pth')}",
-        "i3d": f"i3d:{_write_i3d(root / 'i3d.safetensors')}@frames=24,size=32",
+        "dino": f"dino:{root / 'dino.pth'}",
+        "i3d": f"i3d:{root / 'i3d.safetensors'}@frames=24,size=32",
     }
 
 
@@ -53,50 +55,14 @@ def _transfer_run(output_dir: Path) -> Path:
 
 def _segment_run(output_dir: Path, encoder: Path) -> Path:
     config = get_recipe("breakfast", verb="segment", debug=True)
-    drawn = SyntheticUntrimmedConfig(
-        num_train=2,
-        num_test=1,
-        actions_per_video=(2, 2),
-        frames_per_action=(4, 4),
-        appearance=SyntheticConfig(image_size=16),
-    )
+    lengths = {"actions_per_video": (2, 2), "frames_per_action": (4, 4)}
+    videos = SyntheticUntrimmedConfig(num_train=2, num_test=1, appearance=SyntheticConfig(image_size=16), **lengths)
     config = replace(
         config,
         encoder=str(encoder),
-        data=replace(config.data, synthetic=drawn),
+        data=replace(config.data, synthetic=videos),
         head=MSTCNConfig(num_stages=1, num_layers=1, hidden_dim=4),
         optim=replace(config.optim, batch_size=2, epochs=1),
     )
     segment(config, output_dir)
     return output_dir
-
-
-def _write_dino(path: Path, *, width: int = 64, patch_size: int = 8, num_patches: int = 16) -> Path:
-    """A ViT of two blocks under DINO's names, with random weights."""
-    shapes = {
-        "cls_token": (1, 1, width),
-        "pos_embed": (1, num_patches + 1, width),
-        "patch_embed.proj.weight": (width, 3, patch_size, patch_size),
-        "patch_embed.proj.bias": (width,),
-        "norm.weight": (width,),
-        "norm.bias": (width,),
-    }
-    for block in ("blocks.0", "blocks.1"):
-        for name, (outer, inner) in {
-            "attn.qkv": (3 * width, width),
-            "attn.proj": (width, width),
-            "mlp.fc1": (2 * width, width),
-            "mlp.fc2": (width, 2 * width),
-        }.items():
-            shapes |= {f"{block}.{name}.weight": (outer, inner), f"{block}.{name}.bias": (outer,)}
-        shapes |= {f"{block}.norm{i}.{part}": (width,) for i in (1, 2) for part in ("weight", "bias")}
-    random = torch.Generator().manual_seed(0)
-    torch.save({name: 0.1 * torch.randn(shape, generator=random) for name, shape in shapes.items()}, path)
-    return path
-
-
-def _write_i3d(path: Path) -> Path:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        save_file(create_backbone("i3d", per_frame_features=False).state_dict(), path)
-    return path

@@ -51,10 +51,10 @@ def test_colours_are_those_of_opencv_on_a_grid():
     clip = torch.from_numpy(frame).movedim(-1, 0)[None, :, None]
     cells = cv2.resize(frame, (16, 16), interpolation=cv2.INTER_AREA)
     wanted = cv2.cvtColor(cells, cv2.COLOR_RGB2LAB) / 50 - [1, 0, 0]
-    found = ColorLayout()(clip)[0, 0].numpy()
+    result = ColorLayout()(clip)[0, 0].numpy()
     mean = wanted.mean((0, 1))
-    np.testing.assert_allclose(found[:-3].reshape(3, 16, 16), np.moveaxis(wanted - mean, -1, 0), atol=1e-4)
-    np.testing.assert_allclose(found[-3:], 4 * mean, atol=1e-4)
+    np.testing.assert_allclose(result[:-3].reshape(3, 16, 16), np.moveaxis(wanted - mean, -1, 0), atol=1e-4)
+    np.testing.assert_allclose(result[-3:], 4 * mean, atol=1e-4)
 
 
 def test_it_answers_every_verb_by_its_name(tmp_path, monkeypatch):
@@ -67,8 +67,8 @@ def test_it_answers_every_verb_by_its_name(tmp_path, monkeypatch):
         4,
     )
     folder = write_class_folders(tmp_path / "set", videos_per_class=3)
-    found = evaluate_retrieval([encoder], TrainTestConfig(folder), RetrievalConfig(cache_dir=str(tmp_path / "cache")))
-    assert list(next(iter(found.values())).scores) == ["whole", "static", "dynamic", "concat", "motion"]
+    result = evaluate_retrieval([encoder], TrainTestConfig(folder), RetrievalConfig(cache_dir=str(tmp_path / "cache")))
+    assert list(next(iter(result.values())).scores) == ["whole", "static", "dynamic", "concat", "motion"]
     with pytest.raises(StillmotionError, match="Option 'layer' does not apply to flow"):
         load("flow@layer=1")
 
@@ -89,5 +89,5 @@ def test_the_best_encoder_is_a_cached_model_or_flow(tmp_path, monkeypatch):
 
 def test_it_is_shown_frames_of_the_whole_video(tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=1)
-    found = extract_features(load("flow"), TrainTestConfig(folder).with_split().open())
-    assert found.motion.shape[1:] == (1, 15 * 9 * 9 * 2 + 8 * 9 * 5 * 2)
+    result = extract_features(load("flow"), TrainTestConfig(folder).with_split().open())
+    assert result.motion.shape[1:] == (1, 15 * 9 * 9 * 2 + 8 * 9 * 5 * 2)

@@ -24,8 +24,8 @@ def folder(tmp_path):
 
 
 def wanted(run, folder, clips):
-    found = extract_features(load(run), VideoFolder(folder), num_clips=clips)
-    return {name: found.vectors(name) for name in ("whole", "static", "dynamic")}
+    result = extract_features(load(run), VideoFolder(folder), num_clips=clips)
+    return {name: result.vectors(name) for name in ("whole", "static", "dynamic")}
 
 
 def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):

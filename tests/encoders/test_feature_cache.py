@@ -22,7 +22,7 @@ def folder(tmp_path):
     return root
 
 
-def kept(run):
+def cached_files(run):
     return sorted(file.name for file in (run / "features").iterdir())
 
 
@@ -65,7 +65,7 @@ def test_what_changes_the_features_is_computed_anew(run, folder):
     save_file(weights | {name: weights[name] * 1.01}, run / "checkpoint.safetensors")
     assert not reused()
     assert reused()
-    assert len(kept(run)) == 9
+    assert len(cached_files(run)) == 9
 
 
 def test_another_order_of_the_same_videos_shares_the_file(run, folder):
@@ -105,18 +105,18 @@ def flipped(file):
 def test_a_damaged_or_swapped_file_is_written_anew_with_a_warning(run, damage, caplog):
     videos, others = (SyntheticDataset(SyntheticConfig(num_videos=3), seed=seed) for seed in (0, 1))
     wanted = load_or_extract_features(load(run), videos, num_clips=1).features.whole
-    (name,) = kept(run)
+    (name,) = cached_files(run)
     file = run / "features" / name
     load_or_extract_features(load(run), others, num_clips=1)
-    (other,) = set(kept(run)) - {name}
+    (other,) = set(cached_files(run)) - {name}
     made = {"torn": b"torn", "flipped": flipped(file), "swapped": (run / "features" / other).read_bytes()}
     file.write_bytes(made[damage])
-    found = load_or_extract_features(load(run), videos, num_clips=1)
-    assert not found.from_cache
-    np.testing.assert_array_equal(found.features.whole, wanted)
+    result = load_or_extract_features(load(run), videos, num_clips=1)
+    assert not result.from_cache
+    np.testing.assert_array_equal(result.features.whole, wanted)
     assert load_or_extract_features(load(run), videos, num_clips=1).from_cache
     assert caplog.messages == [f"{file} is damaged or was renamed; it is computed again"]
-    assert kept(run) == sorted([name, other])
+    assert cached_files(run) == sorted([name, other])
 
 
 def test_an_interrupted_embedding_leaves_no_file(run, monkeypatch):
@@ -126,7 +126,7 @@ def test_an_interrupted_embedding_leaves_no_file(run, monkeypatch):
     monkeypatch.setattr(feature_extraction, "embed_batch", stop)
     with pytest.raises(KeyboardInterrupt):
         load_or_extract_features(load(run), SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=1)
-    assert kept(run) == []
+    assert cached_files(run) == []
 
 
 def test_a_recipe_is_cached_only_where_a_folder_is_given(tmp_path, monkeypatch):

@@ -39,13 +39,13 @@ def test_features_do_not_depend_on_batches(encoder):
 
 def test_features_are_the_encoders_of_normalised_centre_clips(encoder):
     videos = SyntheticDataset(SyntheticConfig(num_videos=1))
-    found = extract_features(encoder, videos)
+    features = extract_features(encoder, videos)
     pixels = videos.open_video(0).get_frames(range(9, 25, 2)) / np.float32(255)  # 8 frames, the middle of 32
     clip = torch.from_numpy((pixels - 0.45) / 0.225).float().permute(3, 0, 1, 2)[None]
     with torch.no_grad():
         wanted = encoder(clip)
-    np.testing.assert_allclose(found.static[0], wanted.static, atol=1e-5)
-    np.testing.assert_allclose(found.dynamic[0], wanted.dynamic, atol=1e-5)
+    np.testing.assert_allclose(features.static[0], wanted.static, atol=1e-5)
+    np.testing.assert_allclose(features.dynamic[0], wanted.dynamic, atol=1e-5)
 
 
 def test_views_are_averaged_where_that_is_asked(encoder):
@@ -57,10 +57,10 @@ def test_views_are_averaged_where_that_is_asked(encoder):
 
 def test_unreadable_videos_are_named_and_left_out(encoder):
     with record_progress() as reported:
-        found = extract_features(encoder, every_fifth_unreadable(), loader=LoaderConfig(batch_size=2))
-    assert found.index.tolist() == [1, 2, 3, 4, 6, 7, 8, 9, 11]
-    assert [name for name, _ in found.failed] == ["v0", "v5", "v10"]
-    assert len(found.whole) == 9
+        features = extract_features(encoder, every_fifth_unreadable(), loader=LoaderConfig(batch_size=2))
+    assert features.index.tolist() == [1, 2, 3, 4, 6, 7, 8, 9, 11]
+    assert [name for name, _ in features.failed] == ["v0", "v5", "v10"]
+    assert len(features.whole) == 9
     assert reported[-1] == (12, 12)
 
 
@@ -72,15 +72,15 @@ def test_a_set_without_one_readable_video_is_an_error(encoder, tmp_path):
 
 
 def test_both_is_the_two_halves_normalised_side_by_side(encoder):
-    found = extract_features(encoder, SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=2)
-    both = found.vectors("concat", average=False)
+    features = extract_features(encoder, SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=2)
+    both = features.vectors("concat", average=False)
     assert both.shape == (3, 2, 64)
     np.testing.assert_allclose(np.linalg.norm(both[..., :32], axis=-1), 1, rtol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(both[..., 32:], axis=-1), 1, rtol=1e-5)
-    np.testing.assert_allclose(found.vectors("concat"), both.mean(1))
-    np.testing.assert_array_equal(found.vectors("static"), found.static.mean(1))
+    np.testing.assert_allclose(features.vectors("concat"), both.mean(1))
+    np.testing.assert_array_equal(features.vectors("static"), features.static.mean(1))
     with pytest.raises(StillmotionError, match="Unknown feature kind 'neither'"):
-        found.vectors("neither")
+        features.vectors("neither")
 
 
 def test_large_frames_are_cropped_from_a_margin_and_small_ones_not(encoder):

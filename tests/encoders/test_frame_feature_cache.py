@@ -54,10 +54,10 @@ def test_a_feature_is_the_mean_over_the_clip_around_its_frame(run, tmp_path, hop
     features = FrameFeatureCache(encoder, tmp_path / "kept", feature_stride=hop)
     assert features.compute_missing(videos, batch_size=4) == []
     for i in range(2):
-        found = features.load(videos, i)
-        assert found.dtype == np.float32
-        assert len(found) == -(-len(videos.open_video(i)) // hop)
-        np.testing.assert_allclose(found, literal(encoder, videos.open_video(i), hop=hop), atol=1e-4)
+        result = features.load(videos, i)
+        assert result.dtype == np.float32
+        assert len(result) == -(-len(videos.open_video(i)) // hop)
+        np.testing.assert_allclose(result, literal(encoder, videos.open_video(i), hop=hop), atol=1e-4)
 
 
 def test_a_model_of_images_sees_each_frame_alone(tmp_path):

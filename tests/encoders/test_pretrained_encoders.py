@@ -51,28 +51,28 @@ def test_a_network_from_elsewhere_sees_pixels_in_its_own_normalisation(dinov2):
     pixels = np.random.default_rng(0).integers(0, 256, (8, 42, 42, 3), np.uint8)
     own = normalize_clip(pixels, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     with torch.no_grad():
-        found = encoder(normalize_clip(pixels, *encoder.input_config.normalization)[None])
+        result = encoder(normalize_clip(pixels, *encoder.input_config.normalization)[None])
         wanted = encoder.backbone(own[None])
-    torch.testing.assert_close(found.frames, wanted, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(found.whole, wanted.mean(1), atol=1e-4, rtol=1e-4)
-    assert found.static.shape == found.dynamic.shape == (1, 32)
+    torch.testing.assert_close(result.frames, wanted, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(result.whole, wanted.mean(1), atol=1e-4, rtol=1e-4)
+    assert result.static.shape == result.dynamic.shape == (1, 32)
     assert (encoder.input_config.num_frames, encoder.input_config.image_size) == (8, 42)
     assert encoder.static_dynamic.method == "slow"
 
 
 def test_i3d_has_the_strides_the_borders_and_the_values_it_was_trained_with(i3d):
     encoder = load(f"i3d:{i3d}@frames=24,size=32")
-    shown = load(i3d).input_config
-    assert (shown.num_frames, shown.stride, shown.image_size) == (64, 1, 224)
+    config = load(i3d).input_config
+    assert (config.num_frames, config.stride, config.image_size) == (64, 1, 224)
     network = create_backbone("i3d", per_frame_features=False, temporal_padding="zeros").eval()
     weights = safetensors.torch.load_file(i3d)
     network.load_state_dict({name: weights[name].float() for name in network.state_dict()})
     pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), np.uint8)
     with torch.no_grad():
-        found = encoder(normalize_clip(pixels, *encoder.input_config.normalization)[None]).frames
+        result = encoder(normalize_clip(pixels, *encoder.input_config.normalization)[None]).frames
         wanted = network(torch.from_numpy(pixels).permute(3, 0, 1, 2)[None] / 127.5 - 1)
-    assert found.shape == (1, 3, 1024)
-    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+    assert result.shape == (1, 3, 1024)
+    torch.testing.assert_close(result, wanted, atol=1e-3, rtol=1e-3)
 
 
 def test_what_is_no_encoder_is_said(run, dinov2, tmp_path):

@@ -31,9 +31,9 @@ def video(class_videos):
 
 
 def test_it_embeds_the_whole_alone(short, class_videos, video, tmp_path):
-    found = load(short).embed([video])
-    assert found.whole.shape == (1, 8)
-    assert found.static.shape == found.dynamic.shape == (1, 0)
+    result = load(short).embed([video])
+    assert result.whole.shape == (1, 8)
+    assert result.static.shape == result.dynamic.shape == (1, 0)
     table = export_embeddings(load(short), VideoDataConfig(str(class_videos)), tmp_path / "table.npz", num_clips=1)
     assert "whole (8); clips are too short for static and dynamic components" in table.to_lines()[0]
     assert "static" not in np.load(table.file)
@@ -44,16 +44,16 @@ def test_it_is_probed_and_searched_by_the_whole_alone(short, class_videos):
     assert list(evaluate_linear_probe(load(short), halves, LinearProbeConfig(num_clips=1)).accuracy["pretrained"]) == [
         "whole"
     ]
-    (scores,) = (found.scores for found in evaluate_retrieval([load(short)], halves).values())
+    (scores,) = (result.scores for result in evaluate_retrieval([load(short)], halves).values())
     assert list(scores) == ["whole"]
 
 
 def test_a_half_that_is_asked_for_is_refused_in_a_line(short, class_videos, video):
     encoder = load(short)
-    found = extract_features(encoder, PathDataset([video]))
+    result = extract_features(encoder, PathDataset([video]))
     for kind in ("static", "dynamic", "concat"):
         with pytest.raises(StillmotionError, match=f"The {kind} embedding needs at least 3 time steps"):
-            found.vectors(kind)
+            result.vectors(kind)
     with pytest.raises(StillmotionError, match="The dynamic embedding needs"):
         evaluate_linear_probe(
             encoder, TrainTestConfig(str(class_videos)), LinearProbeConfig(num_clips=1), feature_kinds=["dynamic"]

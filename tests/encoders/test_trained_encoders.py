@@ -28,21 +28,25 @@ def test_untrained_is_the_network_that_the_run_started_from(run):
     config, trained = load_config(run, PretrainConfig), load(f"{run}@frames=4")
     before = torch.get_rng_state()
     encoder = trained.untrained()
-    found = encoder.backbone.state_dict()
+    result = encoder.backbone.state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     assert not encoder.training
     assert encoder.input_config.num_frames == 4
     torch.manual_seed(config.train.seed)
     wanted = Method(config.method).online.backbone.state_dict()
-    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+    assert all(torch.equal(result[name], value) for name, value in wanted.items())
 
 
 def test_a_recipe_gives_its_untrained_network():
-    found = load("debug:k400-bod-simclr")
-    assert found.origin.pretrain_config == get_recipe("k400-bod-simclr", debug=True)
-    wanted = found.untrained().state_dict()
-    assert all(torch.equal(value, wanted[name]) for name, value in found.state_dict().items())
-    assert (found.run_dir, found.synthetic_config, found.seed) == (None, found.origin.pretrain_config.data.synthetic, 0)
+    result = load("debug:k400-bod-simclr")
+    assert result.origin.pretrain_config == get_recipe("k400-bod-simclr", debug=True)
+    wanted = result.untrained().state_dict()
+    assert all(torch.equal(value, wanted[name]) for name, value in result.state_dict().items())
+    assert (result.run_dir, result.synthetic_config, result.seed) == (
+        None,
+        result.origin.pretrain_config.data.synthetic,
+        0,
+    )
 
 
 def test_the_same_network_can_be_shown_other_clips(run):

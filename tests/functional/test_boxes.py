@@ -48,7 +48,7 @@ def literal_roi_align(plane, box, *, size, scale, samples):
     x1, y1, x2, y2 = (value * scale - 0.5 for value in box)
     tall, wide = (y2 - y1) / size, (x2 - x1) / size
     down, across = samples or math.ceil(tall), samples or math.ceil(wide)
-    found = np.zeros((size, size))
+    result = np.zeros((size, size))
     for p in range(size):
         for q in range(size):
             total = 0.0
@@ -57,8 +57,8 @@ def literal_roi_align(plane, box, *, size, scale, samples):
                     y = y1 + p * tall + (i + 0.5) * tall / down
                     x = x1 + q * wide + (j + 0.5) * wide / across
                     total += literal_sample(plane, y, x)
-            found[p, q] = total / max(1, down * across)
-    return found
+            result[p, q] = total / max(1, down * across)
+    return result
 
 
 # In pixels of a frame of 96×128 whose map has 12×16 cells: inside, small, thin, huge, over each edge, beyond.
@@ -78,19 +78,19 @@ BOXES = [
 def test_roi_align_equals_a_loop_over_samples(samples, size):
     maps = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 12, 16)))
     boxes = [torch.tensor(BOXES[:5], dtype=torch.float64), torch.tensor(BOXES[5:], dtype=torch.float64)]
-    found = roi_align(maps, boxes, output_size=size, spatial_scale=1 / 8, sampling_ratio=samples)
-    assert found.shape == (len(BOXES), 3, size, size)
+    result = roi_align(maps, boxes, output_size=size, spatial_scale=1 / 8, sampling_ratio=samples)
+    assert result.shape == (len(BOXES), 3, size, size)
     for number, box in enumerate(BOXES):
         for channel in range(3):
             plane = maps[int(number >= 5), channel].numpy()
             expected = literal_roi_align(plane, box, size=size, scale=1 / 8, samples=samples)
-            np.testing.assert_allclose(found[number, channel], expected, atol=1e-12)
+            np.testing.assert_allclose(result[number, channel], expected, atol=1e-12)
 
 
 def test_a_box_of_whole_cells_gives_those_cells_back():
     maps = torch.arange(48.0).reshape(1, 1, 6, 8)
-    found = roi_align(maps, [torch.tensor([[2.0, 1.0, 5.0, 4.0]])], output_size=3)
-    torch.testing.assert_close(found[0, 0], maps[0, 0, 1:4, 2:5])
+    result = roi_align(maps, [torch.tensor([[2.0, 1.0, 5.0, 4.0]])], output_size=3)
+    torch.testing.assert_close(result[0, 0], maps[0, 0, 1:4, 2:5])
 
 
 def test_maps_without_boxes_give_none():

@@ -51,8 +51,8 @@ def test_moco_is_the_literal_loss_of_keys_and_queue(v):
         for i in range(5)
         for j in range(v)
     ]
-    found = contrastive.moco_loss(z, keys, queue, temperature=0.2)
-    assert found.item() == pytest.approx(np.mean(losses), rel=1e-12)
+    result = contrastive.moco_loss(z, keys, queue, temperature=0.2)
+    assert result.item() == pytest.approx(np.mean(losses), rel=1e-12)
 
 
 @views
@@ -82,9 +82,9 @@ def literal_sinkhorn(scores, epsilon, iterations):
 @pytest.mark.parametrize(("iterations", "epsilon"), [(1, 0.5), (3, 0.05), (10, 0.05)])
 def test_sinkhorn_is_that_of_probabilities(iterations, epsilon):
     scores = embeddings(9, 4).tanh()
-    found = contrastive.sinkhorn(scores, epsilon=epsilon, iterations=iterations)
+    result = contrastive.sinkhorn(scores, epsilon=epsilon, iterations=iterations)
     expected = literal_sinkhorn(scores.numpy(), epsilon, iterations)
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5, rtol=1e-4)
+    np.testing.assert_allclose(result.numpy(), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_sinkhorn_uses_prototypes_equally_and_samples_once():
@@ -109,8 +109,8 @@ def test_swav_is_the_literal_cross_entropy_with_the_codes_of_the_other_clips(v):
             logits = scores[i, j].numpy() / 0.2
             log_p = logits - np.log(np.exp(logits).sum())
             losses += [-(codes[k][i] * log_p).sum() for k in range(v) if k != j]
-    found = contrastive.swav_loss(scores, temperature=0.2, epsilon=0.1)
-    assert found.item() == pytest.approx(np.mean(losses), rel=1e-5)
+    result = contrastive.swav_loss(scores, temperature=0.2, epsilon=0.1)
+    assert result.item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_swav_gives_no_gradient_through_the_codes():
@@ -137,8 +137,8 @@ def test_vicreg_is_the_literal_mean_over_pairs_of_views(v):
                 loss += 2.0 * np.maximum(0, 1 - np.sqrt(np.diag(cov) + 1e-4)).mean()
                 loss += 0.5 * (cov[~np.eye(5, dtype=bool)] ** 2).sum() / 5
             losses.append(loss)
-    found = contrastive.vicreg_loss(z, invariance=3.0, variance=2.0, covariance=0.5)
-    assert found.item() == pytest.approx(np.mean(losses), rel=1e-12)
+    result = contrastive.vicreg_loss(z, invariance=3.0, variance=2.0, covariance=0.5)
+    assert result.item() == pytest.approx(np.mean(losses), rel=1e-12)
 
 
 @views
@@ -207,9 +207,9 @@ def test_an_eased_half_is_itself_and_its_gradient_shrinks_with_its_length(power)
     eased = contrastive.rescale_gradient(half, mean, power=power)
     assert torch.equal(eased, half)
     (plain,) = torch.autograd.grad(half.square().sum(), half)
-    (found,) = torch.autograd.grad(eased.square().sum(), half)
+    (result,) = torch.autograd.grad(eased.square().sum(), half)
     share = (half.norm(dim=1) / mean.norm(dim=1)).clamp(max=1) ** power
-    torch.testing.assert_close(found, share[:, None] * plain)
+    torch.testing.assert_close(result, share[:, None] * plain)
 
 
 def test_with_power_one_a_loss_of_directions_moves_short_and_long_halves_alike():

@@ -90,15 +90,15 @@ def test_no_pixel_is_copied_twice_and_none_lands_further_than_its_four_neighbour
     coarse = torch.from_numpy(rng.normal(0, 1, shape).astype(np.float32))
     flow = torch.nn.functional.interpolate(coarse, (18, 23), mode="bilinear")[0].permute(1, 2, 0).numpy() * speed
     moved, offset, fresh = forward_warp(numbered(18, 23), flow, fill=np.full((18, 23, 1), -1))
-    kept = moved[~fresh][:, 0]
-    assert len(np.unique(kept)) == len(kept)
+    sources = moved[~fresh][:, 0]
+    assert len(np.unique(sources)) == len(sources)
     assert (moved[fresh] == -1).all()
     assert np.abs(offset).max() <= 1
     end = numbered(18, 23)[..., 0]
     x, y = end % 23 + flow[..., 0], end // 23 + flow[..., 1]
     rows, columns = (~fresh).nonzero()
-    assert x.flatten()[kept] == pytest.approx(columns + offset[0][~fresh], abs=1e-4)
-    assert y.flatten()[kept] == pytest.approx(rows + offset[1][~fresh], abs=1e-4)
+    assert x.flatten()[sources] == pytest.approx(columns + offset[0][~fresh], abs=1e-4)
+    assert y.flatten()[sources] == pytest.approx(rows + offset[1][~fresh], abs=1e-4)
 
 
 def test_broken_flow_drops_pixels_instead_of_failing() -> None:

@@ -65,9 +65,9 @@ def test_vectors_of_zeros_are_as_near_to_all_and_not_ranked_by_number():
         precision = retrieval_average_precision(x, y, labels, labels)
         assert abs(float(precision.mean()) - 1 / 3) < 0.03
     half = torch.cat([vectors(20, 4), nothing[:20]])
-    best, found = knn_search(vectors(1, 4), half, k=40)
+    best, result = knn_search(vectors(1, 4), half, k=40)
     assert (best.diff() <= 0).all()
-    assert (best[found >= 20].abs() < 1e-29).all()
+    assert (best[result >= 20].abs() < 1e-29).all()
 
 
 @pytest.mark.parametrize("block", [1, 1 << 22])
@@ -75,23 +75,23 @@ def test_average_precision_is_scikit_learns(block):
     x, y = vectors(50, 4), vectors(61, 4, seed=1)
     rng = np.random.default_rng(0)
     x_labels, y_labels = rng.integers(3, size=50), rng.integers(3, size=61)
-    found = retrieval_average_precision(
+    result = retrieval_average_precision(
         x, y, torch.from_numpy(x_labels), torch.from_numpy(y_labels), max_similarities=block
     )
     similar = cosines(x, y)
     wanted = [average_precision_score(y_labels == x_labels[i], similar[i]) for i in range(50)]
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(result, wanted, atol=1e-6)
 
 
 def test_average_precision_without_the_query_itself():
     x = vectors(20, 4)
     labels = torch.arange(20) % 3
-    found = retrieval_average_precision(x, x, labels, labels, self_index=torch.arange(20))
+    result = retrieval_average_precision(x, x, labels, labels, self_index=torch.arange(20))
     similar = cosines(x, x)
     for i in range(20):
         others = np.arange(20) != i
         wanted = average_precision_score(labels.numpy()[others] == i % 3, similar[i][others])
-        assert found[i] == pytest.approx(wanted, abs=1e-6)
+        assert result[i] == pytest.approx(wanted, abs=1e-6)
 
 
 def test_a_query_whose_class_nobody_has_is_missed():

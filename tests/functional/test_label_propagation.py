@@ -20,14 +20,14 @@ def literal(query, context, *, k, radius, disk):
     values, cells = torch.full((h, w, k), -torch.inf, dtype=query.dtype), torch.zeros(h, w, k, dtype=torch.long)
     for y in range(h):
         for x in range(w):
-            found = []
+            result = []
             for number, (c, v, u) in enumerate(
                 (c, v, u) for c in range(len(context)) for v in range(h) for u in range(w)
             ):
                 away = (v - y) ** 2 + (u - x) ** 2 < radius**2 if disk else max(abs(v - y), abs(u - x)) <= radius
                 if away:
-                    found.append((float(query[y, x] @ context[c, v, u]), number))
-            for i, (value, number) in enumerate(sorted(found, reverse=True)[:k]):
+                    result.append((float(query[y, x] @ context[c, v, u]), number))
+            for i, (value, number) in enumerate(sorted(result, reverse=True)[:k]):
                 values[y, x, i], cells[y, x, i] = value, number
     return values, cells
 
@@ -50,13 +50,13 @@ def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius
         patch.setattr(label_propagation, "_MAX_CANDIDATES", crowd)
         every = frames(c + 1, h, w)
         k = min(k, c * h * w)
-        found = find_nearest_cells(
+        result = find_nearest_cells(
             every[-1], every[:-1], k=k, radius=radius, circular=disk, use_bf16_prefilter=screened
         )
         values, cells = literal(every[-1], every[:-1], k=k, radius=radius, disk=disk)
-    torch.testing.assert_close(found.similarity, values)
+    torch.testing.assert_close(result.similarity, values)
     known = values > -torch.inf
-    assert torch.equal(found.indices[known], cells[known])
+    assert torch.equal(result.indices[known], cells[known])
 
 
 @pytest.mark.parametrize("mean", [0.0, 3.0, -3.0])
@@ -80,47 +80,47 @@ def test_rounding_is_within_the_bound_that_screening_relies_on():
 
 def test_cells_that_are_all_alike_are_found_in_bounded_memory():
     alike = F.normalize(torch.ones(6, 12, 20, 64), dim=-1)
-    found = find_nearest_cells(alike[-1], alike[:-1], k=4, radius=5, use_bf16_prefilter=True)
-    torch.testing.assert_close(found.similarity, torch.ones(12, 20, 4))
-    y, x = found.indices % 240 // 20, found.indices % 20
+    result = find_nearest_cells(alike[-1], alike[:-1], k=4, radius=5, use_bf16_prefilter=True)
+    torch.testing.assert_close(result.similarity, torch.ones(12, 20, 4))
+    y, x = result.indices % 240 // 20, result.indices % 20
     assert (y - torch.arange(12)[:, None, None]).abs().max() <= 5
     assert (x - torch.arange(20)[:, None]).abs().max() <= 5
 
 
 def test_without_a_radius_every_cell_is_within_reach():
     every = frames(4, 3, 8)
-    found = find_nearest_cells(every[-1], every[:-1], k=5)
+    result = find_nearest_cells(every[-1], every[:-1], k=5)
     values, cells = (every[-1].flatten(0, 1) @ every[:-1].flatten(0, 2).T).topk(5, -1)
-    torch.testing.assert_close(found.similarity.flatten(0, 1), values)
-    assert torch.equal(found.indices.flatten(0, 1), cells)
+    torch.testing.assert_close(result.similarity.flatten(0, 1), values)
+    assert torch.equal(result.indices.flatten(0, 1), cells)
 
 
 def test_two_searches_joined_are_one_search():
     every = frames(4, 4, 5)
     parts = find_nearest_cells(every[-1], every[:1], k=4), find_nearest_cells(every[-1], every[1:3], k=4)
     whole = find_nearest_cells(every[-1], every[:3], k=4)
-    found = merge_matches(*parts, offset=20)
-    torch.testing.assert_close(found.similarity, whole.similarity)
-    assert torch.equal(found.indices, whole.indices)
+    result = merge_matches(*parts, offset=20)
+    torch.testing.assert_close(result.similarity, whole.similarity)
+    assert torch.equal(result.indices, whole.indices)
 
 
 def test_labels_are_the_softmax_mean_of_the_matches():
     every = frames(3, 3, 4)
     labels = torch.rand(2, 3, 4, 5, dtype=torch.float64)
     matches = find_nearest_cells(every[-1], every[:-1], k=3, radius=1)
-    found = propagate_labels(labels, matches, temperature=0.2)
+    result = propagate_labels(labels, matches, temperature=0.2)
     flat = labels.reshape(-1, 5)
     for y, x in ((0, 0), (2, 3), (1, 2)):
         weight = torch.exp(matches.similarity[y, x] / 0.2)
         wanted = sum(w * flat[cell] for w, cell in zip(weight / weight.sum(), matches.indices[y, x], strict=True))
-        torch.testing.assert_close(found[y, x], wanted)
+        torch.testing.assert_close(result[y, x], wanted)
 
 
 def test_a_frame_like_the_context_keeps_its_labels():
     every = frames(1, 5, 6)
     labels = F.one_hot(torch.arange(30) % 4).double().view(1, 5, 6, 4)
-    found = propagate_labels(labels, find_nearest_cells(every[0], every, k=3, radius=2), temperature=0.01)
-    assert torch.equal(found.argmax(-1), labels[0].argmax(-1))
+    result = propagate_labels(labels, find_nearest_cells(every[0], every, k=3, radius=2), temperature=0.01)
+    assert torch.equal(result.argmax(-1), labels[0].argmax(-1))
 
 
 def test_no_product_is_larger_than_a_block_with_its_reach(monkeypatch):

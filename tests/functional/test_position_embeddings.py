@@ -20,10 +20,10 @@ def rng(seed=0):
 
 def test_an_enlarged_table_is_the_bicubic_one():
     grid = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0))
-    found = resize_grid(grid, 8, 9)
+    result = resize_grid(grid, 8, 9)
     for channel in range(5):
         wanted = F.interpolate(grid[None, None, :, :, channel], size=(8, 9), mode="bicubic")[0, 0]
-        torch.testing.assert_close(found[..., channel], wanted)
+        torch.testing.assert_close(result[..., channel], wanted)
     assert resize_grid(grid, 4, 3) is grid
 
 

@@ -24,13 +24,13 @@ PAIRS = st.integers(1, 24).flatmap(
 
 
 def literal_segments(labels, background=()):
-    found, at = [], 0
+    result, at = [], 0
     for label, run in groupby(labels.tolist()):
         length = len(list(run))
         if label not in background:
-            found.append((label, set(range(at, at + length))))
+            result.append((label, set(range(at, at + length))))
         at += length
-    return found
+    return result
 
 
 def literal_distance(a, b):
@@ -56,9 +56,9 @@ def literal_f1(predicted, truth, overlap, background=()):
             for place, (other, covered) in enumerate(wanted):
                 # The span of both, as in Eq. 41: for segments that touch it is their union.
                 union = max(frames | covered) - min(frames | covered) + 1
-                found = len(frames & covered) / union if other == label else 0.0
-                if found > share:
-                    best, share = place, found
+                result = len(frames & covered) / union if other == label else 0.0
+                if result > share:
+                    best, share = place, result
             if best is not None and share >= overlap and free[best]:
                 free[best] = False
                 hits += 1
@@ -83,8 +83,8 @@ def most_pairs(predicted, truth, overlap):
 
 @given(LABELS, st.sets(st.integers(0, 3)))
 def test_segments_are_the_longest_runs_without_background(labels, background):
-    found = find_segments(labels, background=background)
-    assert [(s.label, set(range(s.start, s.stop))) for s in found] == literal_segments(labels, background)
+    result = find_segments(labels, background=background)
+    assert [(s.label, set(range(s.start, s.stop))) for s in result] == literal_segments(labels, background)
 
 
 def test_no_frames_have_no_segments():
@@ -96,18 +96,18 @@ def test_edit_is_levenshteins_distance_over_the_longer_order(predicted, truth, b
     a, b = ([label for label, _ in literal_segments(y, background)] for y in (predicted, truth))
     longest = max(len(a), len(b))
     expected = 1 - literal_distance(a, b) / longest if longest else 1.0
-    found = edit_score(find_segments(predicted, background=background), find_segments(truth, background=background))
-    assert found == pytest.approx(expected)
+    result = edit_score(find_segments(predicted, background=background), find_segments(truth, background=background))
+    assert result == pytest.approx(expected)
 
 
 @given(PAIRS, st.sets(st.integers(0, 3)))
 def test_scores_are_those_of_the_literal_reference(pair, background):
     predicted, truth = ([half, half[::-1]] for half in pair)
-    found = segmentation_scores(predicted, truth, background=background)
+    result = segmentation_scores(predicted, truth, background=background)
     for overlap in F1_IOU_THRESHOLDS:
         expected = 100 * literal_f1(predicted, truth, overlap, background)
-        assert found[f"f1@{round(100 * overlap)}"] == pytest.approx(expected)
-    assert found["accuracy"] == pytest.approx(100 * np.mean(pair[0] == pair[1]))
+        assert result[f"f1@{round(100 * overlap)}"] == pytest.approx(expected)
+    assert result["accuracy"] == pytest.approx(100 * np.mean(pair[0] == pair[1]))
 
 
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(*(st.lists(st.integers(0, 2), min_size=n, max_size=n),) * 2)))
@@ -134,10 +134,10 @@ def test_a_split_prediction_is_one_hit_and_one_false_alarm():
 
 def test_one_frame_segments_count_as_much_as_long_ones():
     truth, predicted = np.repeat([0, 1, 0], [50, 1, 49]), np.zeros(100, np.int64)
-    found = segmentation_scores([predicted], [truth])
-    assert found["accuracy"] == 99
-    assert found["edit"] == pytest.approx(100 / 3)
-    assert found["f1@50"] == pytest.approx(100 * 2 * 1 / (1 + 3))
+    result = segmentation_scores([predicted], [truth])
+    assert result["accuracy"] == 99
+    assert result["edit"] == pytest.approx(100 / 3)
+    assert result["f1@50"] == pytest.approx(100 * 2 * 1 / (1 + 3))
 
 
 def test_segments_of_one_label_that_do_not_meet_are_no_hit():
@@ -148,13 +148,13 @@ def test_segments_of_one_label_that_do_not_meet_are_no_hit():
 
 
 def test_videos_of_background_alone_have_a_whole_edit_and_no_f1():
-    found = segmentation_scores([np.zeros(4, np.int64)], [np.zeros(4, np.int64)], background=[0])
-    assert found == {"edit": 100.0, "accuracy": 100.0, "f1@10": 0.0, "f1@25": 0.0, "f1@50": 0.0}
+    result = segmentation_scores([np.zeros(4, np.int64)], [np.zeros(4, np.int64)], background=[0])
+    assert result == {"edit": 100.0, "accuracy": 100.0, "f1@10": 0.0, "f1@25": 0.0, "f1@50": 0.0}
 
 
 def test_edit_is_a_mean_over_videos_and_accuracy_over_frames():
     truth = [np.array([0, 1]), np.zeros(8, np.int64)]
     predicted = [np.array([0, 0]), np.zeros(8, np.int64)]
-    found = segmentation_scores(predicted, truth)
-    assert found["edit"] == pytest.approx(75)
-    assert found["accuracy"] == pytest.approx(90)
+    result = segmentation_scores(predicted, truth)
+    assert result["edit"] == pytest.approx(75)
+    assert result["accuracy"] == pytest.approx(90)

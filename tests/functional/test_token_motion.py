@@ -37,21 +37,21 @@ def matched(first, second, row, column, radius, temperature):
 
 def literal(tokens, radius, temperature):
     b, t, h, w, _ = tokens.shape
-    found = torch.zeros(b, t - 1, h, w, 2, dtype=torch.float64)
+    result = torch.zeros(b, t - 1, h, w, 2, dtype=torch.float64)
     for i in range(b):
         for y in range(h):
             for x in range(w):
                 own = sum(matched(f, f, y, x, radius, temperature) for f in tokens[i, :-1]) / (t - 1)
                 for k in range(t - 1):
-                    found[i, k, y, x] = matched(tokens[i, k], tokens[i, k + 1], y, x, radius, temperature) - own
-    return found
+                    result[i, k, y, x] = matched(tokens[i, k], tokens[i, k + 1], y, x, radius, temperature) - own
+    return result
 
 
 @pytest.mark.parametrize(("radius", "temperature"), [(1, 0.1), (2, 0.3), (5, 0.05)])
 def test_displacements_are_those_of_plain_loops(radius, temperature):
     tokens = drawn(2, 3, 4, 5, 6)
-    found = token_displacements(tokens, radius=radius, temperature=temperature)
-    torch.testing.assert_close(found, literal(tokens, radius, temperature))
+    result = token_displacements(tokens, radius=radius, temperature=temperature)
+    torch.testing.assert_close(result, literal(tokens, radius, temperature))
 
 
 @given(seed=st.integers(0, 1000), frames=st.integers(2, 5))
@@ -100,10 +100,10 @@ def test_half_of_a_mirrored_spectrum_has_the_cosines_of_the_whole(columns):
 
 def test_the_motion_vector_has_two_parts_of_unit_length():
     tokens = drawn(3, 6, 4, 5, 8)
-    found = motion_embedding(tokens)
+    result = motion_embedding(tokens)
     field = 5 * 4 * 5 * 2
-    assert found.shape == (3, field + 3 * 4 * 3 * 2)
-    for part in (found[:, :field], found[:, field:]):
+    assert result.shape == (3, field + 3 * 4 * 3 * 2)
+    for part in (result[:, :field], result[:, field:]):
         torch.testing.assert_close(part.norm(dim=1), torch.ones(3, dtype=torch.float64))
     assert motion_embedding(tokens[:, :1]).shape == (3, 0)
 
@@ -111,8 +111,8 @@ def test_the_motion_vector_has_two_parts_of_unit_length():
 def test_a_displacement_counts_half_at_the_distance_that_is_far():
     field = torch.zeros(1, 2, 1, 5, 2)
     field[0, 0, 0, 0, 0], field[0, 1, 0, 1, 1] = 0.2, -1e6  # the median is zero
-    found = motion_vector(field, half_saturation=0.2)[0, : field.numel()].view_as(field)
-    torch.testing.assert_close(found[0, 0, 0, 0, 0] / found[0, 1, 0, 1, 1], torch.tensor(-0.5))
+    result = motion_vector(field, half_saturation=0.2)[0, : field.numel()].view_as(field)
+    torch.testing.assert_close(result[0, 0, 0, 0, 0] / result[0, 1, 0, 1, 1], torch.tensor(-0.5))
 
 
 def test_motion_has_the_gradient_of_finite_differences():

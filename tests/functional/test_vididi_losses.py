@@ -75,8 +75,8 @@ def test_byol_is_equation_2_with_both_sides_as_the_online_one():
 def test_vicreg_is_equation_6_with_the_distance_per_channel():
     z = 0.6 * embeddings()
     a, b = (side.numpy() for side in z.unbind(1))
-    found = contrastive.vicreg_loss(z, invariance=1.0, variance=1.0, covariance=0.05)
-    assert found.item() == pytest.approx(equation_6(a, b, 1.0 / D, 1.0, 0.05), rel=1e-12)
+    result = contrastive.vicreg_loss(z, invariance=1.0, variance=1.0, covariance=0.05)
+    assert result.item() == pytest.approx(equation_6(a, b, 1.0 / D, 1.0, 0.05), rel=1e-12)
 
 
 def test_the_gradient_of_the_two_sided_contrast_is_that_of_finite_differences():

@@ -55,12 +55,12 @@ def test_the_blocks_of_every_backbone_forget_what_they_compute(name):
 def test_weights_that_were_replaced_for_a_pass_are_those_it_is_computed_again_with():
     plain, light = pair("small_cnn3d")
     clips = torch.randn(2, 3, 4, 16, 16, dtype=torch.float64)
-    found = []
+    result = []
     for network in (plain, light):
         moved = {k: (0.5 * p.detach()).requires_grad_() for k, p in network.named_parameters()}
         loss = functional_call(network, moved, (clips,)).square().sum()
-        found.append(torch.autograd.grad(loss, list(moved.values())))
-    for a, b in zip(*found, strict=True):
+        result.append(torch.autograd.grad(loss, list(moved.values())))
+    for a, b in zip(*result, strict=True):
         torch.testing.assert_close(b, a)
 
 

@@ -91,16 +91,16 @@ def ranks():
     return gloo.run_on_ranks(on_a_rank)
 
 
-def close(found, expected):
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-9)
+def close(result, expected):
+    torch.testing.assert_close(result, expected, atol=1e-10, rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unequal_shares_are_normalised_and_differentiated_twice_as_the_joined_batch(ranks, kind):
-    one, two = derivatives(kind, None), [found["derivatives"][kind] for found in ranks]
-    close(torch.cat([found["y"] for found in two]), one["y"])
+    one, two = derivatives(kind, None), [result["derivatives"][kind] for result in ranks]
+    close(torch.cat([result["y"] for result in two]), one["y"])
     for name in ("gradient", "product"):
-        own, *shared = zip(*(found[name] for found in two), strict=True)
+        own, *shared = zip(*(result[name] for result in two), strict=True)
         close(torch.cat(own), one[name][0])
         for parts, whole in zip(shared, one[name][1:], strict=True):
             close(sum(parts), whole)
@@ -109,17 +109,17 @@ def test_unequal_shares_are_normalised_and_differentiated_twice_as_the_joined_ba
 @pytest.mark.parametrize("kind", KINDS)
 def test_running_statistics_have_the_names_and_values_of_torch(ranks, kind):
     expected = derivatives(kind, None)["state"]
-    for found in ranks:
-        assert list(found["derivatives"][kind]["state"]) == list(expected)
-        close(found["derivatives"][kind]["state"], expected)
+    for result in ranks:
+        assert list(result["derivatives"][kind]["state"]) == list(expected)
+        close(result["derivatives"][kind]["state"], expected)
 
 
 def test_low_precision_comes_back_and_has_the_statistics_of_float32(ranks):
     module, batch = built("3d")
     expected = module.float()(batch.bfloat16().float())
-    found = torch.cat([rank["low"] for rank in ranks])
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), expected, atol=2e-2, rtol=1e-2)
+    result = torch.cat([rank["low"] for rank in ranks])
+    assert result.dtype == torch.bfloat16
+    torch.testing.assert_close(result.float(), expected, atol=2e-2, rtol=1e-2)
 
 
 def test_frozen_statistics_are_those_of_the_joined_batch_and_are_not_kept(ranks):
@@ -158,9 +158,9 @@ def test_joining_keeps_names_weights_and_mode_and_on_one_process_the_function():
 @pytest.mark.parametrize("clips", [1, 2, 3, 4])
 def test_sides_that_pass_by_themselves_are_normalised_by_their_own_statistics_and_keep_their_places(clips):
     x = torch.randn(5, clips, 3, 2, dtype=torch.float64) * torch.arange(1, clips + 1)[:, None, None]
-    found = forward_per_side(nn.BatchNorm1d(3).double(), x)
-    assert found.shape == x.shape
+    result = forward_per_side(nn.BatchNorm1d(3).double(), x)
+    assert result.shape == x.shape
     for side in {0, 1} & set(range(clips)):
         mean = x[:, side::2].mean((0, 1, 3))[:, None]
         variance = (x[:, side::2] - mean).square().mean((0, 1, 3))[:, None]
-        torch.testing.assert_close(found[:, side::2], (x[:, side::2] - mean) / (variance + 1e-5).sqrt())
+        torch.testing.assert_close(result[:, side::2], (x[:, side::2] - mean) / (variance + 1e-5).sqrt())

@@ -58,13 +58,13 @@ BOXES = [
 
 def test_logits_are_of_the_largest_features_in_each_box():
     detector, clips = small().eval(), torch.rand(3, 3, 4, 20, 24)
-    found = detector(clips, BOXES)
-    assert found.shape == (3, 5)
+    result = detector(clips, BOXES)
+    assert result.shape == (3, 5)
     maps = detector.backbone.feature_map(clips).mean(2)
     assert maps.shape[-2:] == (10, 12)  # a stride of 2
     inside = roi_align(maps[2:], [BOXES[2] / 2])
     expected = detector.classifier(inside.flatten(2).max(2).values)
-    torch.testing.assert_close(found[2:], expected)
+    torch.testing.assert_close(result[2:], expected)
 
 
 def test_a_box_replicated_along_time_gives_the_same_as_pooling_first():
@@ -81,9 +81,9 @@ def test_dropouts_factors_act_on_the_pooled_features():
 
 def test_no_boxes_at_all_have_no_logits_and_a_gradient_of_zero():
     detector = small().train()
-    found = detector(torch.rand(2, 3, 4, 16, 16), [torch.zeros(0, 4)] * 2)
-    assert found.shape == (0, 5)
-    found.sum().backward()
+    result = detector(torch.rand(2, 3, 4, 16, 16), [torch.zeros(0, 4)] * 2)
+    assert result.shape == (0, 5)
+    result.sum().backward()
     assert all(p.grad is not None and not p.grad.any() for p in detector.parameters())
 
 

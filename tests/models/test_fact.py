@@ -24,12 +24,12 @@ def said(*, tokens=4, seed=0, frames=10, actions=3):
     )
 
 
-def gain(found, token, action, covered):
+def gain(result, token, action, covered):
     """What a token is worth to a segment, from sums over single frames."""
-    share = found.frame_to_token.softmax(-1)[:, token].tolist()
+    share = result.frame_to_token.softmax(-1)[:, token].tolist()
     both = sum(s for s, inside in zip(share, covered.tolist(), strict=True) if inside)
     either = sum(1.0 if inside else s for s, inside in zip(share, covered.tolist(), strict=True))
-    return float(found.token_logits.softmax(-1)[token, action]) + both / either
+    return float(result.token_logits.softmax(-1)[token, action]) + both / either
 
 
 def test_segments_are_runs_of_one_action_and_cover_every_frame_once():
@@ -43,15 +43,15 @@ def test_segments_are_runs_of_one_action_and_cover_every_frame_once():
 @pytest.mark.parametrize("tokens", [4, 6, 3])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_matching_is_the_best_of_all(tokens, seed):
-    found = said(tokens=tokens, seed=seed)
+    result = said(tokens=tokens, seed=seed)
     actions, cover = segment_masks(LABELS)
-    worth = [[gain(found, m, a, c) for a, c in zip(actions.tolist(), cover, strict=True)] for m in range(tokens)]
+    worth = [[gain(result, m, a, c) for a, c in zip(actions.tolist(), cover, strict=True)] for m in range(tokens)]
     if tokens >= 4:
         options = [list(zip(order, range(4), strict=True)) for order in permutations(range(tokens), 4)]
     else:
         options = [list(zip(range(tokens), order, strict=True)) for order in permutations(range(4), tokens)]
     best = max(sum(worth[m][s] for m, s in pairs) for pairs in options)
-    chosen, segments = match_tokens(found, actions, cover)
+    chosen, segments = match_tokens(result, actions, cover)
     assert sum(worth[m][s] for m, s in zip(chosen.tolist(), segments.tolist(), strict=True)) == pytest.approx(best)
 
 
@@ -66,22 +66,22 @@ def test_losses_are_zero_where_every_block_says_the_truth():
         sure * cover.float(),
     )
     head.forward = lambda features: [perfect, perfect]  # type: ignore[method-assign]
-    found = head.compute_losses(torch.zeros(10, 5), LABELS)
+    result = head.compute_losses(torch.zeros(10, 5), LABELS)
     for part in ("frame", "token", "frame_to_token"):
-        assert found[part].item() == pytest.approx(0, abs=1e-6)
+        assert result[part].item() == pytest.approx(0, abs=1e-6)
     # A token's attention over the frames of its segment is even at best.
     expected = sum(len_ * torch.tensor(float(len_)).log() for len_ in (3, 2, 4, 1)) / 10
-    assert found["token_to_frame"].item() == pytest.approx(expected.item(), abs=1e-5)
+    assert result["token_to_frame"].item() == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_tokens_without_a_segment_learn_that_they_have_none():
     head = FACTConfig(num_blocks=1, num_layers=1, hidden_dim=8, num_heads=2, num_tokens=7, null_weight=0.5).build(5, 3)
-    found = said(tokens=7)
-    head.forward = lambda features: [found]  # type: ignore[method-assign]
+    result = said(tokens=7)
+    head.forward = lambda features: [result]  # type: ignore[method-assign]
     actions, cover = segment_masks(LABELS)
-    tokens, segments = match_tokens(found, actions, cover)
+    tokens, segments = match_tokens(result, actions, cover)
     wanted = {m: int(actions[s]) for m, s in zip(tokens.tolist(), segments.tolist(), strict=True)}
-    logs = found.token_logits.log_softmax(-1)
+    logs = result.token_logits.log_softmax(-1)
     weights = [1.0 if m in wanted else 0.5 for m in range(7)]
     expected = -sum(w * logs[m, wanted.get(m, 3)] for m, w in enumerate(weights)) / sum(weights)
     assert head.compute_losses(torch.zeros(10, 5), LABELS)["token"].item() == pytest.approx(expected.item(), rel=1e-5)
@@ -93,21 +93,21 @@ def test_more_segments_than_tokens_leave_the_loss_finite():
 
 
 def test_the_answer_is_the_owners_action_among_tokens_that_have_a_segment():
-    found = BlockOutput(
+    result = BlockOutput(
         torch.zeros(3, 2),
         torch.tensor([[5.0, 0.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 9.0]]),
         torch.tensor([[1.0, 0.0, 9.0], [0.0, 1.0, 9.0], [3.0, 2.0, 0.0]]),
         torch.zeros(3, 3),
     )
-    assert merge_branches(found, 0.1).argmax(-1).tolist() == [0, 1, 0]
-    torch.testing.assert_close(merge_branches(found, 0.1).sum(-1), torch.ones(3))
-    torch.testing.assert_close(merge_branches(found, 1.0), torch.full((3, 2), 0.5))
+    assert merge_branches(result, 0.1).argmax(-1).tolist() == [0, 1, 0]
+    torch.testing.assert_close(merge_branches(result, 0.1).sum(-1), torch.ones(3))
+    torch.testing.assert_close(merge_branches(result, 1.0), torch.full((3, 2), 0.5))
 
 
 def test_without_any_token_the_frames_answer():
-    found = said()
-    none = found._replace(token_logits=torch.tensor([[0.0, 0.0, 0.0, 5.0]] * 4))
-    torch.testing.assert_close(merge_branches(none, 0.1), found.frame_logits.softmax(-1))
+    result = said()
+    none = result._replace(token_logits=torch.tensor([[0.0, 0.0, 0.0, 5.0]] * 4))
+    torch.testing.assert_close(merge_branches(none, 0.1), result.frame_logits.softmax(-1))
 
 
 def test_attention_reads_a_weighted_mean_and_tells_by_which_logits():

@@ -19,9 +19,9 @@ def maps_of(backbone, layer=None):
 
 def test_any_callable_of_frames_is_an_encoder():
     encoder = FrameFeatureExtractor(colours, mean=(0.5, 0, 0), std=(0.5, 1, 2))
-    found = encoder(np.full((3, 8, 12, 3), 255, np.uint8))
-    assert found.shape == (3, 2, 3, 3)
-    torch.testing.assert_close(found[0, 0, 0], torch.tensor([1.0, 1.0, 0.5]))
+    result = encoder(np.full((3, 8, 12, 3), 255, np.uint8))
+    assert result.shape == (3, 2, 3, 3)
+    torch.testing.assert_close(result[0, 0, 0], torch.tensor([1.0, 1.0, 0.5]))
     with pytest.raises(StillmotionError, match=r"expected \(frames, rows, columns, channels\)"):
         FrameFeatureExtractor(lambda x: x.mean((2, 3)), mean=(0, 0, 0), std=(1, 1, 1))(np.zeros((3, 8, 8, 3), np.uint8))
 
@@ -39,8 +39,8 @@ def test_every_frame_has_one_map_whatever_the_length(length):
     encoder = FrameFeatureExtractor(
         lambda x: given.append(len(x)) or colours(x), mean=(0,) * 3, std=(1,) * 3, clip_length=4
     )
-    found = [float(m[0, 0, 0]) * 255 for m in encoder.iter_maps(length, lambda numbers: video[numbers])]
-    assert found == pytest.approx(range(length))
+    result = [float(m[0, 0, 0]) * 255 for m in encoder.iter_maps(length, lambda numbers: video[numbers])]
+    assert result == pytest.approx(range(length))
     assert set(given) == {4}
 
 
@@ -51,15 +51,15 @@ def test_maps_of_a_backbone_are_its_feature_maps_for_each_frame(name, options):
     frames = torch.randn(4, 3, 32, 48)
     with torch.no_grad():
         wanted = backbone.feature_map(frames.transpose(0, 1)[None])[0]
-        found = maps_of(backbone)(frames)
+        result = maps_of(backbone)(frames)
         for number in range(1, len(backbone.stage_prefixes)):
             early = maps_of(backbone, number)(frames)
             assert len(early) == 4
-            assert early.shape[1] >= found.shape[1]
+            assert early.shape[1] >= result.shape[1]
             assert early.shape[1] < early.shape[2]
-    assert found.shape == (4, *wanted.shape[2:], backbone.out_features)
+    assert result.shape == (4, *wanted.shape[2:], backbone.out_features)
     for t in range(4):
-        torch.testing.assert_close(found[t], wanted[:, t * wanted.shape[1] // 4].movedim(0, -1))
+        torch.testing.assert_close(result[t], wanted[:, t * wanted.shape[1] // 4].movedim(0, -1))
     with pytest.raises(StillmotionError, match="layer is 9; must be between 1 and the number of stages, 3"):
         maps_of(create_backbone("small_cnn3d", channels=(4, 6, 8)), 9)(frames)
 

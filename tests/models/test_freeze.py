@@ -27,18 +27,18 @@ def trained(backbone):
 
 
 def test_embeddings_lie_deepest_and_the_last_norm_and_projection_behind_all_blocks():
-    found = layer_depths(transferred())
-    assert {found[n] for n in found if ".embeddings." in n} == {3}
-    assert {found[n] for n in found if ".layer.0." in n} == {2}
-    assert {found[n] for n in found if ".layer.1." in n} == {1}
-    assert {found[n] for n in found if n.startswith(("images.model.layernorm", "projection."))} == {0}
+    result = layer_depths(transferred())
+    assert {result[n] for n in result if ".embeddings." in n} == {3}
+    assert {result[n] for n in result if ".layer.0." in n} == {2}
+    assert {result[n] for n in result if ".layer.1." in n} == {1}
+    assert {result[n] for n in result if n.startswith(("images.model.layernorm", "projection."))} == {0}
 
 
 @pytest.mark.parametrize("family", CHECKPOINT_FAMILIES)
 def test_every_family_has_its_embeddings_before_two_blocks_and_its_last_norm_behind(family):
-    found = layer_depths(transferred(family))
-    assert set(found.values()) == {0, 1, 2, 3}
-    assert found[next(iter(found))] == 3
+    result = layer_depths(transferred(family))
+    assert set(result.values()) == {0, 1, 2, 3}
+    assert result[next(iter(result))] == 3
 
 
 @pytest.mark.parametrize("kind", ["dinov2", "vit_mae", "clip", "swin", "resnet", "videomae"])

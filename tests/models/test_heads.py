@@ -18,9 +18,9 @@ def test_scores_are_a_linear_map_of_features_pooled_over_time_and_space():
 def test_dropped_features_do_not_count():
     model = VideoClassifier(create_backbone("small_cnn3d", channels=(4, 8)), 3).eval()
     clips = torch.randn(2, 3, 4, 16, 16)
-    kept = torch.zeros(2, 8)
-    kept[1] = 1
-    scores = model(clips, kept)
+    mask = torch.zeros(2, 8)
+    mask[1] = 1
+    scores = model(clips, mask)
     torch.testing.assert_close(scores[0], model.head.bias)
     torch.testing.assert_close(scores[1], model(clips)[1])
 

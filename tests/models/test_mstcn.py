@@ -28,9 +28,9 @@ def test_videos_of_any_length_have_an_action_for_each_frame_and_a_finite_loss(co
     torch.manual_seed(0)
     head = config.build(4, 3)
     features, labels = torch.randn(length, 4), torch.zeros(length, dtype=torch.long)
-    found = head.compute_losses(features, labels)
-    assert all(torch.isfinite(part) and part.ndim == 0 for part in found.values())
-    sum(found.values()).backward()
+    result = head.compute_losses(features, labels)
+    assert all(torch.isfinite(part) and part.ndim == 0 for part in result.values())
+    sum(result.values()).backward()
     assert all(torch.isfinite(p.grad).all() for p in head.parameters() if p.grad is not None)
     assert head.eval().predict(features).shape == (length,)
 
@@ -71,26 +71,26 @@ def test_roughness_is_the_truncated_squared_step_of_log_probabilities():
     logits = torch.tensor([[0.0, 0.0], [1.0, -1.0], [30.0, -30.0]], requires_grad=True)
     logs = logits.detach().double().log_softmax(-1)
     steps = [[min(float(logs[t, c] - logs[t - 1, c]) ** 2, 16.0) for c in range(2)] for t in (1, 2)]
-    found = smoothing_loss(logits)
-    assert found.item() == pytest.approx(np.mean(steps), rel=1e-5)
-    found.backward()
+    result = smoothing_loss(logits)
+    assert result.item() == pytest.approx(np.mean(steps), rel=1e-5)
+    result.backward()
     assert torch.equal(logits.grad[0], torch.zeros(2))  # an earlier frame is a constant
 
 
 def test_the_loss_is_the_sum_over_stages():
     torch.manual_seed(0)
     head, (features, labels) = SMALL.build(4, 3), toy()
-    found = head.compute_losses(features, labels)
+    result = head.compute_losses(features, labels)
     logs = [logits.log_softmax(-1) for logits in head(features)]
-    assert found["frame"].item() == pytest.approx(sum(-log[range(len(labels)), labels].mean().item() for log in logs))
+    assert result["frame"].item() == pytest.approx(sum(-log[range(len(labels)), labels].mean().item() for log in logs))
     expected = SMALL.smoothing_weight * sum(smoothing_loss(logits).item() for logits in head(features))
-    assert found["smoothing"].item() == pytest.approx(expected)
+    assert result["smoothing"].item() == pytest.approx(expected)
 
 
 def test_standardised_features_have_mean_zero_and_deviation_one_unless_they_never_change():
     features = torch.randn(200, 3) * torch.tensor([1e-3, 50.0, 0.0]) + torch.tensor([5.0, -70.0, 2.0])
     layer = FeatureStandardizer(3)
     layer.fit(features.mean(0), features.std(0, correction=0))
-    found = layer(features)
-    torch.testing.assert_close(found.mean(0), torch.zeros(3), atol=1e-3, rtol=0)
-    torch.testing.assert_close(found.std(0, correction=0), torch.tensor([1.0, 1.0, 0.0]), atol=1e-3, rtol=0)
+    result = layer(features)
+    torch.testing.assert_close(result.mean(0), torch.zeros(3), atol=1e-3, rtol=0)
+    torch.testing.assert_close(result.std(0, correction=0), torch.tensor([1.0, 1.0, 0.0]), atol=1e-3, rtol=0)

@@ -54,19 +54,19 @@ def test_look_up_finds_products_of_features_by_place() -> None:
     centres = torch.stack(torch.meshgrid(torch.arange(16.0), torch.arange(17.0), indexing="ij")[::-1]).expand(
         2, -1, -1, -1
     )
-    found = lookup_correlation(
+    result = lookup_correlation(
         correlation_pyramid(first, second), centres + torch.tensor([2.0, 1.0]).view(1, 2, 1, 1), radius=1
     )
-    assert found.shape == (2, 4 * 9, 16, 17)
+    assert result.shape == (2, 4 * 9, 16, 17)
     # Channel 0 of the finest level is the square's corner (-1, -1); channel 1 lies one below it, channel 3 beside it.
     for channel, (x, y) in {0: (-1, -1), 1: (-1, 0), 3: (0, -1), 8: (1, 1)}.items():
         there = second[1, :, 7 + 1 + y, 4 + 2 + x]
-        assert found[1, channel, 7, 4].item() == pytest.approx((first[1, :, 7, 4] @ there).item() / 5**0.5, abs=1e-5)
+        assert result[1, channel, 7, 4].item() == pytest.approx((first[1, :, 7, 4] @ there).item() / 5**0.5, abs=1e-5)
     # Channel 9 + 4 is the middle of the square one level up, where a centre (8, 6) lies at (4, 3).
     coarse = F.avg_pool2d(second, 2)[0, :, 3, 4]
     centres = torch.tensor([8.0, 6.0]).view(1, 2, 1, 1).expand(2, 2, 16, 17)
-    found = lookup_correlation(correlation_pyramid(first, second), centres, radius=1)[0, 9 + 4, 2, 5]
-    assert found.item() == pytest.approx((first[0, :, 2, 5] @ coarse).item() / 5**0.5, abs=1e-5)
+    result = lookup_correlation(correlation_pyramid(first, second), centres, radius=1)[0, 9 + 4, 2, 5]
+    assert result.item() == pytest.approx((first[0, :, 2, 5] @ coarse).item() / 5**0.5, abs=1e-5)
 
 
 def test_convex_upsampling_is_a_weighted_mean_of_nine_neighbours() -> None:

@@ -76,7 +76,7 @@ def test_a_failed_write_keeps_the_existing_file(tmp_path: Path) -> None:
     with pytest.raises(StillmotionError, match=r"cannot write .*a\.bin: No space left on device \([\d,]+ MiB free\)"):
         write_atomic(file, full)
     assert file.read_text() == "before"
-    assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
+    assert [result.name for result in tmp_path.iterdir()] == ["a.bin"]
 
     def wrong(partial: Path) -> None:
         raise KeyError("a fault of ours stays one")

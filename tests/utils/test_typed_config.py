@@ -26,11 +26,11 @@ CONFIG = get_recipe("k400-bod-simclr", debug=True)
     ],
 )
 def test_text_is_read_as_the_fields_own_type(place, text, value):
-    found = apply_overrides(CONFIG, {place: text})
+    result = apply_overrides(CONFIG, {place: text})
     for name in place.split("."):
-        found = getattr(found, name)
-    assert found == value
-    assert type(found) is type(value)
+        result = getattr(result, name)
+    assert result == value
+    assert type(result) is type(value)
 
 
 def test_values_of_the_right_type_are_taken_as_they_are_and_the_rest_is_kept():

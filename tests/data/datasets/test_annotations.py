@@ -105,9 +105,9 @@ def test_ssv2_reads_templates_and_allows_unlabelled_test_videos(tmp_path: Path) 
     item = {"id": "74225", "label": "putting a cup on a box", "template": "Putting [something] on [something]"}
     (lists / f"{prefix}-validation.json").write_text(json.dumps([item]))
     (lists / f"{prefix}-test.json").write_text(json.dumps([{"id": "9"}]))
-    found = AnnotatedDataset(videos, read_ssv2(lists / f"{prefix}-labels.json", lists / f"{prefix}-validation.json"))
-    assert labelled(found) == {"74225.webm": 0}
-    assert found.classes["class"] == ["Putting something on something", "Closing something"]
+    dataset = AnnotatedDataset(videos, read_ssv2(lists / f"{prefix}-labels.json", lists / f"{prefix}-validation.json"))
+    assert labelled(dataset) == {"74225.webm": 0}
+    assert dataset.classes["class"] == ["Putting something on something", "Closing something"]
     assert labelled(VideoDataConfig(videos, annotations=lists, split="val").open()) == {"74225.webm": 0}
     assert labelled(VideoDataConfig(videos, annotations=lists, split="test").open()) == {"9.webm": -1}
 
@@ -131,9 +131,9 @@ def test_gym99_takes_the_newest_list_and_names_classes_where_it_can(tmp_path: Pa
         "Clabel: 0; set: 1; Glabel: 1; (VT) round-off\nClabel: 1; set: 1; Glabel: 2; (FX) split leap\n"
     )
     file = tmp_path / "annotations" / "gym99_val_element.txt"
-    found = VideoDataConfig(tmp_path / "subactions", annotations=file).open()
-    assert found.classes["class"] == ["(VT) round-off", "(FX) split leap"]
-    assert len(found) == 2
+    dataset = VideoDataConfig(tmp_path / "subactions", annotations=file).open()
+    assert dataset.classes["class"] == ["(VT) round-off", "(FX) split leap"]
+    assert len(dataset) == 2
     assert len(VideoDataConfig(tmp_path, layout="gym99", split="val").open()) == 1
 
 
@@ -145,9 +145,9 @@ def test_diving48_reads_its_json_and_joins_the_parts_of_a_dive(tmp_path: Path) -
     for name, video, label in (("train", "8qRm_00016", 1), ("test", "CVAf_00038", 0)):
         item = {"vid_name": video, "label": label, "start_frame": 0, "end_frame": 78}
         (tmp_path / f"Diving48_V2_{name}.json").write_text(json.dumps([item]))
-    found = VideoDataConfig(tmp_path).open()
-    assert labelled(found) == {"8qRm_00016.mp4": 1, "CVAf_00038.mp4": 0}
-    assert found.classes["class"] == ["Back+15som+05Twis+FREE", "Back+15som+NoTwis+PIKE"]
+    dataset = VideoDataConfig(tmp_path).open()
+    assert labelled(dataset) == {"8qRm_00016.mp4": 1, "CVAf_00038.mp4": 0}
+    assert dataset.classes["class"] == ["Back+15som+05Twis+FREE", "Back+15som+NoTwis+PIKE"]
     test = VideoDataConfig(tmp_path / "rgb", layout="diving48", split="test").open()
     assert labelled(test) == {"CVAf_00038.mp4": 0}
     (tmp_path / "Diving48_V2_train.json").unlink()

@@ -41,14 +41,14 @@ def test_label_maps_of_both_kinds_are_read_in_the_order_of_their_numbers(tmp_pat
 def test_rows_have_seven_or_eight_columns_and_perhaps_no_action(tmp_path):
     file = tmp_path / "rows.csv"
     file.write_text("a,0902,0.1,0.2,0.3,0.4,12,0\na,0902,0.1,0.2,0.3,0.4,17\n\n")
-    found = read_box_csv(file)
-    assert found.keyframes == [A, A]
-    assert found.actions.tolist() == [12, 17]
+    result = read_box_csv(file)
+    assert result.keyframes == [A, A]
+    assert result.actions.tolist() == [12, 17]
     file.write_text("a,0902,0.1,0.2,0.3,0.4,,0.995\nb,903.0,0.1,0.2,0.3,0.4,-1,0.5\n")
-    found = read_box_csv(file, has_scores=True)
-    assert found.keyframes == [A, B]
-    assert found.actions.tolist() == [NO_ACTION_ID, NO_ACTION_ID]
-    assert found.scores.tolist() == [0.995, 0.5]
+    result = read_box_csv(file, has_scores=True)
+    assert result.keyframes == [A, B]
+    assert result.actions.tolist() == [NO_ACTION_ID, NO_ACTION_ID]
+    assert result.scores.tolist() == [0.995, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_written_boxes_read_back(tmp_path):
     given = rows((A, LEFT, 3, 0.123456), (B, RIGHT, 80, 1e-5))
     write_box_csv(tmp_path / "out.csv", given)
     assert (tmp_path / "out.csv").read_text().startswith("a,0902,0.1,0.1,0.4,0.9,3,0.123456\n")
-    found = read_box_csv(tmp_path / "out.csv", has_scores=True)
-    assert found.keyframes == given.keyframes
-    for a, b in zip(found[1:], given[1:], strict=True):
+    result = read_box_csv(tmp_path / "out.csv", has_scores=True)
+    assert result.keyframes == given.keyframes
+    for a, b in zip(result[1:], given[1:], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
@@ -114,11 +114,11 @@ def test_actions_that_the_detectors_file_names_stand():
 @pytest.mark.parametrize("frames", [False, True])
 def test_videos_and_folders_of_frames_are_found_and_read_at_their_key_frames(tmp_path, frames):
     drawn = write_ava(tmp_path, num_videos=2, as_frames=frames)
-    found = AVADataset(tmp_path, "val")
-    assert found.missing_videos == []
-    number = found.keyframes.keyframes.index(("test-1", START_SECOND + 2))
-    video = found.open_video(number)
-    assert found.keyframe_index(number, video) == 16
+    result = AVADataset(tmp_path, "val")
+    assert result.missing_videos == []
+    number = result.keyframes.keyframes.index(("test-1", START_SECOND + 2))
+    video = result.open_video(number)
+    assert result.keyframe_index(number, video) == 16
     expected = drawn["val"]._build_video(1).get_frames([16])
     np.testing.assert_array_equal(video.get_frames([16]), expected)
 
@@ -126,33 +126,33 @@ def test_videos_and_folders_of_frames_are_found_and_read_at_their_key_frames(tmp
 def test_excluded_keyframes_are_in_no_split(tmp_path):
     write_ava(tmp_path, num_videos=2)
     for split, train in (("train", True), ("val", False)):
-        found = AVADataset(tmp_path, split, train=train)
-        first = found.annotated_boxes.keyframes[0][0]
-        assert (first, START_SECOND + 1) not in found.keyframes.keyframes
-        assert (first, START_SECOND + 1) not in found.annotated_boxes.keyframes
-        assert (first, START_SECOND + 2) in found.keyframes.keyframes
+        result = AVADataset(tmp_path, split, train=train)
+        first = result.annotated_boxes.keyframes[0][0]
+        assert (first, START_SECOND + 1) not in result.keyframes.keyframes
+        assert (first, START_SECOND + 1) not in result.annotated_boxes.keyframes
+        assert (first, START_SECOND + 2) in result.keyframes.keyframes
 
 
 def test_evaluation_uses_predicted_boxes_of_high_score_or_annotated_ones(tmp_path):
     drawn = write_ava(tmp_path / "with", num_videos=2)
-    found = AVADataset(tmp_path / "with", "val")
-    assert "0.9 or more (ava_val_predicted_boxes.csv)" in found.box_source
+    result = AVADataset(tmp_path / "with", "val")
+    assert "0.9 or more (ava_val_predicted_boxes.csv)" in result.box_source
     every = AVADataset(tmp_path / "with", "val", min_score=0.4)
-    assert len(every.keyframes.boxes) > len(found.keyframes.boxes)
+    assert len(every.keyframes.boxes) > len(result.keyframes.boxes)
     assert (
         len(every.keyframes.boxes) == len(drawn["val"].keyframes.boxes) - drawn["val"].keyframes.offsets[1]
     )  # the first is excluded
     write_ava(tmp_path / "without", num_videos=2, with_person_boxes=False)
-    found = AVADataset(tmp_path / "without", "val")
-    assert found.box_source == "annotated boxes"
-    assert len(found.keyframes.boxes) == len({(k, tuple(b)) for k, b in zip(*found.annotated_boxes[:2], strict=True)})
+    result = AVADataset(tmp_path / "without", "val")
+    assert result.box_source == "annotated boxes"
+    assert len(result.keyframes.boxes) == len({(k, tuple(b)) for k, b in zip(*result.annotated_boxes[:2], strict=True)})
 
 
 def test_whole_movies_start_at_0_and_excerpts_at_900(tmp_path):
     write_ava(tmp_path, num_videos=1, as_frames=True)
     (tmp_path / "frames" / "test-0" / "fps.txt").write_text("0.02")  # 40 frames in 2000 s
-    found = AVADataset(tmp_path, "val")
-    assert found.keyframe_index(0, found.open_video(0)) == round(found.keyframes.keyframes[0][1] * 0.02)
+    result = AVADataset(tmp_path, "val")
+    assert result.keyframe_index(0, result.open_video(0)) == round(result.keyframes.keyframes[0][1] * 0.02)
     late = AVADataset(tmp_path, "train", start_seconds=890)
     with pytest.raises(
         VideoError, match=r"train-0: second 90\d is outside the video, which starts at 890 s and is 5 s"
@@ -163,20 +163,20 @@ def test_whole_movies_start_at_0_and_excerpts_at_900(tmp_path):
 def test_missing_videos_are_named_and_do_not_count(tmp_path):
     write_ava(tmp_path, num_videos=3)
     (tmp_path / "videos" / "test-1.mp4").unlink()
-    found = AVADataset(tmp_path, "val")
-    assert found.missing_videos == ["test-1"]
-    assert "test-1" not in {video for video, _ in [*found.keyframes.keyframes, *found.annotated_boxes.keyframes]}
+    result = AVADataset(tmp_path, "val")
+    assert result.missing_videos == ["test-1"]
+    assert "test-1" not in {video for video, _ in [*result.keyframes.keyframes, *result.annotated_boxes.keyframes]}
 
 
 def test_an_unreadable_video_is_tried_once(tmp_path, monkeypatch):
     write_ava(tmp_path, num_videos=2)
     (tmp_path / "videos" / "test-0.mp4").write_bytes(b"nothing")
-    found = AVADataset(tmp_path, "val")
+    result = AVADataset(tmp_path, "val")
     with pytest.raises(VideoError, match=r"test-0\.mp4") as first:
-        found.open_video(0)
+        result.open_video(0)
     monkeypatch.setattr("stillmotion.data.datasets.ava.open_video", None)
     with pytest.raises(VideoError) as second:
-        found.open_video(1)
+        result.open_video(1)
     assert str(first.value) == str(second.value)
 
 

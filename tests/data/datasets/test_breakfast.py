@@ -60,9 +60,9 @@ def test_precomputed_features_have_one_row_per_frame(root):
     published = np.arange(40, dtype=np.float64).reshape(4, 10)
     np.save(root / "features" / f"{NAMES[0]}.npy", published)
     train = BreakfastDataset(root, train=True)
-    found = train.load_features(0)
-    np.testing.assert_array_equal(found, published.T)
-    assert found.dtype == np.float32
+    result = train.load_features(0)
+    np.testing.assert_array_equal(result, published.T)
+    assert result.dtype == np.float32
     with pytest.raises(VideoError, match="cannot be read as features"):
         train.load_features(1)
     np.save(root / "features" / f"{NAMES[1]}.npy", np.zeros(7))

@@ -15,28 +15,28 @@ def listed(folder, rows):
 
 def test_only_classes_that_are_trained_are_numbered(tmp_path):
     rows = [("sit", "train"), ("run", "train"), ("run", "test"), ("fly", "test"), ("sit", "test")]
-    found = open_classification_split(listed(tmp_path, rows))
-    assert found.classes == ["run", "sit"]
-    assert found.train_labels.tolist() == [1, 0]
-    assert found.test_labels.tolist() == [0, -1, 1]
-    assert found.description == "official train and test split"
+    result = open_classification_split(listed(tmp_path, rows))
+    assert result.classes == ["run", "sit"]
+    assert result.train_labels.tolist() == [1, 0]
+    assert result.test_labels.tolist() == [0, -1, 1]
+    assert result.description == "official train and test split"
 
 
 def test_videos_without_a_label_are_left_out(tmp_path):
     rows = [("sit", "train"), ("", "train"), ("run", "train"), ("", "test"), ("run", "test")]
-    found = open_classification_split(listed(tmp_path, rows))
-    assert (len(found.train), len(found.test)) == (2, 1)
-    assert found.test.name(0).endswith("4.mp4")
+    result = open_classification_split(listed(tmp_path, rows))
+    assert (len(result.train), len(result.test)) == (2, 1)
+    assert result.test.name(0).endswith("4.mp4")
 
 
 def test_few_of_each_class_are_chosen_by_the_seed():
     halves = TrainTestConfig("synthetic", num_synthetic=40)
     options = {"target": "shape", "per_class": 3, "synthetic": SyntheticConfig(values_per_factor=(2, 4, 2, 2))}
-    found = open_classification_split(halves, **options)
-    assert np.bincount(found.train_labels).tolist() == [3, 3, 3, 3]
-    assert len(found.test) == 40
-    assert np.array_equal(found.train.indices, open_classification_split(halves, **options).train.indices)
-    np.testing.assert_array_equal(found.train.labels["shape"], found.train_labels)
+    result = open_classification_split(halves, **options)
+    assert np.bincount(result.train_labels).tolist() == [3, 3, 3, 3]
+    assert len(result.test) == 40
+    assert np.array_equal(result.train.indices, open_classification_split(halves, **options).train.indices)
+    np.testing.assert_array_equal(result.train.labels["shape"], result.train_labels)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def test_split_folders_are_splits(tmp_path: Path) -> None:
 
 
 def test_a_video_file_is_a_data_set_of_one(tmp_path: Path) -> None:
-    found = VideoDataConfig(write_numbered_video(tmp_path / "a.mp4", num_frames=5)).open()
-    assert (len(found), len(found.open_video(0))) == (1, 5)
+    dataset = VideoDataConfig(write_numbered_video(tmp_path / "a.mp4", num_frames=5)).open()
+    assert (len(dataset), len(dataset.open_video(0))) == (1, 5)
 
 
 def test_mistakes_are_one_line_with_the_remedy(tmp_path: Path) -> None:

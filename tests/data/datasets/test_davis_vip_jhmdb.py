@@ -10,11 +10,11 @@ from stillmotion.errors import StillmotionError, VideoError
 
 
 def test_davis_is_read_by_its_list(tmp_path):
-    found, broken = open_mask_sequences("davis", write_davis(tmp_path, ("b", "a")), resolution="48p")
-    assert [s.name for s in found] == ["b", "a"]
+    result, broken = open_mask_sequences("davis", write_davis(tmp_path, ("b", "a")), resolution="48p")
+    assert [s.name for s in result] == ["b", "a"]
     assert broken == []
-    assert len(found[0].video) == 8
-    np.testing.assert_array_equal(found[0].read_mask(3), draw_squares(8)[1][3])
+    assert len(result[0].video) == 8
+    np.testing.assert_array_equal(result[0].read_mask(3), draw_squares(8)[1][3])
 
 
 def test_davis_2016_lists_frames_and_masks(tmp_path):
@@ -32,27 +32,27 @@ def test_masks_may_be_missing_except_the_first(tmp_path):
     root = write_davis(tmp_path)
     (root / "Annotations" / "48p" / "first" / "00000.png").unlink()
     (root / "Annotations" / "48p" / "second" / "00005.png").unlink()
-    found, broken = open_mask_sequences("davis", root, resolution="48p")
-    assert [s.name for s in found] == ["second"]
-    assert found[0].read_mask(5) is None
+    result, broken = open_mask_sequences("davis", root, resolution="48p")
+    assert [s.name for s in result] == ["second"]
+    assert result[0].read_mask(5) is None
     assert broken[0][0] == "first"
     assert "no mask for the first frame" in broken[0][1]
 
 
 def test_vip_names_its_classes(tmp_path):
-    (found,), _ = open_mask_sequences("vip", write_vip(tmp_path))
-    assert found.name == "videos1"
-    assert np.unique(found.read_mask(0)).tolist() == [0, 2, 13]
+    (result,), _ = open_mask_sequences("vip", write_vip(tmp_path))
+    assert result.name == "videos1"
+    assert np.unique(result.read_mask(0)).tolist() == [0, 2, 13]
 
 
 def test_jhmdb_counts_pixels_from_one(tmp_path):
-    (found,), _ = open_keypoint_sequences("jhmdb", write_jhmdb(tmp_path))
-    assert found.name == "wave/me"
-    np.testing.assert_allclose(found.keypoints, draw_squares(8)[2])
+    (result,), _ = open_keypoint_sequences("jhmdb", write_jhmdb(tmp_path))
+    assert result.name == "wave/me"
+    np.testing.assert_allclose(result.keypoints, draw_squares(8)[2])
     listed = tmp_path / "test.txt"
     listed.write_text("Rename_Images/wave/me joint_positions/wave/me/joint_positions.mat\n")
     (again,), _ = open_keypoint_sequences("jhmdb", tmp_path, split=str(listed))
-    np.testing.assert_array_equal(again.keypoints, found.keypoints)
+    np.testing.assert_array_equal(again.keypoints, result.keypoints)
 
 
 def test_a_truncated_joints_file_fails_its_sequence(tmp_path):
@@ -72,9 +72,9 @@ def test_own_keypoints_are_scaled_to_the_video_and_split_by_animal(tmp_path):
         container.mux(stream.encode(None))
     points = np.random.default_rng(0).uniform(0, 90, (4, 2, 3, 2))
     np.savez(tmp_path / "mice_keypoints.npz", keypoints=points, size_hw=[96, 128])
-    found, _ = open_keypoint_sequences("points", tmp_path)
-    assert [s.name for s in found] == ["mice-0", "mice-1"]
-    np.testing.assert_allclose(found[1].keypoints, (points[:, 1] + 0.5) / 2 - 0.5)
+    result, _ = open_keypoint_sequences("points", tmp_path)
+    assert [s.name for s in result] == ["mice-0", "mice-1"]
+    np.testing.assert_allclose(result[1].keypoints, (points[:, 1] + 0.5) / 2 - 0.5)
 
 
 def test_masks_come_back_as_they_were_written(tmp_path):

@@ -18,17 +18,17 @@ def test_sub_folders_are_classes(tmp_path: Path) -> None:
     touch_files(
         tmp_path, "walk/b.mp4", "walk/a.AVI", "run/deep/c.webm", "run/notes.txt", ".hidden/d.mp4", "walk/.e.mp4"
     )
-    found = VideoFolder(tmp_path)
-    assert names(found) == ["run/deep/c.webm", "walk/a.AVI", "walk/b.mp4"]
-    assert found.classes == {"class": ["run", "walk"]}
-    assert found.labels["class"].tolist() == [0, 1, 1]
+    dataset = VideoFolder(tmp_path)
+    assert names(dataset) == ["run/deep/c.webm", "walk/a.AVI", "walk/b.mp4"]
+    assert dataset.classes == {"class": ["run", "walk"]}
+    assert dataset.labels["class"].tolist() == [0, 1, 1]
 
 
 def test_videos_outside_class_folders_have_no_class(tmp_path: Path) -> None:
     flat = VideoFolder(touch_files(tmp_path / "flat", "a.mp4", "b.mp4"))
     assert (len(flat), flat.labels, flat.classes) == (2, {}, {})
-    found = VideoFolder(touch_files(tmp_path / "mixed", "run/a.mp4", "z.mp4"))
-    assert dict(zip(names(found), found.labels["class"].tolist(), strict=True)) == {"run/a.mp4": 0, "z.mp4": -1}
+    dataset = VideoFolder(touch_files(tmp_path / "mixed", "run/a.mp4", "z.mp4"))
+    assert dict(zip(names(dataset), dataset.labels["class"].tolist(), strict=True)) == {"run/a.mp4": 0, "z.mp4": -1}
 
 
 def test_folders_of_frames_are_videos(tmp_path: Path) -> None:
@@ -38,9 +38,9 @@ def test_folders_of_frames_are_videos(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
         for number in range(3):
             cv2.imwrite(str(tmp_path / name / f"{number}.png"), numbered_frame(number))
-    found = VideoFolder(tmp_path)
-    assert names(found) == ["run/one", "walk/two"]
-    assert len(found.open_video(1)) == 3
+    dataset = VideoFolder(tmp_path)
+    assert names(dataset) == ["run/one", "walk/two"]
+    assert len(dataset.open_video(1)) == 3
 
 
 @pytest.mark.parametrize(
@@ -57,19 +57,19 @@ def test_folders_of_frames_are_videos(tmp_path: Path) -> None:
 )
 def test_lists_give_labels(tmp_path: Path, text: str, labels: list[int] | None, classes: list[str] | None) -> None:
     (tmp_path / "list.csv").write_text(text)
-    found = ListDataset(tmp_path / "list.csv")
-    assert names(found)[0] == "a.mp4"
-    assert len(found) == 2
-    assert {target: y.tolist() for target, y in found.labels.items()} == ({} if labels is None else {"class": labels})
-    assert found.classes.get("class") == classes
+    dataset = ListDataset(tmp_path / "list.csv")
+    assert names(dataset)[0] == "a.mp4"
+    assert len(dataset) == 2
+    assert {target: y.tolist() for target, y in dataset.labels.items()} == ({} if labels is None else {"class": labels})
+    assert dataset.classes.get("class") == classes
 
 
 def test_listed_paths_are_looked_for_beside_the_list_then_below_root(tmp_path: Path) -> None:
     touch_files(tmp_path, "lists/near.mp4", "videos/near.mp4", "videos/far.mp4", "else/there.mp4")
     listed = tmp_path / "lists" / "train.csv"
     listed.write_text(f"near.mp4 0\nfar.mp4 0\n{tmp_path}/else/there.mp4 0\n")
-    found = ListDataset(listed, tmp_path / "videos")
-    assert [path.relative_to(tmp_path).as_posix() for path in found.paths] == [
+    dataset = ListDataset(listed, tmp_path / "videos")
+    assert [path.relative_to(tmp_path).as_posix() for path in dataset.paths] == [
         "lists/near.mp4",
         "videos/far.mp4",
         "else/there.mp4",

@@ -38,12 +38,12 @@ def smallest(count: int, words: list[str]) -> list[str]:
 
 def test_the_rule_takes_large_classes_and_their_videos_by_the_hash_of_their_names(tmp_path: Path) -> None:
     everything = VideoFolder(kinetics(tmp_path))
-    found = select_k200(everything, num_classes=3, videos_per_class=3)
+    subset = select_k200(everything, num_classes=3, videos_per_class=3)
     chosen = smallest(3, [name for name, count in COUNTS.items() if count >= 3])
-    assert found.classes["class"] == chosen
+    assert subset.classes["class"] == chosen
     stems = {name: [path.stem for path in everything.paths if path.parent.name == name] for name in chosen}
-    assert listed(found) == [(name, stem) for name in chosen for stem in smallest(3, stems[name])]
-    assert found.labels["class"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert listed(subset) == [(name, stem) for name in chosen for stem in smallest(3, stems[name])]
+    assert subset.labels["class"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_another_copy_in_another_order_gives_the_same_list(tmp_path: Path) -> None:
@@ -64,6 +64,6 @@ def test_a_layout_opens_it_and_says_what_is_missing(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(
         datasets_config, "PUBLIC_DATASETS", Registry("data set", "datasets", {**PUBLIC_DATASETS.builtin, "k200": small})
     )
-    found = VideoDataConfig(tmp_path, layout="k200", split="train").open()
-    assert isinstance(found, PathDataset)
-    assert listed(found) == listed(select_k200(VideoFolder(root), num_classes=2, videos_per_class=2))
+    subset = VideoDataConfig(tmp_path, layout="k200", split="train").open()
+    assert isinstance(subset, PathDataset)
+    assert listed(subset) == listed(select_k200(VideoFolder(root), num_classes=2, videos_per_class=2))

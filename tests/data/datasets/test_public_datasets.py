@@ -49,9 +49,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def labelled(videos: VideoDataConfig) -> dict[str, str]:
-    found = videos.open()
-    labels, names = found.labels["class"], found.classes["class"]
-    return {Path(found.name(i)).stem: names[label] for i, label in enumerate(labels)}
+    dataset = videos.open()
+    labels, names = dataset.labels["class"], dataset.classes["class"]
+    return {Path(dataset.name(i)).stem: names[label] for i, label in enumerate(labels)}
 
 
 def test_a_set_from_outside_is_detected_by_its_mark(mine: Path) -> None:
@@ -70,9 +70,9 @@ def test_a_set_from_outside_is_a_layout_and_in_the_help(mine: Path) -> None:
 
 
 def test_a_set_from_outside_is_checked_by_its_lists(mine: Path) -> None:
-    found = verify_dataset("mine", mine)
-    assert (found.num_listed, found.num_found, found.missing_files, found.unreadable) == (4, 3, ["gone"], [])
-    assert found.remarks == ["mine_train.txt names 2 videos; the official list names 3"]
+    dataset = verify_dataset("mine", mine)
+    assert (dataset.num_listed, dataset.num_found, dataset.missing_files, dataset.unreadable) == (4, 3, ["gone"], [])
+    assert dataset.remarks == ["mine_train.txt names 2 videos; the official list names 3"]
     assert "mine" in verifiable_datasets()
 
 

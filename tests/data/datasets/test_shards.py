@@ -3,9 +3,6 @@
 import io
 import json
 import pickle
-import signal
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -62,18 +59,18 @@ def clips(videos: VideoDataset, *, workers: int = 0) -> list[torch.Tensor]:
 
 def test_clips_from_shards_are_those_from_files_bit_for_bit(originals: Path, packed: Path, tmp_path: Path) -> None:
     prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(**SETTINGS))
-    copy, found = (VideoDataConfig(tmp_path / name).open() for name in ("copy", "packed"))
-    assert isinstance(found, ShardDataset)
-    assert (found.labels["class"] == copy.labels["class"]).all()
-    assert found.classes == copy.classes
-    assert [Path(found.name(i).rpartition("#")[0]).name for i in range(7)] == [
+    copy, result = (VideoDataConfig(tmp_path / name).open() for name in ("copy", "packed"))
+    assert isinstance(result, ShardDataset)
+    assert (result.labels["class"] == copy.labels["class"]).all()
+    assert result.classes == copy.classes
+    assert [Path(result.name(i).rpartition("#")[0]).name for i in range(7)] == [
         Path(copy.name(i)).name for i in range(7)
     ]
     for workers in (0, 2):
-        for one, other in zip(clips(copy), clips(found, workers=workers), strict=True):
+        for one, other in zip(clips(copy), clips(result, workers=workers), strict=True):
             assert torch.equal(one, other)
     crop = EvalCrop(16, 16)
-    seen = [list(iter_eval_batches(EvalClipDataset(videos, 4, 2, 2, crop), batch_size=4)) for videos in (copy, found)]
+    seen = [list(iter_eval_batches(EvalClipDataset(videos, 4, 2, 2, crop), batch_size=4)) for videos in (copy, result)]
     assert all(torch.equal(a["clips"], b["clips"]) for a, b in zip(*seen, strict=True))
 
 
@@ -97,9 +94,9 @@ def test_shards_are_plain_tar_files_of_pairs_and_the_index_says_where_each_lies(
                 assert video is not None
                 assert about is not None
                 assert content[sample["offset"] : sample["offset"] + sample["size"]] == video.read()
-                told = json.load(io.BytesIO(about.read()))
-                assert (told["class"], told["frames"]) == (sample["path"].split("/")[0], sample["frames"])
-                assert sample["label:class"] == told["class"]
+                metadata = json.load(io.BytesIO(about.read()))
+                assert (metadata["class"], metadata["frames"]) == (sample["path"].split("/")[0], sample["frames"])
+                assert sample["label:class"] == metadata["class"]
                 keys.append(key)
     assert len(set(keys)) == 7
     assert keys != sorted(keys)  # dealt by chance
@@ -123,35 +120,6 @@ def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(original
     write_numbered_video(originals / "run" / "more.mp4", num_frames=5)
     with pytest.raises(StillmotionError, match="holds shards of 8 other videos"):
         again()
-
-
-KILLED = """
-import logging, sys
-from stillmotion.data.transcode.manifest import ManifestEntry
-from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
-from stillmotion.data.datasets.folder import VideoFolder
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
-    prepare_dataset(VideoFolder(sys.argv[1]), sys.argv[2], PrepareConfig(short_side=48, format="shards"))
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_call_goes_on_to_the_same_shards(originals: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", KILLED, str(originals), str(tmp_path / "killed")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("transcoded ")
-        process.send_signal(signal.SIGKILL)
-    with pytest.raises(StillmotionError, match="no video found"):
-        VideoDataConfig(tmp_path / "killed").open()
-    with record_transcoded() as made:
-        prepare_dataset(VideoFolder(originals), tmp_path / "killed", PrepareConfig(**SETTINGS, format="shards"))
-    assert 0 < len(made) < 8
-    prepare_dataset(VideoFolder(originals), tmp_path / "whole", PrepareConfig(**SETTINGS, format="shards"))
-    for name in ("shard-000000.tar", "shards.json"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_an_address_is_read_as_a_folder_is(packed: Path) -> None:

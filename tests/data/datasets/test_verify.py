@@ -24,13 +24,13 @@ def write(root: Path, files: dict[str, object]) -> None:
         (root / name).write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def about(found: VerificationReport) -> tuple[int, int, list[str], list[str], list[str]]:
+def about(report: VerificationReport) -> tuple[int, int, list[str], list[str], list[str]]:
     return (
-        found.num_listed,
-        found.num_found,
-        found.missing_classes,
-        found.missing_files,
-        [name for name, _ in found.unreadable],
+        report.num_listed,
+        report.num_found,
+        report.missing_classes,
+        report.missing_files,
+        [name for name, _ in report.unreadable],
     )
 
 
@@ -49,10 +49,10 @@ def ucf101(tmp_path: Path) -> Path:
 
 
 def test_a_class_without_videos_is_reported_as_a_class(ucf101: Path) -> None:
-    found = verify_dataset("ucf101", ucf101 / "UCF-101", annotations=ucf101 / "ucfTrainTestlist")
-    assert about(found) == about(verify_dataset("ucf101", ucf101)) == (4, 2, ["ApplyLipstick", "Biking"], [], [])
-    assert not found.is_complete
-    lines = format_verification(found)
+    report = verify_dataset("ucf101", ucf101 / "UCF-101", annotations=ucf101 / "ucfTrainTestlist")
+    assert about(report) == about(verify_dataset("ucf101", ucf101)) == (4, 2, ["ApplyLipstick", "Biking"], [], [])
+    assert not report.is_complete
+    lines = format_verification(report)
     assert lines[0].endswith("Found 2 of 4 listed videos")
     assert "trainlist01.txt names 2 videos; the official list names 9,537" in lines
     assert "trainlist03.txt does not exist; its videos were not checked" in lines
@@ -63,9 +63,9 @@ def test_single_missing_videos_are_reported_by_name(ucf101: Path) -> None:
     (ucf101 / "UCF-101" / "Archery" / "v_Archery_g01_c01.avi").write_bytes(b"torn")
     videos(ucf101 / "UCF-101", "Biking/v_Biking_g01_c01.avi")
     (ucf101 / "ucfTrainTestlist" / "testlist02.txt").write_text("Biking/v_Biking_g08_c01.avi\n")
-    found = verify_dataset("ucf101", ucf101)
-    assert about(found)[2:] == (["ApplyLipstick"], ["Biking/v_Biking_g08_c01"], ["Archery/v_Archery_g01_c01"])
-    assert "cannot be decoded" in found.unreadable[0][1]
+    report = verify_dataset("ucf101", ucf101)
+    assert about(report)[2:] == (["ApplyLipstick"], ["Biking/v_Biking_g08_c01"], ["Archery/v_Archery_g01_c01"])
+    assert "cannot be decoded" in report.unreadable[0][1]
 
 
 def test_processes_find_what_one_finds(ucf101: Path) -> None:
@@ -74,9 +74,9 @@ def test_processes_find_what_one_finds(ucf101: Path) -> None:
     more = "".join(f"Archery/v_Archery_g09_c{i:02d}.avi 2\n" for i in range(20))
     (ucf101 / "ucfTrainTestlist" / "trainlist03.txt").write_text(more)
     with record_progress() as reported:
-        found = verify_dataset("ucf101", ucf101, num_workers=2)
-    assert found == verify_dataset("ucf101", ucf101)
-    assert [name for name, _ in found.unreadable] == ["Archery/v_Archery_g09_c07"]
+        report = verify_dataset("ucf101", ucf101, num_workers=2)
+    assert report == verify_dataset("ucf101", ucf101)
+    assert [name for name, _ in report.unreadable] == ["Archery/v_Archery_g09_c07"]
     assert reported[-1] == (22, 22)
 
 
@@ -121,9 +121,9 @@ def test_gym99_and_diving48_go_by_their_two_lists(tmp_path: Path) -> None:
     gym, diving = tmp_path / "gym", tmp_path / "diving"
     videos(gym, "A0x_E_1_2_A_0003_0004.mp4")
     write(gym, {"gym99_train_element_v1.1.txt": "A0x_E_1_2_A_0003_0004 1\nB_E_1_2_A_3_4 1\nC_E_1_2_A_3_4 0\n"})
-    found = verify_dataset("gym99", gym)
-    assert about(found) == (3, 1, ["0"], ["B_E_1_2_A_3_4"], [])
-    assert "gym99_val_element.txt does not exist; its videos were not checked" in found.remarks
+    report = verify_dataset("gym99", gym)
+    assert about(report) == (3, 1, ["0"], ["B_E_1_2_A_3_4"], [])
+    assert "gym99_val_element.txt does not exist; its videos were not checked" in report.remarks
     videos(diving, "rgb/8qRm_00016.mp4")
     item = {"vid_name": "8qRm_00016", "label": 0, "start_frame": 0, "end_frame": 78}
     write(diving, {"Diving48_vocab.json": [["Back", "15som", "05Twis", "FREE"]], "Diving48_V2_test.json": [item]})
@@ -151,9 +151,9 @@ def test_davis_and_vip_need_masks_beside_frames(tmp_path: Path) -> None:
     assert verify_dataset("vip", vip).is_complete
     (davis / "ImageSets" / "2017" / "train.txt").write_text("bear\nswing\n")
     (davis / "Annotations" / "48p" / "camel" / "00000.png").unlink()
-    found = verify_dataset("davis", davis)
-    assert about(found) == (3, 2, [], ["swing"], ["camel"])
-    assert "no mask for the first frame" in found.unreadable[0][1]
+    report = verify_dataset("davis", davis)
+    assert about(report) == (3, 2, [], ["swing"], ["camel"])
+    assert "no mask for the first frame" in report.unreadable[0][1]
 
 
 def test_jhmdb_needs_joints_beside_frames(tmp_path: Path) -> None:
@@ -179,10 +179,10 @@ def test_breakfast_finds_its_own_folders_and_needs_frame_labels(tmp_path: Path) 
             **{f"groundTruth/{name}.txt": "SIL\npour_milk\n" for name in names[1:3]},
         },
     )
-    found = verify_dataset("breakfast", tmp_path)
-    assert (found.num_listed, found.num_found) == (4, 3)
-    assert found.missing_files == ["P04_cam01_P04_tea", str(tmp_path / "groundTruth" / "P03_cam01_P03_milk.txt")]
-    assert found.unreadable == []
+    report = verify_dataset("breakfast", tmp_path)
+    assert (report.num_listed, report.num_found) == (4, 3)
+    assert report.missing_files == ["P04_cam01_P04_tea", str(tmp_path / "groundTruth" / "P03_cam01_P03_milk.txt")]
+    assert report.unreadable == []
 
 
 def test_many_names_are_cut_short(ucf101: Path) -> None:

@@ -1,15 +1,10 @@
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from support.memory_dataset import MemoryDataset
-from support.numbered_videos import numbered_frame, write_numbered_video
+from support.numbered_videos import numbered_frame
 
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.collate import Batch
@@ -138,44 +133,3 @@ def test_ranks_of_an_evaluation_share_the_videos() -> None:
         for r in (0, 1)
     ]
     assert indices == [[0, 2, 4], [1, 3]]
-
-
-INTERRUPTED = """
-import sys, time
-from stillmotion.data.transforms.augment import build_augmentation
-from stillmotion.data.loading.clip_dataset import TrainClipDataset
-from stillmotion.data.loading.loader import ClipLoader
-from stillmotion.data.datasets.folder import VideoFolder
-
-if __name__ == "__main__":
-    data = TrainClipDataset(VideoFolder(sys.argv[1]), 4, 2, 2, build_augmentation("none", size=16))
-    try:
-        for epoch in range(10**6):
-            for batch in ClipLoader(data, batch_size=2, num_workers=2).iter_epoch(epoch):
-                print("batch", flush=True)
-                time.sleep(0.1)
-    except KeyboardInterrupt:
-        print("stopped", flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_ctrl_c_stops_parent_and_workers_without_a_word(tmp_path: Path) -> None:
-    for i in range(4):
-        write_numbered_video(tmp_path / f"{i}.mp4", num_frames=10)
-    script = tmp_path / "script.py"
-    script.write_text(INTERRUPTED)
-    run = subprocess.Popen(
-        [sys.executable, script, tmp_path],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert run.stdout is not None
-    assert run.stdout.readline() == "batch\n"
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
-    out, err = run.communicate(timeout=60)
-    assert out.endswith("stopped\n")
-    assert err == ""
-    assert run.returncode == 0

@@ -126,7 +126,7 @@ def test_the_manifest_says_how_each_file_was_made(tmp_path: Path) -> None:
         StaticDynamicSetConfig("dynamic", flow="dis-fast", noise_seed=3),
     )
     (line,) = (json.loads(text) for text in (tmp_path / "manifest.jsonl").read_text().splitlines())
-    told = {name: line["settings"].pop(name) for name in ("mean_flow_pixels", "filled_fraction")}
+    measured = {name: line["settings"].pop(name) for name in ("mean_flow_pixels", "filled_fraction")}
     assert line["settings"] == {
         "variant": "dynamic",
         "warp": "accumulate",
@@ -135,8 +135,8 @@ def test_the_manifest_says_how_each_file_was_made(tmp_path: Path) -> None:
         "seed": 3,
         "short_side": None,
     }
-    assert told["mean_flow_pixels"] == pytest.approx(2, abs=0.3)
-    assert 0.02 < told["filled_fraction"] < 0.2
+    assert measured["mean_flow_pixels"] == pytest.approx(2, abs=0.3)
+    assert 0.02 < measured["filled_fraction"] < 0.2
     assert (line["num_frames"], line["width"], line["height"], line["error"]) == (9, 80, 64, "")
 
 

@@ -25,9 +25,9 @@ def tiny(family, **options):
     return images
 
 
-def under_last_norm(images, found):
+def under_last_norm(images, result):
     """CLIP's own output lacks it on patches."""
-    tokens = found.last_hidden_state
+    tokens = result.last_hidden_state
     return images.model.post_layernorm(tokens) if images.model_type == "clip_vision_model" else tokens
 
 
@@ -102,9 +102,9 @@ def test_tokens_after_a_block_are_that_blocks(tmp_path):
     folder, x = save_model("dinov2", tmp_path / "m"), frames(height=42, width=28)
     last, first = (load_image_model(ImageModelConfig(path=str(folder), layer=layer)) for layer in (None, 1))
     with torch.no_grad():
-        found = last.model(x, output_hidden_states=True)
-        torch.testing.assert_close(first.patch_tokens(x), found.hidden_states[1][:, 1:])
-        torch.testing.assert_close(last.patch_tokens(x), found.last_hidden_state[:, 1:])
+        result = last.model(x, output_hidden_states=True)
+        torch.testing.assert_close(first.patch_tokens(x), result.hidden_states[1][:, 1:])
+        torch.testing.assert_close(last.patch_tokens(x), result.last_hidden_state[:, 1:])
 
 
 def test_mae_from_a_configuration_has_sines_and_cosines_for_positions():
@@ -120,10 +120,10 @@ def test_a_projected_model_is_a_backbone():
     backbone = images.with_projection(project)
     clip = torch.randn(2, 3, 3, 32, 24)
     with torch.no_grad():
-        found, features = backbone.feature_map(clip), backbone(clip)
+        result, features = backbone.feature_map(clip), backbone(clip)
         wanted = project(images.patch_tokens(clip[1, :, 2][None]))[0]
-    torch.testing.assert_close(found[1, :, 2].flatten(1).T, wanted, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(features, found.mean((3, 4)).transpose(1, 2))
+    torch.testing.assert_close(result[1, :, 2].flatten(1).T, wanted, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(features, result.mean((3, 4)).transpose(1, 2))
 
 
 @pytest.mark.parametrize(

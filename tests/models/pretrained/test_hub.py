@@ -6,7 +6,6 @@ import huggingface_hub
 import pytest
 import torch
 from support.fake_hub import fake_hub
-from support.process import Command
 from support.tiny_transformers import save_model
 
 from stillmotion.encoders import load, parse_spec
@@ -43,8 +42,8 @@ def test_a_name_is_fetched_once_and_then_taken_from_the_cache(hub, tmp_path, mon
     tokens = load_image_model(ImageModelConfig(path="someone/small"))
     assert not of(hub, "someone/small")
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody answers
-    for found in (first, again, load("someone/small")):
-        for name, value in found.backbone.state_dict().items():
+    for result in (first, again, load("someone/small")):
+        for name, value in result.backbone.state_dict().items():
             assert torch.equal(value, wanted[name]), name
     assert tokens.model_type == "dinov2"
 
@@ -87,12 +86,3 @@ def test_a_model_without_weights_is_said(hub, tmp_path):
     (tmp_path / "there" / "someone" / "small" / "model.safetensors").unlink()
     with pytest.raises(StillmotionError, match=r"someone/small has no config\.json, or no model\.safetensors"):
         load("someone/small")
-
-
-@pytest.mark.slow
-def test_a_user_offline_gets_one_line(tmp_path):
-    words = ("embed", "facebook/dinov2-small", "--data", str(tmp_path), "--out", str(tmp_path / "x.npz"))
-    away = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    said = Command(*words, environment=away).expect_error()
-    assert "facebook/dinov2-small is not a local folder and not in the cache" in said
-    assert said.endswith("Download it where there is a network, or give a folder.")

@@ -46,14 +46,14 @@ def test_every_model_gives_one_feature_for_each_step_of_time(folder, kind):
     clip = clips(backbone, intake)
     steps = intake.num_frames // backbone.tubelet_size
     with torch.no_grad():
-        found = backbone(clip)
+        result = backbone(clip)
         features = backbone.feature_map(clip)
-    assert found.shape == (2, steps, backbone.out_features)
+    assert result.shape == (2, steps, backbone.out_features)
     assert features.shape[:3] == (2, backbone.out_features, steps)
     assert backbone.stage_index(next(name for name, _ in backbone.named_parameters())) == 0
     assert not backbone.training
     if backbone.token_pool == "mean":
-        torch.testing.assert_close(found, features.mean((3, 4)).transpose(1, 2))
+        torch.testing.assert_close(result, features.mean((3, 4)).transpose(1, 2))
 
 
 @pytest.mark.parametrize("kind", VIDEO)
@@ -151,12 +151,12 @@ def test_all_tokens_of_clip_have_its_last_norm(folder):
     backbone, intake = load_transformers_backbone(folder("clip"), pool="cls")
     clip = clips(backbone, intake)
     with torch.no_grad():
-        found = backbone.model(clip[:, :, 3])
-        torch.testing.assert_close(backbone(clip)[:, 3], found.pooler_output)
-        wanted = backbone.model.post_layernorm(found.last_hidden_state[:, 1:])
+        result = backbone.model(clip[:, :, 3])
+        torch.testing.assert_close(backbone(clip)[:, 3], result.pooler_output)
+        wanted = backbone.model.post_layernorm(result.last_hidden_state[:, 1:])
         torch.testing.assert_close(backbone.feature_map(clip)[:, :, 3].flatten(2).transpose(1, 2), wanted)
         bare, _ = load_transformers_backbone(folder("clip"), layer=2)
-        torch.testing.assert_close(bare(clip)[:, 3], found.last_hidden_state[:, 0])
+        torch.testing.assert_close(bare(clip)[:, 3], result.last_hidden_state[:, 0])
 
 
 def test_without_a_processors_file_frames_are_normalised_as_the_family_does(folder, tmp_path):
