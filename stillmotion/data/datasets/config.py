@@ -16,7 +16,6 @@ from stillmotion.data.datasets.public_datasets import (
     find_annotations,
     openable_datasets,
 )
-from stillmotion.data.datasets.shards import SHARD_INDEX_FILE, open_shard_dataset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.video import VIDEO_SUFFIXES
 from stillmotion.data.video.remote import is_url
@@ -113,6 +112,8 @@ class VideoDataConfig(VideoSource):
         self.check_path_given()
         if self.path == SYNTHETIC:
             return SyntheticDataset(synthetic or SyntheticConfig(), seed=seed)
+        from stillmotion.data.datasets.shards import open_shard_dataset  # PyArrow is slow to import
+
         path, layout = Path(self.path), self.layout
         annotations = None if self.annotations is None else Path(self.annotations)
         if layout not in layout_names():
@@ -152,6 +153,8 @@ class VideoDataConfig(VideoSource):
 
 def _detect_layout(path: Path, annotations: Path | None) -> tuple[str, Path | None]:
     """Layout of a path, and the file or folder of its annotations."""
+    from stillmotion.data.datasets.shards import SHARD_INDEX_FILE
+
     if path.is_file():
         if path.suffix.lower() in VIDEO_SUFFIXES:
             return "folder", None
