@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,6 @@ import torch
 
 from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError
-from stillmotion.optim.optimizers import OptimConfig
 from stillmotion.training.checkpoint import STATE_FILE, load_training_state
 from stillmotion.training.config import RunConfig
 from stillmotion.training.tasks import CONFIG_FILE, TASKS, config_class, verb_of_config, verb_of_run
@@ -41,19 +41,10 @@ def load_config(run_dir: str | Path, expected_class: type[ConfigT]) -> ConfigT:
 
 def load_any_config(run_dir: str | Path) -> RunConfig:
     """Load the configuration of a run of any training verb from its directory or its config.json."""
-    return config_from_dict(_read_config_json(Path(run_dir)), str(run_dir))
-
-
-def config_from_dict(data: Any, source_name: str = "this") -> RunConfig:
-    """Build the configuration of any training verb from the contents of a config.json.
-
-    Args:
-        data: JSON data, as `to_dict` returned it.
-        source_name: What an error calls it.
-    """
+    data = _read_config_json(Path(run_dir))
     verb = verb_of_config(data)
     if verb is None:
-        raise StillmotionError(f"{source_name} is not a run of {', '.join(TASKS)}.")
+        raise StillmotionError(f"{run_dir} is not a run of {', '.join(TASKS)}.")
     return from_dict(config_class(verb), data)
 
 
@@ -75,14 +66,20 @@ def load_results(run_dir: str | Path) -> dict[str, Any]:
         ) from None
 
 
-def is_readable_json(path: Path) -> bool:
-    """Return whether results exist and can be read; a damaged file is reported and made again."""
-    if not path.exists():
-        return False
+def is_readable_json(file: Path, *, warn: bool = True) -> bool:
+    """Return whether a JSON file exists and can be read.
+
+    Args:
+        file: The file.
+        warn: Log that a damaged file is created again.
+    """
     try:
-        files.read_json(path, hint="It is created again.")
+        files.read_json(file, hint="It is created again.")
+    except OSError:
+        return False
     except StillmotionError as error:
-        logger.warning(str(error))
+        if warn:
+            logger.warning(str(error))
         return False
     return True
 
@@ -166,7 +163,7 @@ def check_resumable(run_dir: Path, config: RunConfig) -> list[str]:
             raise StillmotionError(
                 f"{run_dir} contains a different run ({'; '.join(differences[:3])}). Choose another --out or delete it."
             )
-    elif verb is None and _is_json(run_dir / CONFIG_FILE):
+    elif verb is None and is_readable_json(run_dir / CONFIG_FILE, warn=False):
         raise StillmotionError(f"{run_dir / CONFIG_FILE} was not written by stillmotion. Choose another --out.")
     return changes
 
@@ -213,7 +210,7 @@ def _apply_allowed_changes(run_dir: Path, existing: RunConfig, config: RunConfig
     if new.lr < old.lr:
         changes.append(f"learning rate {new.lr:g} instead of {old.lr:g}")
         changed = replace(changed, optim=replace(changed.optim, lr=new.lr))
-    if _max_norm_or_inf(new) < _max_norm_or_inf(old):
+    if (new.max_grad_norm or math.inf) < (old.max_grad_norm or math.inf):
         changes.append(f"gradient clipping at {new.max_grad_norm:g}")
         changed = replace(changed, optim=replace(changed.optim, max_grad_norm=new.max_grad_norm))
     if old_precision != "fp32" and config.train.precision == "fp32":
@@ -233,18 +230,6 @@ def _apply_allowed_changes(run_dir: Path, existing: RunConfig, config: RunConfig
 def _is_finished(run_dir: Path) -> bool:
     state = load_training_state(run_dir)
     return state is not None and state["step"] >= state["total_steps"]
-
-
-def _is_json(file: Path) -> bool:
-    try:
-        files.read_json(file)
-    except (OSError, StillmotionError):
-        return False
-    return True
-
-
-def _max_norm_or_inf(optim: OptimConfig) -> float:
-    return optim.max_grad_norm or float("inf")
 
 
 def resume_identity(config: RunConfig) -> dict[str, Any]:

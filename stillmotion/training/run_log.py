@@ -221,14 +221,7 @@ def load_run_status(run_dir: str | Path) -> RunStatus:
     step, epoch = epochs[-1] if epochs else (0, 0.0)
     try:
         data = files.read_json(path / PROGRESS_FILE, hint="The run writes it again.")
-        return RunStatus(
-            max(step, data["step"]),
-            data["total_steps"],
-            locked_by,
-            data.get("clips_per_second"),
-            data.get("eta_seconds"),
-            data["updated_at"],
-        )
+        return RunStatus(locked_by=locked_by, **data | {"step": max(step, data["step"])})
     except (OSError, StillmotionError):
         total_steps = round(load_any_config(path).optim.epochs * step / epoch) if epoch else 0
         return RunStatus(step, total_steps, locked_by)

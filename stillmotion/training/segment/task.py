@@ -100,22 +100,6 @@ class SegmentPredictions:
     actions: list[str]
 
 
-def read_train_test(
-    config: SegmentConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None
-) -> TrainTestVideos:
-    """Open the data set and compute the features that are not on disk.
-
-    Args:
-        config: Config of the run.
-        run_dir: Run folder, which is checked first.
-        cache_dir: Folder of the features; None is that of the run.
-
-    Raises:
-        StillmotionError: No video can be read, or the folder holds another run.
-    """
-    return _select_readable(config, *_compute_features(config, run_dir, cache_dir))
-
-
 def _compute_features(
     config: SegmentConfig, run_dir: str | Path, cache_dir: str | Path | None
 ) -> tuple[tuple[ActionSegmentationDataset, ...], FrameFeatureCache | None, dict[str, str]]:

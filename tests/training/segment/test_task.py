@@ -14,7 +14,7 @@ from stillmotion.functional.segmentation_metrics import segmentation_scores
 from stillmotion.models.mstcn import MSTCNConfig
 from stillmotion.training.run_dir import verb_of_run
 from stillmotion.training.segment.recipes import SEGMENT_RECIPES
-from stillmotion.training.segment.task import read_train_test, segment, upsample_labels
+from stillmotion.training.segment.task import _compute_features, _select_readable, segment, upsample_labels
 
 ACTIONS = ["SIL", "pour", "stir"]
 
@@ -55,13 +55,17 @@ def small(path, *, encoder="precomputed", epochs=12, **data):
     )
 
 
-def localised(config, out):
+def read_train_test(config, out):
+    return _select_readable(config, *_compute_features(config, out, None))
+
+
+def segment_and_read(config, out):
     halves = read_train_test(config, out)
     return segment(config, out), halves
 
 
 def test_ready_features_are_learned_and_every_file_is_written(root, tmp_path):
-    answers, _ = localised(small(root), tmp_path / "out")
+    answers, _ = segment_and_read(small(root), tmp_path / "out")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results == answers.results
     assert results["metrics"]["accuracy"] > 90 > results["majority_baseline"]["accuracy"]
@@ -77,7 +81,7 @@ def test_ready_features_are_learned_and_every_file_is_written(root, tmp_path):
 
 def test_segments_of_background_are_left_out_where_asked(root, tmp_path):
     config = small(root, background_actions=("SIL",), epochs=1)
-    answers, _ = localised(config, tmp_path / "out")
+    answers, _ = segment_and_read(config, tmp_path / "out")
     predicted, truth = list(answers.predictions.values()), list(answers.ground_truth.values())
     assert answers.results["metrics"] == segmentation_scores(predicted, truth, background=[0])
     with pytest.raises(StillmotionError, match="no action 'background'"):
@@ -88,7 +92,7 @@ def test_an_encoder_reads_the_videos_and_what_is_unreadable_is_named_and_skipped
     (root / "videos" / "P00_cam01_P00_milk.mp4").write_bytes(b"torn")
     (root / "videos" / "P07_cam01_P07_milk.mp4").unlink()
     (root / "groundTruth" / "P01_cam01_P01_milk.txt").write_text("flying\n")
-    answers, halves = localised(small(root, encoder=run, feature_stride=3, epochs=1), tmp_path / "out")
+    answers, halves = segment_and_read(small(root, encoder=run, feature_stride=3, epochs=1), tmp_path / "out")
     assert [len(halves.train), len(halves.test)] == [4, 1]
     reasons = {name.rsplit("/", 1)[-1]: reason for name, reason in halves.failed_videos}
     assert {*reasons} == {"P00_cam01_P00_milk.mp4", "P07_cam01_P07_milk", "P01_cam01_P01_milk.mp4"}
@@ -115,7 +119,7 @@ def test_where_nothing_can_be_read_the_first_reason_is_told(root, run, tmp_path)
 def test_features_and_labels_of_different_lengths_are_cut_to_the_shorter(root, tmp_path):
     (root / "groundTruth" / "P00_cam01_P00_milk.txt").write_text("SIL\n" * 9)
     (root / "groundTruth" / "P06_cam01_P06_milk.txt").write_text("SIL\n" * 14)
-    answers, halves = localised(small(root, epochs=1), tmp_path / "out")
+    answers, halves = segment_and_read(small(root, epochs=1), tmp_path / "out")
     assert halves.train[0].features.shape == (9, 5)
     assert len(answers.predictions["P06_cam01_P06_milk"]) == 14
 
@@ -129,8 +133,8 @@ def test_features_of_another_width_are_told_apart_from_the_others(root, tmp_path
 
 
 def test_predictions_last_to_the_next_one_and_the_last_to_the_end():
-    found = upsample_labels(np.array([4, 5, 6]), feature_stride=2, num_frames=7)
-    assert found.tolist() == [4, 4, 5, 5, 6, 6, 6]
+    longer = upsample_labels(np.array([4, 5, 6]), feature_stride=2, num_frames=7)
+    assert longer.tolist() == [4, 4, 5, 5, 6, 6, 6]
     assert upsample_labels(np.array([4, 5, 6]), feature_stride=2, num_frames=5).tolist() == [4, 4, 5, 5, 6]
 
 
@@ -145,7 +149,7 @@ def test_drawn_videos_need_an_encoder_and_another_folder_is_refused_before_featu
     with pytest.raises(StillmotionError, match="synthetic videos have no features on disk"):
         read_train_test(small("synthetic", synthetic=drawn), tmp_path / "none")
     config = small("synthetic", encoder=run, synthetic=drawn, epochs=1)
-    answers, _ = localised(config, tmp_path / "out")
+    answers, _ = segment_and_read(config, tmp_path / "out")
     assert len(answers.ground_truth) == 1
     with pytest.raises(StillmotionError, match=r"contains a different run .*data\.feature_stride"):
         read_train_test(replace(config, data=replace(config.data, feature_stride=2)), tmp_path / "out")
