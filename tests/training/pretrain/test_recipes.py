@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.optim import Optimizer
 
 from stillmotion.data.transforms.augment import ClipAugmentation, build_augmentation
 from stillmotion.errors import StillmotionError
@@ -16,7 +19,11 @@ from stillmotion.methods.simclr import SimCLRConfig
 from stillmotion.methods.swav import SwAVConfig
 from stillmotion.optim.lars import LARS
 from stillmotion.optim.optimizers import build_optimizer
-from stillmotion.training.pretrain.recipes_bod_vcl import BOD_VCL_RECIPES, UNSTATED, UnstatedOptions
+from stillmotion.training.pretrain.batch_gradients import compute_gradients
+from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.recipes_bod_vcl import BASELINES, BOD_VCL_RECIPES, UNSTATED, UnstatedOptions
+from stillmotion.training.pretrain.task import _build_dataset
+from stillmotion.training.run_setup import build_train_loader
 from stillmotion.training.tasks import get_recipe, list_recipes
 from stillmotion.utils.typed_config import diff_configs
 
@@ -245,6 +252,61 @@ def test_ablations_change_what_their_table_is_about_and_nothing_else() -> None:
     for width in (16, 32, 64, 128, 256, 512):
         assert get_recipe(f"{base}-dim{width}").method.model.embedding_dim == width
         assert changed(f"{base}-dim{width}", base) == ["method.model.embedding_dim"] * (width != 128)
+
+
+def debug_run(name: str) -> tuple[PretrainConfig, Method, Optimizer, list[Tensor]]:
+    """The configuration, method, optimizer and first batches of clips of a debug twin."""
+    config = get_recipe(name, debug=True)
+    torch.manual_seed(0)
+    method = Method(config.method).train()
+    videos = config.data.open(synthetic=config.data.synthetic, seed=0)
+    loader = build_train_loader(_build_dataset(config, videos), config.optim, config.train, num_workers=0)
+    return (
+        config,
+        method,
+        build_optimizer(method.trainable_parameters(), config.optim),
+        [batch["clips"] for batch in loader.iter_epoch(0)],
+    )
+
+
+def prediction_loss(method: Method, clips: Tensor, weights: dict[str, Tensor]) -> Tensor:
+    losses = functional_call(method, weights, (clips,), {"level": "inner"}).losses
+    return losses["prediction"] + losses["orthogonality"]
+
+
+def take_step(method: Method, optimizer: Optimizer, gradient: dict[str, Tensor], max_norm: float) -> None:
+    weights = method.trainable_parameters()
+    for name, weight in weights.items():
+        weight.grad = gradient[name]
+    torch.nn.utils.clip_grad_norm_(weights.values(), max_norm)
+    optimizer.step()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_inner_step_of_a_debug_twin_lowers_its_prediction_loss(name: str) -> None:
+    config, method, optimizer, batches = debug_run(f"k400-bod-{name}")
+    for clips in batches:
+        weights = dict(method.trainable_parameters())
+        before = prediction_loss(method, clips, weights)
+        gradient = torch.autograd.grad(before, list(weights.values()), materialize_grads=True)
+        moved = {k: w - config.solver.inner_lr * g for (k, w), g in zip(weights.items(), gradient, strict=True)}
+        assert prediction_loss(method, clips, moved).item() < before.item()
+        take_step(method, optimizer, compute_gradients(method, clips, config)[1], config.optim.max_grad_norm)
+
+
+@pytest.mark.slow
+def test_the_prediction_loss_of_a_debug_twin_falls_to_a_half_if_it_is_minimized_alone() -> None:
+    config, method, optimizer, batches = debug_run("k400-bod-simclr")
+    losses = []
+    for _ in range(4):
+        for clips in batches:
+            weights = dict(method.trainable_parameters())
+            loss = prediction_loss(method, clips, weights)
+            losses.append(loss.item())
+            gradient = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+            take_step(method, optimizer, dict(zip(weights, gradient, strict=True)), config.optim.max_grad_norm)
+    assert sum(losses[-4:]) < 0.5 * sum(losses[:4])
 
 
 def test_an_unknown_name_is_answered_with_a_near_one() -> None:
