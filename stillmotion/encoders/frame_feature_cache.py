@@ -154,8 +154,15 @@ class FrameFeatureCache:
                 for start in range(0, count, batch_size)
             ]
         config = self.encoder.input_config
-        options = {"feature_stride": self.feature_stride, "chunks": tuple(chunks)}
-        return _FrameChunkDataset(dataset, **config.sampling, num_clips=1, crop=eval_crop(config), **options), failed
+        chunk_dataset = _FrameChunkDataset(
+            dataset,
+            **config.sampling,
+            num_clips=1,
+            crop=eval_crop(config),
+            feature_stride=self.feature_stride,
+            chunks=tuple(chunks),
+        )
+        return chunk_dataset, failed
 
     def _check_all_present(self, dataset: VideoDataset, failed: Collection[str]) -> None:
         """Raise where files of another process are not visible from here."""

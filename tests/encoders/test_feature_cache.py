@@ -9,7 +9,7 @@ from support.class_videos import alter_bytes_keep_mtime, write_class_folders
 from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
-from stillmotion.encoders import extract_features, feature_extraction, load
+from stillmotion.encoders import extract_features, load
 from stillmotion.encoders.feature_cache import load_or_extract_features
 
 PARTS = ("whole", "static", "dynamic")
@@ -117,16 +117,6 @@ def test_a_damaged_or_swapped_file_is_written_anew_with_a_warning(run, damage, c
     assert load_or_extract_features(load(run), videos, num_clips=1).from_cache
     assert caplog.messages == [f"{file} is damaged or was renamed; it is computed again"]
     assert cached_files(run) == sorted([name, other])
-
-
-def test_an_interrupted_embedding_leaves_no_file(run, monkeypatch):
-    def stop(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(feature_extraction, "embed_batch", stop)
-    with pytest.raises(KeyboardInterrupt):
-        load_or_extract_features(load(run), SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=1)
-    assert cached_files(run) == []
 
 
 def test_a_recipe_is_cached_only_where_a_folder_is_given(tmp_path, monkeypatch):

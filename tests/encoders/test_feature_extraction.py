@@ -48,13 +48,6 @@ def test_features_are_the_encoders_of_normalised_centre_clips(encoder):
     np.testing.assert_allclose(features.dynamic[0], wanted.dynamic, atol=1e-5)
 
 
-def test_views_are_averaged_where_that_is_asked(encoder):
-    videos = SyntheticDataset(SyntheticConfig(num_videos=3))
-    views, means = (extract_features(encoder, videos, num_clips=3, average_views=average) for average in (False, True))
-    for name in ("whole", "static", "dynamic"):
-        np.testing.assert_allclose(getattr(means, name), getattr(views, name).mean(1, keepdims=True), atol=1e-6)
-
-
 def test_unreadable_videos_are_named_and_left_out(encoder):
     with record_progress() as reported:
         features = extract_features(encoder, every_fifth_unreadable(), loader=LoaderConfig(batch_size=2))

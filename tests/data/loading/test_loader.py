@@ -99,13 +99,6 @@ def test_resuming_within_an_epoch_gives_the_rest_of_it() -> None:
     assert list(loader.iter_epoch(1, start_step=4)) == []
 
 
-def test_fewer_videos_than_a_batch_is_an_error_with_the_numbers() -> None:
-    with pytest.raises(
-        StillmotionError, match=r"Batch size is 8 \(4 per process on 2 processes\) but there are only 7 videos"
-    ):
-        ClipLoader(dataset(7), batch_size=4, world_size=2)
-
-
 def test_workers_change_nothing_and_outlive_the_epoch() -> None:
     data = dataset(8, unreadable=(2,))
     alone = ClipLoader(data, batch_size=2)

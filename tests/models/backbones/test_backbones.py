@@ -183,13 +183,3 @@ def test_small_networks_take_their_options():
     assert "layers.1.4.conv2.0.weight" in deep.state_dict()
     per_frame = on_meta("small_vit", embed_dim=32, depth=2, num_heads=2, tubelet_size=1)
     assert per_frame(meta_clip(1, 3, 3, 32, 32)).shape == (1, 3, 32)
-
-
-def test_batch_norm_statistics_move_in_training_mode_only():
-    backbone = create_backbone("small_cnn3d")
-    clip = torch.randn(2, 3, 2, 16, 16)
-    norm = next(part for part in backbone.modules() if isinstance(part, nn.BatchNorm3d))
-    backbone.eval()(clip)
-    assert norm.num_batches_tracked == 0
-    backbone.train()(clip)
-    assert norm.num_batches_tracked == 1
