@@ -1,4 +1,3 @@
-import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -6,6 +5,7 @@ from support.davis_like import draw_squares, write_davis, write_jhmdb, write_vip
 
 from stillmotion.data.datasets.davis import davis_palette, open_mask_sequences, read_mask, write_mask
 from stillmotion.data.datasets.jhmdb import open_keypoint_sequences
+from stillmotion.data.video.writer import write_video
 from stillmotion.errors import StillmotionError, VideoError
 
 
@@ -64,12 +64,7 @@ def test_a_truncated_joints_file_fails_its_sequence(tmp_path):
 
 
 def test_own_keypoints_are_scaled_to_the_video_and_split_by_animal(tmp_path):
-    with av.open(str(tmp_path / "mice_small.mp4"), "w") as container:
-        stream = container.add_stream("mpeg4", rate=25)
-        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
-        for picture in draw_squares(4)[0]:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode(None))
+    write_video(tmp_path / "mice_small.mp4", draw_squares(4)[0], fps=25)
     points = np.random.default_rng(0).uniform(0, 90, (4, 2, 3, 2))
     np.savez(tmp_path / "mice_keypoints.npz", keypoints=points, size_hw=[96, 128])
     result, _ = open_keypoint_sequences("points", tmp_path)

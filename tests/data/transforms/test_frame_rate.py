@@ -1,13 +1,12 @@
 """Clips of videos at several rates: the same moments of the same scene, in training and in evaluation."""
 
 from dataclasses import replace
-from fractions import Fraction
 
-import av
 import numpy as np
 import pytest
 import torch
 from support.memory_dataset import MemoryDataset
+from support.numbered_videos import read_frame_numbers, write_numbered_video
 
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.transforms.augment import EvalCrop
@@ -88,18 +87,8 @@ def test_training_and_evaluation_count_at_the_same_rate() -> None:
 
 def test_frames_of_an_uneven_video_are_those_at_the_times_of_the_rate(tmp_path) -> None:
     times = [0, 1, 2, 3, 4, 5, 10, 15, 20, 25, 30, 35]  # in thirtieths of a second: first fast, then slow
-    file = tmp_path / "uneven.mp4"
-    with av.open(str(file), "w") as container:
-        stream = container.add_stream("libx264", rate=30)
-        stream.width = stream.height = 32
-        stream.pix_fmt = "yuv420p"
-        stream.time_base = Fraction(1, 30)
-        for time in times:
-            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 7 * time, np.uint8), format="rgb24")
-            frame.pts, frame.time_base = time, Fraction(1, 30)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+    file = write_numbered_video(tmp_path / "uneven.mp4", num_frames=len(times), rate=30, times=times)
     timed = resample_fps(open_video(file), 6)
-    times_seen = timed.get_frames(range(len(timed)))[:, 16, 16, 0] / 7
+    times_seen = np.array(times)[read_frame_numbers(timed.get_frames(range(len(timed))))]
     assert len(times_seen) == 8  # from 0 to 35 thirtieths, every fifth
     assert abs(times_seen - 5 * np.arange(8)).max() <= 3
