@@ -51,6 +51,7 @@ ERRORS = {
     "pretrain --recipe tokens-routed --data VIDEOS --out NEW": "No image model given. Add --method.model.image-model",
     "pretrain --recipe tokens-routed --debug --out NEW --data.cached-frames 5": "10 frames .*--data.cached-frames 16",
     "pretrain --recipe tokens-routed --debug --out NEW --method.views.derivative-color random-hue": "not apply to",
+    "pretrain --recipe tokens-routed --debug --out NEW --data.augment-on device": "is 'device', but tokens_cnn",
     "report NOWHERE": "no such file or folder",
     "report FILE": "is not a run",
     "report": "RUN|FOLDER",

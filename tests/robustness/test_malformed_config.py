@@ -12,7 +12,6 @@ from support.cached_run import cached_run
 
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
-from stillmotion.training.pretrain.report import settings_blocks
 from stillmotion.training.run_dir import load_any_config
 
 ODD: tuple[Any, ...] = (None, True, -1, 0, 3, 0.5, float("nan"), "", "x", [], [1, "a"], {}, {"name": "moco"})
@@ -58,8 +57,3 @@ def test_a_file_that_is_no_configuration_is_refused(text: str, tmp_path: Path) -
         load_any_config(tmp_path)
     with pytest.raises(StillmotionError):
         load(tmp_path)
-
-
-def test_a_page_is_made_of_what_was_read(tmp_path: Path) -> None:
-    config: Any = load_any_config(cached_run("k400-bod-moco"))
-    assert settings_blocks(config)

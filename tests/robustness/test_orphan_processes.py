@@ -21,14 +21,18 @@ _SMALL = (
 )
 
 
-def test_kill_9_of_a_run_ends_its_decoders_and_their_server(tmp_path: Path) -> None:
-    command = Command("pretrain", "--recipe", "k400-simclr", "--debug", *_SMALL.split(), "--out", str(tmp_path))
-    wait_for_steps(command, tmp_path, 2)
-    assert len(decoder_processes(command.pid)) == 2
+def assert_kill_ends_all(command: Command) -> None:
     started = descendants(command.pid)
     command.send(signal.SIGKILL)
     assert command.wait() == -signal.SIGKILL
     assert alive_after(_SOON, started) == []
+
+
+def test_kill_9_of_a_run_ends_its_decoders_and_their_server(tmp_path: Path) -> None:
+    command = Command("pretrain", "--recipe", "k400-simclr", "--debug", *_SMALL.split(), "--out", str(tmp_path))
+    wait_for_steps(command, tmp_path, 2)
+    assert len(decoder_processes(command.pid)) == 2
+    assert_kill_ends_all(command)
 
 
 def test_kill_9_of_embed_ends_its_decoders_and_their_server(tmp_path: Path) -> None:
@@ -40,10 +44,7 @@ def test_kill_9_of_embed_ends_its_decoders_and_their_server(tmp_path: Path) -> N
     while len(decoder_processes(command.pid)) < 2:
         assert command.is_running, command.stderr
         time.sleep(0.01)
-    started = descendants(command.pid)
-    command.send(signal.SIGKILL)
-    assert command.wait() == -signal.SIGKILL
-    assert alive_after(_SOON, started) == []
+    assert_kill_ends_all(command)
 
 
 # A rank that is still importing when its agent is killed.

@@ -3,19 +3,17 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from support.memory_dataset import MemoryDataset
 from support.small_pretrain import small_config, train
 
-from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
 from stillmotion.data.loading.loader import ClipLoader, iter_eval_batches
 from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
 from stillmotion.data.video.reader import ArrayReader, VideoReader
-from stillmotion.errors import VideoError
 
 
 class Cut(ArrayReader):
@@ -24,28 +22,21 @@ class Cut(ArrayReader):
     expected_frames = 16
 
 
-class Half(VideoDataset):
+def half_readable() -> MemoryDataset:
     """64 videos: those from 16 to 47 cannot be read, 3 is short, and 5 is cut off."""
-
-    labels: ClassVar[dict[str, np.ndarray]] = {}
-    classes: ClassVar[dict[str, list[str]]] = {}
-
-    def __len__(self) -> int:
-        return 64
-
-    def name(self, i: int) -> str:
-        return f"video-{i}"
-
-    def open_video(self, i: int) -> VideoReader:
-        if 16 <= i < 48:
-            raise VideoError(f"video-{i}: broken")
+    videos: dict[str, VideoReader | None] = {}
+    for i in range(64):
         pixels = np.random.default_rng(i).integers(0, 255, (2 if i == 3 else 8, 20, 24, 3), np.uint8)
-        return Cut(pixels) if i == 5 else ArrayReader(pixels)
+        reader = Cut(pixels) if i == 5 else ArrayReader(pixels)
+        videos[f"video-{i}"] = None if 16 <= i < 48 else reader
+    return MemoryDataset(videos)
 
 
 def clips(workers: int = 0) -> ClipLoader:
     return ClipLoader(
-        TrainClipDataset(Half(), 4, 2, 1, build_augmentation("none", size=16)), batch_size=8, num_workers=workers
+        TrainClipDataset(half_readable(), 4, 2, 1, build_augmentation("none", size=16)),
+        batch_size=8,
+        num_workers=workers,
     )
 
 
@@ -65,7 +56,11 @@ def test_stand_ins_for_many_broken_neighbours_are_spread_and_the_same_each_time(
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, caplog: pytest.LogCaptureFixture) -> None:
-    list(iter_eval_batches(EvalClipDataset(Half(), 4, 2, 2, EvalCrop(16, 18)), batch_size=8, num_workers=workers))
+    list(
+        iter_eval_batches(
+            EvalClipDataset(half_readable(), 4, 2, 2, EvalCrop(16, 18)), batch_size=8, num_workers=workers
+        )
+    )
     assert caplog.messages == [
         "video-5: 8 of 16 frames can be read; truncated or damaged",
         "1 of 64 videos are shorter than a clip; their last frame is repeated",
@@ -75,7 +70,9 @@ def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, caplog: py
 def test_short_and_cut_videos_are_told_once_in_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stillmotion.training.pretrain.config.PretrainDataConfig.open", lambda self, **options: Half())
+    monkeypatch.setattr(
+        "stillmotion.training.pretrain.config.PretrainDataConfig.open", lambda self, **options: half_readable()
+    )
     train(small_config(overrides={"data.augment": "none", "optim.epochs": 2, "data.frame_stride": 2}), tmp_path)
     assert caplog.messages.count("video-5: 8 of 16 frames can be read; truncated or damaged") == 1
     assert caplog.messages.count("1 of 64 videos are shorter than a clip; their last frame is repeated") == 1

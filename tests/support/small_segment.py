@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
 from stillmotion.models.fact import FACTConfig
 from stillmotion.models.mstcn import MSTCNConfig
 from stillmotion.training.segment.config import SegmentConfig
@@ -19,6 +21,15 @@ HEADS: dict[str, MSTCNConfig | FACTConfig] = {
     "mstcn": MSTCNConfig(num_stages=2, num_layers=2, hidden_dim=4),
     "fact": FACTConfig(num_blocks=2, num_layers=2, hidden_dim=4, num_heads=2, num_tokens=4, dropout=0.2),
 }
+
+
+TINY_VIDEOS = SyntheticUntrimmedConfig(
+    num_train=3,
+    num_test=2,
+    actions_per_video=(2, 3),
+    frames_per_action=(4, 6),
+    appearance=SyntheticConfig(image_size=16),
+)
 
 
 def small_config(head: str = "mstcn", *, epochs: int = 3, **optim: Any) -> SegmentConfig:

@@ -20,10 +20,14 @@ _FIXED_WINDOWS = small_transfer.small_config(pairs=2, positions=PositionAugmentC
 _TOKENS = small_pretrain.small_config(
     "tokens-routed", {"optim.epochs": 3, "data.frame_stride": 0, "data.cached_frames": 7, "data.image_size": 16}
 )
+_ON_DEVICE = small_pretrain.small_config(
+    overrides={"optim.epochs": 3, "data.augment": "slowfast", "data.augment_on": "device"}
+)
 # A configuration, the function that trains it, and its number of steps.
 RUNS: dict[str, tuple[Any, Callable[[Any, Path], object], int]] = {
     "pretrain": (small_pretrain.small_config(overrides={"optim.epochs": 3}), small_pretrain.train, 6),
     "pretrain on cached tokens": (_TOKENS, small_pretrain.train, 6),
+    "pretrain, augmenting on the device": (_ON_DEVICE, small_pretrain.train, 6),
     "transfer": (small_transfer.small_config(), small_transfer.transfer_once, 9),
     "transfer on cached tokens": (_FIXED_WINDOWS, small_transfer.transfer_once, 9),
     "finetune": (small_finetune.small_config(head=_MIXUP, layer_decay=0.7), small_finetune.finetune_once, 12),

@@ -1,19 +1,16 @@
 """Clips whose colours, blur and scale are made on the device, by whole batches."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from support import gloo
 from support.run_comparison import load_weights
-from support.small_pretrain import single_thread, small_config, stop_at_step, train
+from support.small_pretrain import single_thread, small_config, train
 
-from stillmotion.errors import StillmotionError
 from stillmotion.training.pretrain import task as module
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_log import load_metrics
-from stillmotion.training.tasks import get_recipe
 
 SLOWLY = {"data.augment": "slowfast", "optim.name": "sgd", "optim.lr": 0.01, "optim.lr_batch_size": 0}
 
@@ -35,23 +32,8 @@ def test_a_run_on_either_setting_learns_from_the_same_clips_up_to_rounding(tmp_p
     assert losses[0] != losses[1]
 
 
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path) -> None:
-    config = finishing("device")
-    whole = train(config, tmp_path / "whole")
-    with stop_at_step(3, 4):
-        train(config, tmp_path / "stopped")
-    again = train(config, tmp_path / "stopped")
-    torch.testing.assert_close(load_weights(again), load_weights(whole), rtol=0, atol=0)
-
-
 @pytest.mark.slow
 def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
     gloo.run_on_ranks(on_two, str(tmp_path / "two"))
     on_two(0, str(tmp_path / "one"))
     torch.testing.assert_close(load_weights(tmp_path / "two"), load_weights(tmp_path / "one"), rtol=1e-4, atol=1e-6)
-
-
-def test_tokens_leave_nothing_to_finish() -> None:
-    config = get_recipe("tokens-simclr")
-    with pytest.raises(StillmotionError, match=r"data\.augment_on is 'device', but tokens_cnn"):
-        replace(config, data=replace(config.data, augment_on="device"))

@@ -73,10 +73,3 @@ def test_a_folder_of_another_version_is_named(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(tree | {"colour": 1}))
     with pytest.raises(StillmotionError, match="another version"):
         open_run_dir(folder, CONFIG)
-
-
-def test_a_place_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StillmotionError, match="cannot write to"):
-            open_run_dir(place, CONFIG)

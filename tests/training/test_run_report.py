@@ -6,13 +6,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support import small_detect, small_finetune, small_pretrain
+from support import small_detect, small_finetune, small_pretrain, small_segment
 from support.class_videos import write_class_folders
 from support.html import assert_self_contained
 from support.process import Command
 
-from stillmotion.data.synthetic.factors import SyntheticConfig
-from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.models.mstcn import MSTCNConfig
 from stillmotion.training.detect.task import detect
@@ -31,16 +29,9 @@ from stillmotion.training.transfer.task import transfer
 def localising() -> SegmentConfig:
     """The debug recipe of `segment`, cut down to seconds."""
     config = SEGMENT_RECIPES.get("breakfast", debug=True)
-    drawn = SyntheticUntrimmedConfig(
-        num_train=3,
-        num_test=2,
-        actions_per_video=(2, 3),
-        frames_per_action=(4, 6),
-        appearance=SyntheticConfig(image_size=16),
-    )
     return replace(
         config,
-        data=replace(config.data, synthetic=drawn),
+        data=replace(config.data, synthetic=small_segment.TINY_VIDEOS),
         head=MSTCNConfig(num_stages=2, num_layers=2, hidden_dim=8),
         optim=replace(config.optim, epochs=1),
     )

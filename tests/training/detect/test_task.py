@@ -10,16 +10,12 @@ from support.run_comparison import load_weights
 from support.small_detect import detect_once, small_config
 
 from stillmotion.data.datasets.ava import read_box_csv
-from stillmotion.data.transforms.augment import AUGMENTATIONS
 from stillmotion.encoders import load
 from stillmotion.evaluation.metrics.detection_map import frame_average_precision, mean_average_precision
 from stillmotion.training.detect.recipes import DETECT_RECIPES
 from stillmotion.training.detect.task import open_action_dataset
-from stillmotion.training.pretrain.config import PretrainConfig
-from stillmotion.training.run_dir import load_results, verb_of_run
+from stillmotion.training.run_dir import load_results
 from stillmotion.training.run_log import load_metrics
-from stillmotion.training.tasks import get_recipe
-from stillmotion.utils.typed_config import from_dict
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +33,6 @@ def test_a_run_writes_scores_of_every_action_for_every_box_and_their_map(run):
     assert results["mAP"] == pytest.approx(mean_average_precision(scores), abs=1e-3)  # the file rounds
     assert list(results["AP"]) == list(tests.actions.values())
     assert "predicted boxes" in results["test_box_source"]
-
-
-def test_a_run_notes_its_network_and_the_clips_it_takes(run):
-    assert verb_of_run(run) == "detect"
-    noted = json.loads((run / "encoder.json").read_text())
-    assert set(noted) == {"kind", "spec", "pretrain_config", "input_config"}
-    assert (noted["kind"], noted["spec"]) == ("recipe", "debug:k400-simclr")
-    assert from_dict(PretrainConfig, noted["pretrain_config"]) == get_recipe("k400-simclr", debug=True)
-    preset = AUGMENTATIONS[get_recipe("k400-simclr", debug=True).data.augment]
-    colours = {"mean": list(preset.mean), "std": list(preset.std)}
-    assert noted["input_config"] == {"num_frames": 4, "stride": 1, "image_size": 16, "fps": 0} | colours
 
 
 def test_a_run_is_an_encoder_of_its_weights_and_clips(run):

@@ -5,16 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import save_file
+from support import small_transfer
 from support.run_comparison import load_weights
 from support.small_finetune import finetune_once, small_config
-from support.small_pretrain import single_thread
 from support.tiny_transformers import save_model
 
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones import create_backbone
-from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
-from stillmotion.training.transfer.task import transfer
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +22,8 @@ def dinov2(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def transferred(tmp_path_factory):
-    config = TRANSFER_RECIPES.get("dinov2-b16", debug=True)
-    synthetic = replace(config.data.synthetic, num_videos=2, image_size=16, num_frames=8)
-    config = replace(
-        config,
-        data=replace(config.data, image_size=16, synthetic=synthetic),
-        optim=replace(config.optim, batch_size=2, epochs=1, warmup_epochs=0),
-    )
-    with single_thread():
-        return transfer(config, tmp_path_factory.mktemp("models") / "transfer")
+    config = small_transfer.small_config(epochs=1, warmup_epochs=0)
+    return small_transfer.transfer_once(config, tmp_path_factory.mktemp("models") / "transfer")
 
 
 def short(encoder, size, **head):
@@ -72,7 +63,7 @@ PARTS = {
 @pytest.mark.parametrize("how", PARTS)
 @pytest.mark.parametrize("kind", ["transformers", "transfer"])
 def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(dinov2, transferred, tmp_path, caplog, kind, how):
-    encoder, size = {"transformers": (f"{dinov2}@pool=mean", 28), "transfer": (transferred, 16)}[kind]
+    encoder, size = {"transformers": (f"{dinov2}@pool=mean", 28), "transfer": (transferred, 24)}[kind]
     run = finetune_once(short(encoder, size, unfreeze=how, pool="concat"), tmp_path / "run")
     learned = moved(run, encoder)
     projection = {name for name in learned if name.startswith("projection.")}
@@ -103,6 +94,6 @@ def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_pa
 
 @pytest.mark.parametrize("kind", ["transformers", "transfer"])
 def test_models_from_elsewhere_have_no_untrained_baseline(dinov2, transferred, tmp_path, kind):
-    encoder, size = {"transformers": (dinov2, 28), "transfer": (transferred, 16)}[kind]
+    encoder, size = {"transformers": (dinov2, 28), "transfer": (transferred, 24)}[kind]
     with pytest.raises(StillmotionError, match="Random initialization is not supported"):
         finetune_once(replace(short(encoder, size), from_scratch=True), tmp_path / "run")

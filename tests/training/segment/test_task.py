@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.class_videos import write_class_folders
+from support.small_segment import TINY_VIDEOS
 
-from stillmotion.data.synthetic.factors import SyntheticConfig
-from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedConfig
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.segmentation_metrics import segmentation_scores
 from stillmotion.models.mstcn import MSTCNConfig
@@ -139,18 +138,11 @@ def test_predictions_last_to_the_next_one_and_the_last_to_the_end():
 
 
 def test_drawn_videos_need_an_encoder_and_another_folder_is_refused_before_features_are_made(run, tmp_path):
-    drawn = SyntheticUntrimmedConfig(
-        num_train=2,
-        num_test=1,
-        actions_per_video=(2, 2),
-        frames_per_action=(4, 5),
-        appearance=SyntheticConfig(image_size=32),
-    )
     with pytest.raises(StillmotionError, match="synthetic videos have no features on disk"):
-        read_train_test(small("synthetic", synthetic=drawn), tmp_path / "none")
-    config = small("synthetic", encoder=run, synthetic=drawn, epochs=1)
+        read_train_test(small("synthetic", synthetic=TINY_VIDEOS), tmp_path / "none")
+    config = small("synthetic", encoder=run, synthetic=TINY_VIDEOS, epochs=1)
     answers, _ = segment_and_read(config, tmp_path / "out")
-    assert len(answers.ground_truth) == 1
+    assert len(answers.ground_truth) == TINY_VIDEOS.num_test
     with pytest.raises(StillmotionError, match=r"contains a different run .*data\.feature_stride"):
         read_train_test(replace(config, data=replace(config.data, feature_stride=2)), tmp_path / "out")
     assert len(list((tmp_path / "out" / "features").iterdir())) == 1
