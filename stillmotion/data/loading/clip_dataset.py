@@ -148,7 +148,6 @@ class EvalClipDataset:
         stride: Distance between frames of a clip; 0 spreads them over the whole video.
         num_clips: Number of clips of each video, K.
         crop: Crop and normalization of a clip.
-        strict: Raise on an unreadable video.
         fps: Frame rate to which videos are resampled; 0 uses that of each video.
     """
 
@@ -157,7 +156,6 @@ class EvalClipDataset:
     stride: int
     num_clips: int
     crop: EvalCrop
-    strict: bool = False
     fps: float = 0.0
 
     def __len__(self) -> int:
@@ -167,8 +165,6 @@ class EvalClipDataset:
         try:
             return self.load_item(index) | {"index": index, "failed": []}
         except VideoError as error:
-            if self.strict:
-                raise
             return {"clips": None, "index": index, "failed": [(self.videos.name(index), str(error))]}
 
     def load_item(self, index: int) -> Batch:
