@@ -64,8 +64,9 @@ class StudyRun:
     Args:
         run_dir: Run folder.
         config: Config of the run.
-        eval_options: Options of `LinearProbeConfig`, `data`, number of `videos` and feature `kinds`; for a transfer
-            run, the options of `evaluate_transfer_run`.
+        eval_options: Options of `LinearProbeConfig`, `data`, number of `videos`, feature `kinds`, and `static_dynamic`
+            to decompose features otherwise than in training; for a transfer run, the options of
+            `evaluate_transfer_run`.
         measure_cost: Also measure time and memory of a pre-training step.
     """
 
@@ -228,8 +229,10 @@ def _train_and_evaluate_run(run: StudyRun) -> None:
     num_videos = options.pop("videos", TrainTestConfig.num_synthetic)
     videos = TrainTestConfig(options.pop("data", "synthetic"), num_synthetic=num_videos)
     kinds = options.pop("kinds", FEATURE_KINDS)
+    encoder = load(run.run_dir, device="auto")
+    encoder.static_dynamic = options.pop("static_dynamic", encoder.static_dynamic)
     evaluate_linear_probe(
-        load(run.run_dir, device="auto"),
+        encoder,
         videos,
         LinearProbeConfig(**options),
         feature_kinds=kinds,

@@ -1,4 +1,4 @@
-"""`demo`: train four methods on the same synthetic videos in minutes, and probe what each learns."""
+"""`demo`: train methods on the same synthetic videos in minutes, and probe what each learns."""
 
 import time
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import numpy as np
 from stillmotion.data.synthetic.factors import FACTORS
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.linear_probe.evaluate import RESULTS_FILE
+from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.studies.demo.report import write_demo_page
 from stillmotion.studies.run_pool import StudyRun, train_and_evaluate, with_seed
 from stillmotion.training.tasks import get_recipe
@@ -18,50 +19,57 @@ from stillmotion.utils.typed_config import to_dict
 
 DEMO_RECIPES = {
     "simclr": "demo-simclr",
-    "simclr+bod-vcl": "demo-bod-simclr",
+    "simclr+bod-eq21": "demo-bod-eq21-simclr",
+    "simclr+bod": "demo-bod-simclr",
     "vididi": "demo-vididi-simclr",
-    "routed": "demo-routed",
+    "best": "demo-routed",
 }
-FEATURE_KIND = "concat"  # static ⊕ dynamic of the frozen features, for every method; results.json has all kinds
-FIRST_SEED = 3  # options were chosen on seeds 0 to 2
+QUICK_METHODS = ("simclr", "simclr+bod")
+FEATURE_KIND = "concat"  # static ⊕ dynamic of the frozen features; results.json has all kinds
+FIRST_SEED = 11  # options were chosen on seeds 0 to 2
 
 
-def run_demo(output_dir: str | Path, *, num_seeds: int = 5, num_processes: int = 1) -> Path:
+def run_demo(
+    output_dir: str | Path, *, all_methods: bool = False, num_seeds: int | None = None, num_processes: int = 1
+) -> Path:
     """Train each method with several seeds, probe every factor, and write `results.json` and `report.html`.
 
     Args:
         output_dir: Folder; finished runs in it are kept.
-        num_seeds: Number of seeds, from `FIRST_SEED` on.
+        all_methods: Train all of `DEMO_RECIPES`, not only `QUICK_METHODS`.
+        num_seeds: Number of seeds, from `FIRST_SEED` on; default 2, or 5 for all methods.
         num_processes: Parallel runs, one CPU core each; results do not depend on it.
 
     Returns:
         The path of the report.
     """
+    num_seeds = (5 if all_methods else 2) if num_seeds is None else num_seeds
     if num_seeds < 1 or num_processes < 1:
         raise StillmotionError(f"num_seeds {num_seeds} and num_processes {num_processes} must be at least 1")
     folder, started = Path(output_dir), time.monotonic()
+    methods = tuple(DEMO_RECIPES) if all_methods else QUICK_METHODS
     seeds = range(FIRST_SEED, FIRST_SEED + num_seeds)
-    # All methods start from the same network.
+    # All methods start from the same network, and the features of all are decomposed by the library's default.
     runs = {
         (name, seed): StudyRun(
             folder / f"{name}-{seed}",
             with_seed(get_recipe(DEMO_RECIPES[name]), seed),
-            {"num_clips": 1, "compare_untrained": name == "simclr"},
+            {"num_clips": 1, "compare_untrained": name == "simclr", "static_dynamic": StaticDynamicConfig()},
         )
         for seed in seeds
-        for name in DEMO_RECIPES
+        for name in methods
     }
 
     def format_line(key: tuple[str, int]) -> str:
         scores = _load_top1(runs[key].run_dir)["pretrained"][FEATURE_KIND]
-        return f"{key[0]:<11} seed {key[1]}  " + "  ".join(f"{f} {v:.2f}" for f, v in scores.items())
+        return f"{key[0]:<15} seed {key[1]}  " + "  ".join(f"{f} {v:.2f}" for f, v in scores.items())
 
     train_and_evaluate(runs, num_processes=num_processes, format_line=format_line)
     results = _build_results(
-        {key: _load_top1(run.run_dir) for key, run in runs.items()}, seeds, time.monotonic() - started
+        {key: _load_top1(run.run_dir) for key, run in runs.items()}, methods, seeds, time.monotonic() - started
     )
     write_json(folder / "results.json", results)
-    return write_demo_page(folder, results, {name: runs[name, FIRST_SEED].run_dir for name in DEMO_RECIPES})
+    return write_demo_page(folder, results, {name: runs[name, FIRST_SEED].run_dir for name in methods})
 
 
 def _load_top1(run: Path) -> dict[str, dict[str, dict[str, float]]]:
@@ -74,7 +82,7 @@ def _load_top1(run: Path) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _build_results(
-    scores: dict[tuple[str, int], dict[str, Any]], seeds: Sequence[int], seconds: float
+    scores: dict[tuple[str, int], dict[str, Any]], methods: Sequence[str], seeds: Sequence[int], seconds: float
 ) -> dict[str, Any]:
     classes = get_recipe(DEMO_RECIPES["simclr"]).data.synthetic.values_per_factor
 
@@ -85,13 +93,13 @@ def _build_results(
             "by_feature_kind": {str(seed): row for seed, row in rows.items()},
         }
 
-    methods = {name: table({s: scores[name, s]["pretrained"] for s in seeds}) for name in DEMO_RECIPES}
-    methods["untrained"] = table({s: scores["simclr", s]["untrained"] for s in seeds})
+    tables = {name: table({s: scores[name, s]["pretrained"] for s in seeds}) for name in methods}
+    tables["untrained"] = table({s: scores["simclr", s]["untrained"] for s in seeds})
     return {
         "factors": list(FACTORS),
         "feature": FEATURE_KIND,
         "chance": {f: 1 / n for f, n in zip(FACTORS, classes, strict=True)},
-        "methods": methods,
-        "configs": {name: to_dict(get_recipe(r)) for name, r in DEMO_RECIPES.items()},
+        "methods": tables,
+        "configs": {name: to_dict(get_recipe(DEMO_RECIPES[name])) for name in methods},
         "seconds": round(seconds, 1),
     }

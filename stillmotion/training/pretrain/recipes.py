@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from stillmotion.data.synthetic.factors import SyntheticConfig
+from stillmotion.functional.koopman import DynamicPooling
 from stillmotion.methods.byol import BYOLConfig
 from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import MethodConfig, PredictionLossConfig
@@ -115,12 +116,13 @@ _DEMO_OBJECTIVES: dict[str, ObjectiveConfig] = {
 DEMO_DATA_DESCRIPTION = " on synthetic videos with color confounded with motion"
 
 
-def demo_config(name: str, *, decompose: bool) -> PretrainConfig:
+def demo_config(name: str, *, decompose: bool, pooling: DynamicPooling = "rms") -> PretrainConfig:
     """A small network on synthetic videos whose color agrees with their trajectory in 19 of 20.
 
     Args:
         name: Objective: simclr, moco, byol, swav or vicreg.
-        decompose: Train with BOD-VCL: static and dynamic parts, and an inner level.
+        decompose: Train with BOD-VCL: static and dynamic components, and an inner level.
+        pooling: Pooling of the dynamic component over time.
     """
     return PretrainConfig(
         data=PretrainDataConfig(
@@ -141,7 +143,7 @@ def demo_config(name: str, *, decompose: bool) -> PretrainConfig:
                 projector_layers=2,
                 projector_batch_norm=name in ("byol", "swav", "vicreg"),
             ),
-            static_dynamic=StaticDynamicConfig(normalize=name != "vicreg")
+            static_dynamic=StaticDynamicConfig(pooling=pooling, normalize=name != "vicreg")
             if decompose
             else StaticDynamicConfig(method="none"),
             prediction=PredictionLossConfig(clips_per_video=1),
@@ -242,6 +244,10 @@ PRETRAIN_RECIPES: RecipeTable[PretrainConfig] = RecipeTable(
             for prefix, added in (("", ""), ("bod-", " + BOD-VCL"))
             for name, b in BASELINES.items()
         },
+        "demo-bod-eq21-simclr": Recipe(
+            partial(demo_config, "simclr", decompose=True, pooling="eq21"),
+            f"V-SimCLR + BOD-VCL with the paper's Eq. 21{DEMO_DATA_DESCRIPTION}",
+        ),
         **VIDIDI_DEMO_RECIPES,
         "demo-routed": Recipe(demo_routed_config, f"V-SimCLR with loss routing{DEMO_DATA_DESCRIPTION}"),
         **TOKEN_RECIPES,

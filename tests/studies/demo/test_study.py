@@ -5,6 +5,7 @@ import pytest
 from stillmotion.data.synthetic.factors import FACTORS
 from stillmotion.encoders import FEATURE_KINDS
 from stillmotion.errors import StillmotionError
+from stillmotion.methods.static_dynamic import StaticDynamicConfig
 from stillmotion.studies.demo import study as module
 from stillmotion.studies.demo.study import DEMO_RECIPES, FEATURE_KIND, run_demo
 from stillmotion.training.tasks import get_recipe
@@ -17,6 +18,7 @@ def shown(monkeypatch):
     def probed(runs, *, num_processes, format_line):
         for (name, seed), run in runs.items():
             kinds = {kind: {f: {"top1": seed / 100} for f in FACTORS} for kind in FEATURE_KINDS}
+            assert run.eval_options["static_dynamic"] == StaticDynamicConfig()  # the same feature for all methods
             networks = ["pretrained", "untrained"] if run.eval_options["compare_untrained"] else ["pretrained"]
             run.run_dir.mkdir(parents=True)
             (run.run_dir / "linear_probe.json").write_text(json.dumps({"accuracy": dict.fromkeys(networks, kinds)}))
@@ -29,18 +31,27 @@ def shown(monkeypatch):
     return pages
 
 
-def test_four_methods_are_probed_by_seed_on_seeds_that_no_setting_was_chosen_on(tmp_path, shown):
-    run_demo(tmp_path, num_processes=2)
+@pytest.mark.parametrize(
+    ("all_methods", "methods", "seeds"),
+    [
+        (False, ["simclr", "simclr+bod"], ["11", "12"]),
+        (True, ["simclr", "simclr+bod-eq21", "simclr+bod", "vididi", "best"], ["11", "12", "13", "14", "15"]),
+    ],
+)
+def test_methods_are_probed_by_seed_on_seeds_that_no_setting_was_chosen_on(
+    tmp_path, shown, all_methods, methods, seeds
+):
+    run_demo(tmp_path, all_methods=all_methods, num_processes=2)
     results = json.loads((tmp_path / "results.json").read_text())
-    assert list(results["methods"]) == ["simclr", "simclr+bod-vcl", "vididi", "routed", "untrained"]
-    for found in results["methods"].values():
-        assert list(found["seeds"]) == list(found["by_feature_kind"]) == ["3", "4", "5", "6", "7"]
-        assert found["seeds"]["4"] == dict.fromkeys(FACTORS, 0.04)
-        assert found["mean"] == pytest.approx(dict.fromkeys(FACTORS, 0.05))
-        assert found["by_feature_kind"]["3"][FEATURE_KIND] == found["seeds"]["3"]
+    assert list(results["methods"]) == [*methods, "untrained"]
+    for table in results["methods"].values():
+        assert list(table["seeds"]) == list(table["by_feature_kind"]) == seeds
+        assert table["seeds"]["12"] == dict.fromkeys(FACTORS, 0.12)
+        assert table["mean"] == pytest.approx(dict.fromkeys(FACTORS, sum(map(int, seeds)) / len(seeds) / 100))
+        assert table["by_feature_kind"]["11"][FEATURE_KIND] == table["seeds"]["11"]
     [(processes, configs)] = shown
     assert processes == 2
-    assert len(configs) == 4 * 5
+    assert len(configs) == len(methods) * len(seeds)
     assert {config.train.num_threads for config in configs} == {1}  # so that no result depends on the processes
 
 
