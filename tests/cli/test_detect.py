@@ -5,25 +5,18 @@ import json
 import pytest
 from safetensors.torch import load_file
 from support.ava_like import write_ava
-from support.process import Command, stop_and_resume, two_ranks
+from support.process import Command, two_ranks
 
 SMALL = (
-    "--data.synthetic.num-train",
-    "4",
-    "--data.synthetic.num-test",
-    "2",
-    "--data.synthetic.image-size",
-    "24",
-    "--data.image-size",
-    "24",
+    "--data.synthetic.num-train 4 --data.synthetic.num-test 2 --data.synthetic.image-size 24 --data.image-size 24 "
+    "--data.train-short-side 24 24 --data.test-short-side 24 --data.num-frames 4 --optim.batch-size 4 "
+    "--optim.epochs 2 --train.num-threads 1 --train.log-every-steps 1"
 )
-SMALL += ("--data.train-short-side", "24", "24", "--data.test-short-side", "24", "--data.num-frames", "4")
-SMALL += ("--optim.batch-size", "4", "--optim.epochs", "2", "--train.num-threads", "1", "--train.log-every-steps", "1")
 
 
 def test_the_debug_recipe_trains_tests_draws_and_reports(tmp_path):
     run = tmp_path / "run"
-    command = Command("detect", "--debug", "--out", str(run), *SMALL, "--num-box-videos", "1")
+    command = Command("detect", "--debug", "--out", str(run), *SMALL.split(), "--num-box-videos", "1")
     assert "step 6/6" in command.expect_success()
     lines = command.stdout.splitlines()
     assert any(line.startswith("mAP") and "over" in line for line in lines)
@@ -38,7 +31,7 @@ def test_the_debug_recipe_trains_tests_draws_and_reports(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_write_one_run(tmp_path):
-    words = ("detect", "--debug", "--out", str(tmp_path / "run"), *SMALL)
+    words = ("detect", "--debug", "--out", str(tmp_path / "run"), *SMALL.split())
     ranks = two_ranks(*words)
     for rank in ranks:
         rank.expect_success()
@@ -48,17 +41,11 @@ def test_two_processes_write_one_run(tmp_path):
     assert (tmp_path / "run" / "report.html").exists()
 
 
-@pytest.mark.slow
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    words = ["detect", "--debug", "--out", str(tmp_path / "run"), *SMALL, "--optim.epochs", "300"]
-    stop_and_resume(tmp_path / "run", *words)
-
-
 def test_an_unreadable_video_of_ava_is_named_and_skipped(tmp_path):
     write_ava(tmp_path / "ava", num_videos=3, image_size=24)
     (tmp_path / "ava" / "videos" / "train-1.mp4").write_bytes(b"nothing")
     (tmp_path / "ava" / "videos" / "test-0.mp4").write_bytes(b"nothing")
-    words = ("--debug", "--data", str(tmp_path / "ava"), "--out", str(tmp_path / "run"), *SMALL)
+    words = ("--debug", "--data", str(tmp_path / "ava"), "--out", str(tmp_path / "run"), *SMALL.split())
     command = Command("detect", *words, "--optim.epochs", "1")
     assert "Skipped unreadable video" in command.expect_success()
     assert "could not be read: train-1, test-0." in command.stdout

@@ -5,34 +5,18 @@ import json
 import pytest
 from safetensors.torch import load_file
 from support.class_videos import write_class_folders
-from support.process import Command, stop_and_resume, two_ranks
+from support.process import Command, two_ranks
 
-SMALL = (
-    "--data.synthetic.num-videos",
-    "16",
-    "--data.synthetic.image-size",
-    "16",
-    "--data.videos-per-class",
-    "2",
-    "--data.image-size",
-    "16",
+WORDS = (
+    "finetune --debug --encoder debug:k400-simclr --data.synthetic.num-videos 16 --data.synthetic.image-size 16 "
+    "--data.videos-per-class 2 --data.image-size 16 --data.num-frames 4 --optim.batch-size 4 --train.num-threads 1 "
+    "--train.log-every-steps 1"
 )
-SMALL += (
-    "--data.num-frames",
-    "4",
-    "--optim.batch-size",
-    "4",
-    "--train.num-threads",
-    "1",
-    "--train.log-every-steps",
-    "1",
-)
-WORDS = ("finetune", "--debug", "--encoder", "debug:k400-simclr", *SMALL)
 
 
 def test_a_run_is_trained_tested_reported_and_an_encoder(tmp_path):
     run = str(tmp_path / "run")
-    command = Command(*WORDS, "--out", run, "--optim.epochs", "1")
+    command = Command(*WORDS.split(), "--out", run, "--optim.epochs", "1")
     assert "step 2/2" in command.expect_success()
     assert "top-1" in command.stdout
     assert "report.html" in command.stdout
@@ -57,7 +41,7 @@ def test_two_processes_write_one_run_and_folds_are_averaged(tmp_path):
     ]
     (videos / "labels.csv").write_text("\n".join(["path,class,split1,split2", *rows]))
     more = ("--data", str(videos), "--data.target", "", "--data.videos-per-class", "0", "--optim.epochs", "1")
-    ranks = two_ranks(*WORDS, "--out", str(tmp_path / "run"), *more, "--folds", "1", "2")
+    ranks = two_ranks(*WORDS.split(), "--out", str(tmp_path / "run"), *more, "--folds", "1", "2")
     for rank in ranks:
         rank.expect_success()
     assert "mean    top-1" in ranks[0].stdout
@@ -65,9 +49,3 @@ def test_two_processes_write_one_run_and_folds_are_averaged(tmp_path):
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert list(results["folds"]) == ["1", "2"]
     assert load_file(tmp_path / "run" / "fold2" / "checkpoint.safetensors")["head.weight"].shape == (2, 32)
-
-
-@pytest.mark.slow
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    words = (*WORDS, "--out", str(tmp_path / "run"), "--optim.epochs", "300")
-    stop_and_resume(tmp_path / "run", *words)

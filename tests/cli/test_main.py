@@ -29,10 +29,10 @@ GROUPS = {
     "study": ("confounding", "sweep", "spectrum", "still-clips", "transfer", "order-debug"),
     "data": ("verify",),
 }
-QUICK = [
-    *("--optim.epochs", "1", "--optim.batch-size", "4", "--data.image-size", "32", "--num-workers", "0"),
-    *("--train.log-every-steps", "1", "--train.num-threads", "1"),
-]
+QUICK = (
+    "--optim.epochs 1 --optim.batch-size 4 --data.image-size 32 --num-workers 0 --train.log-every-steps 1 "
+    "--train.num-threads 1"
+)
 
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -55,7 +55,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the recipe that one gets without asking."""
     out = tmp_path_factory.mktemp("runs") / "mine"
-    command = Command("pretrain", "--data", str(videos), "--out", str(out), *QUICK)
+    command = Command("pretrain", "--data", str(videos), "--out", str(out), *QUICK.split())
     words = command.expect_success()
     assert "Skipped" in words
     assert command.stdout.startswith(f"trained: {out}. Next: stillmotion probe {out} --data")
@@ -146,17 +146,8 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_a_strict_run_stops_at_a_broken_video(videos: Path, tmp_path: Path) -> None:
-    command = Command(
-        "pretrain",
-        "--data",
-        str(videos),
-        "--out",
-        str(tmp_path),
-        *QUICK,
-        "--data.fail-on-unreadable",
-        "--num-workers",
-        "1",
-    )
+    line = f"pretrain --data {videos} --out {tmp_path} {QUICK} --data.fail-on-unreadable --num-workers 1"
+    command = Command(*line.split())
     assert command.wait() == 2
     assert command.stderr.splitlines()[-1].startswith(f"stillmotion: {videos / 'dark' / 'broken.mp4'}: ")
     assert "Traceback" not in command.stderr
@@ -202,7 +193,7 @@ def test_a_prepared_copy_trains_without_the_broken_file(videos: Path, tmp_path: 
     assert prepare.expect_success() == ""
     assert prepare.stdout.startswith(f"10 videos prepared in {copy}\n1 video failed:\n")
     assert str(videos / "dark" / "broken.mp4") in prepare.stdout
-    Command("pretrain", "--data", str(copy), "--out", str(out), *QUICK).expect_success()
+    Command("pretrain", "--data", str(copy), "--out", str(out), *QUICK.split()).expect_success()
     assert json.loads((out / "failed_videos.json").read_text()) == {}
     config = json.loads((out / "config.json").read_text())
     assert (config["recipe"], config["data"]["path"]) == ("laptop", str(copy))

@@ -3,18 +3,12 @@
 import json
 
 import pytest
-from support.process import Command, stop_and_resume
+from support.process import Command
 
 SMALL = (
-    "--data.synthetic.num-train",
-    "4",
-    "--data.synthetic.num-test",
-    "2",
-    "--data.synthetic.frames-per-action",
-    "4",
-    "6",
+    "--data.synthetic.num-train 4 --data.synthetic.num-test 2 --data.synthetic.frames-per-action 4 6 "
+    "--data.feature-stride 4 --head.hidden-dim 4 --head.num-layers 2 --optim.batch-size 2"
 )
-SMALL += ("--data.feature-stride", "4", "--head.hidden-dim", "4", "--head.num-layers", "2", "--optim.batch-size", "2")
 
 
 @pytest.mark.parametrize(
@@ -22,7 +16,7 @@ SMALL += ("--data.feature-stride", "4", "--head.hidden-dim", "4", "--head.num-la
 )
 def test_the_debug_recipe_prints_scores_and_writes_a_report(tmp_path, words):
     run = tmp_path / "run"
-    command = Command("segment", "--debug", "--out", str(run), *words, *SMALL, "--optim.epochs", "2")
+    command = Command("segment", "--debug", "--out", str(run), *words, *SMALL.split(), "--optim.epochs", "2")
     assert "step 4/4" in command.expect_success()
     lines = command.stdout.splitlines()
     assert lines[0].split() == ["Edit", "accuracy", "F1@10", "F1@25", "F1@50"]
@@ -34,10 +28,3 @@ def test_the_debug_recipe_prints_scores_and_writes_a_report(tmp_path, words):
     page = (run / "report.html").read_text()
     assert "F1@50" in page
     assert "<svg" in page
-
-
-@pytest.mark.slow
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    words = ["segment", "--debug", "--out", str(tmp_path / "run"), *SMALL]
-    words += ["--optim.epochs", "2000", "--train.log-every-steps", "1"]
-    stop_and_resume(tmp_path / "run", *words)

@@ -4,15 +4,17 @@ import json
 
 import pytest
 from safetensors.torch import load_file
-from support.process import Command, stop_and_resume, two_ranks
+from support.process import Command, two_ranks
 
-SMALL = ("--data.synthetic.num-videos", "4", "--data.synthetic.image-size", "16", "--data.image-size", "16")
-SMALL += ("--optim.batch-size", "2", "--train.num-threads", "1")
+SMALL = (
+    "--data.synthetic.num-videos 4 --data.synthetic.image-size 16 --data.image-size 16 --optim.batch-size 2 "
+    "--train.num-threads 1"
+)
 
 
 def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
     run = str(tmp_path / "run")
-    trained = Command("transfer", "--recipe", "ijepa-b16", "--debug", "--out", run, *SMALL)
+    trained = Command("transfer", "--recipe", "ijepa-b16", "--debug", "--out", run, *SMALL.split())
     assert "step 8/8" in trained.expect_success()
     assert f"stillmotion report {run}, geometry --encoder {run}" in trained.stdout
     measured = Command(
@@ -25,27 +27,11 @@ def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_write_one_run(tmp_path):
-    ranks = two_ranks("transfer", "--recipe", "mae-b16", "--debug", "--out", str(tmp_path / "run"), *SMALL)
+    ranks = two_ranks("transfer", "--recipe", "mae-b16", "--debug", "--out", str(tmp_path / "run"), *SMALL.split())
     for rank in ranks:
         rank.expect_success()
     assert len(load_file(tmp_path / "run" / "checkpoint.safetensors")) == 4
     assert "trained" in ranks[0].stdout + ranks[1].stdout
-
-
-@pytest.mark.slow
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    words = [
-        "transfer",
-        "--recipe",
-        "dinov3-s16",
-        "--debug",
-        "--out",
-        str(tmp_path / "run"),
-        *SMALL,
-        "--optim.epochs",
-        "200",
-    ]
-    stop_and_resume(tmp_path / "run", *words)
 
 
 def test_the_spectrum_is_drawn(tmp_path):

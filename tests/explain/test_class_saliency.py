@@ -24,17 +24,7 @@ def videos(tmp_path: Path) -> Path:
 def test_two_runs_stand_side_by_side_on_one_page(run, videos, tmp_path):
     strided = train(small_config(overrides={"method.model.per_frame_features": False}), tmp_path / "strided")
     out = tmp_path / "out"
-    words = [
-        "explain",
-        str(run),
-        str(videos / "dark"),
-        "--class-name",
-        "dark",
-        "--probe-data",
-        str(videos),
-        "--max-videos",
-        "2",
-    ]
+    words = f"explain {run} {videos / 'dark'} --class-name dark --probe-data {videos} --max-videos 2".split()
     command = Command(*words, "--compare-encoders", str(strided), "--stride", "1", "--out", str(out))
     command.expect_success()
     assert command.stdout == f"written: {out}/report.html\n"

@@ -103,15 +103,7 @@ def test_what_cannot_be_explained_is_told_in_one_line(run, videos, tmp_path):
         (video, "--out", out, "--num-frames", "14", "--stride", "1"): "the first clip must begin before the middle one",
         (video, "--out", out, "--image-size", "0"): "image_size is 0",
         (video, "--out", str(tmp_path / "file" / "x"), "--stride", "1"): "choose another --out",
-        (
-            video,
-            "--out",
-            out,
-            "--reference-video",
-            video,
-            "--reference-folder",
-            str(videos),
-        ): "cannot be combined; give one",
+        (*f"{video} --out {out} --reference-video {video} --reference-folder {videos}".split(),): "cannot be combined",
         (video, "--out", out, "--stride", "1", "--reference-folder", str(torn.parent / "file")): "list",
     }
     for typed, words in wrong.items():  # one after the other, since they share a folder

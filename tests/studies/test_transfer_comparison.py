@@ -44,19 +44,8 @@ def test_sizes_below_one_are_refused():
 
 
 def test_the_command_prints_the_table(tmp_path):
-    options = [
-        "--num-seeds",
-        "1",
-        "--pretrain-steps",
-        "2",
-        "--num-videos",
-        "32",
-        "--transfer-epochs",
-        "1",
-        "--num-sequences",
-        "1",
-    ]
-    command = Command("study", "transfer", *options, "--out", str(tmp_path / "s"))
+    options = "--num-seeds 1 --pretrain-steps 2 --num-videos 32 --transfer-epochs 1 --num-sequences 1"
+    command = Command(*f"study transfer {options} --out {tmp_path / 's'}".split())
     command.expect_success()
     assert "no PEA, MSE" in command.stdout
     assert "1 seeds; mean" in command.stdout

@@ -113,20 +113,6 @@ def wait_for_steps(command: Command, run_dir: Path, num_steps: int) -> None:
         time.sleep(0.005)
 
 
-def stop_and_resume(run_dir: Path, *arguments: str) -> None:
-    """Stop a long run by Ctrl-C, and see that the same command goes on."""
-    command = Command(*arguments)
-    wait_for_steps(command, run_dir, 2)
-    command.send(signal.SIGINT)
-    assert command.wait() == 130
-    assert "Run the same command to resume" in command.stderr.splitlines()[-1]
-    again = Command(*arguments)
-    wait_for_steps(again, run_dir, 12)
-    again.send(signal.SIGINT)
-    assert again.wait() == 130
-    assert "Resuming" in again.stderr
-
-
 def _run(arguments: tuple[str, ...], environment: dict[str, str], streams: Path) -> None:
     os.environ |= environment
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # a fork server of decoders has it blocked

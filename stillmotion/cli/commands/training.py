@@ -27,7 +27,6 @@ from stillmotion.errors import StillmotionError
 from stillmotion.training.tasks import config_class, recipe_table
 
 if TYPE_CHECKING:
-    from stillmotion.training.segment.config import SegmentConfig
     from stillmotion.training.transfer.config import TransferConfig
 
 _TRAINING_HELP = """
@@ -273,7 +272,8 @@ def segment(
     from stillmotion.training.segment.report import format_segmentation_results, write_segment_page
     from stillmotion.training.segment.task import plan_segment, segment
 
-    _check_head(config, head)
+    if head != config.head.name:  # --config of an earlier run has its own
+        raise StillmotionError(f"--config has the head {config.head.name}; add --head {config.head.name}")
     if dry_run:
         print_estimate(plan_segment(config, out, cache_dir))
         return
@@ -284,12 +284,6 @@ def segment(
         print(f"failed, skipped: {reason}", file=sys.stderr)
     page = write_segment_page(out, predictions)
     print("\n".join([*format_segmentation_results(predictions.results), f"written: {page}"]))
-
-
-def _check_head(config: "SegmentConfig", head: str) -> None:
-    """Raises where an earlier run's configuration has another head."""
-    if head != config.head.name:
-        raise StillmotionError(f"--config has the head {config.head.name}; add --head {config.head.name}")
 
 
 def estimate(
