@@ -38,14 +38,36 @@ def token_displacements(
     Raises:
         StillmotionError: If an option is out of range.
     """
+    matches = token_matches(tokens, radius=radius, temperature=temperature)
+    return matches @ _offsets(radius, matches)
+
+
+def token_matches(tokens: Tensor, *, radius: int = SEARCH_RADIUS, temperature: float = MATCH_TEMPERATURE) -> Tensor:
+    """Probability that a cell moves by each offset from one frame to the next, by soft matching of tokens.
+
+    The probabilities of a frame matched with itself, averaged over the clip, are subtracted: a still clip has zeros.
+    Matches show where something moves, but not what it looks like.
+
+    Args:
+        tokens: Tokens of any scale, (B, T, h, w, D); the similarity is cosine.
+        radius: Search radius r, in rows and columns.
+        temperature: Temperature τ of the softmax over the cells within the radius.
+
+    Returns:
+        Differences of probabilities, (B, T-1, h, w, (2r+1)²): rows of offsets from above to below, each from left to
+        right.
+
+    Raises:
+        StillmotionError: If an option is out of range.
+    """
     if radius < 1 or temperature <= 0:
         raise StillmotionError(
             f"radius is {radius}; must be at least 1. temperature is {temperature}; must be positive."
         )
     x = F.normalize(tokens, dim=-1)
     first, second = x[:, :-1], x[:, 1:]
-    bias = _expected_displacement(first, first, radius, temperature).mean(1, keepdim=True)
-    return _expected_displacement(first, second, radius, temperature) - bias
+    itself = _match_probabilities(first, first, radius, temperature).mean(1, keepdim=True)
+    return _match_probabilities(first, second, radius, temperature) - itself
 
 
 def subtract_camera_motion(displacements: Tensor) -> Tensor:
@@ -100,17 +122,21 @@ def motion_embedding(tokens: Tensor) -> Tensor:
     return motion_vector(token_displacements(tokens))
 
 
-def _expected_displacement(first: Tensor, second: Tensor, radius: int, temperature: float) -> Tensor:
-    """Expected displacement (…, h, w, 2) of the cells of one frame in another, both (…, h, w, D) of unit length."""
+def _match_probabilities(first: Tensor, second: Tensor, radius: int, temperature: float) -> Tensor:
+    """Match probabilities (…, h, w, (2r+1)²) of the cells of one frame in another, both (…, h, w, D) of unit length."""
     h, w = first.shape[-3:-1]
-    shifts = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
+    offsets = _offsets(radius, first)
     padded = F.pad(second, (0, 0, radius, radius, radius, radius))
-    windows = (padded[..., radius + y :, radius + x :, :][..., :h, :w, :] for y, x in shifts)
+    windows = (padded[..., radius + y :, radius + x :, :][..., :h, :w, :] for y, x in offsets.int().tolist())
     similarity = torch.stack([(first * window).sum(-1) for window in windows], -1)
-    offsets = torch.tensor(shifts, device=first.device)
     inside = _inside_grid(h, offsets[:, 0])[:, None] & _inside_grid(w, offsets[:, 1])
-    weights = (similarity / temperature).masked_fill(~inside, -torch.inf).softmax(-1)
-    return weights @ offsets.to(weights.dtype)
+    return (similarity / temperature).masked_fill(~inside, -torch.inf).softmax(-1)
+
+
+def _offsets(radius: int, like: Tensor) -> Tensor:
+    """Offsets ((2r+1)², 2) in rows and columns, from above to below and from left to right."""
+    side = torch.arange(-radius, radius + 1, device=like.device, dtype=like.dtype)
+    return torch.cartesian_prod(side, side)
 
 
 def _inside_grid(length: int, offsets: Tensor) -> Tensor:

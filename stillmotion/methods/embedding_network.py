@@ -22,6 +22,8 @@ class ModelConfig:
         stage_channels: Channels per stage of small_cnn3d and tokens_cnn. Empty uses the network's default.
         grid_size: Only for tokens_cnn: rows and columns of the spatial grid that is pooled separately.
         image_model: Frozen image transformer of tokens_cnn.
+        match_radius: Only for tokens_cnn: use the matches of each token with those within this radius in the next frame
+            in place of the token, so that the network sees motion without appearance. 0 uses the tokens.
         per_frame_features: Remove temporal strides, so that the backbone returns one feature per frame. --no-… restores
             the original strides.
         temporal_padding: Padding before the first and after the last frame: replicate, or zeros as in the papers'
@@ -37,6 +39,7 @@ class ModelConfig:
     stage_channels: tuple[int, ...] = ()
     grid_size: int = 1
     image_model: ImageModelConfig = field(default_factory=ImageModelConfig)
+    match_radius: int = 0
     per_frame_features: bool = True
     temporal_padding: TemporalPadding = "replicate"
     init_weights: str | None = None
@@ -54,6 +57,7 @@ class ModelConfig:
             projector_layers=at_least_one,
             projector_hidden_dim=at_least_one,
             grid_size=at_least_one,
+            match_radius=(0, None),
         )
 
     @property
@@ -73,7 +77,11 @@ class EmbeddingNetwork(nn.Module):
         super().__init__()
         options: dict[str, Any] = {"channels": config.stage_channels} if config.stage_channels else {}
         if config.uses_tokens:
-            options |= {"grid_size": config.grid_size, "image_model": config.image_model}
+            options |= {
+                "grid_size": config.grid_size,
+                "image_model": config.image_model,
+                "match_radius": config.match_radius,
+            }
         self.backbone = create_backbone(
             config.backbone,
             per_frame_features=config.per_frame_features,

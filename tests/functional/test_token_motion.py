@@ -15,6 +15,7 @@ from stillmotion.functional.token_motion import (
     motion_vector,
     subtract_camera_motion,
     token_displacements,
+    token_matches,
 )
 
 
@@ -124,3 +125,17 @@ def test_motion_has_the_gradient_of_finite_differences():
 def test_what_finds_no_match_is_refused(options):
     with pytest.raises(StillmotionError, match=r"radius is .*; must be at least 1"):
         token_displacements(drawn(1, 2, 3, 3, 4), **options)
+
+
+def test_matches_of_a_shifted_frame_are_its_shift_and_do_not_depend_on_appearance():
+    generator = torch.Generator().manual_seed(0)
+    frame = torch.randn(6, 6, 16, generator=generator)
+    clip = torch.stack([frame, frame.roll(1, 1)])[None]  # everything moves one column to the right
+    matches = token_matches(clip, radius=1, temperature=0.02)
+    assert matches.shape == (1, 1, 6, 6, 9)
+    inner = matches[0, 0, :, 1:5]
+    assert (inner.argmax(-1) == 5).all()  # row 0, column +1
+    assert (inner.argmin(-1) == 4).all()  # no longer in its place
+    assert token_matches(frame.expand(1, 3, 6, 6, 16)).abs().max() < 1e-6
+    rotation = torch.linalg.qr(torch.randn(16, 16, generator=generator)).Q
+    torch.testing.assert_close(token_matches(3 * clip @ rotation), token_matches(clip), atol=1e-5, rtol=0)

@@ -134,18 +134,25 @@ class TokenGridAugmentation:
         crop_fraction: Fraction of the rows and of the columns that the crop has.
         flip_p: Probability of a horizontal flip.
         max_shift: Largest horizontal shift to either side, in cells; the border column is repeated.
+        match_radius: The channels are those of `token_matches` with this radius, whose offsets a flip mirrors, too. 0:
+            the channels are tokens.
     """
 
     crop_fraction: float = 1.0
     flip_p: float = 0.5
     max_shift: int = 0
+    match_radius: int = 0
 
     def __call__(self, clip: np.ndarray, rng: np.random.Generator) -> Tensor:
         sides = clip.shape[1:3]
         rows, columns = (math.ceil(self.crop_fraction * side) for side in sides)
         top, left = (int(rng.integers(0, side - size + 1)) for side, size in zip(sides, (rows, columns), strict=True))
         part = clip[:, top : top + rows, left : left + columns]
-        part = part[:, :, ::-1] if rng.random() < self.flip_p else part
+        if rng.random() < self.flip_p:
+            part = part[:, :, ::-1]
+            if self.match_radius:
+                side = 2 * self.match_radius + 1
+                part = part.reshape(*part.shape[:3], side, side)[..., ::-1].reshape(part.shape)
         if self.max_shift:
             shift = rng.integers(-self.max_shift, self.max_shift + 1)
             part = part[:, :, np.clip(np.arange(columns) - shift, 0, columns - 1)]

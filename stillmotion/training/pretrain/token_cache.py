@@ -70,15 +70,16 @@ def build_token_dataset(
     rows, columns = backbone.image_model.patch_grid(data.image_size, data.image_size)
     synthetic = asdict(data.synthetic) | {"seed": seed} if data.path == "synthetic" else None
     key = token_cache_key(config.method.model.image_model, backbone.image_model, dataset, synthetic=synthetic) | {
-        "size": data.image_size
+        "size": data.image_size,
+        "match_radius": backbone.match_radius,
     }
-    shape = (len(dataset), 1, data.cached_frames, rows * columns, backbone.image_model.out_features)
+    shape = (len(dataset), 1, data.cached_frames, rows * columns, backbone.token_channels)
     return TokenClipDataset(
         dataset,
         num_frames=data.num_frames + config.method.views.extra_frames,
         stride=data.frame_stride,
         num_clips=data.clips_per_video,
-        augment=TokenGridAugmentation(data.token_crop, max_shift=data.token_shift),
+        augment=TokenGridAugmentation(data.token_crop, max_shift=data.token_shift, match_radius=backbone.match_radius),
         seed=seed,
         strict=data.fail_on_unreadable,
         cache=TokenCache(cache_dir, shape, key),

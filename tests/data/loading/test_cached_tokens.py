@@ -16,6 +16,7 @@ from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.transforms.augment import EvalCrop
 from stillmotion.data.transforms.sampling import sample_uniform_clips
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.functional.token_motion import token_matches
 
 NUM_CACHED, SIDE = 6, 4
 VIDEOS = SyntheticDataset(SyntheticConfig(num_videos=3, image_size=16, num_frames=20))
@@ -99,6 +100,13 @@ def test_a_mirrored_clip_is_the_flipped_grid_and_a_shifted_one_repeats_its_borde
     matches = [[torch.equal(clip, candidate) for candidate in expected] for clip in shifted]
     assert all(sum(row) == 1 for row in matches)
     assert np.any(matches, 0).all()
+
+
+def test_a_mirrored_clip_of_matches_has_the_matches_of_the_mirrored_clip():
+    tokens = torch.randn(1, 4, 5, 6, 8, generator=torch.Generator().manual_seed(0))
+    mirror = TokenGridAugmentation(flip_p=1.0, match_radius=2)
+    mirrored = mirror(token_matches(tokens)[0].numpy(), np.random.default_rng(0))
+    torch.testing.assert_close(mirrored, token_matches(tokens.flip(3))[0].permute(3, 0, 1, 2))
 
 
 def test_a_clip_of_the_whole_video_without_flip_and_shift_has_all_its_cached_frames(tmp_path):

@@ -7,6 +7,7 @@ import torch
 from support.tiny_transformers import save_model
 
 from stillmotion.errors import StillmotionError
+from stillmotion.functional.token_motion import token_matches
 from stillmotion.methods.byol import BYOLConfig
 from stillmotion.methods.embedding_network import ModelConfig
 from stillmotion.methods.method import Method, MethodConfig
@@ -32,6 +33,16 @@ def test_features_of_pixels_are_those_of_their_tokens(cells):
     assert tokens.shape == (2, 32, 5, 4, 4)
     assert network(clip()).shape == (2, 5, 8 * cells**2)
     torch.testing.assert_close(network(tokens), network(clip()))
+
+
+@torch.no_grad()
+def test_matches_replace_the_tokens():
+    network = backbone(match_radius=1).eval()
+    matches = network.compute_tokens(clip())
+    assert matches.shape == (2, 9, 5, 4, 4)
+    tokens = backbone().compute_tokens(clip()).movedim(1, -1)
+    torch.testing.assert_close(matches[:, :, :-1].movedim(1, -1), token_matches(tokens, radius=1))
+    torch.testing.assert_close(network(matches), network(clip()))
 
 
 @torch.no_grad()
