@@ -63,6 +63,8 @@ class MethodConfig:
         objective: Objective on each component.
         gradient_balance: Exponent that balances the gradients of the static and dynamic component. 0 leaves the
             component with the smaller norm dominant; 1 makes both equal.
+        project_components: Decompose the backbone's features and project each component, instead of decomposing
+            projected frames (as in the paper).
     """
 
     views: ViewsConfig = field(default_factory=ViewsConfig)
@@ -71,8 +73,14 @@ class MethodConfig:
     prediction: PredictionLossConfig = field(default_factory=PredictionLossConfig)
     objective: ObjectiveConfig = field(default_factory=SimCLRConfig)
     gradient_balance: float = 0.5
+    project_components: bool = False
 
     def __post_init__(self) -> None:
+        if self.project_components and (self.static_dynamic.method == "none" or self.static_dynamic.num_delays > 1):
+            raise StillmotionError(
+                "--method.project-components needs a static/dynamic decomposition of single frames. Set "
+                "--method.static-dynamic.method slow --method.static-dynamic.num-delays 1."
+            )
         if self.static_dynamic.method == "none" and self.views.loss_routing != "all":
             raise StillmotionError(
                 f"--method.views.loss-routing {self.views.loss_routing} needs a static/dynamic decomposition. Set "
@@ -115,7 +123,7 @@ class Method(nn.Module):
         is_whole = config.static_dynamic.method == "none"
         components = ("whole",) if is_whole else ("static", "dynamic")
         dim = config.model.embedding_dim
-        dim = dim if is_whole else config.static_dynamic.out_features(dim)
+        dim = dim if is_whole or config.project_components else config.static_dynamic.out_features(dim)
         self.objectives = nn.ModuleDict({name: config.objective.build(dim) for name in components})
         for name in components:
             self._objective(name).separate_batch_norm = config.views.batch_norm == "separate"
@@ -152,7 +160,7 @@ class Method(nn.Module):
                 features = self._features(clips, early_features)
             included = {"whole", *components}
             embedded = self.views.run_per_side(partial(self._project, self.online), features, clips.shape[1])
-            embeddings = self._decompose_videos(embedded, clips.shape[1])
+            embeddings = self._decompose_videos(self.online, embedded, clips.shape[1])
             keys = {name: z for name, z in self._momentum_embeddings(clips).items() if name in included}
             for name, z in embeddings.items():
                 if name in included:
@@ -197,30 +205,42 @@ class Method(nn.Module):
         return self.views.run_per_side(backbone.forward_last_stage, early, clips_used.shape[1])
 
     def _frame_embeddings(self, network: EmbeddingNetwork, features: Tensor) -> Tensor:
-        frames = network.project(features)
+        return self._normalize(network.project(features))
+
+    def _normalize(self, frames: Tensor) -> Tensor:
         return F.normalize(frames, dim=-1) if self.config.static_dynamic.normalize else frames
 
-    def _decompose_videos(self, embeddings: Tensor, num_clips: int) -> dict[str, Tensor]:
+    def _decompose_videos(self, network: EmbeddingNetwork, embeddings: Tensor, num_clips: int) -> dict[str, Tensor]:
         """Embeddings (b, v, M) by component, from the result of `_project` for all clips."""
-        return {name: z.unflatten(0, (-1, num_clips)) for name, z in self.decompose(embeddings).items()}
+        return {name: z.unflatten(0, (-1, num_clips)) for name, z in self.decompose(embeddings, network).items()}
 
     def _project(self, network: EmbeddingNetwork, features: Tensor) -> Tensor:
         if self.config.static_dynamic.method == "none":
             return network.project(features.mean(1))
+        if self.config.project_components:
+            return self._normalize(features.to(torch.promote_types(features.dtype, torch.float32)))
         return self._frame_embeddings(network, features)
 
     def embed_clips(self, clips: Tensor) -> Tensor:
         """Embed clips (n, 3, T, H, W) with the online network, before decomposition."""
         return self._project(self.online, self.online.backbone(clips))
 
-    def decompose(self, embeddings: Tensor) -> dict[str, Tensor]:
-        """Decompose frame embeddings (n, T, M) into components (n, M); whole embeddings (n, M) are one component."""
+    def decompose(self, embeddings: Tensor, network: EmbeddingNetwork | None = None) -> dict[str, Tensor]:
+        """Decompose frame embeddings (n, T, M) into components (n, M); whole embeddings (n, M) are one component.
+
+        Args:
+            embeddings: Result of `embed_clips`; with `project_components`, features of the backbone.
+            network: Network whose projector `project_components` uses; default: the online network.
+        """
         if self.config.static_dynamic.method == "none":
             return {"whole": embeddings}
         components = dict(zip(("static", "dynamic"), decompose(embeddings, self.config.static_dynamic), strict=True))
         if self.config.gradient_balance and self.config.objective.is_scale_invariant:
             power, mean_frame = self.config.gradient_balance, embeddings.mean(1)
             components = {name: rescale_gradient(z, mean_frame, power=power) for name, z in components.items()}
+        if self.config.project_components:
+            project = (network or self.online).project
+            components = {name: project(F.normalize(z, dim=-1)) for name, z in components.items()}
         return components
 
     @torch.no_grad()
@@ -240,7 +260,7 @@ class Method(nn.Module):
         embedded = self.views.run_per_side(
             partial(_run_shuffled_over_ranks, run) if shuffled else run, clips.flatten(0, 1), clips.shape[1]
         )
-        return self._decompose_videos(embedded, clips.shape[1])
+        return self._decompose_videos(target, embedded, clips.shape[1])
 
     @torch.no_grad()
     def after_step(self, keys: Iterable[dict[str, Tensor]], progress: float) -> None:

@@ -1,6 +1,7 @@
 """`Method` as a composition: any objective on the whole or on each half, and what may move when."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from support.tiny_method import OBJECTIVES, tiny_clips, tiny_method
 
 from stillmotion.errors import StillmotionError
 from stillmotion.functional import contrastive, koopman
+from stillmotion.methods.method import Method
 from stillmotion.models.backbones import framewise_mode
 
 objectives = pytest.mark.parametrize("objective", OBJECTIVES)
@@ -49,6 +51,27 @@ def check_each_component_has_the_objective_of_its_own_embedding(objective, how, 
         expected = loss_by_hand(objective, method.objectives[name], online[name], keys.get(name))
         torch.testing.assert_close(loss, expected)
         assert loss > 0
+
+
+@pytest.mark.parametrize("objective", ["simclr", "byol"])
+def test_components_of_features_are_projected_by_their_own_network(objective):
+    plain, clips = tiny_method(objective, "slow"), tiny_clips()
+    method = Method(replace(plain.config, project_components=True)).double().eval()
+    result = method(clips)
+
+    def by_hand(network):
+        frames = F.normalize(network.backbone(clips.flatten(0, 1)), dim=-1)
+        parts = koopman.decompose(frames, method="slow", radius=0.3)
+        projected = [network.projector(z / z.norm(dim=-1, keepdim=True)) for z in parts]
+        return {name: z.unflatten(0, clips.shape[:2]) for name, z in zip(("static", "dynamic"), projected, strict=True)}
+
+    keys = by_hand(method.target) if objective == "byol" else {}
+    torch.testing.assert_close(result.keys, keys)
+    for name, z in by_hand(method.online).items():
+        expected = loss_by_hand(objective, method.objectives[name], z, keys.get(name))
+        torch.testing.assert_close(result.losses[name], expected)
+    with pytest.raises(StillmotionError, match="needs a static/dynamic decomposition"):
+        replace(tiny_method(objective, "none").config, project_components=True)
 
 
 @objectives
