@@ -204,6 +204,21 @@ def token_config(
     )
 
 
+def token_motion_config() -> PretrainConfig:
+    """SimCLR on the matches of tokens between frames, with views that differ in time, speed, side and mirror image."""
+    config = token_config(static_dynamic=StaticDynamicConfig())
+    return replace(
+        config,
+        data=replace(config.data, num_frames=12, image_size=112, cached_frames=24, token_shift=1, token_window=9 / 16),
+        method=replace(
+            config.method,
+            model=replace(config.method.model, match_radius=2, grid_size=4),
+            project_components=True,
+        ),
+        optim=replace(config.optim, epochs=92),
+    )
+
+
 TOKEN_RECIPES: dict[str, Recipe[PretrainConfig]] = {
     "tokens-simclr": Recipe(
         partial(token_config), "V-SimCLR on frozen image-model tokens, for a directory of your own videos"
@@ -219,6 +234,10 @@ TOKEN_RECIPES: dict[str, Recipe[PretrainConfig]] = {
             views=ViewsConfig("alternate", loss_routing="static-on-rgb"),
         ),
         "V-SimCLR with loss routing on frozen tokens",
+    ),
+    "tokens-motion": Recipe(
+        token_motion_config,
+        "V-SimCLR on static and dynamic parts of matches between frozen tokens, to search by motion",
     ),
 }
 
