@@ -1,11 +1,11 @@
-"""Pre-training a small 3D CNN from scratch on real videos: R@1 and linear probe by half, seed by seed.
+"""Pre-training a small 3D CNN from scratch on real videos: R@1 and linear probe by component and seed.
 
     python benchmarks/pretrain_from_scratch.py --data ut_interaction --out runs/scratch --probe
     python benchmarks/pretrain_from_scratch.py --data ucf101_3class --fold 1 --epochs 8 --out runs/scratch-ucf --probe
 
-Trains the `laptop` recipe as V-SimCLR, BOD-VCL, ViDiDi and with routed halves, with every seed, on all videos without
-their labels (finished runs are kept), and asks each for the videos of the other folds by four clips of each. Intervals
-are of differences from V-SimCLR's whole embedding, over videos, of the means over seeds.
+Trains the `laptop` recipe as V-SimCLR, BOD-VCL, ViDiDi and with loss routing, with every seed, on all videos without
+labels (finished runs are kept), and evaluates retrieval between folds with four clips per video. Intervals are those of
+differences from V-SimCLR's whole embedding, over videos, of means over seeds.
 """
 
 import argparse
@@ -40,39 +40,37 @@ METHODS = {
     "V-SimCLR": PLAIN,
     "BOD-VCL": {},
     "ViDiDi": PLAIN | {"method.views.schedule": "full"},
-    "ours": ALTERNATING | {"method.gradient_balance": 0.0, "solver.name": "plain"},
+    "loss routing": ALTERNATING | {"method.gradient_balance": 0.0, "solver.name": "plain"},
 }
 
 
 def main() -> None:
-    asked = make_parser(__doc__, default_seeds=[0, 1, 2]).parse_args()
+    options = make_parser(__doc__, default_seeds=[0, 1, 2]).parse_args()
     torch.set_num_threads(1)
-    parted = TrainTestConfig(asked.data, fold=asked.fold).open()
-    print_pixel_baseline(parted)
-    each: dict[int, Hits] = {}
-    for seed in asked.seeds:
-        each[seed] = evaluate_seed(asked, parted, seed)
-        print_table(each, only_seed=seed)
-    print_and_save(each, asked.out, reference=("V-SimCLR", "R@1", "whole"))
+    split = TrainTestConfig(options.data, fold=options.fold).open()
+    print_pixel_baseline(split)
+    hits_by_seed: dict[int, Hits] = {}
+    for seed in options.seeds:
+        hits_by_seed[seed] = evaluate_seed(options, split, seed)
+        print_table(hits_by_seed, only_seed=seed)
+    print_and_save(hits_by_seed, options.out, reference=("V-SimCLR", "R@1", "whole"))
 
 
 def evaluate_seed(options: argparse.Namespace, train_test_split: TrainTestSplit, seed: int) -> Hits:
-    """Whether each video was answered right, by every network that this seed makes."""
-    found: Hits = {}
-    halves = official_split(options.data, train_test_split) if options.probe else None
+    """Evaluate the networks of a seed: whether each video finds its class."""
+    hits: Hits = {}
+    train_test = official_split(options.data, train_test_split) if options.probe else None
     for name, changes in METHODS.items():
         run = pretrain(make_config(options, seed, changes), options.out / f"{name}-{seed}")
         encoder = load(run)
         networks = {name: encoder} | ({"untrained": encoder.untrained()} if name == "V-SimCLR" else {})
         for title, network in networks.items():
-            library = load_or_extract_features(
+            table = load_or_extract_features(
                 network, train_test_split.dataset, num_clips=4, average_views=False, loader=LoaderConfig(num_workers=0)
             )
-            assert len(library.video_names) == len(train_test_split.dataset), (
-                "unreadable videos are not looked for here"
-            )
-            found |= evaluate_components(title, "R@1", library, train_test_split, train_test=halves)
-    return found
+            assert len(table.video_names) == len(train_test_split.dataset), "all videos must be readable"
+            hits |= evaluate_components(title, "R@1", table, train_test_split, train_test=train_test)
+    return hits
 
 
 def make_config(options: argparse.Namespace, seed: int, overrides: dict[str, object]) -> PretrainConfig:

@@ -1,118 +1,326 @@
-"""Pre-training on frozen tokens of real videos: R@1 and linear probe by component and seed, with paired intervals.
+"""Pre-training on frozen tokens of real videos: R@1 by component against steps, beside features without training.
 
-    python benchmarks/pretrain_on_tokens.py --images models/dinov2 --data ut_interaction --out runs/tokens --seeds 2 3 4
+    python benchmarks/pretrain_on_tokens.py --images models/dinov2_vits14 --out runs/tokens --seeds 0 1 2 \\
+        --data ut_interaction:fold ucf101_3class:group droid:group droid:group:Open,Close
 
-Trains every recipe `tokens-…` with every seed on all videos without labels (finished runs are kept), and evaluates
-retrieval between folds. Tokens are computed once and cached; the evaluation uses two clips of 16 of the 32 cached
-frames, those of `stillmotion retrieve --num-clips 2 --fold all`. "same split" decomposes a network as `tokens-routed`,
-whatever it was trained for. Intervals are those of differences from the dynamic component of `tokens-routed`, over
-videos, of means over seeds.
+Trains on the videos of all sets together, without labels (finished runs are kept), and evaluates saved epochs by
+nearest-neighbor retrieval: two clips per video, the even and the odd cached frames. A set is a folder with a
+labels.csv of the columns path, class and the one named after the colon; a video is searched among the videos of other
+groups. Classes after a second colon restrict the set to them. Half of the groups, by hash, are for choosing settings;
+--report shows the others. Intervals resample the groups of each class.
+
+"features" are the backbone's, those of `stillmotion retrieve`; "embeddings" are the projector's, averaged over each
+clip and its mirror image. Both are compared with those of the same network before training.
 """
 
 import argparse
-from dataclasses import replace
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import torch
-from component_tables import (
-    Hits,
-    evaluate_components,
-    make_parser,
-    official_split,
-    print_and_save,
-    print_pixel_baseline,
-    print_table,
-)
+import torch.nn.functional as F
+from component_tables import nearest_neighbor_hits
+from matplotlib.figure import Figure
+from torch import Tensor
 
-from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
-from stillmotion.data.loading.cached_tokens import TokenClipDataset
-from stillmotion.encoders import Encoder, Features, load
-from stillmotion.encoders.feature_cache import FeatureTable
-from stillmotion.methods.static_dynamic import StaticDynamicConfig
+from stillmotion.data.loading.cached_tokens import TokenCache, TokenGridAugmentation
+from stillmotion.encoders.run_weights import epoch_weights_path
+from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_means, percentile_interval
+from stillmotion.functional.token_motion import motion_embedding
+from stillmotion.methods.method import Method
+from stillmotion.methods.static_dynamic import decompose
 from stillmotion.models.backbones.tokens_cnn import TokensCNN
+from stillmotion.models.pretrained.weight_loading import load_weights
+from stillmotion.report.plot_style import PALETTE
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
-from stillmotion.training.pretrain.token_cache import build_token_dataset, with_resolved_image_model
+from stillmotion.training.pretrain.token_cache import (
+    build_token_dataset,
+    fill_run_token_cache,
+    with_resolved_image_model,
+)
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 
-METHODS = {"V-SimCLR": "tokens-simclr", "BOD-VCL": "tokens-bod", "ViDiDi": "tokens-vididi", "ours": "tokens-routed"}
-OUR_SPLIT = get_recipe("tokens-routed").method.static_dynamic
+METHODS: dict[str, dict[str, object]] = {
+    "phase-free": {},
+    "Eq. 21": {"method.static_dynamic.pooling": "eq21"},
+    "tokens": {"method.model.match_radius": 0},
+}
+CELLS = (4, 5)  # rows and columns of SemanticMoments
+Hits = dict[str, np.ndarray]  # whether each video of a task found its class (n,), by task
+
+
+@dataclass(frozen=True)
+class RetrievalTask:
+    """Videos that are searched among those of other groups.
+
+    Attributes:
+        title: Name of the set, and its classes if they are not all.
+        root: Folder of the set.
+        paths: Paths of the videos inside it.
+        labels: Class of each video, (n,).
+        groups: Group of each video, (n,).
+        reported: Whether a video is for reporting, (n,); the others are for choosing settings.
+    """
+
+    title: str
+    root: Path
+    paths: list[str]
+    labels: np.ndarray
+    groups: np.ndarray
+    reported: np.ndarray
+
+    def hits(self, features: np.ndarray) -> np.ndarray:
+        """Whether the nearest video of another group is of a video's class, (n,)."""
+        tests = [np.flatnonzero(self.groups == group) for group in np.unique(self.groups)]
+        folds = [(np.setdiff1d(np.arange(len(features)), test), test) for test in tests]
+        hits = np.empty(len(features))
+        hits[np.concatenate(tests)] = nearest_neighbor_hits(features, self.labels, folds)
+        return hits
+
+    def interval(self, values: np.ndarray, queries: np.ndarray) -> tuple[float, float]:
+        """Interval of the mean of some of the values (n,) when the groups of each class are resampled."""
+        clusters = np.unique(np.stack([self.labels, self.groups])[:, queries], axis=1, return_inverse=True)[1].ravel()
+        sums = np.stack([np.bincount(clusters, values[queries]), np.bincount(clusters)])
+        total, count = bootstrap_means(sums)
+        return percentile_interval(total / count)
+
+
+def open_task(spec: str) -> RetrievalTask:
+    """Open a set by PATH:COLUMN or PATH:COLUMN:CLASS,CLASS."""
+    path, column, classes = [*spec.split(":"), ""][:3]
+    with (Path(path) / "labels.csv").open(newline="") as file:
+        every = list(csv.DictReader(file))
+    rows = [row for row in every if not classes or row["class"] in classes.split(",")]
+    names = sorted(
+        {row[column] for row in every}, key=lambda name: sha256(f"{Path(path).name}:{name}".encode()).digest()
+    )
+    labels, groups = (np.unique([row[key] for row in rows], return_inverse=True)[1] for key in ("class", column))
+    return RetrievalTask(
+        title=Path(path).name + (f" {classes}" if classes else ""),
+        root=Path(path).absolute(),
+        paths=[row["path"] for row in rows],
+        labels=labels,
+        groups=groups,
+        reported=np.array([row[column] in names[len(names) // 2 :] for row in rows]),
+    )
 
 
 def main() -> None:
-    parser = make_parser(__doc__, default_seeds=[2, 3, 4, 5, 6])
-    parser.add_argument("--images", required=True, help="a folder that transformers wrote")
-    parser.add_argument("--size", type=int, help="pixels a side of a frame, in place of the recipes' own")
-    asked = parser.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", required=True, help="Folder of an image model in the format of transformers.")
+    parser.add_argument("--data", required=True, nargs="+", help="Sets: PATH:COLUMN or PATH:COLUMN:CLASS,CLASS.")
+    parser.add_argument("--out", required=True, type=Path, help="Folder of runs, cached tokens and results.")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="Seeds of the runs.")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS)[:2], help="What to train.")
+    parser.add_argument("--set", nargs="+", default=[], help="Changes of the recipe, such as optim.epochs=30.")
+    parser.add_argument("--report", action="store_true", help="Show the groups for reporting, not those for choosing.")
+    parser.add_argument("--plot", type=Path, help="File of the plot of R@1 against steps, .svg or .png.")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    parted = TrainTestConfig(asked.data, fold=asked.fold).open()
-    print_pixel_baseline(parted)
-    each: dict[int, Hits] = {}
-    for seed in asked.seeds:
-        each[seed] = evaluate_seed(asked, parted, seed)
-        print_table(each, only_seed=seed)
-    print_and_save(each, asked.out, reference=("ours", "own split", "dynamic"))
+    tasks = [open_task(spec) for spec in options.data]
+    link_videos(tasks, options.out / "videos")
+    baselines: dict[str, Hits] = {}
+    runs: dict[tuple[str, str], dict[int, list[Hits]]] = {}  # hits of each seed, by method and component, and by step
+    for method in options.methods:
+        for seed in options.seeds:
+            config = make_config(options, method, seed)
+            run = pretrain(config, options.out / f"{method}-{seed}", cache_dir=options.out / "cache")
+            if not baselines:
+                baselines = evaluate_baselines(options, seed, tasks)
+            for component, by_step in evaluate_run(config, run, tasks, options.out).items():
+                for step, hits in by_step.items():
+                    runs.setdefault((method, component), {}).setdefault(step, []).append(hits)
+    rows = baselines | {
+        f"{method}, {component}, step {step}": mean_hits(seeds)
+        for (method, component), by_step in runs.items()
+        for step, seeds in by_step.items()
+    }
+    print_rows(rows, tasks, report=options.report)
+    print_gains(runs, baselines, tasks, report=options.report)
+    results = {name: {title: h.tolist() for title, h in hits.items()} for name, hits in rows.items()}
+    (options.out / "results.json").write_text(json.dumps({"seeds": options.seeds, "hits": results}))
+    if options.plot:
+        plot_curves(runs, baselines, tasks, report=options.report).savefig(options.plot)
 
 
-def evaluate_seed(options: argparse.Namespace, train_test_split: TrainTestSplit, seed: int) -> Hits:
-    """Whether each video was answered right, by every network that this seed makes."""
-    found: Hits = {}
-    halves = official_split(options.data, train_test_split) if options.probe else None
-    for name, row in METHODS.items():
-        config = get_recipe(row)
-        images = replace(config.method.model.image_model, path=options.images)
-        method = replace(config.method, model=replace(config.method.model, image_model=images))
-        optim = replace(config.optim, epochs=options.epochs or config.optim.epochs)
-        data = replace(config.data, path=options.data, image_size=options.size or config.data.image_size)
-        config = replace(config, data=data, method=method, optim=optim, train=replace(config.train, seed=seed))
-        folder = pretrain(config, options.out / f"{row}-{seed}", cache_dir=options.out / "kept")
-        encoder = load(folder)
-        networks = {name: encoder} | ({"untrained": encoder.untrained()} if name == "ours" else {})
-        for title, network in networks.items():
-            frames = cached_features(network, config, train_test_split, options.out / "kept")
-            for split in dict.fromkeys((network.static_dynamic, OUR_SPLIT)):
-                library = make_feature_table(network, split, frames, train_test_split)
-                how = "same split" if split == OUR_SPLIT and title not in ("ours", "untrained") else "own split"
-                found |= evaluate_components(title, how, library, train_test_split, train_test=halves)
-    return found
+def link_videos(tasks: list[RetrievalTask], folder: Path) -> None:
+    """Link all sets in one folder, so that they are one set of training videos."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for task in tasks:
+        if not (folder / task.root.name).is_symlink():
+            (folder / task.root.name).symlink_to(task.root)
+
+
+def make_config(options: argparse.Namespace, method: str, seed: int) -> PretrainConfig:
+    """The recipe with the changes of a method and of the command line; epochs 4, 8, 16, … and the last are saved."""
+    changes = {
+        "data.path": str((options.out / "videos").absolute()),
+        "data.layout": "folder",
+        "method.model.image_model.path": options.images,
+        "train.seed": seed,
+    }
+    changes |= METHODS[method] | parse_assignments(options.set)
+    config = apply_overrides(get_recipe("tokens-motion"), changes)
+    epochs = config.optim.epochs
+    saved = (*(2**k for k in range(2, 20) if 2**k < epochs), epochs)
+    return with_resolved_image_model(apply_overrides(config, {"train.save_epochs": saved}))
+
+
+def open_tokens(config: PretrainConfig, output_dir: Path) -> tuple[TokenCache, dict[str, int], int]:
+    """Open the cached tokens of a run: the cache, the rows of the videos by path, and the side of the token grid."""
+    backbone = Method(config.method).online.backbone
+    assert isinstance(backbone, TokensCNN)
+    videos = config.data.open()
+    dataset = build_token_dataset(config, videos, backbone, output_dir / "cache")
+    fill_run_token_cache(dataset, config, backbone)
+    side = config.data.image_size // backbone.image_model.patch_size
+    return dataset.cache, {videos.name(i): i for i in range(len(videos))}, side
+
+
+def evaluate(
+    embed: Callable[[Tensor], dict[str, Tensor]], config: PretrainConfig, tasks: list[RetrievalTask], output_dir: Path
+) -> dict[str, Hits]:
+    """Evaluate retrieval on all tasks.
+
+    Args:
+        embed: Function from the tokens of two clips (2, E, T, h, w) to features (2, D) by name.
+        config: Configuration of the run, which says where its tokens are.
+        tasks: Retrieval tasks.
+        output_dir: Folder of the cache.
+
+    Returns:
+        Hits by the name of the features.
+    """
+    cache, rows, side = open_tokens(config, output_dir)
+    vectors: dict[str, dict[Path, np.ndarray]] = {}
+    for path in sorted({task.root / path for task in tasks for path in task.paths}):
+        set_name = next(task.root for task in tasks if task.root in path.parents)
+        name = output_dir.absolute() / "videos" / set_name.name / path.relative_to(set_name)
+        tokens = cache.read(rows[str(name)], 0)
+        assert tokens is not None, f"{name} cannot be read"
+        clips = torch.stack([tokens[first::2] for first in range(2)]).unflatten(2, (side, side))
+        for kind, x in embed(clips.movedim(-1, 1)).items():
+            vectors.setdefault(kind, {})[path] = F.normalize(x, dim=-1).mean(0).numpy()
+    return {
+        kind: {task.title: task.hits(np.stack([x[task.root / path] for path in task.paths])) for task in tasks}
+        for kind, x in vectors.items()
+    }
 
 
 @torch.inference_mode()
-def cached_features(
-    encoder: Encoder, config: PretrainConfig, train_test_split: TrainTestSplit, cache_dir: Path
-) -> torch.Tensor:
-    """Return the per-frame features of the two clips of every video (n, 2, T, D)."""
-    backbone = encoder.backbone
-    assert isinstance(backbone, TokensCNN)
-    config = with_resolved_image_model(config)
-    videos = config.data.open()
-    stored: TokenClipDataset = build_token_dataset(config, videos, backbone, cache_dir)
-    numbers = {videos.name(i): i for i in range(len(videos))}
-    rows = []
-    for i in range(len(train_test_split.dataset)):
-        tokens = stored.cache.read(numbers[train_test_split.dataset.name(i)], 0)
-        assert tokens is not None, "unreadable videos are not looked for here"
-        side = config.data.image_size // backbone.image_model.patch_size
-        clips = torch.stack([tokens[first::2] for first in range(2)]).unflatten(2, (side, side))
-        rows.append(encoder.frame_features(clips.permute(0, 4, 1, 2, 3)))
-    return torch.stack(rows)
+def evaluate_run(
+    config: PretrainConfig, run: Path, tasks: list[RetrievalTask], output_dir: Path
+) -> dict[str, dict[int, Hits]]:
+    """Evaluate a run before training and after its saved epochs: hits by component and step."""
+    num_videos = len(config.data.open())
+    torch.manual_seed(config.train.seed)
+    method = Method(config.method).eval()
+    mirror = TokenGridAugmentation(flip_p=1.0, match_radius=config.method.model.match_radius)
+
+    def embed(clips: Tensor) -> dict[str, Tensor]:
+        flipped = torch.stack([mirror(clip.movedim(0, -1).numpy(), np.random.default_rng(0)) for clip in clips])
+        features = method.online.backbone(torch.cat([clips, flipped]))
+        states = F.normalize(features, dim=-1)
+        parts = dict(zip(("static", "dynamic"), decompose(states[:2], config.method.static_dynamic), strict=True))
+        projected = method.decompose(method._project(method.online, features))
+        return {f"{name} features": x for name, x in parts.items()} | {
+            f"{name} embeddings": F.normalize(x, dim=-1).unflatten(0, (2, 2)).mean(0) for name, x in projected.items()
+        }
+
+    results: dict[str, dict[int, Hits]] = {}
+    for epoch in (0, *config.train.save_epochs):
+        if epoch:
+            load_weights(method.online, epoch_weights_path(run, epoch), prefix="online.")
+        for name, hits in evaluate(embed, config, tasks, output_dir).items():
+            results.setdefault(name, {})[epoch * (num_videos // config.optim.batch_size)] = hits
+    return results
 
 
-def make_feature_table(
-    encoder: Encoder, split: StaticDynamicConfig, frames: torch.Tensor, train_test_split: TrainTestSplit
-) -> FeatureTable:
-    """The network's features by the halves of a split. frames: of `kept_features`."""
-    encoder.static_dynamic = split
-    parts = encoder.decompose(frames.flatten(0, 1))
-    whole, static, dynamic = (x.unflatten(0, (-1, 2)).numpy() for x in parts[:3])
-    index = np.arange(len(frames))
-    features = Features(
-        index=index, whole=whole, static=static, dynamic=dynamic, motion=whole[..., :0], frames=None, failed=[]
-    )
-    labels = {target: np.asarray(y) for target, y in train_test_split.dataset.labels.items()}
-    names = [train_test_split.dataset.name(i) for i in range(len(index))]
-    return FeatureTable(features, names, labels, train_test_split.dataset.classes, from_cache=False)
+@torch.inference_mode()
+def evaluate_baselines(options: argparse.Namespace, seed: int, tasks: list[RetrievalTask]) -> dict[str, Hits]:
+    """Evaluate features of the tokens that need no training: SemanticMoments (arXiv 2602.09146), and motion vectors."""
+
+    def embed(clips: Tensor) -> dict[str, Tensor]:
+        cells = F.adaptive_avg_pool3d(clips, (clips.shape[2], *CELLS)).movedim(2, 1).flatten(2)
+        mean = cells.mean(1)
+        difference = cells - mean[:, None]
+        variance = difference.square().mean(1)
+        skewness = (difference**3).mean(1) / (variance + 1e-6) ** 1.5
+        moments = torch.cat([F.normalize(x, dim=-1) for x in (mean, variance, skewness)], -1)
+        return {"SemanticMoments": moments, "motion vector": motion_embedding(clips.movedim(1, -1))}
+
+    return evaluate(embed, make_config(options, "tokens", seed), tasks, options.out)
+
+
+def mean_hits(seeds: list[Hits]) -> Hits:
+    """Mean over seeds of the hits of each video."""
+    return {title: np.mean([hits[title] for hits in seeds], axis=0) for title in seeds[0]}
+
+
+def queries_of(task: RetrievalTask, *, report: bool) -> np.ndarray:
+    """Mask (n,) of the queries for reporting, or of those for choosing."""
+    return task.reported if report else ~task.reported
+
+
+def print_rows(rows: dict[str, Hits], tasks: list[RetrievalTask], *, report: bool) -> None:
+    """Print R@1 of each row on all tasks."""
+    print(f"{'R@1':44}" + "".join(f"{task.title:>26}" for task in tasks))
+    for name, hits in rows.items():
+        values = (hits[task.title][queries_of(task, report=report)].mean() for task in tasks)
+        print(f"{name:44}" + "".join(f"{value:26.3f}" for value in values), flush=True)
+
+
+def print_gains(
+    runs: dict[tuple[str, str], dict[int, list[Hits]]],
+    baselines: dict[str, Hits],
+    tasks: list[RetrievalTask],
+    *,
+    report: bool,
+) -> None:
+    """Print differences in R@1 of the last step from the first and from features without training, with intervals."""
+    for (method, component), by_step in runs.items():
+        last, first = mean_hits(by_step[max(by_step)]), mean_hits(by_step[0])
+        for name, others in {"untrained": first, **baselines}.items():
+            texts = []
+            for task in tasks:
+                queries = queries_of(task, report=report)
+                gain = last[task.title] - others[task.title]
+                low, high = task.interval(gain, queries)
+                texts.append(f"{gain[queries].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+            print(f"{f'{method}, {component} less {name}':60}" + "".join(f"{text:>26}" for text in texts))
+
+
+def plot_curves(
+    runs: dict[tuple[str, str], dict[int, list[Hits]]],
+    baselines: dict[str, Hits],
+    tasks: list[RetrievalTask],
+    *,
+    report: bool,
+) -> Figure:
+    """Plot R@1 of the dynamic component against steps, one panel for each task."""
+    figure = Figure(figsize=(3.2 * len(tasks), 3.4), layout="constrained")
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for panel, task in zip(panels, tasks, strict=True):
+        queries = queries_of(task, report=report)
+        for (method, component), by_step in runs.items():
+            steps = sorted(by_step)
+            values = [mean_hits(by_step[step])[task.title][queries].mean() for step in steps]
+            style = "-" if method == "phase-free" else "--"
+            color = PALETTE[sorted({key[1] for key in runs}).index(component)]
+            panel.plot(steps, values, style, color=color, marker=".", label=f"{component}, {method}")
+        for style, (name, hits) in zip((":", "-."), baselines.items(), strict=True):
+            panel.axhline(hits[task.title][queries].mean(), color="gray", linestyle=style, label=name)
+        panel.set(title=task.title, xlabel="steps")
+    panels[0].set_ylabel("R@1")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
+    return figure
 
 
 if __name__ == "__main__":
