@@ -12,11 +12,11 @@ in a clip's frames gives NaN in its results: nothing here waits for the device t
 Shapes: b clips, T frames, M channels, n = T-1 transitions.
 """
 
+import contextlib
 import math
 from typing import Literal, NamedTuple, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from stillmotion.errors import StillmotionError
@@ -85,9 +85,8 @@ def decompose(
     operator, projected, factor = _operator(gram, ridge)
     if pooling == "eq21":
         coordinates = projected.mean(2, keepdim=True)
-    else:  # B = Q Lᵀ, so the ridge does not shorten frames 1 … n; it shortens frame T, which is not in span(B)
-        last = projected[..., -1:]
-        coordinates = torch.cat([factor.mT, last + ridge * _ridge_residual(factor, last)], 2)
+    else:  # B = Q Lᵀ: these coordinates of frames 1 … n are exact, so that the ridge does not shorten them
+        coordinates = torch.cat([factor.mT, projected[..., -1:]], 2)
         coordinates = coordinates if pooling == "rms" else coordinates.mean(2, keepdim=True)
     if method == "slow":
         static_coordinates = _filter_static(operator, coordinates, radius, filter_order)
@@ -102,19 +101,16 @@ def decompose(
         """Weights (b, k, n) of the frames whose sums have these coordinates (b, n, k)."""
         return torch.linalg.solve_triangular(factor.mT, coordinates, upper=True).mT
 
-    if pooling == "eq21":
-        static_weights = F.pad(frame_weights(static_coordinates), (1, 0))
-        dynamic_weights = F.pad(frame_weights(coordinates - static_coordinates), (1, 0))
-    else:
-        static_weights = F.pad(frame_weights(static_coordinates), (0, 1))
-        identity = torch.eye(frames.shape[1], dtype=gram.dtype, device=gram.device)
-        dynamic_weights = (identity if pooling == "rms" else identity.mean(0, keepdim=True)) - static_weights
     dtype = torch.promote_types(frames.dtype, torch.float32)
-    weights = torch.cat([static_weights.mean(1, keepdim=True), dynamic_weights], 1)
-    with torch.autocast(frames.device.type, enabled=False):
-        sums = weights.to(dtype) @ frames.to(dtype)
-    static, rest = sums[:, 0], sums[:, 1:]
-    dynamic = _root_mean_square(rest) if pooling == "rms" else rest[:, 0]
+    x = frames.to(dtype)
+    with _no_autocast(frames.device):
+        if pooling == "eq21":  # weights of frames 2 … T
+            weights = torch.cat([frame_weights(static_coordinates), frame_weights(coordinates - static_coordinates)], 1)
+            static, dynamic = (weights.to(dtype) @ x[:, 1:]).unbind(1)
+        else:  # weights of frames 1 … T-1
+            projection = frame_weights(static_coordinates).to(dtype) @ x[:, :-1]
+            static = projection.mean(1)
+            dynamic = _root_mean_square(x - projection) if pooling == "rms" else x.mean(1) - static
     is_still = dynamic.norm(dim=1, keepdim=True) <= STILL_THRESHOLD * static.norm(dim=1, keepdim=True)
     return static.to(frames.dtype), torch.where(is_still, 0.0, dynamic).to(frames.dtype)
 
@@ -224,6 +220,12 @@ def _check_options(frames: Tensor, ridge: float) -> None:
         raise StillmotionError(f"ridge is {ridge}; must be positive (1e-8 is close to none).")
 
 
+def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Context without autocast, on devices that have it."""
+    available = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if available else contextlib.nullcontext()
+
+
 def _float64(frames: Tensor) -> Tensor:
     return frames.to(torch.float64)  # autocast does not change it
 
@@ -248,16 +250,6 @@ def _operator(gram: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     projected = torch.linalg.solve_triangular(factor, gram[:, :-1], upper=False)
     operator = torch.linalg.solve_triangular(factor.mT, projected[..., 1:], upper=True, left=False)
     return operator, projected, factor
-
-
-def _ridge_residual(factor: Tensor, coordinates: Tensor) -> Tensor:
-    """Part of vectors that the ridge removes, divided by ε, in the same coordinates (b, n, k): (LᵀL)⁻¹ c.
-
-    A projection shortens a vector of a still clip by ε/(n + ε). That fraction would count as dynamic; with this
-    correction it is its square.
-    """
-    weights = torch.linalg.solve_triangular(factor.mT, coordinates, upper=True)
-    return torch.linalg.solve_triangular(factor, weights, upper=False)
 
 
 def _filter_static(operator: Tensor, vectors: Tensor, radius: float, filter_order: int) -> Tensor:

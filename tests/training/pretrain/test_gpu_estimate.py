@@ -81,6 +81,7 @@ def structures() -> dict[tuple[object, ...], list[str]]:
             model.per_frame_features,
             method.objective.name,
             method.static_dynamic.method,
+            method.static_dynamic.pooling,
             config.solver.name,
             method.prediction.per_frame_kernels,
             config.data.clips_per_video,
