@@ -1,4 +1,4 @@
-"""Pre-training on frozen tokens of real videos: R@1 by component against steps, beside features without training.
+"""Pre-training on frozen tokens of real videos: R@1 and mAP by component against steps, beside untrained features.
 
     python benchmarks/pretrain_on_tokens.py --images models/dinov2_vits14 --out runs/tokens --seeds 0 1 2 \\
         --data ut_interaction:fold ucf101_3class:group droid:group droid:group:Open,Close
@@ -10,7 +10,7 @@ groups. Classes after a second colon restrict the set to them. Half of the group
 --report shows the others. Intervals resample the groups of each class.
 
 "features" are the backbone's, those of `stillmotion retrieve`; "embeddings" are the projector's, averaged over each
-clip and its mirror image. Both are compared with those of the same network before training.
+clip and its mirror image. The untrained network (step 0) has the batch-norm statistics of its training clips.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from component_tables import nearest_neighbor_hits
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from stillmotion.data.loading.cached_tokens import TokenCache, TokenGridAugmentation
 from stillmotion.encoders.run_weights import epoch_weights_path
 from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_means, percentile_interval
+from stillmotion.evaluation.retrieval.evaluate import score_retrieval
 from stillmotion.functional.token_motion import motion_embedding
 from stillmotion.methods.method import Method
 from stillmotion.methods.static_dynamic import decompose
@@ -50,10 +50,12 @@ from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 METHODS: dict[str, dict[str, object]] = {
     "phase-free": {},
     "Eq. 21": {"method.static_dynamic.pooling": "eq21"},
+    "projected-frames": {"method.project_components": False},
     "tokens": {"method.model.match_radius": 0},
 }
 CELLS = (4, 5)  # rows and columns of SemanticMoments
-Hits = dict[str, np.ndarray]  # whether each video of a task found its class (n,), by task
+METRICS = ("R@1", "mAP")
+Scores = dict[str, np.ndarray]  # metrics of each video (2, n), by task
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,15 @@ class RetrievalTask:
     groups: np.ndarray
     reported: np.ndarray
 
-    def hits(self, features: np.ndarray) -> np.ndarray:
-        """Whether the nearest video of another group is of a video's class, (n,)."""
-        tests = [np.flatnonzero(self.groups == group) for group in np.unique(self.groups)]
-        folds = [(np.setdiff1d(np.arange(len(features)), test), test) for test in tests]
-        hits = np.empty(len(features))
-        hits[np.concatenate(tests)] = nearest_neighbor_hits(features, self.labels, folds)
-        return hits
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        """R@1 and average precision of each video among the videos of other groups, (2, n)."""
+        scores = np.empty((2, len(features)))
+        for group in np.unique(self.groups):
+            queries, others = np.flatnonzero(self.groups == group), np.flatnonzero(self.groups != group)
+            y = self.labels
+            result = score_retrieval(features[queries], y[queries], features[others], y[others])
+            scores[:, queries] = result.hits[:, 0], result.average_precision
+        return scores
 
     def interval(self, values: np.ndarray, queries: np.ndarray) -> tuple[float, float]:
         """Interval of the mean of some of the values (n,) when the groups of each class are resampled."""
@@ -126,8 +130,8 @@ def main() -> None:
     torch.set_num_threads(1)
     tasks = [open_task(spec) for spec in options.data]
     link_videos(tasks, options.out / "videos")
-    baselines: dict[str, Hits] = {}
-    runs: dict[tuple[str, str], dict[int, list[Hits]]] = {}  # hits of each seed, by method and component, and by step
+    baselines: dict[str, Scores] = {}
+    runs: dict[tuple[str, str], dict[int, list[Scores]]] = {}  # of each seed, by method and component, and by step
     for method in options.methods:
         for seed in options.seeds:
             config = make_config(options, method, seed)
@@ -135,17 +139,17 @@ def main() -> None:
             if not baselines:
                 baselines = evaluate_baselines(options, seed, tasks)
             for component, by_step in evaluate_run(config, run, tasks, options.out).items():
-                for step, hits in by_step.items():
-                    runs.setdefault((method, component), {}).setdefault(step, []).append(hits)
+                for step, scores in by_step.items():
+                    runs.setdefault((method, component), {}).setdefault(step, []).append(scores)
     rows = baselines | {
-        f"{method}, {component}, step {step}": mean_hits(seeds)
+        f"{method}, {component}, step {step}": mean_scores(seeds)
         for (method, component), by_step in runs.items()
         for step, seeds in by_step.items()
     }
     print_rows(rows, tasks, report=options.report)
     print_gains(runs, baselines, tasks, report=options.report)
-    results = {name: {title: h.tolist() for title, h in hits.items()} for name, hits in rows.items()}
-    (options.out / "results.json").write_text(json.dumps({"seeds": options.seeds, "hits": results}))
+    results = {name: {title: x.mean(1).tolist() for title, x in scores.items()} for name, scores in rows.items()}
+    (options.out / "results.json").write_text(json.dumps({"seeds": options.seeds, "all queries": results}, indent=1))
     if options.plot:
         plot_curves(runs, baselines, tasks, report=options.report).savefig(options.plot)
 
@@ -186,7 +190,7 @@ def open_tokens(config: PretrainConfig, output_dir: Path) -> tuple[TokenCache, d
 
 def evaluate(
     embed: Callable[[Tensor], dict[str, Tensor]], config: PretrainConfig, tasks: list[RetrievalTask], output_dir: Path
-) -> dict[str, Hits]:
+) -> dict[str, Scores]:
     """Evaluate retrieval on all tasks.
 
     Args:
@@ -196,7 +200,7 @@ def evaluate(
         output_dir: Folder of the cache.
 
     Returns:
-        Hits by the name of the features.
+        Scores by the name of the features.
     """
     cache, rows, side = open_tokens(config, output_dir)
     vectors: dict[str, dict[Path, np.ndarray]] = {}
@@ -209,7 +213,7 @@ def evaluate(
         for kind, x in embed(clips.movedim(-1, 1)).items():
             vectors.setdefault(kind, {})[path] = F.normalize(x, dim=-1).mean(0).numpy()
     return {
-        kind: {task.title: task.hits(np.stack([x[task.root / path] for path in task.paths])) for task in tasks}
+        kind: {task.title: task.scores(np.stack([x[task.root / path] for path in task.paths])) for task in tasks}
         for kind, x in vectors.items()
     }
 
@@ -217,34 +221,41 @@ def evaluate(
 @torch.inference_mode()
 def evaluate_run(
     config: PretrainConfig, run: Path, tasks: list[RetrievalTask], output_dir: Path
-) -> dict[str, dict[int, Hits]]:
-    """Evaluate a run before training and after its saved epochs: hits by component and step."""
-    num_videos = len(config.data.open())
+) -> dict[str, dict[int, Scores]]:
+    """Evaluate a run before training and after its saved epochs: scores by component and step."""
+    videos = config.data.open()
     torch.manual_seed(config.train.seed)
-    method = Method(config.method).eval()
+    method = Method(config.method)
+    backbone = method.online.backbone
+    assert isinstance(backbone, TokensCNN)
+    clips = build_token_dataset(config, videos, backbone, output_dir / "cache")
+    for batch in np.array_split(np.random.default_rng(0).permutation(len(videos)), len(videos) // 32):
+        backbone(torch.cat([clips[int(i)]["clips"] for i in batch]))  # in training mode: sets batch-norm statistics
+    method.eval()
     mirror = TokenGridAugmentation(flip_p=1.0, match_radius=config.method.model.match_radius)
 
     def embed(clips: Tensor) -> dict[str, Tensor]:
         flipped = torch.stack([mirror(clip.movedim(0, -1).numpy(), np.random.default_rng(0)) for clip in clips])
-        features = method.online.backbone(torch.cat([clips, flipped]))
+        features = backbone(torch.cat([clips, flipped]))
         states = F.normalize(features, dim=-1)
         parts = dict(zip(("static", "dynamic"), decompose(states[:2], config.method.static_dynamic), strict=True))
         projected = method.decompose(method._project(method.online, features))
+        parts["concat"] = torch.cat([F.normalize(x, dim=-1) for x in parts.values()], -1)
         return {f"{name} features": x for name, x in parts.items()} | {
             f"{name} embeddings": F.normalize(x, dim=-1).unflatten(0, (2, 2)).mean(0) for name, x in projected.items()
         }
 
-    results: dict[str, dict[int, Hits]] = {}
+    results: dict[str, dict[int, Scores]] = {}
     for epoch in (0, *config.train.save_epochs):
         if epoch:
             load_weights(method.online, epoch_weights_path(run, epoch), prefix="online.")
-        for name, hits in evaluate(embed, config, tasks, output_dir).items():
-            results.setdefault(name, {})[epoch * (num_videos // config.optim.batch_size)] = hits
+        for name, scores in evaluate(embed, config, tasks, output_dir).items():
+            results.setdefault(name, {})[epoch * (len(videos) // config.optim.batch_size)] = scores
     return results
 
 
 @torch.inference_mode()
-def evaluate_baselines(options: argparse.Namespace, seed: int, tasks: list[RetrievalTask]) -> dict[str, Hits]:
+def evaluate_baselines(options: argparse.Namespace, seed: int, tasks: list[RetrievalTask]) -> dict[str, Scores]:
     """Evaluate features of the tokens that need no training: SemanticMoments (arXiv 2602.09146), and motion vectors."""
 
     def embed(clips: Tensor) -> dict[str, Tensor]:
@@ -259,9 +270,9 @@ def evaluate_baselines(options: argparse.Namespace, seed: int, tasks: list[Retri
     return evaluate(embed, make_config(options, "tokens", seed), tasks, options.out)
 
 
-def mean_hits(seeds: list[Hits]) -> Hits:
-    """Mean over seeds of the hits of each video."""
-    return {title: np.mean([hits[title] for hits in seeds], axis=0) for title in seeds[0]}
+def mean_scores(seeds: list[Scores]) -> Scores:
+    """Mean over seeds of the scores of each video."""
+    return {title: np.mean([scores[title] for scores in seeds], axis=0) for title in seeds[0]}
 
 
 def queries_of(task: RetrievalTask, *, report: bool) -> np.ndarray:
@@ -269,37 +280,38 @@ def queries_of(task: RetrievalTask, *, report: bool) -> np.ndarray:
     return task.reported if report else ~task.reported
 
 
-def print_rows(rows: dict[str, Hits], tasks: list[RetrievalTask], *, report: bool) -> None:
-    """Print R@1 of each row on all tasks."""
-    print(f"{'R@1':44}" + "".join(f"{task.title:>26}" for task in tasks))
-    for name, hits in rows.items():
-        values = (hits[task.title][queries_of(task, report=report)].mean() for task in tasks)
-        print(f"{name:44}" + "".join(f"{value:26.3f}" for value in values), flush=True)
+def print_rows(rows: dict[str, Scores], tasks: list[RetrievalTask], *, report: bool) -> None:
+    """Print R@1 and mAP of each row on all tasks."""
+    print(f"{' / '.join(METRICS):48}" + "".join(f"{task.title:>24}" for task in tasks))
+    for name, scores in rows.items():
+        values = (scores[task.title][:, queries_of(task, report=report)].mean(1) for task in tasks)
+        print(f"{name:48}" + "".join(f"{f'{recall:.3f} / {precision:.3f}':>24}" for recall, precision in values))
 
 
 def print_gains(
-    runs: dict[tuple[str, str], dict[int, list[Hits]]],
-    baselines: dict[str, Hits],
+    runs: dict[tuple[str, str], dict[int, list[Scores]]],
+    baselines: dict[str, Scores],
     tasks: list[RetrievalTask],
     *,
     report: bool,
 ) -> None:
-    """Print differences in R@1 of the last step from the first and from features without training, with intervals."""
+    """Print differences of the last step from the first and from features without training, with intervals."""
     for (method, component), by_step in runs.items():
-        last, first = mean_hits(by_step[max(by_step)]), mean_hits(by_step[0])
-        for name, others in {"untrained": first, **baselines}.items():
-            texts = []
-            for task in tasks:
-                queries = queries_of(task, report=report)
-                gain = last[task.title] - others[task.title]
-                low, high = task.interval(gain, queries)
-                texts.append(f"{gain[queries].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
-            print(f"{f'{method}, {component} less {name}':60}" + "".join(f"{text:>26}" for text in texts))
+        last = mean_scores(by_step[max(by_step)])
+        for name, others in {"untrained": mean_scores(by_step[0]), **baselines}.items():
+            for metric, metric_name in enumerate(METRICS):
+                texts = []
+                for task in tasks:
+                    queries = queries_of(task, report=report)
+                    gain = last[task.title][metric] - others[task.title][metric]
+                    low, high = task.interval(gain, queries)
+                    texts.append(f"{gain[queries].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+                print(f"{f'{method}, {component}, less {name}':60}{metric_name:4}" + "".join(f"{t:>26}" for t in texts))
 
 
 def plot_curves(
-    runs: dict[tuple[str, str], dict[int, list[Hits]]],
-    baselines: dict[str, Hits],
+    runs: dict[tuple[str, str], dict[int, list[Scores]]],
+    baselines: dict[str, Scores],
     tasks: list[RetrievalTask],
     *,
     report: bool,
@@ -311,12 +323,12 @@ def plot_curves(
         queries = queries_of(task, report=report)
         for (method, component), by_step in runs.items():
             steps = sorted(by_step)
-            values = [mean_hits(by_step[step])[task.title][queries].mean() for step in steps]
+            values = [mean_scores(by_step[step])[task.title][0, queries].mean() for step in steps]
             style = "-" if method == "phase-free" else "--"
             color = PALETTE[sorted({key[1] for key in runs}).index(component)]
             panel.plot(steps, values, style, color=color, marker=".", label=f"{component}, {method}")
-        for style, (name, hits) in zip((":", "-."), baselines.items(), strict=True):
-            panel.axhline(hits[task.title][queries].mean(), color="gray", linestyle=style, label=name)
+        for style, (name, scores) in zip((":", "-."), baselines.items(), strict=True):
+            panel.axhline(scores[task.title][0, queries].mean(), color="gray", linestyle=style, label=name)
         panel.set(title=task.title, xlabel="steps")
     panels[0].set_ylabel("R@1")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")

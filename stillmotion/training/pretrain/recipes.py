@@ -213,6 +213,7 @@ def token_motion_config() -> PretrainConfig:
         method=replace(
             config.method,
             model=replace(config.method.model, match_radius=2, grid_size=4),
+            objective=SimCLRConfig(temperature=0.3),
             project_components=True,
         ),
         optim=replace(config.optim, epochs=92),

@@ -32,7 +32,7 @@ def run(tmp_path_factory):
     return train(small_tokens(), tmp_path_factory.mktemp("run") / "whole")
 
 
-@pytest.mark.parametrize("name", ["debug:tokens-simclr", "debug:tokens-bod", "debug:tokens-vididi"])
+@pytest.mark.parametrize("name", [f"debug:tokens-{name}" for name in ("simclr", "bod", "vididi", "motion")])
 def test_the_other_recipes_train(name, tmp_path):
     weights = load_weights(train(small_tokens(name), tmp_path))
     assert all(torch.isfinite(value).all() for value in weights.values() if value.is_floating_point())
