@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from stillmotion.data.datasets.splits import TrainTestConfig
@@ -18,6 +17,7 @@ from stillmotion.encoders import Encoder, extract_features, parse_spec
 from stillmotion.encoders.run_weights import resolve_run_weights
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.linear_probe.classifiers import fit_linear_weights
+from stillmotion.models.pretrained.weight_loading import read_state_dict
 from stillmotion.utils.files import read_json
 from stillmotion.utils.registry import did_you_mean
 
@@ -73,7 +73,7 @@ def load_class_weights(encoder: Encoder, class_name: str, probe_data: str | None
 
 def _head_weights(encoder: Encoder) -> ClassWeights:
     run = resolve_run_weights(parse_spec(encoder.origin.spec))
-    weights = load_file(run.weights_file)
+    weights = read_state_dict(run.weights_file)
     classes = [str(name) for name in read_json(Path(run.run_dir) / "results.json")["classes"]]
     weight = weights["head.weight"].unflatten(1, (-1, encoder.backbone.out_features))
     return ClassWeights(weight, weights["head.bias"], classes, "its head")

@@ -1,25 +1,27 @@
 """Checkpoint of a run: a weights file that anyone can load, the training state for resuming, and saved epochs.
 
 Files are written under a temporary name and then renamed, so that a kill at any time leaves complete files; the weights
-come first, so that a training state never refers to weights that do not exist. Resuming reads only `training_state.pt`;
-nothing that is read here can execute code.
+come first, so that a training state never refers to weights that do not exist. Resuming reads only `training_state.pt`,
+whose checksums are compared first; nothing that is read here can execute code.
 """
 
 import pickle
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from stillmotion.distributed import process_group
 from stillmotion.encoders.run_weights import WEIGHTS_FILE as WEIGHTS_FILE
 from stillmotion.encoders.run_weights import epoch_weights_path as epoch_weights_path
 from stillmotion.errors import StillmotionError
+from stillmotion.models.pretrained.weight_loading import read_state_dict, save_weights
 from stillmotion.utils import files
+from stillmotion.utils.hashing import find_zip_damage
 
 STATE_FILE = "training_state.pt"
 
@@ -62,7 +64,7 @@ class CheckpointManager:
         def write() -> None:
             self._check_weights()
             files.ensure_dir(file.parent)
-            _save_weights(file, _cpu_state_dict(model))
+            save_weights(file, _cpu_state_dict(model))
 
         process_group.run_on_main(write)
 
@@ -104,7 +106,7 @@ def save_checkpoint(run_dir: Path, model: nn.Module, state: Mapping[str, Any]) -
         state: What `load_training_state` returns: tensors, numbers, strings and containers of them.
     """
     tensors = _cpu_state_dict(model)
-    _save_weights(run_dir / WEIGHTS_FILE, tensors)
+    save_weights(run_dir / WEIGHTS_FILE, tensors)
     files.write_atomic(run_dir / STATE_FILE, lambda file: torch.save(dict(state) | {"model": tensors}, file))
 
 
@@ -123,29 +125,40 @@ def repair_weights(run_dir: Path, state: dict[str, Any]) -> str | None:
         problem = "missing"
     else:
         try:
-            weights = load_file(file)
-        except Exception:  # the reader may raise anything on a damaged file
+            weights = read_state_dict(file)
+        except StillmotionError:
             problem = "damaged"
         else:
             if weights.keys() == tensors.keys() and all(_bitwise_equal(weights[k], tensors[k]) for k in tensors):
                 return None
             problem = "out of date"
-    _save_weights(file, tensors)
+    save_weights(file, tensors)
     return f"{file} was {problem} and was restored from {STATE_FILE} (step {state['step']})."
 
 
 def load_training_state(run_dir: Path) -> dict[str, Any] | None:
-    """Load the training state of a run; None if no checkpoint was written yet."""
+    """Load the training state of a run; None if no checkpoint was written yet.
+
+    Args:
+        run_dir: The run directory.
+
+    Raises:
+        StillmotionError: The file is damaged: its checksums do not match, or it cannot be read.
+    """
     file = run_dir / STATE_FILE
     if not file.exists():
         return None
     try:
+        if zipfile.is_zipfile(file) and (damage := find_zip_damage(file)):  # torch does not compare checksums
+            raise ValueError(damage)
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's reader may raise anything on a damaged file
         reason = str(error).partition("\n")[0] or type(error).__name__
         if isinstance(error, pickle.UnpicklingError):
             reason = "it is damaged, or contains objects that could execute code"
-        raise StillmotionError(f"{file} cannot be read ({reason}); delete it to start over.") from None
+        raise StillmotionError(
+            f"{file} cannot be read ({reason}); delete it to start over. {run_dir / WEIGHTS_FILE} was not changed."
+        ) from None
 
 
 def get_rng_state() -> dict[str, Any]:
@@ -170,10 +183,6 @@ def seed_from(*seeds: int) -> None:
 
 def _cpu_state_dict(module: nn.Module) -> dict[str, Tensor]:
     return {k: v.detach().cpu().contiguous() for k, v in module.state_dict().items()}
-
-
-def _save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
-    files.write_atomic(path, lambda file: save_file(tensors, file))
 
 
 def _bitwise_equal(a: Tensor, b: Tensor) -> bool:

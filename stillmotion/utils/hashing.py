@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,25 @@ def hash_bytes(*parts: bytes | memoryview, digest_size: int = 16) -> str:
     for part in parts:
         digest.update(part)
     return digest.hexdigest()
+
+
+def find_zip_damage(file: str | Path) -> str | None:
+    """Compare the content of a zip archive, such as a file of `torch.save`, with the CRCs stored in it.
+
+    Args:
+        file: File to read.
+
+    Returns:
+        What is wrong with it; None if every member is as it was written.
+    """
+    try:
+        with zipfile.ZipFile(file) as opened:
+            member = opened.testzip()
+    except OSError:
+        raise
+    except Exception as error:  # zipfile may raise anything on damaged headers
+        return str(error) or type(error).__name__
+    return None if member is None else f"the checksum of {member} is wrong"
 
 
 def file_fingerprint(file: str | Path) -> str:

@@ -1,5 +1,7 @@
 """Load weights from a file by name and shape, with a report.
 
+A file that `save_weights` wrote holds a hash of its tensors, which is compared when it is read.
+
 Files are .safetensors, or .pt, .pth and .pyth read by `torch.load(weights_only=True)`; of a TorchScript archive only
 the tensors are read. Nothing in a file is executed. Names are matched by suffix, under the one prefix that matches most
 ("", "module.", "online.backbone.", …). PyTorchVideo's names of Slow-R50 are converted to SlowFast's. Tensors of another
@@ -8,6 +10,7 @@ shape are reported and never inflated or cropped.
 
 import argparse
 import functools
+import logging
 import pickle
 import re
 import zipfile
@@ -24,8 +27,13 @@ from torch import Tensor, nn
 
 from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.models.pretrained.torchscript_reader import is_torchscript, read_torchscript_tensors
+from stillmotion.utils import files
 from stillmotion.utils.formatting import format_names
+from stillmotion.utils.hashing import hash_bytes
 
+logger = logging.getLogger(__name__)
+
+_DIGEST_KEY = "digest"
 CHECKPOINT_SUFFIXES = (".pth", ".pt", ".pyth", ".bin", ".ckpt", ".tar", ".safetensors")
 # Keys under which training programs save weights, in the order in which they are tried.
 _STATE_DICT_KEYS = (
@@ -118,10 +126,22 @@ def load_weights(module: nn.Module, path: str | Path, *, prefix: str | None = No
             f"{path} does not match {type(module).__name__}: {len(unmatched)} tensors cannot be loaded "
             f"({format_names(unmatched)}). Use the backbone that the checkpoint was trained with. {report}"
         )
+    _check_dtypes(path, matched, parameters)
     with torch.no_grad():
         for name, value in matched.items():
             parameters[name].copy_(value)
     return report
+
+
+def save_weights(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a .safetensors file with a hash of its tensors, atomically.
+
+    Args:
+        path: File to write.
+        tensors: Contiguous tensors on the CPU, by name.
+    """
+    digest = {_DIGEST_KEY: _hash_tensors(tensors)}
+    files.write_atomic(path, lambda partial: safetensors.torch.save_file(dict(tensors), partial, digest))
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
@@ -182,7 +202,7 @@ def _read_file(path: Path, *, with_values: bool = True, memory_map: bool = False
     if path.suffix == ".safetensors":
         try:
             if with_values:
-                return safetensors.torch.load_file(path)
+                return _read_safetensors(path)
             with safetensors.safe_open(path, "pt") as opened:
                 shapes = {name: opened.get_slice(name).get_shape() for name in list(opened.keys())}
             return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
@@ -207,6 +227,44 @@ def _read_file(path: Path, *, with_values: bool = True, memory_map: bool = False
     except Exception as error:  # torch can fail in any way on a damaged file
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise StillmotionError(f"{path} is not a readable checkpoint ({reason}). Download it again.") from error
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    with safetensors.safe_open(path, "pt") as opened:
+        tensors = {name: opened.get_tensor(name) for name in list(opened.keys())}
+        digest = (opened.metadata() or {}).get(_DIGEST_KEY)
+    if digest is not None and digest != _hash_tensors(tensors):
+        raise StillmotionError(
+            f"{path} is damaged: its tensors do not match the hash stored with them. Copy it again; the weights of a "
+            "run are restored if its command is run again."
+        )
+    return tensors
+
+
+def _hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    parts: list[bytes | memoryview] = []
+    for name, tensor in sorted(tensors.items()):
+        parts.append(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        parts.append(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return hash_bytes(*parts)
+
+
+def _check_dtypes(path: str | Path, tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    """Raise if floating-point weights are integers in the file; warn if they are rounded."""
+    for name, tensor in tensors.items():
+        dtype, expected = tensor.dtype, parameters[name].dtype
+        if expected.is_floating_point and not dtype.is_floating_point:
+            raise StillmotionError(
+                f"{path}: {name} is stored as {_dtype_name(dtype)}, but the network needs {_dtype_name(expected)}. "
+                "Give weights that are not quantized."
+            )
+    wider = [name for name, tensor in tensors.items() if tensor.dtype == torch.float64 != parameters[name].dtype]
+    if wider:
+        logger.warning("%s holds float64 weights, which are rounded (%s).", path, format_names(wider))
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _flatten(content: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:

@@ -208,3 +208,13 @@ def test_a_file_without_tensors_says_what_it_holds(tmp_path):
         read_state_dict(saved({"epoch": 1, "cfg": "x"}, tmp_path / "none.pt"))
     with pytest.raises(StillmotionError, match="no named tensors, only list"):
         read_state_dict(saved([torch.zeros(1)], tmp_path / "list.pt"))
+
+
+def test_weights_of_another_kind_of_number_are_refused_and_rounded_ones_named(tmp_path, caplog):
+    state = small().state_dict()
+    integers = {name: value.to(torch.int8) for name, value in state.items()}
+    with pytest.raises(StillmotionError, match=r"int8\.pth: .* is stored as int8, but the network needs float32"):
+        load_weights(small(), saved(integers, tmp_path / "int8.pth"))
+    doubles = {name: value.double() if value.is_floating_point() else value for name, value in state.items()}
+    load_weights(small(), saved(doubles, tmp_path / "float64.pth"))
+    assert "float64.pth holds float64 weights, which are rounded" in caplog.text
