@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 FeatureKind = Literal["concat", "whole", "static", "dynamic", "motion"]  # of embeddings; concat is static ⊕ dynamic
+DemoObjective = Literal["simclr", "moco", "byol", "swav", "vicreg"]
 FOLD_ARG = arg(name="fold", prefix_name=False)
 DataPath = Annotated[str, arg(name="data", prefix_name=False, metavar="FOLDER")]
 AnnotationsPath = Annotated[str | None, arg(name="annotations", prefix_name=False, metavar="FOLDER")]

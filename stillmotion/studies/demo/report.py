@@ -25,9 +25,11 @@ from stillmotion.report.page_blocks import Block, Code, Section, Table, Text, Th
 from stillmotion.report.plot_style import GRAY, TEXT_COLOR, save_figure, style_axes
 from stillmotion.studies.statistics import format_mean_range
 from stillmotion.training.pretrain.config import PretrainConfig
+from stillmotion.training.pretrain.recipes_bod_vcl import BASELINES
 from stillmotion.training.pretrain.report import describe_method
 from stillmotion.training.report_sections import loss_curve_blocks
 from stillmotion.training.run_dir import load_config
+from stillmotion.utils.files import read_json
 from stillmotion.utils.formatting import format_count, join_words
 from stillmotion.utils.typed_config import diff_configs
 
@@ -35,12 +37,14 @@ DISPLAY_SEED = 1_000_003  # seed of the displayed videos, which were not used fo
 _NUM_VIDEOS = 240
 _SAMPLES = 8
 _METHOD_TITLES = {
-    "simclr": "V-SimCLR",
+    **{name: baseline.title for name, baseline in BASELINES.items()},
+    **{f"{name}+bod": f"{baseline.title} + BOD-VCL" for name, baseline in BASELINES.items()},
     "simclr+bod-eq21": "V-SimCLR + BOD-VCL (Eq. 21)",
-    "simclr+bod": "V-SimCLR + BOD-VCL",
     "vididi": "ViDiDi-SimCLR",
     "best": "best combination",
 }
+# Means of `stillmotion demo --all`, as in docs/results.md.
+PUBLISHED_RESULTS = Path(__file__).with_name("published_results.json")
 _TIE_MARGIN = 0.03  # smaller differences of means are ties
 _FEATURES = {"whole": "features averaged over frames", "concat": "static ⊕ dynamic features"}
 
@@ -50,8 +54,8 @@ def write_demo_page(output_dir: str | Path, results: Mapping[str, Any], runs: Ma
 
     Args:
         output_dir: Folder of the demo.
-        results: Factors, chance by factor, and methods by name, each with "seeds": accuracies by factor for every
-            seed, or only "mean".
+        results: Factors, chance by factor, and methods by name, the baseline first, each with "seeds": accuracies by
+            factor for every seed, or only "mean".
         runs: Run folder of each trained method; they share their data.
 
     Returns:
@@ -75,7 +79,11 @@ def write_demo_page(output_dir: str | Path, results: Mapping[str, Any], runs: Ma
         Section("Videos", [_samples(videos)]),
         Section(
             "Linear probes on frozen features",
-            [figure_block({"probe accuracies": bars}), _accuracy_table(accuracies, factors, chance)],
+            [
+                figure_block({"probe accuracies": bars}),
+                _accuracy_table(accuracies, factors, chance),
+                *_published_table(results["methods"], factors),
+            ],
         ),
         Section("Training", _training_blocks(run_dirs)),
         Section("Losses", loss_curve_blocks(run_dirs)),
@@ -104,18 +112,19 @@ def _summary(
     setting = "with four independent factors"
     if confounded:
         setting = f"with {confounded} confounded in {data.confound_strength:.0%} of the videos"
-    plain, untrained = accuracies.get(_METHOD_TITLES["simclr"]), accuracies.get("untrained")
+    untrained = accuracies.get("untrained")
     trained = [name for name in accuracies if name != "untrained"]
+    baseline = trained[0]
     first = (
         f"{len(trained)} methods are trained without labels on the same small synthetic videos, {setting}. The "
         f"accuracy of linear probes on frozen {_FEATURES.get(kind, 'features')}, on unconfounded videos, is compared "
-        f"with {_METHOD_TITLES['simclr']}, as means over {format_count(len(accuracies[trained[0]]), 'seed')}:"
+        f"with {baseline}, as means over {format_count(len(accuracies[baseline]), 'seed')}:"
     )
     blocks: list[Block] = [Text(first)]
     for name in trained:
         phrases = []
-        if plain is not None and name != _METHOD_TITLES["simclr"]:
-            phrases.append(_compare_with_baseline(plain, accuracies[name], factors))
+        if name != baseline:
+            phrases.append(_compare_with_baseline(accuracies[baseline], accuracies[name], factors))
         if untrained:
             phrases += _below_untrained(untrained, accuracies[name], factors)
         if phrases:
@@ -165,6 +174,19 @@ def _accuracy_table(
     rows.append(["chance", *(f"{chance[f]:.2f}" for f in factors)])
     caption = "Accuracy on new, unconfounded videos: mean, and range over seeds."
     return Table(["", *factors], rows, caption, best)
+
+
+def _published_table(methods: Mapping[str, Any], factors: list[str]) -> list[Block]:
+    """Return the published table of all methods, unless they were all trained here."""
+    published = read_json(PUBLISHED_RESULTS)
+    if "simclr" not in methods or set(published["methods"]) <= set(methods):
+        return []
+    rows = [
+        [_METHOD_TITLES.get(name, name), *(f"{means[factor]:.3f}" for factor in factors)]
+        for name, means in published["methods"].items()
+    ]
+    caption = f"For comparison, all methods, measured once by `{published['command']}`: means over seeds 11 to 15."
+    return [Table(["", *factors], rows, caption)]
 
 
 def _training_blocks(runs: Mapping[str, Path]) -> list[Block]:

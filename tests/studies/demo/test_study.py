@@ -65,6 +65,16 @@ def test_all_methods_see_the_same_videos_through_the_same_network_for_as_long():
         )
 
 
-def test_no_runs_are_refused():
-    with pytest.raises(StillmotionError, match="seeds 0"):
-        run_demo("nowhere", num_seeds=0)
+def test_another_objective_is_trained_with_and_without_bod_vcl(tmp_path, shown):
+    run_demo(tmp_path, objective="moco", num_seeds=1)
+    assert list(json.loads((tmp_path / "results.json").read_text())["methods"]) == ["moco", "moco+bod", "untrained"]
+    assert [config.method.objective.name for config in shown[0][1]] == ["moco", "moco"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"num_seeds": 0}, "seeds 0"), ({"all_methods": True, "objective": "byol"}, "Remove --objective byol, or --all")],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(StillmotionError, match=message):
+        run_demo("nowhere", **options)
