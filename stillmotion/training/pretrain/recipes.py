@@ -162,11 +162,10 @@ def demo_config(name: str, *, decompose: bool, pooling: DynamicPooling = "rms") 
 
 
 def demo_routed_config() -> PretrainConfig:
-    """The demo's V-SimCLR with loss routing: the static loss on RGB clips only; no inner level, no balancing."""
+    """The demo's V-SimCLR + BOD-VCL with loss routing: derivative views of random hue, the static loss on RGB only."""
     config = demo_config("simclr", decompose=True)
     views = ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color="random-hue")
-    method = replace(config.method, views=views, gradient_balance=0.0)
-    return replace(config, method=method, solver=SolverConfig(name="plain"))
+    return replace(config, method=replace(config.method, views=views))
 
 
 def token_config(
@@ -269,7 +268,7 @@ PRETRAIN_RECIPES: RecipeTable[PretrainConfig] = RecipeTable(
             f"V-SimCLR + BOD-VCL with the paper's Eq. 21{DEMO_DATA_DESCRIPTION}",
         ),
         **VIDIDI_DEMO_RECIPES,
-        "demo-routed": Recipe(demo_routed_config, f"V-SimCLR with loss routing{DEMO_DATA_DESCRIPTION}"),
+        "demo-routed": Recipe(demo_routed_config, f"V-SimCLR + BOD-VCL with loss routing{DEMO_DATA_DESCRIPTION}"),
         **TOKEN_RECIPES,
         **BOD_VCL_RECIPES,
         **VIDIDI_RECIPES,
