@@ -2,7 +2,8 @@
 
 Table `videos` has one row for every video that is complete: the fingerprint of its content, and the reason if it
 failed. Its schema holds the index's metadata. A video's segments are stored before its row in `videos`.
-Every change is one commit of LanceDB, which happens as a whole or not at all.
+Every change is one commit of LanceDB, which happens as a whole or not at all. Rows and metadata are stored with
+checksums, which are compared whenever they are read.
 """
 
 import json
@@ -19,12 +20,20 @@ import pyarrow as pa
 
 from stillmotion.errors import StillmotionError
 from stillmotion.index.locations import is_remote_uri
+from stillmotion.index.row_checksums import (
+    SEGMENT_CHECKSUMS,
+    VIDEO_CHECKSUMS,
+    columns_to_read,
+    verify_rows,
+    with_checksums,
+)
 from stillmotion.index.video_segments import VECTOR_NAMES, VectorName, VideoSegment
 from stillmotion.utils.files import report_disk_errors
+from stillmotion.utils.hashing import hash_bytes
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 METADATA_COLUMNS = ("id", "path", "start", "end", "duration")
-_METADATA_KEY = "stillmotion"
+_METADATA_KEY, _METADATA_CHECKSUM_KEY = "stillmotion", "stillmotion_checksum"
 _MAX_SQL_VALUES = 1000  # values in one SQL condition
 _IVF_SAMPLE_RATE = 32  # vectors per partition that k-means is trained on; they are held in memory
 _IVF_MAX_ITERATIONS = 20
@@ -107,10 +116,7 @@ class IndexTables:
             videos = _open_table(database, "videos")
             if videos is None:
                 return None
-            data = json.loads((videos.schema.metadata or {}).get(_METADATA_KEY.encode(), b"{}"))
-            if not isinstance(data, dict) or data.get("format") != FORMAT_VERSION:
-                raise StillmotionError(f"{uri} is not an index of this version's format; delete it and index again")
-            return cls(database, IndexMetadata(**data))
+            return cls(database, _parse_metadata(videos.schema.metadata or {}, uri))
 
     @classmethod
     def create(cls, uri: str, metadata: IndexMetadata) -> "IndexTables":
@@ -122,8 +128,10 @@ class IndexTables:
         """
         with wrap_write_errors(uri):
             database = _connect(uri)
-            fields = [(name, pa.string()) for name in ("path", "fingerprint", "failure")]
-            schema = pa.schema([*fields, ("duration", pa.float64())], {_METADATA_KEY: json.dumps(asdict(metadata))})
+            fields = [(name, pa.string()) for name in ("path", "fingerprint", "failure", *VIDEO_CHECKSUMS)]
+            text = json.dumps(asdict(metadata))
+            content = {_METADATA_KEY: text, _METADATA_CHECKSUM_KEY: hash_bytes(text.encode())}
+            schema = pa.schema([*fields, ("duration", pa.float64())], content)
             _create_table(database, "videos", schema=schema)
             if "segments" in _table_names(database):
                 database.drop_table("segments")
@@ -140,7 +148,10 @@ class IndexTables:
 
     def completed_videos(self) -> dict[str, CompletedVideo]:
         """Return the completed videos by path."""
-        return {row["path"]: CompletedVideo(**row) for row in self._videos.to_arrow().to_pylist()}
+        uri = self._database.uri
+        with wrap_read_errors(uri):
+            rows = verify_rows(self._videos.to_arrow(), VIDEO_CHECKSUMS, uri).select(CompletedVideo._fields)
+            return {row["path"]: CompletedVideo(**row) for row in rows.to_pylist()}
 
     def stored_fingerprints(self) -> dict[str, dict[str, str]]:
         """Return the fingerprint of each stored segment by path and id, also of incomplete videos."""
@@ -159,16 +170,31 @@ class IndexTables:
         )
 
     def iter_batches(self, columns: Sequence[str], where: str | None = None) -> Iterator[pa.RecordBatch]:
-        """Read columns of the segments in batches.
+        """Read columns of the segments in batches, and verify them.
 
         Args:
             columns: Names of the columns.
             where: SQL condition.
+
+        Raises:
+            StillmotionError: If they cannot be read, or do not match their checksums.
         """
         if self.segments is None:
             return
-        rows = self.segments.search().select(list(columns))
-        yield from (rows.where(where) if where is not None else rows).to_batches()
+        with wrap_read_errors(self._database.uri):
+            rows = self.segments.search().select(columns_to_read(columns, SEGMENT_CHECKSUMS))
+            for batch in (rows.where(where) if where is not None else rows).to_batches():
+                yield verify_rows(batch, SEGMENT_CHECKSUMS, self._database.uri).select(list(columns))
+
+    def select_verified(self, search: Any, columns: Sequence[str]) -> pa.Table:
+        """Run a search of the segments, and verify its rows.
+
+        Args:
+            search: LanceDB query.
+            columns: Names of the columns.
+        """
+        rows = search.select([*columns_to_read(columns, SEGMENT_CHECKSUMS), "_distance"]).to_arrow()
+        return verify_rows(rows, SEGMENT_CHECKSUMS, self._database.uri)
 
     def rows_by_id(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         """Read columns of some segments.
@@ -218,7 +244,8 @@ class IndexTables:
         if not videos:
             return
         self.delete_segments("path", [video.path for video in videos if video.failure])
-        content = pa.Table.from_pylist([video._asdict() for video in videos], self._videos.schema)
+        rows = with_checksums(pa.Table.from_pylist([video._asdict() for video in videos]), VIDEO_CHECKSUMS)
+        content = rows.select(self._videos.schema.names).cast(self._videos.schema)
         with wrap_write_errors(self._database.uri):
             merge = self._videos.merge_insert("path").when_matched_update_all().when_not_matched_insert_all()
             merge.execute(content)
@@ -272,7 +299,9 @@ def wrap_read_errors(uri: str) -> Iterator[None]:
     """Turn LanceDB's read errors into one line that names the index."""
     try:
         yield
-    except _LANCE_ERRORS as error:
+    except BaseException as error:
+        if not _is_lance_error(error):
+            raise
         raise StillmotionError(
             f"{uri} cannot be read as an index ({_first_line(error)}); delete it and index again"
         ) from None
@@ -284,8 +313,25 @@ def wrap_write_errors(uri: str) -> Iterator[None]:
     try:
         with report_disk_errors(uri):
             yield
-    except _LANCE_ERRORS as error:
+    except BaseException as error:
+        if not _is_lance_error(error):
+            raise
         raise StillmotionError(f"cannot write to {uri}: {_first_line(error)}; choose another --out") from None
+
+
+def _is_lance_error(error: BaseException) -> bool:
+    # A panic of the Rust library is a BaseException of one of two classes that cannot be imported.
+    return isinstance(error, _LANCE_ERRORS) or type(error).__name__ in ("PanicException", "RustPanic")
+
+
+def _parse_metadata(stored: Mapping[bytes, bytes], uri: str) -> IndexMetadata:
+    text = stored.get(_METADATA_KEY.encode(), b"{}")
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.get("format") != FORMAT_VERSION:
+        raise StillmotionError(f"{uri} is not an index of this version's format; delete it and index again")
+    if stored.get(_METADATA_CHECKSUM_KEY.encode()) != hash_bytes(text).encode():
+        raise StillmotionError(f"{uri} is damaged: its metadata do not match their checksum; delete it and index again")
+    return IndexMetadata(**data)
 
 
 def _first_line(error: BaseException) -> str:
@@ -334,7 +380,7 @@ def _sql_value_lists(values: Iterable[str]) -> Iterator[str]:
 
 
 def to_arrow(rows: Sequence[SegmentRow]) -> pa.Table:
-    """Convert segments to the Arrow table that is stored."""
+    """Convert segments to the Arrow table that is stored, with checksums."""
     columns: dict[str, Any] = {name: [getattr(row.segment, name) for row in rows] for name in METADATA_COLUMNS}
     columns["fingerprint"] = [row.fingerprint for row in rows]
     for name in VECTOR_NAMES:
@@ -342,4 +388,4 @@ def to_arrow(rows: Sequence[SegmentRow]) -> pa.Table:
         if vectors.shape[1]:
             columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
     columns["thumbnail"] = pa.array([row.thumbnail for row in rows], pa.binary())
-    return pa.table(columns)
+    return with_checksums(pa.table(columns), SEGMENT_CHECKSUMS)

@@ -1,6 +1,7 @@
 """Files in which ranks leave embedded segments until rank 0 commits them: the tables have one writer.
 
-A file holds segments in the format of the table, and the videos that are complete with them.
+A file holds segments in the format of the table, and the videos that are complete with them. Its name ends with a hash
+of its content.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.index.lance_tables import CompletedVideo, IndexTables, SegmentRow, to_arrow
 from stillmotion.utils.file_lock import remove_stale_temp_files
 from stillmotion.utils.files import write_atomic
+from stillmotion.utils.hashing import hash_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +53,13 @@ class RankSegmentStore:
         """
         if not rows and not videos:
             return
-        name = f"{self._run_id}-{self._rank:06}-{len(self.written):08}{_SUFFIX}"
         metadata = {_VIDEOS_KEY: json.dumps(videos)}
-        content = (to_arrow(rows) if rows else pa.table({})).replace_schema_metadata(metadata)
-        write_atomic(self.folder / name, lambda partial: feather.write_feather(content, str(partial), "uncompressed"))
+        table = (to_arrow(rows) if rows else pa.table({})).replace_schema_metadata(metadata)
+        stream = pa.BufferOutputStream()
+        feather.write_feather(table, stream, "uncompressed")
+        content = memoryview(stream.getvalue())
+        name = f"{self._run_id}-{self._rank:06}-{len(self.written):08}-{hash_bytes(content)}{_SUFFIX}"
+        write_atomic(self.folder / name, lambda partial: partial.write_bytes(content))
         self.written.append(name)
 
     def commit_available(self, tables: IndexTables) -> None:
@@ -103,8 +108,8 @@ def _commit_files(tables: IndexTables, files: Sequence[Path], *, known: set[str]
         some, videos = files[start : start + _FILES_PER_COMMIT], []
         for file in some:
             try:
-                content = feather.read_table(str(file))
-                videos += [CompletedVideo(*video) for video in json.loads(content.schema.metadata[_VIDEOS_KEY])]
+                content, completed = _read_file(file)
+                videos += completed
             except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
                 if known is None:
                     raise StillmotionError(
@@ -116,6 +121,14 @@ def _commit_files(tables: IndexTables, files: Sequence[Path], *, known: set[str]
         tables.mark_completed(videos)
         for file in some:
             file.unlink(missing_ok=True)
+
+
+def _read_file(file: Path) -> tuple[pa.Table, list[CompletedVideo]]:
+    content = file.read_bytes()
+    if not file.stem.endswith(f"-{hash_bytes(content)}"):
+        raise ValueError("it does not match the hash in its name")
+    table = feather.read_table(pa.BufferReader(content))
+    return table, [CompletedVideo(*video) for video in json.loads(table.schema.metadata[_VIDEOS_KEY])]
 
 
 def _without_known(content: pa.Table, known: set[str] | None) -> pa.Table:

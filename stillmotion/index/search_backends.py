@@ -144,7 +144,7 @@ class IVF:
                 search = self._tables.segments.search(row, vector_column_name=vector_name).distance_type("cosine")
                 search = search.nprobes(_NPROBES).refine_factor(_REFINE_FACTOR).limit(limit)
                 search = search.where(" AND ".join(conditions), prefilter=True) if conditions else search
-                rows = search.select([*METADATA_COLUMNS, *self._vector_names, "_distance"]).to_arrow()
+                rows = self._tables.select_verified(search, [*METADATA_COLUMNS, *self._vector_names])
                 for result in self._exact_results(rows, query, motion_weight):
                     candidates[result.segment.id] = result
         return sort_results(candidates.values())[:top_k]
