@@ -1,6 +1,10 @@
 """Exceptions that a user can cause and fix."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+logger = logging.getLogger(__name__)
 
 
 class StillmotionError(Exception):
@@ -29,6 +33,28 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, message: str = "stopped", exit_code: int = 130) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+@contextmanager
+def as_video_error(name: object) -> Iterator[None]:
+    """Turn whatever goes wrong with one video into `VideoError`, so that one video never stops the others.
+
+    Every loop over videos reads each of them in this context. Errors of the configuration and interruptions pass.
+
+    Args:
+        name: Name of the video, for the message.
+
+    Raises:
+        VideoError: In place of any exception that is not a `StillmotionError`; that exception is its cause.
+    """
+    try:
+        yield
+    except StillmotionError:
+        raise
+    except Exception as error:
+        logger.debug("%s failed", name, exc_info=True)
+        reason = "not enough memory" if isinstance(error, MemoryError) else str(error).strip().partition("\n")[0]
+        raise VideoError(f"{name}: {reason or type(error).__name__}") from error
 
 
 def raise_if_none_readable(

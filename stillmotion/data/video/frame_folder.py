@@ -1,5 +1,6 @@
 """A folder of JPEG or PNG frames as a video."""
 
+import io
 import math
 import os
 import re
@@ -8,9 +9,13 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from PIL import Image, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 
+from stillmotion.data.video import input_limits
 from stillmotion.data.video.reader import DEFAULT_FPS, VideoReader, check_frame_indices
-from stillmotion.errors import VideoError
+from stillmotion.errors import VideoError, as_video_error
 
 IMAGE_SUFFIXES = [".jpg", ".jpeg", ".png"]
 _FPS_RANGE = (1e-3, 1e5)
@@ -36,6 +41,7 @@ class FrameFolderReader(VideoReader):
         self.files = sorted((file for file in frames if file.suffix.lower() in IMAGE_SUFFIXES), key=_natural_sort_key)
         if not self.files:
             raise VideoError(f"{path}: no frames in this folder (looked for {', '.join(IMAGE_SUFFIXES)})")
+        self._frame_shape: tuple[int, ...] | None = None  # of the first image that was read
         self.fps = _read_fps(self.path / "fps.txt") if "fps.txt" in names else DEFAULT_FPS
 
     def __len__(self) -> int:
@@ -43,11 +49,14 @@ class FrameFolderReader(VideoReader):
 
     def get_frames(self, indices: Sequence[int]) -> np.ndarray:
         order = check_frame_indices(self.path, indices, len(self)).tolist()
-        images = {index: _read_image(self.files[index]) for index in sorted(set(order))}
-        sizes = {image.shape[1::-1] for image in images.values()}
-        if len(sizes) > 1:
-            examples = " and ".join(f"{w}×{h}" for w, h in sorted(sizes)[:2])
-            raise VideoError(f"{self.path}: frames differ in size ({examples}); all must have the same size")
+        images = {}
+        for index in sorted(set(order)):
+            images[index] = image = _read_image(self.files[index])
+            self._frame_shape = self._frame_shape or image.shape
+            if image.shape != self._frame_shape:
+                sizes = " and ".join(f"{width}×{height}" for height, width, _ in (self._frame_shape, image.shape))
+                raise VideoError(f"{self.path}: frames differ in size ({sizes}); all must have the same size")
+            input_limits.check_clip_size(self.path, len(order), *image.shape[:2])
         return np.stack([images[index] for index in order])
 
 
@@ -57,10 +66,26 @@ def _read_image(file: Path) -> np.ndarray:
         content = file.read_bytes()
     except OSError as error:
         raise VideoError(f"{file}: {(error.strerror or 'cannot be read').lower()}") from None
-    image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB) if content else None
+    with as_video_error(file):
+        width, height = _read_image_size(file, content)
+        input_limits.check_frame_size(file, height, width)
+        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB)
     if image is None:
         raise VideoError(f"{file}: cannot be read as an image")
     return image
+
+
+def _read_image_size(file: Path, content: bytes) -> tuple[int, int]:
+    """Width and height in the header of an image."""
+    for kind in (JpegImageFile, PngImageFile):  # Image.open would apply a limit of its own
+        try:
+            return kind(io.BytesIO(content)).size
+        except SyntaxError:  # another format
+            pass
+    try:
+        return Image.open(io.BytesIO(content)).size
+    except UnidentifiedImageError:
+        raise VideoError(f"{file}: cannot be read as an image") from None
 
 
 def _read_fps(file: Path) -> float:

@@ -19,6 +19,7 @@ import numpy as np
 from av.stream import Disposition
 from av.video.reformatter import VideoReformatter
 
+from stillmotion.data.video import input_limits
 from stillmotion.data.video.reader import DEFAULT_FPS, VideoReader, check_frame_indices
 from stillmotion.data.video.remote import ByteSource
 from stillmotion.errors import VideoError
@@ -45,6 +46,7 @@ class PacketIndex:
         stream_index: Index of the video stream in the container.
         time_base: Unit of the presentation times, in seconds.
         format: Container, codec and pixel format.
+        frame_size: Height and width in the header.
     """
 
     num_frames: int
@@ -56,6 +58,7 @@ class PacketIndex:
     stream_index: int
     time_base: Fraction
     format: tuple[str, str, str]
+    frame_size: tuple[int, int]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -83,7 +86,7 @@ def build_packet_index(path: str | ByteSource, mtime_ns: int, num_bytes: int) ->
         reliable = (timed or not context.has_b_frames) and context.name not in _CODECS_WITH_HIDDEN_FRAMES
         fps, time_base = float(rate) if rate else DEFAULT_FPS, stream.time_base
         formats = (container.format.name, context.codec.canonical_name, context.pix_fmt or "")
-        source = (stream.index, time_base, formats)
+        source = (stream.index, time_base, formats, (context.height, context.width))
         times = np.array(sorted(time for time, _ in displayed if time is not None), dtype=np.int64)
         expected = _expected_frames(container, stream, fps, int(times[0]) if len(times) else 0, len(displayed))
     if reliable and len(times) == len(displayed) > 0 and (np.diff(times) > 0).all():
@@ -174,18 +177,31 @@ def open_container(path: str | Path | ByteSource) -> Iterator[tuple[Any, Any]]:
     try:
         # With "file:", a name such as http:… is not taken for a URL.
         file: Any = path.open() if isinstance(path, ByteSource) else f"file:{path}"
-        with av.open(file, metadata_errors="ignore") as container:
+        options, timeout = input_limits.demuxer_options(), input_limits.READ_SECONDS.value
+        with _open_known_format(path, file, options=options, timeout=timeout, metadata_errors="ignore") as container:
             videos = (s for s in container.streams.video if not s.disposition & Disposition.attached_pic)
             streams = [s for s in videos if s.codec_context is not None]  # None: unknown codec
-            # FFmpeg renders text files as video.
-            if not streams or container.format.name == "tty":
+            if not streams:
                 raise VideoError(f"{path}: no video stream")
+            context = streams[0].codec_context
+            input_limits.check_frame_size(path, context.height, context.width)
+            context.options = input_limits.decoder_options()
             # Workers run in parallel already; more threads would decode frames that are not needed.
-            streams[0].codec_context.thread_count = 1
+            context.thread_count = 1
             yield container, streams[0]
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise VideoError(f"{path}: cannot be decoded ({reason})") from None
+
+
+def _open_known_format(path: str | Path | ByteSource, file: Any, **options: Any) -> Any:
+    try:
+        return av.open(file, **options)
+    except av.ArgumentError:  # the format is not on the list
+        raise VideoError(
+            f"{path}: not a video format that is read; playlists and scripts are refused. "
+            f"Set {input_limits.FORMATS_VARIABLE} to the name of a further FFmpeg format."
+        ) from None
 
 
 # Decoders that apply the skip setting of the first packet to all packets.
@@ -225,6 +241,7 @@ class PyAVReader(VideoReader):
     def get_frames(self, indices: Sequence[int]) -> np.ndarray:
         order = check_frame_indices(self.path, indices, len(self)).tolist()
         unique = sorted(set(order))
+        input_limits.check_clip_size(self.path, len(order), *self._index.frame_size)
         images: dict[int, np.ndarray] | None = None
         if self._index.pts is not None:
             try:

@@ -11,16 +11,19 @@ from stillmotion.data.video.frame_size import short_side_size
 
 _MIN_FRAME_MS, _MAX_FRAME_MS = 80, 200
 _QUALITIES = (45, 25, 10)
+_MAX_ASPECT_RATIO = 8  # of thumbnails; no side of a WebP may exceed 16383 pixels
 
 
 def shrink_to_short_side(frame: np.ndarray, short_side: int) -> np.ndarray:
-    """Shrink a frame; it is never enlarged.
+    """Shrink a frame; it is never enlarged. The longer side becomes at most 8 times the maximum of the shorter.
 
     Args:
         frame: Frame (H, W, 3).
         short_side: Maximum length of the shorter side.
     """
     height, width = short_side_size(frame.shape[:2], short_side, enlarge=False)
+    scale = min(1.0, _MAX_ASPECT_RATIO * short_side / max(height, width))
+    height, width = (max(1, round(side * scale)) for side in (height, width))
     return cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
 
 

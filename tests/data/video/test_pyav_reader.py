@@ -189,7 +189,7 @@ def test_frame_folders_with_bad_frames_are_video_errors(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "0.png"), numbered_frame(0))
     cv2.imwrite(str(tmp_path / "1.png"), numbered_frame(1, 32, 32))
     (tmp_path / "2.jpg").write_bytes(b"")
-    with pytest.raises(VideoError, match="32×32 and 64×48"):
+    with pytest.raises(VideoError, match="64×48 and 32×32"):
         open_video(tmp_path).get_frames([0, 1])
     with pytest.raises(VideoError, match=r"2\.jpg"):
         open_video(tmp_path).get_frames([2])

@@ -31,3 +31,10 @@ def test_what_is_too_large_loses_quality_and_then_frames() -> None:
     assert (
         len(encode_animated_webp(noise[:1], frame_seconds=0.1, max_bytes=10)) > 10
     )  # one frame is left, however small it was to be
+
+
+def test_the_longer_side_of_a_thumbnail_is_bounded() -> None:
+    wide = shrink_to_short_side(np.zeros((96, 17_000, 3), np.uint8), 96)
+    assert wide.shape == (4, 768, 3)
+    assert shrink_to_short_side(wide.transpose(1, 0, 2), 96).shape == (768, 4, 3)
+    assert Image.open(io.BytesIO(encode_animated_webp([wide, wide], frame_seconds=0.1))).size == (768, 4)
