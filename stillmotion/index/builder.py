@@ -19,7 +19,7 @@ from stillmotion.data.video import open_video
 from stillmotion.distributed import process_group
 from stillmotion.encoders import Encoder
 from stillmotion.encoders.feature_cache import hash_encoder
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.index import search_backends
 from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables, SegmentRow
 from stillmotion.index.locations import check_videos_dir, default_index_dir, is_remote_uri, resolve_uri
@@ -355,15 +355,17 @@ def _iter_segments(
     for file in files:
         duration = 0.0
         try:
-            video = open_video(file.path)
-            duration = len(video) / video.fps
-            segments = [
-                (frames, make_segment(file.index_path, file.fingerprint, video, frames))
-                for frames in segment_video(video, segmentation)
-            ]
-            stored = stored_ids.get(file.index_path, ())
-            missing = [(frames, segment) for frames, segment in segments if segment.id not in stored]
-            yield from ((file, segment) for segment in decode_segments(video, missing, segment_input_config(encoder)))
+            with as_video_error(file.path):
+                video = open_video(file.path)
+                duration = len(video) / video.fps
+                segments = [
+                    (frames, make_segment(file.index_path, file.fingerprint, video, frames))
+                    for frames in segment_video(video, segmentation)
+                ]
+                stored = stored_ids.get(file.index_path, ())
+                missing = [(frames, segment) for frames, segment in segments if segment.id not in stored]
+                for segment in decode_segments(video, missing, segment_input_config(encoder)):
+                    yield file, segment
         except VideoError as error:
             yield file, CompletedVideo(file.index_path, file.fingerprint, duration, printable_name(str(error)))
         else:
