@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from stillmotion.data.datasets.base import UNKNOWN_LABEL, FailedVideos, PathDataset
 from stillmotion.data.datasets.csv_list import read_csv_rows
 from stillmotion.data.datasets.folder import find_videos
-from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
+from stillmotion.errors import StillmotionError, VideoError, as_video_error, raise_if_none_readable
 from stillmotion.utils.files import read_json
 
 SequenceT = TypeVar("SequenceT")
@@ -90,7 +90,8 @@ def open_readable_sequences(
     failed: FailedVideos = []
     for name in names:
         try:
-            sequences += open_one(name)
+            with as_video_error(name):
+                sequences += open_one(name)
         except VideoError as error:
             failed.append((name, str(error)))
     if not sequences:

@@ -14,7 +14,7 @@ from stillmotion.data.datasets.expected_files import ExpectedFiles, ExpectedVide
 from stillmotion.data.datasets.jhmdb import read_jhmdb_joints
 from stillmotion.data.datasets.public_datasets import PUBLIC_DATASETS, find_annotations, verifiable_datasets
 from stillmotion.data.video import open_video
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.utils.files import write_text
 from stillmotion.utils.progress import report_progress
 from stillmotion.utils.registry import did_you_mean
@@ -171,12 +171,14 @@ def _read_fault(video: ExpectedVideo) -> str:
     """Why a video or its companion file cannot be read; empty if it can."""
     assert video.path is not None
     try:
-        if video.path.suffix == ".npy":
-            _read_features(video.path)
-        else:
-            open_video(video.path).get_frames([0])
+        with as_video_error(video.path):
+            if video.path.suffix == ".npy":
+                _read_features(video.path)
+            else:
+                open_video(video.path).get_frames([0])
         if video.companion_file is not None and video.companion_file.exists():
-            _read_companion(video.companion_file)
+            with as_video_error(video.companion_file):
+                _read_companion(video.companion_file)
     except StillmotionError as error:
         return str(error)
     return video.known_fault

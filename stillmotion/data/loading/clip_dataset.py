@@ -18,11 +18,12 @@ from stillmotion.data.transforms.sampling import (
     sample_uniform_clips,
 )
 from stillmotion.data.video.reader import resample_fps
-from stillmotion.errors import VideoError, raise_if_none_readable
+from stillmotion.errors import VideoError, as_video_error, raise_if_none_readable
 
 if TYPE_CHECKING:
     from stillmotion.data.loading.cached_tokens import TokenCache
 
+_MAX_UNEXPECTED = 20  # videos in a row that raise something else than VideoError, say because the augmentation fails
 _REPLACEMENT_STREAM = 1  # separates the random order of replacements from that of the clips
 
 
@@ -60,14 +61,20 @@ class TrainClipDataset:
     def __getitem__(self, key: int | tuple[int, int]) -> Batch:
         epoch, index = (0, key) if isinstance(key, int) else key
         failed: FailedVideos = []
+        unexpected = 0
         for candidate in self._replacement_order(epoch, index):
             rng = np.random.default_rng((self.seed, epoch, candidate))
+            name = self.videos.name(candidate)
             try:
-                return self.load_item(candidate, rng) | {"index": candidate, "failed": failed}
+                with as_video_error(name):
+                    return self.load_item(candidate, rng) | {"index": candidate, "failed": failed}
             except VideoError as error:
                 if self.strict:
                     raise
-                failed.append((self.videos.name(candidate), str(error)))
+                failed.append((name, str(error)))
+                unexpected += error.__cause__ is not None
+                if error.__cause__ is not None and unexpected == len(failed) == _MAX_UNEXPECTED:
+                    raise error.__cause__ from None  # not the fault of one video; do not try all of them
         raise_if_none_readable(failed, len(self))
         raise AssertionError("unreachable")
 
@@ -162,10 +169,12 @@ class EvalClipDataset:
         return len(self.videos)
 
     def __getitem__(self, index: int) -> Batch:
+        name = self.videos.name(index)
         try:
-            return self.load_item(index) | {"index": index, "failed": []}
+            with as_video_error(name):
+                return self.load_item(index) | {"index": index, "failed": []}
         except VideoError as error:
-            return {"clips": None, "index": index, "failed": [(self.videos.name(index), str(error))]}
+            return {"clips": None, "index": index, "failed": [(name, str(error))]}
 
     def load_item(self, index: int) -> Batch:
         """Load the clips of a video; raises VideoError if it cannot be read."""

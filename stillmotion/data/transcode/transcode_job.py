@@ -29,7 +29,7 @@ from stillmotion.data.transcode.manifest import (
 from stillmotion.data.transcode.output_paths import check_no_links_outside, output_paths
 from stillmotion.data.video.reader import VideoReader, describe_truncation
 from stillmotion.distributed import process_group
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
 from stillmotion.utils.formatting import format_count
@@ -216,13 +216,12 @@ class _Job:
         source, target = self.dataset.name(index), self.output_dir / path
         results: list[TranscodeResult] = []
         try:
-            video = self.dataset.open_video(index)
-            files.ensure_dir(target.parent)
-            files.write_atomic(target, lambda partial: results.append(self.transcoder.write(video, path, partial)))
+            with as_video_error(source):
+                video = self.dataset.open_video(index)
+                files.ensure_dir(target.parent)
+                files.write_atomic(target, lambda partial: results.append(self.transcoder.write(video, path, partial)))
         except VideoError as error:
             return _failed_entry(source, path, str(error))
-        except MemoryError:
-            return _failed_entry(source, path, "too large for this machine's memory")
         (result,) = results
         return ManifestEntry(
             source,
