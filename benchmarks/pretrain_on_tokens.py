@@ -6,8 +6,8 @@
 Trains on the videos of all sets together, without labels (finished runs are kept), and evaluates saved epochs by
 nearest-neighbor retrieval: two clips per video, the even and the odd cached frames. A set is a folder with a
 labels.csv of the columns path, class and the one named after the colon; a video is searched among the videos of other
-groups. Classes after a second colon restrict the set to them. Half of the groups, by hash, are for choosing settings;
---report shows the others. Intervals resample the groups of each class.
+groups. Classes after a second colon restrict the set to them. Half of the groups, by hash, are for choosing settings
+and steps; --report shows the others. Intervals resample the groups of each class.
 
 "features" are the backbone's, those of `stillmotion retrieve`; "embeddings" are the projector's, averaged over each
 clip and its mirror image. The untrained network (step 0) has the batch-norm statistics of its training clips.
@@ -147,7 +147,8 @@ def main() -> None:
         for step, seeds in by_step.items()
     }
     print_rows(rows, tasks, report=options.report)
-    print_gains(runs, baselines, tasks, report=options.report)
+    if options.report:
+        print_gains(runs, baselines, tasks)
     results = {name: {title: x.mean(1).tolist() for title, x in scores.items()} for name, scores in rows.items()}
     (options.out / "results.json").write_text(json.dumps({"seeds": options.seeds, "all queries": results}, indent=1))
     if options.plot:
@@ -289,24 +290,31 @@ def print_rows(rows: dict[str, Scores], tasks: list[RetrievalTask], *, report: b
 
 
 def print_gains(
-    runs: dict[tuple[str, str], dict[int, list[Scores]]],
-    baselines: dict[str, Scores],
-    tasks: list[RetrievalTask],
-    *,
-    report: bool,
+    runs: dict[tuple[str, str], dict[int, list[Scores]]], baselines: dict[str, Scores], tasks: list[RetrievalTask]
 ) -> None:
-    """Print differences of the last step from the first and from features without training, with intervals."""
-    for (method, component), by_step in runs.items():
-        last = mean_scores(by_step[max(by_step)])
-        for name, others in {"untrained": mean_scores(by_step[0]), **baselines}.items():
+    """Print what training changes, on the queries for reporting, at the step of the highest mAP on those for choosing.
+
+    Differences are those from the untrained network and from features without training, with 95 % intervals.
+    """
+    print(
+        "| task | method | component | step | metric | untrained | trained | difference | "
+        + " | ".join(baselines)
+        + " |"
+    )
+    for task in tasks:
+        for (method, component), by_step in runs.items():
+            means = {step: mean_scores(seeds)[task.title] for step, seeds in by_step.items()}
+            chosen = max((step for step in means if step), key=lambda step: means[step][1, ~task.reported].mean())
+            others = {"untrained": means[0]} | {name: scores[task.title] for name, scores in baselines.items()}
             for metric, metric_name in enumerate(METRICS):
                 texts = []
-                for task in tasks:
-                    queries = queries_of(task, report=report)
-                    gain = last[task.title][metric] - others[task.title][metric]
-                    low, high = task.interval(gain, queries)
-                    texts.append(f"{gain[queries].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
-                print(f"{f'{method}, {component}, less {name}':60}{metric_name:4}" + "".join(f"{t:>26}" for t in texts))
+                for values in others.values():
+                    gain = (means[chosen] - values)[metric]
+                    low, high = task.interval(gain, task.reported)
+                    texts.append(f"{gain[task.reported].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+                before, after = (means[step][metric, task.reported].mean() for step in (0, chosen))
+                cells = (task.title, method, component, chosen, metric_name, f"{before:.3f}", f"{after:.3f}", *texts)
+                print("| " + " | ".join(map(str, cells)) + " |")
 
 
 def plot_curves(
