@@ -39,7 +39,7 @@ BATCH_SIZES = {
     "demo-bod-byol": 48,
     "demo-bod-swav": 48,
     "demo-bod-vicreg": 48,
-    "demo-routed": 48,
+    "demo-best": 48,
     "debug:ucf101-vididi-simclr-r3d_18": 16,
     "debug:k400-bod-byol-rho4-vit_b": 16,
 }

@@ -89,7 +89,9 @@ def decompose(
         coordinates = torch.cat([factor.mT, projected[..., -1:]], 2)
         coordinates = coordinates if pooling == "rms" else coordinates.mean(2, keepdim=True)
     if method == "slow":
-        static_coordinates = _filter_static(operator, coordinates, radius, filter_order)
+        # K in the coordinates Q, whose columns are shorter than 1 where the ridge outweighs the frames: K̃ QᵀQ.
+        lengths = torch.linalg.solve_triangular(factor.mT, projected[..., :-1], upper=True, left=False)
+        static_coordinates = _filter_static(operator @ lengths, coordinates, radius, filter_order)
     elif method == "riesz":
         static_coordinates = _contour_projector(operator, coordinates, radius, nodes)
     elif method == "eig":

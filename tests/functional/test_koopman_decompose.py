@@ -243,6 +243,15 @@ def test_two_windows_of_one_motion_agree_in_rms_whatever_their_phase_and_not_in_
     assert agreement["eq21"][1] < 0.5
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_passing_change_is_dynamic_where_frames_are_linearly_dependent(method):
+    pace = torch.tensor([0.0, 0.1, 0.3, 0.6, 1.0, 0.2, 0.0, 0.0], dtype=torch.float64)
+    clip = torch.stack([torch.ones(8, dtype=torch.float64), pace], -1)[None]
+    dynamic = koopman.decompose(clip, method=method)[1][0]
+    assert dynamic[1] > 0.9 * pace.std(correction=0)
+    assert dynamic[0] < 0.4 * dynamic[1]
+
+
 def test_the_order_of_frames_matters_to_the_dynamic_component():
     clips = rotating_systems(8)[:, 0]
     shuffled = clips[:, torch.randperm(clips.shape[1], generator=torch.Generator().manual_seed(0))]

@@ -23,7 +23,7 @@ DEMO_RECIPES = {
     "simclr+bod-eq21": "demo-bod-eq21-simclr",
     "simclr+bod": "demo-bod-simclr",
     "vididi": "demo-vididi-simclr",
-    "best": "demo-routed",
+    "best": "demo-best",
 }
 FEATURE_KIND = "concat"  # static ⊕ dynamic of the frozen features; results.json has all kinds
 FIRST_SEED = 11  # options were chosen on seeds 0 to 2
