@@ -260,7 +260,7 @@ def estimate_transcode(
     readable = [entry for entry in entries if not entry.error]
     if not readable:
         raise VideoError(entries[0].error)
-    num_done = len(read_completed_entries(Path(output_dir)))
+    num_done = len(read_completed_entries(Path(output_dir), check_hash=False))
     num_left = max(0, len(dataset) - num_done)
     input_bytes = sum(path_size(Path(dataset.name(i))) for i in range(len(dataset))) * num_left / max(1, len(dataset))
     num_frames = format_significant(sum(entry.num_frames for entry in readable) / len(readable))

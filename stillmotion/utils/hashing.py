@@ -44,6 +44,28 @@ def find_zip_damage(file: str | Path) -> str | None:
     return None if member is None else f"the checksum of {member} is wrong"
 
 
+def hash_path(path: str | Path) -> str:
+    """BLAKE2b hash of all bytes of a file, or of the files in a folder (not below it) with their names.
+
+    Args:
+        path: File or folder.
+
+    Returns:
+        The hash in hexadecimal digits; that of a file is `hash_bytes` of its content.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(Path(path).iterdir()) if os.path.isdir(path) else [Path(path)]:
+        with open(file, "rb") as opened:
+            if file != Path(path):
+                digest.update(f"{os.fstat(opened.fileno()).st_size}\n".encode() + os.fsencode(file.name))
+            while block := opened.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
 def file_fingerprint(file: str | Path) -> str:
     """Hash of a file's size, its ends and a sample of blocks between them, which is fast for large files.
 

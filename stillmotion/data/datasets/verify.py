@@ -1,7 +1,10 @@
-"""`stillmotion data verify`: compare a folder with the official lists and read a frame of each video."""
+"""`stillmotion data verify`: compare a folder with the official lists and read a frame of each video.
+
+Copies made by `stillmotion prepare` are compared with the hashes in their manifest, too.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +16,7 @@ from stillmotion.data.datasets.davis import read_mask
 from stillmotion.data.datasets.expected_files import ExpectedFiles, ExpectedVideo
 from stillmotion.data.datasets.jhmdb import read_jhmdb_joints
 from stillmotion.data.datasets.public_datasets import PUBLIC_DATASETS, find_annotations, verifiable_datasets
+from stillmotion.data.transcode.manifest import find_copy_damage, read_entries
 from stillmotion.data.video import open_video
 from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.utils.files import write_text
@@ -87,13 +91,14 @@ def verify_dataset(
     )
     missing = [v.name for v in videos if v.path is None and v.class_name not in set(missing_classes)]
     existing = [video for video in videos if video.path is not None]
+    copy_hashes = {Path(root) / entry.path: entry.hash for entry in read_entries(Path(root)) if not entry.error}
     missing += [
         str(video.companion_file)
         for video in existing
         if video.companion_file is not None and not video.companion_file.exists()
     ]
     faults = {}
-    for done, (video, fault) in enumerate(_read_all(existing, num_workers), 1):
+    for done, (video, fault) in enumerate(_read_all(existing, copy_hashes, num_workers), 1):
         faults[video] = fault
         report_progress(done, len(existing))
     return VerificationReport(
@@ -157,18 +162,22 @@ def _collect_expected(name: str, root: str | Path, annotations: str | Path | Non
     return expected
 
 
-def _read_all(videos: Sequence[ExpectedVideo], num_workers: int) -> Iterator[tuple[ExpectedVideo, str]]:
+def _read_all(
+    videos: Sequence[ExpectedVideo], copy_hashes: Mapping[Path, str], num_workers: int
+) -> Iterator[tuple[ExpectedVideo, str]]:
     """Read videos; yield each with its fault as it is done."""
+    todo = [(video, copy_hashes.get(video.path) if video.path is not None else None) for video in videos]
     if num_workers == 1:
-        yield from ((video, _read_fault(video)) for video in videos)
+        yield from ((video, _read_fault((video, copy_hash))) for video, copy_hash in todo)
         return
-    with closing(run_in_processes(_read_fault, videos, num_workers)) as results:
-        for video, fault in results:
+    with closing(run_in_processes(_read_fault, todo, num_workers)) as results:
+        for (video, _), fault in results:
             yield video, f"{video.name}: {fault}" if isinstance(fault, WorkerDied) else fault
 
 
-def _read_fault(video: ExpectedVideo) -> str:
-    """Why a video or its companion file cannot be read; empty if it can."""
+def _read_fault(todo: tuple[ExpectedVideo, str | None]) -> str:
+    """Why a video or its companion file cannot be read, or how it differs from its hash; empty if all is well."""
+    video, copy_hash = todo
     assert video.path is not None
     try:
         with as_video_error(video.path):
@@ -181,7 +190,7 @@ def _read_fault(video: ExpectedVideo) -> str:
                 _read_companion(video.companion_file)
     except StillmotionError as error:
         return str(error)
-    return video.known_fault
+    return video.known_fault or ("" if copy_hash is None else find_copy_damage(video.path, copy_hash))
 
 
 def _read_features(file: Path) -> None:

@@ -7,6 +7,7 @@ when the index is written.
 
 import io
 import json
+import logging
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -32,6 +33,9 @@ from stillmotion.distributed import process_group
 from stillmotion.errors import StillmotionError, raise_if_none_readable
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
+from stillmotion.utils.formatting import format_count
+
+logger = logging.getLogger(__name__)
 
 STAGING_DIR = "staging"
 _SHARD_FILE = "shard-{:06d}.tar"
@@ -118,7 +122,11 @@ def _completed_entries(output_dir: Path, sources: Sequence[str]) -> list[Manifes
         return None
     if [PurePath(entry.source).name for entry in entries] != [PurePath(source).name for source in sources]:
         raise StillmotionError(f"{output_dir} holds shards of {len(entries)} other videos. Choose another --out.")
-    return entries
+    changed = [source for entry, source in zip(entries, sources, strict=True) if not entry.is_copy_of(source)]
+    if changed:
+        count = format_count(len(changed), "original")
+        logger.info("%s changed, the first is %s: all videos are packed again.", count, changed[0])
+    return None if changed else entries
 
 
 def _pack(output_dir: Path, staging: Path, entries: Sequence[ManifestEntry], max_shard_bytes: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Protocol
 
 from stillmotion.data.datasets.base import DEFAULT_TARGET, UNKNOWN_LABEL, VideoDataset
@@ -24,6 +24,7 @@ from stillmotion.data.transcode.manifest import (
     ManifestEntry,
     read_completed_entries,
     read_entries,
+    read_source_state,
     write_entries,
 )
 from stillmotion.data.transcode.output_paths import check_no_links_outside, output_paths
@@ -33,6 +34,7 @@ from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
 from stillmotion.utils.formatting import format_count
+from stillmotion.utils.hashing import file_fingerprint, hash_path
 from stillmotion.utils.progress import report_progress
 from stillmotion.utils.worker_processes import WorkerDied, run_in_processes
 
@@ -129,12 +131,18 @@ def transcode_dataset(
             check_no_links_outside(output_dir, paths)
             stack.enter_context(file_lock.lock_dir(output_dir))
             entries.update({entry.path: entry for entry in read_completed_entries(output_dir)})
+            replaced = [
+                i for i, path in enumerate(paths) if path in entries and not entries[path].is_copy_of(sources[i])
+            ]
             check_output_dir(output_dir, transcoder, paths, list(entries.values()))
             files.ensure_dir(output_dir, mark_generated=True)
+            for i in replaced:
+                logger.info("%s has changed and is copied again.", sources[i])
+                del entries[paths[i]]
+                with files.report_disk_errors(output_dir):
+                    files.remove_path(output_dir / paths[i])
             write_entries(output_dir, entries.values())
-            todo = [
-                i for i, path in enumerate(paths) if path not in entries or not _is_copy_of(entries[path], sources[i])
-            ]
+            todo = [i for i, path in enumerate(paths) if path not in entries]
             for folder in {(output_dir / paths[i]).parent for i in todo}:
                 file_lock.remove_stale_temp_files(folder, include_other_hosts=True)
             if num_processes * process_group.get_world_size() == 1:
@@ -215,6 +223,7 @@ class _Job:
         index, path = todo
         source, target = self.dataset.name(index), self.output_dir / path
         results: list[TranscodeResult] = []
+        described = _describe_source(source)
         try:
             with as_video_error(source):
                 video = self.dataset.open_video(index)
@@ -233,6 +242,8 @@ class _Job:
             elapsed_seconds=round(time.monotonic() - started, 3),
             truncation=describe_truncation(video),
             num_bytes=path_size(target),
+            hash=hash_path(target),
+            **described,
             settings={**self.transcoder.settings, **result.metadata},
         )
 
@@ -283,12 +294,19 @@ def _iter_entries(job: _Job, todo: list[tuple[int, str]], num_processes: int) ->
 
 
 def _failed_entry(source: str, path: str, reason: str) -> ManifestEntry:
-    return ManifestEntry(source, path, error=reason if source in reason else f"{source}: {reason}")
+    error = reason if source in reason else f"{source}: {reason}"
+    return ManifestEntry(source, path, error=error, **_describe_source(source))
 
 
-def _is_copy_of(entry: ManifestEntry, source: str) -> bool:
-    """Whether a copy is that of a source, which may have moved, and not of another that had its path before."""
-    return PurePath(entry.source).name == PurePath(source).name
+def _describe_source(source: str) -> dict[str, Any]:
+    """The fields of the manifest by which a replaced original is known."""
+    state = read_source_state(source)
+    fingerprint = file_fingerprint(source) if state.num_bytes else ""
+    return {
+        "source_bytes": state.num_bytes,
+        "source_mtime_ns": state.mtime_ns,
+        "source_fingerprint": fingerprint,
+    }
 
 
 def _write_labels_csv(dataset: VideoDataset, output_dir: Path, entries: Sequence[ManifestEntry]) -> None:

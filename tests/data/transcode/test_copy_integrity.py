@@ -1,0 +1,102 @@
+"""Replaced originals are copied again, and a flipped bit in a copy or in its lists is found."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.numbered_videos import write_numbered_video
+from support.transcoded import record_transcoded
+
+from stillmotion.data.datasets.folder import VideoFolder
+from stillmotion.data.datasets.verify import verify_dataset
+from stillmotion.data.transcode.manifest import ManifestEntry, read_entries
+from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
+from stillmotion.data.video import open_video
+
+
+@pytest.fixture
+def originals(tmp_path: Path) -> Path:
+    root = tmp_path / "originals"
+    for i, name in enumerate("ab"):
+        write_numbered_video(root / "run" / f"{name}.mp4", num_frames=5 + i)
+    return root
+
+
+def prepare(originals: Path, form: Any = "mp4") -> list[ManifestEntry]:
+    config = PrepareConfig(short_side=48, format=form)
+    return prepare_dataset(VideoFolder(originals), originals.parent / form, config)
+
+
+@pytest.mark.parametrize("form", ["mp4", "jpeg"])
+def test_a_replaced_original_is_copied_again(originals: Path, form: str) -> None:
+    prepare(originals, form)
+    write_numbered_video(originals / "run" / "a.mp4", num_frames=9)
+    with record_transcoded() as made:
+        entries = prepare(originals, form)
+    assert made == [entries[0].path]
+    assert [entry.num_frames for entry in entries] == [9, 6]
+    assert len(open_video(originals.parent / form / entries[0].path)) == 9
+    (originals / "run" / "a.mp4").write_bytes(b"no video any more")
+    assert prepare(originals, form)[0].error
+    assert not (originals.parent / form / entries[0].path).exists()
+
+
+def test_shards_of_a_replaced_original_are_packed_again(originals: Path) -> None:
+    prepare(originals, "shards")
+    write_numbered_video(originals / "run" / "a.mp4", num_frames=9)
+    assert [entry.num_frames for entry in prepare(originals, "shards")] == [9, 6]
+
+
+def test_a_moved_or_touched_original_is_not_copied_again(originals: Path) -> None:
+    prepare(originals)
+    os.utime(originals / "run" / "a.mp4", (1, 1))
+    moved = originals.rename(originals.parent / "elsewhere")
+    with record_transcoded() as made:
+        prepare(moved)
+    assert made == []
+
+
+@pytest.mark.parametrize("form", ["mp4", "jpeg"])
+def test_a_flipped_bit_in_a_copy_is_named_and_mended(
+    originals: Path, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = originals.parent / form / prepare(originals, form)[0].path
+    file = copy / "000002.jpg" if form == "jpeg" else copy
+    whole = file.read_bytes()
+    for bit in np.random.default_rng(0).integers(0, 8 * len(whole), 3).tolist():
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(damaged)
+        caplog.clear()
+        prepare(originals, form)
+        assert f"{copy}: checksum mismatch with manifest.jsonl" in caplog.text
+        assert file.read_bytes() == whole
+
+
+def test_verify_names_a_damaged_copy(originals: Path, tmp_path: Path) -> None:
+    entries = prepare(originals)
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (lists / "classInd.txt").write_text("1 run\n")
+    (lists / "trainlist01.txt").write_text("run/a.mp4 1\n")
+    (lists / "testlist01.txt").write_text("run/b.mp4\n")
+    assert not verify_dataset("ucf101", tmp_path / "mp4", annotations=lists).unreadable
+    copy = tmp_path / "mp4" / entries[1].path
+    content = bytearray(copy.read_bytes())
+    content[-5] ^= 1  # where no decoder looks
+    copy.write_bytes(content)
+    report = verify_dataset("ucf101", tmp_path / "mp4", annotations=lists)
+    assert [(name, "b.mp4: checksum mismatch" in reason) for name, reason in report.unreadable] == [("run/b", True)]
+
+
+def test_a_flipped_bit_in_the_manifest_is_never_used(originals: Path) -> None:
+    expected = prepare(originals)
+    manifest = originals.parent / "mp4" / "manifest.jsonl"
+    whole = manifest.read_bytes()
+    for bit in np.random.default_rng(0).integers(0, 8 * len(whole), 100).tolist():
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        manifest.write_bytes(damaged)
+        assert all(entry in expected for entry in read_entries(manifest.parent)), bit
