@@ -22,6 +22,7 @@ _OUT_OF_MEMORY_TEXTS = (
     "can't allocate memory",
     "Cannot allocate memory",
     "bad_alloc",
+    "Storage size calculation overflowed",
 )
 
 

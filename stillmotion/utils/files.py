@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -93,12 +94,15 @@ def read_json(file: str | Path, *, hint: str = "delete it or write it again") ->
         hint: What the user can do about a damaged file.
 
     Raises:
-        StillmotionError: The file is no valid JSON.
+        StillmotionError: The file is no valid JSON, or no regular file.
         OSError: The file is missing or cannot be read.
     """
+    mode = os.stat(file).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # reading a pipe or a device may never end
+        raise StillmotionError(f"{file} is not a regular file; {hint}")
     try:
         return json.loads(Path(file).read_text(encoding="utf-8", errors="surrogateescape"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StillmotionError(f"{file} is torn or damaged ({error}); {hint}") from None
 
 

@@ -241,6 +241,9 @@ def _infer_config(weights: dict[str, Tensor], row: CheckpointFamily, periods: Te
     key_biases = [name for name in weights if name.endswith("k_proj.bias")]
     has_key_bias = any(bool(weights[name].any()) for name in key_biases)
     registers = weights.get("embeddings.register_tokens")
+    num_layers = 1 + max(int(number) for name in weights for number in re.findall(r"\.(\d+)\.", name))
+    if num_layers > len(weights):
+        raise ValueError(f"it numbers {num_layers} layers but has only {len(weights)} tensors")
     if row.uses_rope and not has_key_bias:
         for name in key_biases:
             del weights[name]
@@ -249,7 +252,7 @@ def _infer_config(weights: dict[str, Tensor], row: CheckpointFamily, periods: Te
         heads = max(1, width // (_HEAD_DIM if periods is None else 4 * len(periods)))
     return {
         "hidden_size": width,
-        "num_hidden_layers": 1 + max(int(number) for name in weights for number in re.findall(r"\.(\d+)\.", name)),
+        "num_hidden_layers": num_layers,
         "num_attention_heads": heads,
         "intermediate_size": hidden,
         "mlp_ratio": hidden // width,

@@ -5,6 +5,7 @@ code is never read, and the unpickler builds nothing but tensors.
 """
 
 import collections
+import itertools
 import pickle
 import zipfile
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from stillmotion.errors import StillmotionError
+from stillmotion.utils.formatting import format_bytes
 
 _STORAGES = {
     "HalfStorage": torch.float16,
@@ -26,6 +30,29 @@ _STORAGES = {
     "ByteStorage": torch.uint8,
     "BoolStorage": torch.bool,
 }
+
+
+MAX_ENTRIES = 1_000_000  # modules and tensors of a file; one that holds itself has no end
+_MAX_UNPACKED_BYTES = 256 * 2**20  # of the compressed members of an archive; PyTorch compresses code only
+
+
+def check_archive_size(path: Path) -> None:
+    """Raise if the members of a zip archive would take much more memory than the file takes on disk.
+
+    Args:
+        path: Archive.
+
+    Raises:
+        StillmotionError: If it unpacks to more than the file and 256 MiB.
+    """
+    with zipfile.ZipFile(path) as opened:
+        num_bytes = sum(member.file_size for member in opened.infolist())
+    size = path.stat().st_size
+    if num_bytes > size + _MAX_UNPACKED_BYTES:
+        raise StillmotionError(
+            f"{path} has {format_bytes(size)}, but its content claims {format_bytes(num_bytes)}, so it was not read. "
+            "PyTorch stores weights uncompressed; download it again."
+        )
 
 
 def is_torchscript(path: str | Path) -> bool:
@@ -53,7 +80,7 @@ def read_torchscript_tensors(path: str | Path, *, with_values: bool = True) -> d
         (pickled,) = (name for name in opened.namelist() if name.count("/") == 1 and name.endswith("/data.pkl"))
         with opened.open(pickled) as file:
             module = _TensorUnpickler(file, opened, pickled.removesuffix("data.pkl"), with_values).load()
-    return dict(_iter_tensors(module, ""))
+    return dict(_iter_tensors(module, "", itertools.count()))
 
 
 class _ModuleStub:
@@ -107,9 +134,11 @@ def _identity(value: Any, *rest: Any) -> Any:
     return value
 
 
-def _iter_tensors(module: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+def _iter_tensors(module: Any, prefix: str, counter: Iterator[int]) -> Iterator[tuple[str, Tensor]]:
+    if next(counter) > MAX_ENTRIES:
+        raise pickle.UnpicklingError("it holds too many entries")
     for name, value in module.attributes.items() if isinstance(module, _ModuleStub) else ():
         if isinstance(value, Tensor):
             yield prefix + name, value
         else:
-            yield from _iter_tensors(value, f"{prefix}{name}.")
+            yield from _iter_tensors(value, f"{prefix}{name}.", counter)

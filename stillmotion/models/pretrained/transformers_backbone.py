@@ -7,6 +7,7 @@ Shapes: B clips, T frames, T' time steps, N = H'·W' patches, D channels.
 
 import contextlib
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,9 @@ _IGNORED_KEYS = {
     *("classifier", "cls_classifier", "distillation_classifier", "itm_head", "lm_head", "logit_scale", "logit_bias"),
     *("text_model", "text_encoder", "text_decoder", "text_projection", "visual_projection", "text_proj", "vision_proj"),
 }
+# Fields of a config that set the size of the network, and their largest values: far more than any model has.
+_LAYER_FIELD, _MAX_LAYERS = re.compile(r"layers$|^depths?$|_depth$|blocks$"), 1000
+_SIZE_FIELD, _MAX_FIELD = re.compile(r"_sizes?$|_dim$|^num_|channels$|width$|ratio$|_frames$|_per_clip$"), 1_000_000
 
 
 class TransformersBackbone(Backbone):
@@ -300,9 +304,13 @@ def _check_loaded(folder: Path, model_type: str, model: Any, info: Any) -> None:
 def _read_model_type(folder: Path) -> str:
     """Read the model type of a folder; raise if it would need code that is not part of transformers."""
     file = folder / "config.json"
+    for other in folder.iterdir():
+        if not (other.is_file() or other.is_dir()):  # reading a pipe or a device may never end
+            raise StillmotionError(f"{other} is not a regular file. Download the model again.")
     config = read_json(file, hint="Download the model again.")
     if not isinstance(config, dict):
         raise StillmotionError(f"{file} is not a JSON object. Download the model again.")
+    _check_sizes(config, file)
     if "auto_map" in config or any("/" in name for name in _attention_implementations(config)):
         raise StillmotionError(
             f"{file} asks for custom code (auto_map), which stillmotion never runs. "
@@ -312,6 +320,21 @@ def _read_model_type(folder: Path) -> str:
     if not isinstance(model_type, str):
         raise StillmotionError(f"{file} has the invalid model_type {model_type!r}. Download the model again.")
     return model_type
+
+
+def _check_sizes(config: Any, file: Path, name: str = "") -> None:
+    """Raise if a config describes a network that is larger than any, before it is built."""
+    if isinstance(config, dict | list):
+        for key, value in config.items() if isinstance(config, dict) else enumerate(config):
+            _check_sizes(value, file, str(key) if isinstance(config, dict) else name)
+    elif isinstance(config, int | float) and (limit := _size_limit(name)) is not None and abs(config) > limit:
+        raise StillmotionError(f"{file} has {name} {config}; at most {limit} is allowed. Download the model again.")
+
+
+def _size_limit(name: str) -> int | None:
+    if _LAYER_FIELD.search(name):
+        return _MAX_LAYERS
+    return _MAX_FIELD if _SIZE_FIELD.search(name) else None
 
 
 def _attention_implementations(config: Any, is_named: bool = False) -> Iterator[str]:

@@ -10,6 +10,7 @@ shape are reported and never inflated or cropped.
 
 import argparse
 import functools
+import itertools
 import logging
 import pickle
 import re
@@ -26,14 +27,21 @@ import torch
 from torch import Tensor, nn
 
 from stillmotion.errors import Interrupted, StillmotionError
-from stillmotion.models.pretrained.torchscript_reader import is_torchscript, read_torchscript_tensors
+from stillmotion.models.pretrained.torchscript_reader import (
+    MAX_ENTRIES,
+    check_archive_size,
+    is_torchscript,
+    read_torchscript_tensors,
+)
 from stillmotion.utils import files
-from stillmotion.utils.formatting import format_names
+from stillmotion.utils.formatting import format_bytes, format_names
 from stillmotion.utils.hashing import hash_bytes
 
 logger = logging.getLogger(__name__)
 
 _DIGEST_KEY = "digest"
+_MAX_DEPTH = 4  # dictionaries around the weights of a file
+_MAX_REPEATED_BYTES = 2**30  # that a tensor may have beyond the size of its file
 CHECKPOINT_SUFFIXES = (".pth", ".pt", ".pyth", ".bin", ".ckpt", ".tar", ".safetensors")
 # Keys under which training programs save weights, in the order in which they are tried.
 _STATE_DICT_KEYS = (
@@ -158,6 +166,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """
     content = _read_file(Path(path))
     tensors = _find_tensors(content)
+    _check_shapes(path, tensors)
     if not tensors:
         keys = format_names([str(key) for key in content]) if isinstance(content, Mapping) else type(content).__name__
         raise StillmotionError(f"{path} holds no named tensors, only {keys}. Give the path of a checkpoint.")
@@ -173,7 +182,7 @@ def read_all_tensors(path: str | Path) -> dict[str, Tensor]:
     Returns:
         Tensors by name.
     """
-    return dict(_flatten(_read_file(Path(path), memory_map=True), ""))
+    return _flatten(path, _read_file(Path(path), memory_map=True))
 
 
 def read_tensor_shapes(path: str | Path) -> Mapping[str, tuple[int, ...]]:
@@ -191,8 +200,8 @@ def read_tensor_shapes(path: str | Path) -> Mapping[str, tuple[int, ...]]:
 
 @functools.lru_cache(maxsize=16)
 def _read_shapes(path: str, mtime_ns: int, num_bytes: int) -> Mapping[str, tuple[int, ...]]:
-    tensors = _flatten(_read_file(Path(path), with_values=False), "")
-    return {name: tuple(tensor.shape) for name, tensor in tensors}
+    tensors = _flatten(path, _read_file(Path(path), with_values=False))
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _read_file(path: Path, *, with_values: bool = True, memory_map: bool = False) -> Any:
@@ -211,6 +220,8 @@ def _read_file(path: Path, *, with_values: bool = True, memory_map: bool = False
                 f"{path} is not a readable safetensors file ({error}). Download it again."
             ) from error
     try:
+        if zipfile.is_zipfile(path):
+            check_archive_size(path)
         if is_torchscript(path):
             return read_torchscript_tensors(path, with_values=with_values)
         # A namespace holds the options of the program that saved the file; it is harmless data.
@@ -222,7 +233,7 @@ def _read_file(path: Path, *, with_values: bool = True, memory_map: bool = False
             f"{path} is damaged, or holds objects that could execute code, and was not read. Download it again, or "
             "save only its state dict where you trust it."
         ) from error
-    except (Interrupted, MemoryError):
+    except (StillmotionError, Interrupted, MemoryError):
         raise
     except Exception as error:  # torch can fail in any way on a damaged file
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -267,22 +278,44 @@ def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _flatten(content: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+def _flatten(path: str | Path, content: Any) -> dict[str, Tensor]:
+    try:
+        tensors = dict(_iter_tensors(content, "", itertools.count()))
+    except RecursionError:
+        raise StillmotionError(f"{path} holds too many nested entries, or itself. Download it again.") from None
+    _check_shapes(path, tensors)
+    return tensors
+
+
+def _iter_tensors(content: Any, prefix: str, counter: Iterator[int]) -> Iterator[tuple[str, Tensor]]:
+    if next(counter) > MAX_ENTRIES:
+        raise RecursionError
     for name, value in content.items() if isinstance(content, Mapping) else ():
         if isinstance(value, Tensor):
             yield f"{prefix}{name}", value
         else:
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from _iter_tensors(value, f"{prefix}{name}.", counter)
 
 
-def _find_tensors(content: Any) -> dict[str, Tensor]:
-    if not isinstance(content, Mapping):
+def _check_shapes(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise if a tensor claims far more memory than the file has, as one whose values are repeated can."""
+    size = Path(path).stat().st_size
+    for name, tensor in tensors.items():
+        if tensor.nbytes > size + _MAX_REPEATED_BYTES:
+            raise StillmotionError(
+                f"{path} has {format_bytes(size)}, but its tensor {name} claims {format_bytes(tensor.nbytes)}. "
+                "Download it again."
+            )
+
+
+def _find_tensors(content: Any, depth: int = 0) -> dict[str, Tensor]:
+    if not isinstance(content, Mapping) or depth > _MAX_DEPTH:
         return {}
     tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if tensors:
         return tensors
     for key in _STATE_DICT_KEYS:
-        tensors = _find_tensors(content.get(key))
+        tensors = _find_tensors(content.get(key), depth + 1)
         if tensors:
             return tensors
     return {}
