@@ -56,7 +56,7 @@ class MethodConfig:
     """Self-supervised method: views, model, static/dynamic decomposition, prediction loss and objective.
 
     Attributes:
-        views: Temporal-derivative views and the losses computed on them.
+        views: Temporal-derivative views.
         model: Backbone and projection head.
         static_dynamic: Decomposition of frame embeddings into a static and a dynamic component.
         prediction: Koopman prediction loss, the inner loss.
@@ -80,11 +80,6 @@ class MethodConfig:
             raise StillmotionError(
                 "--method.project-components needs a static/dynamic decomposition of single frames. Set "
                 "--method.static-dynamic.method slow --method.static-dynamic.num-delays 1."
-            )
-        if self.static_dynamic.method == "none" and self.views.loss_routing != "all":
-            raise StillmotionError(
-                f"--method.views.loss-routing {self.views.loss_routing} needs a static/dynamic decomposition. Set "
-                "--method.static-dynamic.method slow, or use --method.views.loss-routing all."
             )
         if self.model.uses_tokens and self.views.derivative_color != "keep":
             raise StillmotionError(
@@ -136,7 +131,6 @@ class Method(nn.Module):
         clips: Tensor,
         *,
         level: Literal["outer", "inner", "both"] = "outer",
-        components: Iterable[str] = ("static", "dynamic"),
         early_features: Tensor | None = None,
         features: Tensor | None = None,
     ) -> MethodOutput:
@@ -145,7 +139,6 @@ class Method(nn.Module):
         Args:
             clips: Clips (b, v, 3, T, H, W).
             level: outer computes the objectives, inner the prediction loss, both their single-level sum.
-            components: Components whose objective is computed; a whole embedding is always included.
             early_features: Result of the online backbone's `early` for all clips; only its last stage is run then.
             features: Features of all clips by the online backbone, which is not run then.
         """
@@ -158,13 +151,10 @@ class Method(nn.Module):
         if level != "inner":
             if features is None:
                 features = self._features(clips, early_features)
-            included = {"whole", *components}
             embedded = self.views.run_per_side(partial(self._project, self.online), features, clips.shape[1])
             embeddings = self._decompose_videos(self.online, embedded, clips.shape[1])
-            keys = {name: z for name, z in self._momentum_embeddings(clips).items() if name in included}
-            for name, z in embeddings.items():
-                if name in included:
-                    losses[name] = self.objectives[name](z, keys.get(name))
+            keys = self._momentum_embeddings(clips)
+            losses = {name: self.objectives[name](z, keys.get(name)) for name, z in embeddings.items()}
         if level != "outer":
             losses |= self._prediction_losses(clips, early_features, features)
         return MethodOutput(losses, keys)

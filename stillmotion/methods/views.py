@@ -1,4 +1,4 @@
-"""Temporal-derivative views, their schedules (ViDiDi) and the routing of losses to views."""
+"""Temporal-derivative views, their schedules (ViDiDi) and colors."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -49,7 +49,6 @@ DerivativeSchedule = Literal[
     "full",
     "alternate",
 ]
-LossRouting = Literal["all", "static-on-rgb", "separate"]
 DerivativeColor = Literal["keep", "random-hue", "gray"]
 BatchNormMode = Literal["joint", "separate"]
 _MAX_ORDER = 2
@@ -91,27 +90,24 @@ _PLANS: dict[str, _SchedulePlan] = {
 
 @dataclass(frozen=True)
 class ViewsConfig:
-    """Temporal-derivative views and the losses computed on them.
+    """Temporal-derivative views.
 
     Attributes:
         schedule: When clips are replaced by temporal derivatives. base: never. alternate: RGB and first derivatives in
             alternating batches. full: ViDiDi. Others: ablations of ViDiDi, Table 6.
-        loss_routing: Which component's loss is computed on which view. all: both on every view. static-on-rgb: the
-            static loss on RGB clips only. separate: also the dynamic loss on derivatives only.
         derivative_color: Color of derivative views: keep, random-hue or gray.
         batch_norm: Batch norm over both clips of a pair (joint) or over each side separately (separate).
     """
 
     schedule: DerivativeSchedule = "base"
-    loss_routing: LossRouting = "all"
     derivative_color: DerivativeColor = "keep"
     batch_norm: BatchNormMode = "joint"
 
     def __post_init__(self) -> None:
-        if self.schedule == "base" and (self.loss_routing, self.derivative_color) != ("all", "keep"):
+        if self.schedule == "base" and self.derivative_color != "keep":
             raise StillmotionError(
-                f"--method.views.loss-routing {self.loss_routing} and --method.views.derivative-color "
-                f"{self.derivative_color} need derivative views. Remove them, or set --method.views.schedule alternate."
+                f"--method.views.derivative-color {self.derivative_color} needs derivative views. Remove it, or set "
+                "--method.views.schedule alternate."
             )
 
     @property
@@ -125,7 +121,7 @@ class ViewsConfig:
 
 
 class TemporalViews:
-    """Replaces clips by their temporal derivatives, as a schedule has it, and says which losses they are used for."""
+    """Replaces clips by their temporal derivatives, as a schedule has it."""
 
     def __init__(self, config: ViewsConfig) -> None:
         self.config = config
@@ -145,13 +141,6 @@ class TemporalViews:
         added = plan.batch_orders[(start + step * plan.alternates) % len(plan.batch_orders)]
         first, second = zip(plan.epoch_orders[epoch % len(plan.epoch_orders)], added, strict=True)
         return sum(first), sum(second)
-
-    def routed_components(self, orders: DerivativeOrders) -> tuple[str, ...]:
-        """Return the components whose loss is computed on views of these orders."""
-        is_rgb = not any(orders)
-        static = is_rgb or self.config.loss_routing == "all"
-        dynamic = not is_rgb or self.config.loss_routing != "separate"
-        return ("static",) * static + ("dynamic",) * dynamic
 
     def run_per_side(self, fn: Callable[[Tensor], Tensor], rows: Tensor, num_clips: int) -> Tensor:
         """Apply a network to all clips, in one pass per side if batch norms are separate.

@@ -31,7 +31,7 @@ LINES = {
     "prepare": "prepare --data VIDEOS --out NEW",
 }
 MORE = {
-    "tokens": "pretrain --recipe tokens-routed --debug --out NEW",
+    "tokens": "pretrain --recipe tokens-bod --debug --out NEW",
     "the papers' probe": "probe RUN --data VIDEOS --preset k400-3",
     "drawn moments": "index synthetic --encoder RUN",
     "shards": "prepare --data VIDEOS --out NEW --format shards",

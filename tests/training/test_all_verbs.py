@@ -18,7 +18,7 @@ from stillmotion.methods.image_to_video import PositionAugmentConfig
 _MIXUP = {"dropout": 0.3, "label_smoothing": 0.1, "mixup_alpha": 0.4}
 _FIXED_WINDOWS = small_transfer.small_config(pairs=2, positions=PositionAugmentConfig(fixed_windows=2))
 _TOKENS = small_pretrain.small_config(
-    "tokens-routed", {"optim.epochs": 3, "data.frame_stride": 0, "data.cached_frames": 7, "data.image_size": 16}
+    "tokens-bod", {"optim.epochs": 3, "data.frame_stride": 0, "data.cached_frames": 7, "data.image_size": 16}
 )
 _ON_DEVICE = small_pretrain.small_config(
     overrides={"optim.epochs": 3, "data.augment": "slowfast", "data.augment_on": "device"}

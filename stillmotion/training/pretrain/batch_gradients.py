@@ -1,7 +1,6 @@
 """Losses and gradients of one pretraining batch under the configured solver."""
 
 import contextlib
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +25,7 @@ _BACKBONE_PREFIX = "online.backbone."
 
 
 def compute_gradients(
-    method: Method,
-    clips: Tensor,
-    config: PretrainConfig,
-    *,
-    components: Iterable[str] = ("static", "dynamic"),
-    loss_scale: float = 1.0,
+    method: Method, clips: Tensor, config: PretrainConfig, *, loss_scale: float = 1.0
 ) -> tuple[MethodOutput, ParamDict]:
     """Compute the losses of a batch and the solver's gradient.
 
@@ -39,7 +33,6 @@ def compute_gradients(
         method: The method.
         clips: Clips (b, v, 3, T, H, W).
         config: Configuration of the run.
-        components: Components whose loss is computed on these clips.
         loss_scale: Scale of the losses in backward passes, against underflow in float16.
 
     Returns:
@@ -51,7 +44,7 @@ def compute_gradients(
 
     def run(weights: ParamDict, level: str) -> Tensor:
         argument = "features" if config.solver.name == "exact-projector" else "early_features"
-        options = {"level": level, "components": components, argument: weights.get(EARLY_FEATURES)}
+        options = {"level": level, argument: weights.get(EARLY_FEATURES)}
         weights = {name: w for name, w in weights.items() if name != EARLY_FEATURES}
         twice = level == "inner" and config.solver.name in (*LATE_LAYER_SOLVERS, *SECOND_ORDER_SOLVERS)
         with (

@@ -227,14 +227,6 @@ TOKEN_RECIPES: dict[str, Recipe[PretrainConfig]] = {
         partial(token_config, static_dynamic=StaticDynamicConfig(), bilevel=True), "V-SimCLR + BOD-VCL on frozen tokens"
     ),
     "tokens-vididi": Recipe(partial(token_config, views=ViewsConfig("full")), "ViDiDi-SimCLR on frozen tokens"),
-    "tokens-routed": Recipe(
-        partial(
-            token_config,
-            static_dynamic=StaticDynamicConfig(num_delays=8),
-            views=ViewsConfig("alternate", loss_routing="static-on-rgb"),
-        ),
-        "V-SimCLR with loss routing on frozen tokens",
-    ),
     "tokens-motion": Recipe(
         token_motion_config,
         "V-SimCLR on static and dynamic parts of matches between frozen tokens, to search by motion",

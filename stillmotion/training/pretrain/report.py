@@ -37,11 +37,6 @@ _NUM_QUERIES = 4
 _BARS_CAPTION = (
     "Top-1 accuracy by the part of the embedding; concat is static ⊕ dynamic. The untrained bar is of concat, too."
 )
-_ROUTE_DESCRIPTIONS = {
-    "all": "",
-    "static-on-rgb": "; the dynamic loss is computed on RGB clips and derivatives, the static loss on RGB clips only",
-    "separate": "; the static loss is computed on RGB clips, the dynamic loss on derivatives",
-}
 
 
 def write_pretrain_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path:
@@ -115,8 +110,7 @@ def settings_blocks(config: PretrainConfig) -> list[Block]:
 
 
 def _describe_views(views: ViewsConfig) -> str:
-    words = [views.schedule, f"loss routing {views.loss_routing}", f"color {views.derivative_color}"]
-    return views.schedule if views.schedule == "base" else ", ".join(words)
+    return views.schedule if views.schedule == "base" else f"{views.schedule}, color {views.derivative_color}"
 
 
 def describe_method(config: PretrainConfig) -> str:
@@ -133,7 +127,6 @@ def describe_method(config: PretrainConfig) -> str:
             f" on the static and on the dynamic component of each clip: frame embeddings are decomposed by a Koopman "
             f"operator ({decomposition.method}, radius {decomposition.radius:g}, {decomposition.pooling}{delays})"
         )
-        text += _ROUTE_DESCRIPTIONS[config.method.views.loss_routing]
     if solver.name == "plain":
         return text + "; there is no inner level."
     if solver.name == "single-level":

@@ -177,13 +177,8 @@ class PretrainTrainer(Trainer):
         views, seed, clips = self.model.views, self.config.train.seed, batch["clips"]
         orders = views.draw_orders(seed=seed, epoch=epoch, step=step)
         colors = views.draw_color_matrices(seed=seed, epoch=epoch, indices=batch["index"], num_clips=clips.shape[1])
-        return compute_gradients(
-            self.model,
-            views(clips, orders, colors),
-            self.config,
-            components=views.routed_components(orders),
-            loss_scale=self.grad_scaler.get_scale(),
-        )
+        loss_scale = self.grad_scaler.get_scale()
+        return compute_gradients(self.model, views(clips, orders, colors), self.config, loss_scale=loss_scale)
 
     def _apply_gradients(self, results: list[tuple[Any, ParamDict]], epoch: int) -> dict[str, float]:
         """Run the optimizer step on the mean of the accumulated gradients; return metrics."""

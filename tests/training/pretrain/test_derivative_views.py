@@ -33,7 +33,7 @@ BOD_VCL_OPTIONS = (
     "--method.model.per-frame-features --method.static-dynamic.method slow --method.prediction.clips-per-video 1 "
     "--solver.name first-order --solver.inner-lr 0.003"
 )
-ROUTED = {"method.views": ViewsConfig("alternate", loss_routing="static-on-rgb", derivative_color="random-hue")}
+RANDOM_HUE = {"method.views": ViewsConfig("alternate", derivative_color="random-hue")}
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_the_parts_of_an_accumulated_batch_show_the_same(
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [("ucf101-vididi-byol-r3d_18", {}), (SIMCLR, BOD_VCL), (SIMCLR, BOD_VCL | ROUTED)],
+    [("ucf101-vididi-byol-r3d_18", {}), (SIMCLR, BOD_VCL), (SIMCLR, BOD_VCL | RANDOM_HUE)],
 )
 def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
     name: str,
@@ -110,25 +110,17 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
     assert_same_run(whole, again)
 
 
-def test_a_routed_run_logs_each_half_in_the_steps_that_asked_for_it(tmp_path: Path) -> None:
-    config = small_config(SIMCLR, BOD_VCL | ROUTED | {"solver.name": "plain"} | EIGHT)
-    curves = load_metrics(train(config, tmp_path))
-    frames = [step for step, orders in enumerate(scheduled(config), 1) if orders == (0, 0)]
-    assert [step for step, _ in curves["loss/static"]] == frames
-    assert [step for step, _ in curves["loss/dynamic"]] == list(range(1, 17))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "routed",
+    "decomposed",
     [
         "",
-        f"{BOD_VCL_OPTIONS} --method.views.schedule alternate --method.views.loss-routing static-on-rgb "
-        "--method.views.derivative-color random-hue --optim.lr 0.002",
+        f"{BOD_VCL_OPTIONS} --method.views.schedule alternate --method.views.derivative-color random-hue "
+        "--optim.lr 0.002",
     ],
-    ids=["whole", "routed"],
+    ids=["whole", "random hue"],
 )
-def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(routed: str, tmp_path: Path) -> None:
+def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(decomposed: str, tmp_path: Path) -> None:
     """With a transformer and no batch norm, in which differences of rounding grow little."""
     network = (
         "--method.model.backbone small_vit --method.model.projector-hidden-dim 16 "
@@ -136,12 +128,12 @@ def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(routed
     )
     size = "--method.model.stage-channels --data.image-size 16 --data.num-frames 8 --data.synthetic.num-videos 16"
     rates = "--optim.name sgd --optim.lr 0.5 --optim.batch-size 8 --optim.epochs 4"
-    options = f"{size} {network} {rates} {routed} --train.num-threads 1 --out {tmp_path / 'two'}".split()
+    options = f"{size} {network} {rates} {decomposed} --train.num-threads 1 --out {tmp_path / 'two'}".split()
     for rank in two_ranks("pretrain", "--recipe", SIMCLR, "--debug", *options):
         rank.expect_success()
     train(load_config(tmp_path / "two", PretrainConfig), tmp_path / "one")
     torch.testing.assert_close(load_weights(tmp_path / "two"), load_weights(tmp_path / "one"), rtol=1e-4, atol=1e-6)
-    half = "loss/dynamic" if routed else "loss/whole"
+    half = "loss/dynamic" if decomposed else "loss/whole"
     ours, theirs = (load_metrics(tmp_path / run)[half] for run in ("one", "two"))
     assert theirs == [(step, pytest.approx(value, rel=1e-4)) for step, value in ours]
 
