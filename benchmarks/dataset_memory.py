@@ -25,6 +25,7 @@ from stillmotion.data.datasets.shards import (
     SAMPLE_LIST_FILE,
     SHARD_FORMAT_VERSION,
     SHARD_INDEX_FILE,
+    hash_shard_index,
     open_shard_dataset,
     write_sample_list,
 )
@@ -32,8 +33,7 @@ from stillmotion.data.loading.sampler import shuffle_with_buffer
 from stillmotion.data.transcode.manifest import MANIFEST_FILE, ManifestEntry, read_entries
 from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables
 from stillmotion.training.dataset_fingerprint import fingerprint_dataset
-from stillmotion.utils.files import path_size
-from stillmotion.utils.hashing import file_fingerprint
+from stillmotion.utils.hashing import file_fingerprint, hash_path
 
 SIZES = (10**5, 10**7, 10**9)
 _VIDEOS_PER_SHARD = 1000
@@ -55,7 +55,7 @@ def write_shards(folder: Path, num_videos: int) -> None:
             "shard": i // _VIDEOS_PER_SHARD,
             "offset": i % _VIDEOS_PER_SHARD * 200_000,
             "size": 190_000,
-            "crc32": i,
+            "hash": f"{i:016x}",
         }
         return {"index": i, "path": video_name(i), "frames": 300, "fps": 30.0, **place, "row": row}
 
@@ -64,10 +64,10 @@ def write_shards(folder: Path, num_videos: int) -> None:
     about = {
         "version": SHARD_FORMAT_VERSION,
         "classes": [],
-        "list_bytes": path_size(folder / SAMPLE_LIST_FILE),
+        "list_hash": hash_path(folder / SAMPLE_LIST_FILE),
         "shards": shards,
     }
-    (folder / SHARD_INDEX_FILE).write_text(json.dumps(about))
+    (folder / SHARD_INDEX_FILE).write_text(json.dumps({**about, "hash": hash_shard_index(about)}))
 
 
 def open_shards_with_labels(folder: Path, num_videos: int) -> Any:

@@ -1,14 +1,13 @@
 """Read videos out of indexed tar shards, local or remote.
 
 A folder or URL holds shard-000000.tar, …, shards.json, which names them, and shards.arrow, which lists where each video
-is. A video is read by its byte range and checked by its hash. Its name is its path in the original data set followed by
-the hash, so that cached features of a video are not taken for those of another. The list is memory-mapped from a local
-disk, once for all processes of a machine.
+is. shards.json has the hash of the list and one of its own. A video is read by its byte range and checked by its hash.
+Its name is its path in the original data set followed by the hash, so that cached features of a video are not taken for
+those of another. The list is memory-mapped from a local disk, once for all processes of a machine.
 """
 
 import io
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -22,12 +21,13 @@ from stillmotion.data.datasets.base import DEFAULT_TARGET, VideoDataset
 from stillmotion.data.datasets.csv_list import find_split_column, parse_labels, select_rows
 from stillmotion.data.video import open_video_file
 from stillmotion.data.video.reader import VideoReader
-from stillmotion.data.video.remote import ByteSource, is_url, join_path, read_byte_range
+from stillmotion.data.video.remote import ByteSource, check_regular_file, is_url, join_path, read_byte_range
 from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.utils.files import join_inside
 from stillmotion.utils.hashing import hash_bytes
 
 SHARD_INDEX_FILE, SAMPLE_LIST_FILE = "shards.json", "shards.arrow"
-SHARD_FORMAT_VERSION = 3
+SHARD_FORMAT_VERSION = 4
 # Each video of the list, in the order of the data set: its index, its shard, and where it is in it.
 SAMPLE_SCHEMA = pa.schema(
     [
@@ -108,15 +108,15 @@ class ShardDataset(VideoDataset):
     Args:
         root: Folder or URL of the shards.
         shard_files: Names of the tar files.
-        list_bytes: Size of the sample list.
+        list_hash: Hash of the sample list.
         indices: Indices of the videos to take; None takes all. Class ids are the same for every subset.
     """
 
     def __init__(
-        self, root: str, shard_files: Sequence[str], list_bytes: int, indices: np.ndarray | None = None
+        self, root: str, shard_files: Sequence[str], list_hash: str, indices: np.ndarray | None = None
     ) -> None:
         self.root = PurePath(root)
-        self._root, self._shard_files, self._list_bytes, self._indices = root, shard_files, list_bytes, indices
+        self._root, self._shard_files, self._list_hash, self._indices = root, shard_files, list_hash, indices
 
     def __len__(self) -> int:
         return len(self._table) if self._indices is None else len(self._indices)
@@ -174,11 +174,11 @@ class ShardDataset(VideoDataset):
         column, values = find_split_column(index, [dict.fromkeys(columns, "") | row for row in folds], split, fold)
         rows, row_of_video = self._distinct_rows([column])
         wanted = np.isin(row_of_video, select_rows(index, rows, column, values))
-        return ShardDataset(self._root, self._shard_files, self._list_bytes, np.flatnonzero(wanted))
+        return ShardDataset(self._root, self._shard_files, self._list_hash, np.flatnonzero(wanted))
 
     @cached_property
     def _table(self) -> pa.Table:
-        return _read_sample_list(self._root, self._list_bytes)
+        return _read_sample_list(self._root, self._list_hash, len(self._shard_files))
 
     @cached_property
     def _all_labels(self) -> tuple[np.ndarray | None, list[str]]:
@@ -225,11 +225,14 @@ def open_shard_dataset(root: str, *, split: str | None = None, fold: int | None 
     if content is None:
         raise StillmotionError(f"{index}: no such file. Make shards with `stillmotion prepare --format shards`.")
     try:
-        dataset = ShardDataset(root, [str(shard["name"]) for shard in content["shards"]], int(content["list_bytes"]))
-        if len(dataset) == 0:
-            raise StillmotionError(f"{index}: no videos in these shards. Prepare them again.")
+        names = [str(shard["name"]) for shard in content["shards"]]
+        dataset = ShardDataset(root, names, str(content["list_hash"]))
     except (KeyError, TypeError, ValueError) as error:
         raise StillmotionError(f"{index}: not an index of shards ({error!r}). Prepare them again.") from None
+    for name in names:
+        join_inside(root, name)
+    if len(dataset) == 0:
+        raise StillmotionError(f"{index}: no videos in these shards. Prepare them again.")
     return dataset if split is None else dataset.select_split(split, fold)
 
 
@@ -250,23 +253,28 @@ def write_sample_list(path: str, samples: Sequence[dict[str, Any]]) -> None:
         writer.write_table(table, max_chunksize=max(1, len(table)))
 
 
-def _read_sample_list(root: str, list_bytes: int) -> pa.Table:
+def _read_sample_list(root: str, list_hash: str, num_shards: int) -> pa.Table:
     """The list of a folder, mapped into memory, or of a URL."""
     file = join_path(root, SAMPLE_LIST_FILE)
     remedy = "Prepare the shards again."
     try:
-        source = pa.BufferReader(read_byte_range(file)) if is_url(root) else pa.memory_map(file)
-        if source.size() != list_bytes:
-            raise StillmotionError(
-                f"{file} has {source.size()} bytes, but {SHARD_INDEX_FILE} says {list_bytes}. {remedy}"
-            )
-        table = pa.ipc.open_file(source).read_all()
+        if is_url(root):
+            content = pa.py_buffer(read_byte_range(file))
+        else:
+            check_regular_file(file)
+            content = pa.memory_map(file).read_buffer()
+        if hash_bytes(memoryview(content)) != list_hash:
+            raise StillmotionError(f"{file} is damaged (checksum mismatch with {SHARD_INDEX_FILE}). {remedy}")
+        table = pa.ipc.open_file(content).read_all()
     except OSError as error:
-        raise StillmotionError(f"{file}: {os.strerror(error.errno or 0).lower()}. {remedy}") from None
+        raise StillmotionError(f"{file}: {(error.strerror or 'cannot be read').lower()}. {remedy}") from None
     except pa.ArrowException as error:
         raise StillmotionError(f"{file} is damaged ({str(error).splitlines()[0]}). {remedy}") from None
     if table.schema.names[: len(SAMPLE_SCHEMA.names)] != SAMPLE_SCHEMA.names:
         raise StillmotionError(f"{file}: not a list of videos in shards. {remedy}")
+    shards = table["shard"].to_numpy()
+    if len(shards) and not 0 <= shards.min() <= shards.max() < num_shards:
+        raise StillmotionError(f"{file}: names shard {shards.max()}, but {SHARD_INDEX_FILE} has {num_shards}. {remedy}")
     return table
 
 
@@ -295,4 +303,15 @@ def read_shard_index(root: str) -> dict[str, Any] | None:
         raise StillmotionError(
             f"{index}: not an index of shards of version {SHARD_FORMAT_VERSION}. Prepare them again."
         )
+    if content.pop("hash", None) != hash_shard_index(content):
+        raise StillmotionError(f"{index} is damaged (checksum mismatch). Prepare the shards again.")
     return content
+
+
+def hash_shard_index(content: dict[str, Any]) -> str:
+    """Hash of the content of shards.json, which it contains itself.
+
+    Args:
+        content: The content without the hash.
+    """
+    return hash_bytes(json.dumps(content).encode())

@@ -23,6 +23,7 @@ from stillmotion.data.datasets.shards import (
     SHARD_FORMAT_VERSION,
     SHARD_INDEX_FILE,
     hash_sample,
+    hash_shard_index,
     read_shard_index,
     sample_key,
     write_sample_list,
@@ -34,6 +35,7 @@ from stillmotion.errors import StillmotionError, raise_if_none_readable
 from stillmotion.utils import file_lock, files
 from stillmotion.utils.files import path_size
 from stillmotion.utils.formatting import format_count
+from stillmotion.utils.hashing import hash_path
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +95,7 @@ def write_shards(
                 **_pack(output_dir, staging, manifest, max_shard_bytes),
             }
             write_entries(output_dir, manifest)
-            files.write_json(output_dir / SHARD_INDEX_FILE, index)
+            files.write_json(output_dir / SHARD_INDEX_FILE, {**index, "hash": hash_shard_index(index)})
 
         if not process_group.run_on_main(start):
             manifest += transcode_dataset(dataset, staging, transcoder, num_processes=num_processes, strict=strict)
@@ -108,14 +110,12 @@ def _completed_entries(output_dir: Path, sources: Sequence[str]) -> list[Manifes
     """The manifest of complete shards of these videos; None if there are none, or some are missing or damaged."""
     try:
         index = read_shard_index(str(output_dir))
-        is_complete = index is not None and all(
-            path_size(output_dir / name) == size
-            for name, size in [
-                (SAMPLE_LIST_FILE, index["list_bytes"]),
-                *((shard["name"], shard["size"]) for shard in index["shards"]),
-            ]
+        is_complete = (
+            index is not None
+            and hash_path(output_dir / SAMPLE_LIST_FILE) == index["list_hash"]
+            and all(path_size(output_dir / shard["name"]) == shard["size"] for shard in index["shards"])
         )
-    except (StillmotionError, KeyError, TypeError):
+    except (StillmotionError, OSError, KeyError, TypeError):
         return None
     entries = read_entries(output_dir)
     if not is_complete or not entries:
@@ -153,7 +153,7 @@ def _pack(output_dir: Path, staging: Path, entries: Sequence[ManifestEntry], max
     for other in output_dir.glob(_SHARD_FILE.format(0).replace("000000", "*")):  # of a call that packed more of them
         if other.name not in {shard["name"] for shard in shards}:
             files.remove_path(other)
-    return {"classes": classes, "list_bytes": path_size(output_dir / SAMPLE_LIST_FILE), "shards": shards}
+    return {"classes": classes, "list_hash": hash_path(output_dir / SAMPLE_LIST_FILE), "shards": shards}
 
 
 def _group_into_shards(

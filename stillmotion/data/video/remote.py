@@ -1,7 +1,9 @@
 """Byte ranges of local files and of URLs (fsspec)."""
 
 import errno
+import os
 import re
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +39,7 @@ def read_byte_range(path: str, offset: int = 0, num_bytes: int | None = None) ->
         StillmotionError: If no package for the scheme of the URL is installed.
     """
     if not is_url(path):
+        check_regular_file(path)
         with open(path, "rb") as file:
             file.seek(offset)
             return file.read() if num_bytes is None else file.read(num_bytes)
@@ -52,6 +55,21 @@ def read_byte_range(path: str, offset: int = 0, num_bytes: int | None = None) ->
         raise FileNotFoundError(errno.ENOENT, "no such file") from None
     except Exception as error:  # every file system raises errors of its own
         raise OSError(errno.EIO, str(error).strip().partition("\n")[0] or type(error).__name__) from error
+
+
+def check_regular_file(path: str) -> None:
+    """Check that a local path is a regular file: opening a pipe or a device could block.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: If it does not exist or is something else.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
+        raise OSError(errno.EINVAL, f"not a regular file ({kind})")
 
 
 def join_path(root: str, name: str) -> str:
