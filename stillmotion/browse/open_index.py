@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from stillmotion.errors import StillmotionError
 from stillmotion.index.locations import default_index_dir, is_remote_uri, resolve_videos_dir
+from stillmotion.index.trusted_indexes import check_trusted
 from stillmotion.index.video_index import VideoIndex
-from stillmotion.index.video_segments import VideoSegmentConfig
 
 if TYPE_CHECKING:
     from stillmotion.browse.uploads import EmbedUpload
@@ -32,7 +32,12 @@ class BrowseTarget:
 
 
 def open_or_build_index(
-    folder: str | Path, *, encoder: str | None = None, output_dir: str | Path | None = None, device: str = "auto"
+    folder: str | Path,
+    *,
+    encoder: str | None = None,
+    output_dir: str | Path | None = None,
+    device: str = "auto",
+    trust_index: bool = False,
 ) -> BrowseTarget:
     """Open an index as it is, or build or update the index of a folder of videos.
 
@@ -41,21 +46,25 @@ def open_or_build_index(
         encoder: Encoder spec; default is that of the index, or the best encoder available.
         output_dir: Folder for the index; default is as for `build_index`.
         device: Device of the encoder.
+        trust_index: Use the encoder and the folder that an index from elsewhere names.
 
     Raises:
-        StillmotionError: If there is no such folder, no video can be read, or an option does not apply to an index.
+        StillmotionError: If there is no such folder, no video can be read, an option does not apply to an index, or
+            an index is from elsewhere.
     """
     if is_index(folder):
         for option, value in (("--encoder", encoder), ("--out", output_dir)):
             if value is not None:
                 raise StillmotionError(f"{folder} is an index; omit {option}, or give the folder of its videos")
         index = VideoIndex.open(folder)
+        if not trust_index:
+            check_trusted(index.uri, index.metadata, serves_videos=True)
         return BrowseTarget(index, _upload_embedder(index, lambda: _load(index.encoder_spec, device)))
     videos = resolve_videos_dir(folder)  # an error is raised before torch and LanceDB are imported
     from stillmotion.encoders import default_encoder_spec
     from stillmotion.index.builder import build_index
 
-    stored_spec = _stored_encoder_spec(output_dir or default_index_dir(videos))
+    stored_spec = _stored_encoder_spec(output_dir or default_index_dir(videos), trust_index=trust_index)
     loaded = _load(encoder or stored_spec or default_encoder_spec(), device)
     index = build_index(videos, loaded, output_dir)
     if not len(index):
@@ -71,8 +80,13 @@ def is_index(folder: str | Path) -> bool:
     return (path / "videos.lance").is_dir() and VideoIndex.open(path).local_dir == path
 
 
-def _stored_encoder_spec(location: str | Path) -> str | None:
-    return VideoIndex.open(location).encoder_spec if is_index(location) else None
+def _stored_encoder_spec(location: str | Path, *, trust_index: bool) -> str | None:
+    if not is_index(location):
+        return None
+    index = VideoIndex.open(location)
+    if not trust_index:
+        check_trusted(index.uri, index.metadata, serves_videos=False)
+    return index.encoder_spec
 
 
 def _load(spec: str, device: str) -> "Encoder":
@@ -83,7 +97,7 @@ def _load(spec: str, device: str) -> "Encoder":
 
 def _upload_embedder(index: VideoIndex, load_encoder: "Callable[[], Encoder]") -> "EmbedUpload":
     """Return a function that embeds videos as the index was built; the encoder is loaded when it is first needed."""
-    segmentation = VideoSegmentConfig(**index.metadata.settings["segmentation"])
+    segmentation = index.segmentation
     get_encoder = functools.cache(load_encoder)
 
     def embed_upload(video: Path) -> "Query":

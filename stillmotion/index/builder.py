@@ -35,6 +35,7 @@ from stillmotion.index.segment_embedder import (
     segment_input_config,
 )
 from stillmotion.index.segment_writer import CommitFunction, SegmentWriter
+from stillmotion.index.trusted_indexes import remember_built
 from stillmotion.index.video_index import VideoIndex
 from stillmotion.index.video_segments import VideoSegmentConfig, make_segment, segment_video
 from stillmotion.planning.extraction_estimate import ForwardWork, decode_samples, estimate_forward_passes
@@ -204,6 +205,7 @@ def _open_or_create(uri: str, metadata: IndexMetadata) -> None:
     if tables is None:
         tables = IndexTables.create(uri, metadata)
     _check_compatible(uri, tables.metadata, metadata)
+    remember_built(uri, metadata)
 
 
 def _require_tables(uri: str) -> IndexTables:

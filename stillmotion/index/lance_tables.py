@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -128,10 +128,10 @@ class IndexTables:
         """
         with wrap_write_errors(uri):
             database = _connect(uri)
-            fields = [(name, pa.string()) for name in ("path", "fingerprint", "failure", *VIDEO_CHECKSUMS)]
+            columns = [(name, pa.string()) for name in ("path", "fingerprint", "failure", *VIDEO_CHECKSUMS)]
             text = json.dumps(asdict(metadata))
             content = {_METADATA_KEY: text, _METADATA_CHECKSUM_KEY: hash_bytes(text.encode())}
-            schema = pa.schema([*fields, ("duration", pa.float64())], content)
+            schema = pa.schema([*columns, ("duration", pa.float64())], content)
             _create_table(database, "videos", schema=schema)
             if "segments" in _table_names(database):
                 database.drop_table("segments")
@@ -331,6 +331,8 @@ def _parse_metadata(stored: Mapping[bytes, bytes], uri: str) -> IndexMetadata:
         raise StillmotionError(f"{uri} is not an index of this version's format; delete it and index again")
     if stored.get(_METADATA_CHECKSUM_KEY.encode()) != hash_bytes(text).encode():
         raise StillmotionError(f"{uri} is damaged: its metadata do not match their checksum; delete it and index again")
+    if set(data) != {field.name for field in fields(IndexMetadata)} or not isinstance(data["settings"], dict):
+        raise StillmotionError(f"{uri} lacks settings of an index; delete it and index again")
     return IndexMetadata(**data)
 
 

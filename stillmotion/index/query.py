@@ -101,8 +101,7 @@ def search_index(
             f"the index {index.uri} is empty, because no video in {printable_name(str(index.videos_dir))} could be "
             "read; index another folder"
         )
-    segmentation = VideoSegmentConfig(**index.metadata.settings["segmentation"])
-    query = embed_query(encoder, video, start=config.start, end=config.end, segmentation=segmentation)
+    query = embed_query(encoder, video, start=config.start, end=config.end, segmentation=index.segmentation)
     path = Path(video).resolve()
     if path.is_relative_to(index.videos_dir):
         query = replace(query, video_path=printable_name(path.relative_to(index.videos_dir).as_posix()))

@@ -12,8 +12,9 @@ import numpy as np
 from stillmotion.errors import StillmotionError
 from stillmotion.index.lance_tables import METADATA_COLUMNS, IndexMetadata, IndexTables, wrap_read_errors
 from stillmotion.index.locations import default_index_dir, is_remote_uri, resolve_uri
-from stillmotion.index.video_segments import VectorName, VideoSegment
+from stillmotion.index.video_segments import VectorName, VideoSegment, VideoSegmentConfig
 from stillmotion.utils.formatting import format_count
+from stillmotion.utils.typed_config import from_dict
 
 if TYPE_CHECKING:
     from stillmotion.index.query import Query
@@ -61,6 +62,16 @@ class VideoIndex:
     def metadata(self) -> IndexMetadata:
         """What the index was built with."""
         return self._tables.metadata
+
+    @property
+    def segmentation(self) -> VideoSegmentConfig:
+        """How its videos were split into segments.
+
+        Raises:
+            StillmotionError: If the index does not say so.
+        """
+        settings = self._tables.metadata.settings
+        return from_dict(VideoSegmentConfig, settings.get("segmentation"), f"{self.uri}: segmentation")
 
     def __len__(self) -> int:
         """Return the number of segments."""

@@ -17,6 +17,8 @@ from stillmotion.browse.open_index import is_index, open_or_build_index
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.index import SearchConfig, VideoIndex, search_index
+from stillmotion.index.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.trusted_indexes import check_trusted
 
 
 def start_browse(*arguments, cache):
@@ -133,3 +135,27 @@ def test_a_port_in_use_is_an_error(tmp_path):
         with pytest.raises(StillmotionError, match=f"cannot listen on port {port} .*omit --port"):
             serve(found.index, embed_upload=found.embed_upload, port=port, open_browser=False)
     assert isinstance(found.index, VideoIndex)
+
+
+def test_an_index_from_elsewhere_is_served_only_if_it_is_trusted(tmp_path, monkeypatch):
+    videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32)
+    made = open_or_build_index(videos, output_dir=tmp_path / "index").index
+    assert open_or_build_index(made.local_dir).index.videos_dir == videos
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "of somebody else"))
+    with pytest.raises(StillmotionError, match=r"not built by you .* would show the videos of .*videos; add --trust-"):
+        open_or_build_index(made.local_dir)
+    assert len(open_or_build_index(made.local_dir, trust_index=True).index) == len(made)
+
+
+def test_an_index_from_elsewhere_downloads_no_model_unless_it_is_trusted(tmp_path):
+    metadata = IndexMetadata("nobody/no-such-model@size=64", "", "/", {})
+    for serves_videos in (False, True):
+        with pytest.raises(StillmotionError, match=r"download the model nobody/no-such-model; add --trust-index"):
+            check_trusted(str(tmp_path), metadata, serves_videos=serves_videos)
+    check_trusted(str(tmp_path), IndexMetadata("flow", "", "/", {}), serves_videos=False)
+
+
+def test_an_index_without_settings_is_one_line(tmp_path):
+    IndexTables.create(str(tmp_path / "index"), IndexMetadata("flow", "", "/", {}))
+    with pytest.raises(StillmotionError, match="index: segmentation"):
+        open_or_build_index(tmp_path / "index", trust_index=True)

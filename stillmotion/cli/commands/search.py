@@ -83,6 +83,7 @@ def search(
     json: bool = False,
     num_frames: NumFrames = None,
     device: DeviceName = "auto",
+    trust_index: bool = False,
 ) -> None:
     """Find video segments with similar motion or appearance.
 
@@ -100,6 +101,7 @@ def search(
         index: Index to search, or the folder of videos it was built from.
         page: HTML file to write the results to, with a preview of each that plays.
         json: Print the results as JSON.
+        trust_index: Download the model that an index from elsewhere names.
     """
     if (index is None) == (encoder is None):
         raise StillmotionError("give --index FOLDER, or --encoder ENCODER and --data FOLDER to search without an index")
@@ -108,8 +110,11 @@ def search(
     opened = None if index is None else VideoIndex.open(index)  # before torch is imported
     from stillmotion.encoders import load
     from stillmotion.index.search_results import report_folder_search, report_index_search
+    from stillmotion.index.trusted_indexes import check_trusted
 
     if opened is not None:
+        if not trust_index:
+            check_trusted(opened.uri, opened.metadata, serves_videos=False)
         report = report_index_search(opened, load(opened.encoder_spec, device=device), video, config)
     elif encoder is not None:
         loaded = load(encoder, device=device).with_input(num_frames=num_frames)
@@ -127,6 +132,7 @@ def browse(
     port: int = 0,
     open: bool = True,
     device: DeviceName = "auto",
+    trust_index: bool = False,
 ) -> None:
     """Open a local web page over a folder of videos: similar appearance, similar motion, a map and groups.
 
@@ -144,11 +150,12 @@ def browse(
         out: Folder for the index. Default: under ~/.cache/stillmotion.
         port: Port to listen on; 0 picks a free one.
         open: Open the page in the default browser.
+        trust_index: Serve the videos, and download the model, that an index from elsewhere names.
     """
     from stillmotion.browse.open_index import open_or_build_index
 
     with progress_bar("indexing"):
-        target = open_or_build_index(folder, encoder=encoder, output_dir=out, device=device)
+        target = open_or_build_index(folder, encoder=encoder, output_dir=out, device=device, trust_index=trust_index)
     from stillmotion.browse.server import serve
 
     serve(target.index, embed_upload=target.embed_upload, port=port, open_browser=open)

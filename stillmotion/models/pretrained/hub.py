@@ -38,16 +38,14 @@ def download_model(name: str) -> Path:
         StillmotionError: If the model does not exist, has no usable weights, or cannot be downloaded.
     """
     try:
-        from huggingface_hub import errors, snapshot_download
+        from huggingface_hub import snapshot_download
     except ImportError:
         raise StillmotionError(
             f"{name} is not a local folder, and huggingface_hub is not installed. Run: pip install "
             "'stillmotion[models]'"
         ) from None
-    with contextlib.suppress(errors.LocalEntryNotFoundError):
-        folder = Path(snapshot_download(name, local_files_only=True))
-        if _is_complete(folder):
-            return folder
+    if (cached := find_downloaded(name)) is not None:
+        return cached
     with _wrap_hub_errors(name):
         for weights in _WEIGHTS:
             folder = Path(snapshot_download(name, allow_patterns=_CONFIG_FILES + weights))
@@ -57,6 +55,23 @@ def download_model(name: str) -> Path:
         f"{name} has no config.json, or no model.safetensors or pytorch_model.bin, on the hub. Choose a model in the "
         "format of transformers."
     )
+
+
+def find_downloaded(name: str) -> Path | None:
+    """Return the folder of a model in the hub's local cache; None if it is not there.
+
+    Args:
+        name: Name on the hub.
+    """
+    try:
+        from huggingface_hub import errors, snapshot_download
+    except ImportError:
+        return None
+    with contextlib.suppress(errors.LocalEntryNotFoundError):
+        folder = Path(snapshot_download(name, local_files_only=True))
+        if _is_complete(folder):
+            return folder
+    return None
 
 
 def _is_complete(folder: Path) -> bool:
