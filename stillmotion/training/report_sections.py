@@ -10,8 +10,8 @@ from stillmotion.report.charts import MIN_SMOOTHED_VALUES, plot_lines
 from stillmotion.report.page_blocks import Block, Section, Table, Text, figure_block
 from stillmotion.training.config import RunConfig
 from stillmotion.training.run_dir import load_any_config
-from stillmotion.training.run_log import RunStatus, load_metrics, load_run_status
-from stillmotion.utils.formatting import format_clock
+from stillmotion.training.run_log import MAX_SILENCE, RunStatus, load_metrics, load_run_status
+from stillmotion.utils.formatting import format_clock, format_duration
 
 Metrics = Mapping[str, list[tuple[int, float]]]  # pairs of step and value by name
 
@@ -186,4 +186,9 @@ def _describe_status(status: RunStatus) -> str:
         return f"The run is being trained by {status.locked_by}." + f" {NO_STEPS}" * (not status.step)
     if status.is_finished:
         return "The last training step is done; run the same command again to finish the evaluation."
-    return "The run is not finished and not being trained; run the same command again to resume from its checkpoint."
+    silence = status.seconds_since_update
+    news = f" (no news for {format_duration(silence)})" if silence > MAX_SILENCE else ""
+    return (
+        f"The run is not finished and not being trained{news}; run the same command again to resume from its "
+        "checkpoint."
+    )

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import logging
+import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ from stillmotion.utils import file_lock, files
 from stillmotion.utils.formatting import format_clock
 
 PROGRESS_FILE = "progress.json"
+MAX_SILENCE = 3600.0  # seconds without news after which a run of another machine counts as ended
+_NEWS_FILES = (PROGRESS_FILE, "metrics.jsonl", file_lock.LOCK_FILE)
 _PROGRESS_INTERVAL = 5.0  # minimum seconds between two updates of progress.json
 logger = logging.getLogger(__name__)
 
@@ -213,10 +217,27 @@ class RunStatus:
         return max(0.0, time.time() - self.updated_at) if self.updated_at is not None else 0.0
 
 
+def running_process(run_dir: str | Path) -> str | None:
+    """Return which process trains a run, in words; None if there is none.
+
+    A process of another machine that does not hold the lock counts until the run has been silent for an hour: its file
+    system may have no locks, or it may have been killed.
+
+    Args:
+        run_dir: The run directory.
+    """
+    path = Path(run_dir)
+    holder = file_lock.lock_holder(path)
+    if holder is None or holder.endswith(f" on {socket.gethostname()}") or not file_lock.is_lock_free(path):
+        return holder
+    times = [os.path.getmtime(file) for file in map(path.joinpath, _NEWS_FILES) if file.exists()]
+    return holder if time.time() - max(times, default=0.0) < MAX_SILENCE else None
+
+
 def load_run_status(run_dir: str | Path) -> RunStatus:
     """Read the progress of a run from progress.json, or from metrics.jsonl if there is none."""
     path = Path(run_dir)
-    locked_by = file_lock.lock_holder(path)
+    locked_by = running_process(path)
     epochs = load_metrics(path).get("epoch", [])
     step, epoch = epochs[-1] if epochs else (0, 0.0)
     try:

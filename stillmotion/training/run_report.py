@@ -10,9 +10,8 @@ from stillmotion.report.page import write_page
 from stillmotion.report.page_blocks import Section
 from stillmotion.training.report_sections import loss_curve_blocks, progress_blocks
 from stillmotion.training.run_dir import RESULTS_FILE, load_any_config
-from stillmotion.training.run_log import load_run_status
+from stillmotion.training.run_log import load_run_status, running_process
 from stillmotion.training.tasks import TASKS, verb_of_run
-from stillmotion.utils.file_lock import lock_holder
 from stillmotion.utils.files import check_writable
 
 logger = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ def follow_run(run_dir: str | Path, seconds: int) -> Path:
     if seconds < 1:
         raise StillmotionError(f"--follow must be at least 1 second, got {seconds}; try --follow 30")
     is_announced = False
-    while lock_holder(run_dir) is not None:
+    while running_process(run_dir) is not None:
         page = write_run_page(run_dir, reload_seconds=seconds)
         if not is_announced:
             logger.info("wrote %s; it is rewritten every %d s until the run ends (Ctrl-C stops this)", page, seconds)
@@ -74,7 +73,7 @@ def follow_run(run_dir: str | Path, seconds: int) -> Path:
 def _wait(run_dir: str | Path, seconds: int) -> None:
     """Wait until the next page is due or the run has ended."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and lock_holder(run_dir) is not None:
+    while time.monotonic() < deadline and running_process(run_dir) is not None:
         time.sleep(min(1.0, max(0.0, deadline - time.monotonic())))
 
 

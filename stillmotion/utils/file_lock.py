@@ -70,6 +70,20 @@ def lock_holder(directory: str | Path) -> str | None:
     return None if ended else who or None
 
 
+def is_lock_free(directory: str | Path) -> bool:
+    """Whether no process holds the lock of a folder, as far as its file system tells; some have no locks.
+
+    Args:
+        directory: The folder.
+    """
+    try:
+        with open(Path(directory) / LOCK_FILE) as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
+    return True
+
+
 def remove_stale_temp_files(directory: str | Path, *, include_other_hosts: bool = False) -> None:
     """Remove temporary files that killed writers left in a folder (not below it).
 

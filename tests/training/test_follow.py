@@ -1,5 +1,6 @@
 """The page of a run that is being trained."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -100,6 +101,22 @@ def test_a_run_that_was_killed_is_not_thought_to_go_on(run: Path) -> None:
     assert file_lock.lock_holder(run) == "process 1 on another.machine"
 
 
+def test_a_run_of_another_machine_without_news_has_ended_unless_it_holds_the_lock(run: Path) -> None:
+    half_way(run)
+    lock, progress, before = run / file_lock.LOCK_FILE, run / "progress.json", time.time() - 3 * 3600
+    lock.write_text("process 1 on another.machine")
+    assert load_run_status(run).locked_by == "process 1 on another.machine"
+    progress.write_text(json.dumps({"step": 2, "total_steps": 4, "updated_at": before}))
+    for file in run.iterdir():
+        os.utime(file, (before, before))
+    assert load_run_status(run).locked_by is None
+    (section,) = progress_sections(run)
+    assert "not being trained (no news for 3 h)" in section.blocks[0].text
+    with open(lock) as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert load_run_status(run).locked_by == "process 1 on another.machine"
+
+
 def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,7 +128,7 @@ def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
         return run
 
     holders = iter(["process 1 on here", "process 1 on here"])
-    monkeypatch.setattr("stillmotion.training.run_report.lock_holder", lambda _: next(holders, None))
+    monkeypatch.setattr("stillmotion.training.run_report.running_process", lambda _: next(holders, None))
     monkeypatch.setattr("stillmotion.training.run_report.write_run_page", write)
     monkeypatch.setattr("stillmotion.training.run_report._wait", lambda *_: None)
     assert follow_run(tmp_path, 30) == tmp_path
