@@ -1,49 +1,33 @@
 """Parsers of published annotation lists (UCF101, HMDB51, Kinetics, SSv2, Gym99, Diving48), and their shared helpers."""
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from stillmotion.data.datasets.base import UNKNOWN_LABEL, FailedVideos, PathDataset
-from stillmotion.data.datasets.csv_list import read_csv_rows
+from stillmotion.data.datasets.csv_list import read_numbered_csv_rows
 from stillmotion.data.datasets.folder import find_videos
+from stillmotion.data.datasets.list_files import (
+    ListLine,
+    check_exists,
+    read_json_items,
+    read_json_list,
+    read_list_lines,
+    read_text_lines,
+)
 from stillmotion.errors import StillmotionError, VideoError, as_video_error, raise_if_none_readable
-from stillmotion.utils.files import read_json
 
 SequenceT = TypeVar("SequenceT")
-
-
-def check_exists(path: Path, hint: str = "", *, is_dir: bool = False) -> Path:
-    """Check that a file or folder exists.
-
-    Args:
-        path: The file or folder.
-        hint: What the user can do if it does not.
-        is_dir: Require a folder.
-
-    Returns:
-        The path.
-    """
-    if not (path.is_dir() if is_dir else path.exists()):
-        what = "folder" if is_dir else "file or folder"
-        raise StillmotionError(f"{path}: no such {what}." + (f" {hint}" if hint else ""))
-    return path
-
-
-def read_text_lines(file: Path, hint: str = "") -> list[str]:
-    """Read the lines of a text file that are not blank, without surrounding spaces.
-
-    Args:
-        file: Text file; bytes that are not UTF-8 are kept.
-        hint: What the user can do if it does not exist.
-    """
-    try:
-        text = check_exists(file, hint).read_text(encoding="utf-8-sig", errors="surrogateescape")
-    except OSError as error:
-        raise StillmotionError(f"{file}: cannot be read ({error.strerror}).") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+# What the lines and items of the lists hold, for errors.
+_UCF101_CLASS = "<number> <class>"
+_HMDB51_LINE = "<video> <0, 1 or 2>"
+_KINETICS_COLUMNS = "label,youtube_id,time_start,time_end with times in seconds"
+_SSV2_ITEM = "an object with id and template"
+_GYM99_LINE = "<video> <class id>"
+_DIVING48_ITEM = "an object with vid_name and label, a class id"
 
 
 def matching_files(folder: Path, *patterns: str, subfolders: bool = False, required: bool = True) -> list[Path]:
@@ -111,7 +95,8 @@ def select_sequences(names: list[str], only: Iterable[str]) -> list[str]:
     """
     for name in only:
         if name not in names:
-            raise StillmotionError(f"There is no sequence {name!r} in the list; the first is {names[0]!r}.")
+            first = f"the first is {names[0]!r}" if names else "the list is empty"
+            raise StillmotionError(f"There is no sequence {name!r} in the list; {first}.")
     return list(only) or names
 
 
@@ -195,12 +180,22 @@ def read_ucf101(folder: Path, *, train: bool, fold: int) -> AnnotationList:
         train: Read the training list, not the test list.
         fold: Fold, 1 to 3.
     """
-    numbered = [line.split() for line in read_text_lines(folder / "classInd.txt")]
-    classes = [name for _, name in sorted(numbered, key=lambda pair: int(pair[0]))]
+    name_by_number: dict[int, str] = {}
+    for line in read_list_lines(folder / "classInd.txt"):
+        number, name = line.fields(2, _UCF101_CLASS)
+        number_id = line.class_id(number, _UCF101_CLASS)
+        if number_id in name_by_number or name in name_by_number.values():
+            raise line.error("each number and name once")
+        name_by_number[number_id] = name
+    classes = [name for _, name in sorted(name_by_number.items())]
     label_by_class = {name: i for i, name in enumerate(classes)}
-    lines = read_text_lines(folder / f"{'train' if train else 'test'}list{fold:02d}.txt")
-    names = [_without_suffix(line.split()[0]) for line in lines]
-    entries = [((name, name.split("/")[-1]), label_by_class[name.split("/")[0]]) for name in names]
+    entries = []
+    for line in read_list_lines(folder / f"{'train' if train else 'test'}list{fold:02d}.txt"):
+        name = _without_suffix(line, line.content.split()[0])
+        class_name, _, video = name.partition("/")
+        if class_name not in label_by_class or not video:
+            raise line.error("<class>/<video> with a class of classInd.txt")
+        entries.append(((name, name.split("/")[-1]), label_by_class[class_name]))
     return AnnotationList(entries, classes)
 
 
@@ -218,12 +213,15 @@ def read_hmdb51(folder: Path, *, train: bool | None, fold: int) -> AnnotationLis
     if not files:
         raise StillmotionError(f"{folder}: no *{ending}; splits are 1 to 3.")
     classes = [file.name.removesuffix(ending) for file in files]
-    entries = [
-        ((f"{classes[label]}/{_without_suffix(line.split()[0])}", _without_suffix(line.split()[0])), label)
-        for label, file in enumerate(files)
-        for line in read_text_lines(file)
-        if line.split()[1] in marks
-    ]
+    entries = []
+    for label, file in enumerate(files):
+        for line in read_list_lines(file):
+            video, mark = line.fields(2, _HMDB51_LINE)
+            if mark not in ("0", "1", "2"):
+                raise line.error(_HMDB51_LINE)
+            if mark in marks:
+                name = _without_suffix(line, video)
+                entries.append(((f"{classes[label]}/{name}", name), label))
     return AnnotationList(entries, classes)
 
 
@@ -236,18 +234,25 @@ def read_kinetics(file: Path, *, split: str | None = None) -> AnnotationList:
         file: The list.
         split: Read only the rows of this split, if the list has a column split.
     """
-    rows = read_csv_rows(file)
-    classes = sorted({row["label"] for row in rows if row.get("label")})
+    numbered = read_numbered_csv_rows(file)
+    columns = numbered[0][1]
+    if not {"youtube_id", "time_start", "time_end"} <= columns.keys():
+        raise ListLine(f"{file}, line 1", ",".join(columns)).error(f"the columns {_KINETICS_COLUMNS}")
+    classes = sorted({row["label"] for _, row in numbered if row.get("label")})
     label_by_class = {name: i for i, name in enumerate(classes)}
-    if split is not None and "split" in rows[0]:
-        rows = [row for row in rows if row["split"][:3] == split[:3]]
-        if not rows:
+    if split is not None and "split" in columns:
+        numbered = [(number, row) for number, row in numbered if row["split"][:3] == split[:3]]
+        if not numbered:
             raise StillmotionError(f"{file}: no row of split {split!r}.")
     entries = []
-    for row in rows:
-        name = row["youtube_id"]
-        with_times = f"{name}_{int(row['time_start']):06d}_{int(row['time_end']):06d}"
-        entries.append(((with_times, name), label_by_class.get(row.get("label", ""), UNKNOWN_LABEL)))
+    for number, row in numbered:
+        name, *times = row["youtube_id"], row["time_start"], row["time_end"]
+        if not name or not all(re.fullmatch("-?[0-9]{1,9}", time) for time in times):
+            cells = (value for column, value in row.items() if column != "path")  # a copy of the name
+            raise ListLine(f"{file}, line {number}", ",".join(cells)).error(_KINETICS_COLUMNS)
+        start, end = map(int, times)
+        label = label_by_class.get(row.get("label", ""), UNKNOWN_LABEL)
+        entries.append(((f"{name}_{start:06d}_{end:06d}", name), label))
     return AnnotationList(entries, classes)
 
 
@@ -258,14 +263,26 @@ def read_ssv2(labels: Path, annotations: Path) -> AnnotationList:
         labels: JSON file from template to class id.
         annotations: JSON file of the ids of a split, with their templates.
     """
-    label_by_class = {name: int(label) for name, label in read_json(check_exists(labels)).items()}
+    content = ListLine(str(labels), read_json_list(labels))
+    if not isinstance(content.content, dict):
+        raise content.error("an object from templates to class ids")
+    num_classes = len(content.content)
+    label_by_class = {
+        name: ListLine(f"{labels}, template {name!r}", label).class_id(label, "a class id", num_classes=num_classes)
+        for name, label in content.content.items()
+    }
+    if len(set(label_by_class.values())) < num_classes:
+        raise StillmotionError(f"{labels}: two templates have the same class id; expected 0 to {num_classes - 1}.")
     classes = sorted(label_by_class, key=lambda name: label_by_class[name])
     entries = []
-    for item in read_json(check_exists(annotations)):
-        template = item.get("template", "").replace("[", "").replace("]", "")
+    for item in read_json_items(annotations, _SSV2_ITEM):
+        video, template = item.content.get("id"), item.content.get("template", "")
+        if type(video) not in (int, str) or not isinstance(template, str):
+            raise item.error(_SSV2_ITEM)
+        template = template.replace("[", "").replace("]", "")
         if template and template not in label_by_class:
-            raise StillmotionError(f"{annotations}: template {template!r} of video {item['id']} is not in {labels}.")
-        entries.append(((str(item["id"]),), label_by_class.get(template, UNKNOWN_LABEL)))
+            raise item.error(f"a template of {labels}")
+        entries.append(((str(video),), label_by_class.get(template, UNKNOWN_LABEL)))
     return AnnotationList(entries, classes)
 
 
@@ -278,13 +295,13 @@ def read_gym99(folder: Path, *, train: bool, fold: int = 1) -> AnnotationList:
         fold: Ignored; there is one split.
     """
     file = matching_files(folder, f"gym99_{'train' if train else 'val'}*.txt")[-1]
-    pairs = [line.split() for line in read_text_lines(file)]
     names = folder / "gym99_categories.txt"
-    if names.exists():
-        classes = [line.split(";")[-1].strip() for line in read_text_lines(names)]
-    else:
-        classes = [str(i) for i in range(max(int(label) for _, label in pairs) + 1)]
-    return AnnotationList([((name,), int(label)) for name, label in pairs], classes)
+    classes = [line.split(";")[-1].strip() for line in read_text_lines(names)] if names.exists() else None
+    entries = []
+    for line in read_list_lines(file):
+        video, label = line.fields(2, _GYM99_LINE)
+        entries.append(((video,), line.class_id(label, _GYM99_LINE, **_limit(classes))))
+    return _with_classes(entries, classes)
 
 
 def read_diving48(folder: Path, *, train: bool, fold: int = 1) -> AnnotationList:
@@ -295,13 +312,20 @@ def read_diving48(folder: Path, *, train: bool, fold: int = 1) -> AnnotationList
         train: Read the training list, not the test list.
         fold: Ignored; there is one split.
     """
-    items = read_json(matching_files(folder, f"Diving48*{'train' if train else 'test'}.json")[-1])
-    vocabulary = folder / "Diving48_vocab.json"
+    file = matching_files(folder, f"Diving48*{'train' if train else 'test'}.json")[-1]
+    vocabulary, classes = folder / "Diving48_vocab.json", None
     if vocabulary.exists():
-        classes = ["+".join(dive) for dive in read_json(vocabulary)]
-    else:
-        classes = [str(i) for i in range(max(item["label"] for item in items) + 1)]
-    return AnnotationList([((item["vid_name"],), item["label"]) for item in items], classes)
+        dives = ListLine(str(vocabulary), read_json_list(vocabulary))
+        if not isinstance(dives.content, list) or not all(_is_text_list(dive) for dive in dives.content):
+            raise dives.error("a list of dives, each a list of parts")
+        classes = ["+".join(dive) for dive in dives.content]
+    entries = []
+    for item in read_json_items(file, _DIVING48_ITEM):
+        video, label = item.content.get("vid_name"), item.content.get("label")
+        if not isinstance(video, str):
+            raise item.error(_DIVING48_ITEM)
+        entries.append(((video,), item.class_id(label, _DIVING48_ITEM, **_limit(classes))))
+    return _with_classes(entries, classes)
 
 
 def select_k200(dataset: PathDataset, *, num_classes: int = 200, videos_per_class: int = 200) -> PathDataset:
@@ -350,5 +374,24 @@ def _name_hash(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _without_suffix(name: str) -> str:
-    return str(Path(name).with_suffix(""))
+def _without_suffix(line: ListLine, name: str) -> str:
+    try:
+        return str(Path(name).with_suffix(""))
+    except ValueError:  # . or /
+        raise line.error("the name of a video") from None
+
+
+def _is_text_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
+
+
+def _limit(classes: Sequence[str] | None) -> dict[str, int]:
+    """The argument of `ListLine.class_id` by which ids are those of known classes."""
+    return {} if classes is None else {"num_classes": len(classes)}
+
+
+def _with_classes(entries: Sequence[tuple[tuple[str, ...], int]], classes: list[str] | None) -> AnnotationList:
+    """The list with its classes, or with numbers as their names."""
+    if classes is None:
+        classes = [str(i) for i in range(max((label for _, label in entries), default=-1) + 1)]
+    return AnnotationList(entries, classes)

@@ -11,6 +11,7 @@ their published names:
 """
 
 import csv
+import io
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,9 +21,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from stillmotion.data.datasets.annotations import check_exists, matching_files
+from stillmotion.data.datasets.annotations import matching_files
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.folder import walk_folders
+from stillmotion.data.datasets.list_files import ListLine, check_exists, read_list_text
 from stillmotion.data.video import VIDEO_SUFFIXES, open_video
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError, VideoError
@@ -32,6 +34,7 @@ KeyframeId = tuple[str, int]  # a video and a second of it
 NO_ACTION_ID = -1
 ANNOTATED_BOXES = "annotated boxes"
 _EXCERPT_START_SECONDS = 900.0  # where the usual 15-minute excerpts of the movies start
+_MAX_NUMBER = 1e9  # in a file of boxes
 _FULL_FILM_SECONDS = 1200.0  # a longer video is a whole movie
 
 
@@ -282,15 +285,14 @@ def read_box_csv(file: Path, *, has_scores: bool = False) -> BoxTable:
         try:
             if len(row) not in ((8,) if has_scores else (7, 8)):
                 raise ValueError(f"{len(row)} columns")
-            keyframes.append((row[0], int(float(row[1]))))
-            boxes.append([float(value) for value in row[2:6]])
-            actions.append(int(row[6]) if row[6].strip() else NO_ACTION_ID)
-            scores.append(float(row[7]) if has_scores else 1.0)
-        except ValueError as error:
+            keyframes.append((row[0], int(_parse_number(row[1]))))
+            boxes.append([_parse_number(value) for value in row[2:6]])
+            actions.append(int(_parse_number(row[6])) if row[6].strip() else NO_ACTION_ID)
+            scores.append(_parse_number(row[7]) if has_scores else 1.0)
+        except ValueError:
             last = "score" if has_scores else "person"
-            raise StillmotionError(
-                f"{file}, line {line}: {error}; expected video, second, left, top, right, bottom, action, {last}."
-            ) from None
+            expected = f"video, second, left, top, right, bottom, action, {last}"
+            raise ListLine(f"{file}, line {line}", ",".join(row)).error(expected) from None
     return BoxTable(keyframes, np.array(boxes).reshape(-1, 4), np.array(actions, int), np.array(scores, float))
 
 
@@ -319,9 +321,9 @@ def read_excluded_keyframes(file: Path) -> set[KeyframeId]:
     for line, row in _iter_csv_rows(file):
         try:
             video, second = row
-            keyframes.add((video, int(float(second))))
+            keyframes.add((video, int(_parse_number(second))))
         except ValueError:
-            raise StillmotionError(f"{file}, line {line}: {','.join(row)!r}; expected video, second.") from None
+            raise ListLine(f"{file}, line {line}", ",".join(row)).error("video, second") from None
     return keyframes
 
 
@@ -335,21 +337,28 @@ def read_label_map(file: Path) -> dict[int, str]:
         Names by id, in ascending order.
     """
     actions = {}
-    for item in re.findall(r"\{(.*?)\}", file.read_text(encoding="utf-8", errors="replace"), re.DOTALL):
-        name, action_id = re.search(r'name:\s*"([^"]*)"', item), re.search(r"\bid:\s*(\d+)|label_id:\s*(\d+)", item)
+    for item in re.findall(r"\{(.*?)\}", read_list_text(file), re.DOTALL):
+        name, action_id = re.search(r'name:\s*"([^"]*)"', item), re.search(r"\b(?:label_)?id:\s*(\d{1,9})\b", item)
         if name and action_id:
-            actions[int(action_id[1] or action_id[2])] = name[1]
+            actions[int(action_id[1])] = name[1]
     if not actions:
         raise StillmotionError(f'{file}: no action found; expected item {{ name: "sit" id: 11 }}.')
     return dict(sorted(actions.items()))
 
 
 def _iter_csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
+    rows = csv.reader(io.StringIO(read_list_text(file), newline=""))
     try:
-        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
-            yield from ((number, row) for number, row in enumerate(csv.reader(lines), 1) if row)
-    except (OSError, csv.Error) as error:
-        raise StillmotionError(f"{file}: cannot be read as a list of boxes ({error}).") from None
+        yield from ((rows.line_num, row) for row in rows if row)
+    except csv.Error as error:
+        raise StillmotionError(f"{file}, line {rows.line_num}: cannot be read as a list of boxes ({error}).") from None
+
+
+def _parse_number(text: str) -> float:
+    value = float(text)
+    if not abs(value) < _MAX_NUMBER:
+        raise ValueError(text)
+    return value
 
 
 def _find_videos(root: Path, ids: set[str]) -> dict[str, Path]:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stillmotion.data.datasets.annotations import check_exists, read_text_lines
 from stillmotion.data.datasets.base import ActionSegmentationDataset
 from stillmotion.data.datasets.folder import find_videos
+from stillmotion.data.datasets.list_files import ListLine, check_exists, read_list_lines
 from stillmotion.data.video import open_video
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError, VideoError
@@ -102,13 +102,14 @@ def read_action_mapping(file: Path) -> list[str]:
     Args:
         file: File with lines "0 SIL".
     """
-    rows = [line.split() for line in _read_lines(file)]
-    if any(len(row) != 2 or not row[0].isdigit() for row in rows):
-        raise StillmotionError(f"{file}: a line is not a number and a name, such as `0 SIL`.")
-    named = {int(number): name for number, name in rows}
-    if sorted(named) != list(range(len(rows))) or len(set(named.values())) != len(rows):
-        raise StillmotionError(f"{file}: {len(rows)} actions must be numbered 0 to {len(rows) - 1}, each once.")
-    return [named[number] for number in range(len(rows))]
+    expected = "a number and a name, such as `0 SIL`"
+    lines, named = _read_lines(file), {}
+    for line in lines:
+        number, name = line.fields(2, expected)
+        named[line.class_id(number, expected)] = name
+    if sorted(named) != list(range(len(lines))) or len(set(named.values())) != len(lines):
+        raise StillmotionError(f"{file}: {len(lines)} actions must be numbered 0 to {len(lines) - 1}, each once.")
+    return [named[number] for number in range(len(lines))]
 
 
 def read_bundle_ids(file: Path) -> list[str]:
@@ -117,7 +118,7 @@ def read_bundle_ids(file: Path) -> list[str]:
     Args:
         file: Names of ground-truth files, with or without their folder and a first line #bundle.
     """
-    return [Path(line).stem for line in _read_lines(file) if line != _HEADER]
+    return [Path(line.content).stem for line in _read_lines(file) if line.content != _HEADER]
 
 
 def find_videos_by_id(root: Path) -> dict[str, Path]:
@@ -140,8 +141,8 @@ def _video_id(path: Path) -> str:
     return path.name if path.is_dir() else path.stem
 
 
-def _read_lines(file: Path) -> list[str]:
-    lines = read_text_lines(file, "docs/guides/datasets.md describes the layout of Breakfast.")
+def _read_lines(file: Path) -> list[ListLine]:
+    lines = read_list_lines(file, "docs/guides/datasets.md describes the layout of Breakfast.")
     if not lines:
         raise StillmotionError(f"{file}: empty file.")
     return lines

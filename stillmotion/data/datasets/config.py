@@ -6,10 +6,10 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from stillmotion.data.datasets.annotations import check_exists
 from stillmotion.data.datasets.base import PathDataset, VideoDataset
 from stillmotion.data.datasets.csv_list import csv_has_column, open_list_dataset
 from stillmotion.data.datasets.folder import open_folder_dataset
+from stillmotion.data.datasets.list_files import check_exists
 from stillmotion.data.datasets.public_datasets import (
     PUBLIC_DATASETS,
     PublicDataset,

@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from stillmotion.data.datasets.base import UNKNOWN_LABEL, PathDataset
+from stillmotion.data.datasets.list_files import MAX_CLASS_ID, read_list_text
 from stillmotion.data.video import VIDEO_SUFFIXES
 from stillmotion.errors import StillmotionError
 
 PATH_COLUMNS = ("path", "video", "file", "filename", "video_path", "youtube_id")
-_MAX_CLASS_ID = 1_000_000  # the name of every class is kept in memory
 _SPLIT_ALIASES = {"val": ("val", "valid", "validation", "validate", "test"), "test": ("test", "val", "validation")}
 
 
@@ -37,26 +37,35 @@ def read_csv_rows(file: Path) -> list[dict[str, str]]:
     Raises:
         StillmotionError: The file is empty or no text.
     """
+    return [row for _, row in read_numbered_csv_rows(file)]
+
+
+def read_numbered_csv_rows(file: Path) -> list[tuple[int, dict[str, str]]]:
+    """Read the rows of a list as `read_csv_rows`, each with the number of its (last) line, for errors.
+
+    Args:
+        file: The list.
+    """
+    text = read_list_text(file)
+    if "\0" in text:
+        raise StillmotionError(f"{file}: not a text file (contains null bytes). Save the list as UTF-8.")
     try:
-        text = file.read_text(encoding="utf-8-sig", errors="surrogateescape")
-        if "\0" in text:
-            raise StillmotionError(f"{file}: not a text file (contains null bytes). Save the list as UTF-8.")
-        first, *others = _parse_cells(text) or [[]]
-    except (OSError, csv.Error) as error:
+        first, *others = _parse_cells(text) or [(1, [])]
+    except csv.Error as error:
         raise StillmotionError(f"{file}: cannot be read as a list of videos ({error}).") from None
-    if not first:
+    if not first[1]:
         raise StillmotionError(f"{file}: empty list. Write one `path,label` per line.")
-    header = [name.strip().lower() for name in first]
+    header = [name.strip().lower() for name in first[1]]
     column = next((name for name in PATH_COLUMNS if name in header), None)
     if column is None:
-        return [_parse_line(line) for line in text.splitlines() if line.strip()]
+        return [(i, _parse_line(line)) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not others:
         raise StillmotionError(f"{file}: a header but no rows. Write one `path,label` per line.")
     rows = []
-    for cells in others:
+    for number, cells in others:
         values = [*(cell.strip() for cell in cells), *[""] * len(header)]  # a row may be short
-        rows.append(dict(zip(header, values, strict=False)))
-        rows[-1]["path"] = rows[-1][column]
+        row = dict(zip(header, values, strict=False))
+        rows.append((number, row | {"path": row[column]}))
     return rows
 
 
@@ -67,11 +76,10 @@ def csv_has_column(file: Path, name: str) -> bool:
         file: The file.
         name: Name of the column.
     """
-    with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        try:
-            return name in next(csv.reader(lines), [])
-        except csv.Error:
-            return False
+    try:
+        return name in next(csv.reader(io.StringIO(read_list_text(file), newline="")), [])
+    except csv.Error:
+        return False
 
 
 def parse_labels(file: object, rows: Sequence[dict[str, str]]) -> tuple[list[int] | None, list[str]]:
@@ -95,9 +103,9 @@ def parse_labels(file: object, rows: Sequence[dict[str, str]]) -> tuple[list[int
         return None, []
     if all(_is_int(text) for text in texts if text):
         labels = [max(int(text), UNKNOWN_LABEL) if text else UNKNOWN_LABEL for text in texts]
-        if max(labels) > _MAX_CLASS_ID:
+        if max(labels) > MAX_CLASS_ID:
             raise StillmotionError(
-                f"{file}: label {max(labels)} is too large; class ids must be between 0 and {_MAX_CLASS_ID:,}."
+                f"{file}: label {max(labels)} is too large; class ids must be between 0 and {MAX_CLASS_ID:,}."
             )
         name_by_label = dict(zip(labels, names, strict=True))
         return labels, [name_by_label.get(i) or str(i) for i in range(max(labels) + 1)]
@@ -106,10 +114,10 @@ def parse_labels(file: object, rows: Sequence[dict[str, str]]) -> tuple[list[int
     return [label_by_class.get(text, UNKNOWN_LABEL) for text in texts], classes
 
 
-def _parse_cells(text: str) -> list[list[str]]:
-    """Cells of the lines that are not blank; a quoted cell may contain a line break."""
+def _parse_cells(text: str) -> list[tuple[int, list[str]]]:
+    """Line number and cells of the lines that are not blank; a quoted cell may contain a line break."""
     rows = csv.reader(io.StringIO(text, newline=""))
-    return [row for row in rows if len(row) > 1 or (row and row[0].strip())]
+    return [(rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip())]
 
 
 def _parse_line(line: str) -> dict[str, str]:

@@ -8,13 +8,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from PIL import Image
 
-from stillmotion.data.datasets.annotations import (
-    check_exists,
-    open_readable_sequences,
-    read_text_lines,
-    select_sequences,
-)
+from stillmotion.data.datasets.annotations import open_readable_sequences, select_sequences
 from stillmotion.data.datasets.base import FailedVideos
+from stillmotion.data.datasets.list_files import check_exists, read_text_lines
 from stillmotion.data.video.frame_folder import FrameFolderReader
 from stillmotion.errors import VideoError
 

@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 from stillmotion.data.datasets.annotations import (
     AnnotationList,
-    check_exists,
     find_listed_videos,
     index_videos_by_name,
     matching_files,
     read_kinetics,
     read_ssv2,
-    read_text_lines,
 )
 from stillmotion.data.datasets.base import UNKNOWN_LABEL
 from stillmotion.data.datasets.breakfast import (
@@ -28,6 +26,7 @@ from stillmotion.data.datasets.csv_list import ListDataset, csv_has_column
 from stillmotion.data.datasets.davis import MaskLayout, mask_paths, open_mask_sequences
 from stillmotion.data.datasets.folder import VideoFolder
 from stillmotion.data.datasets.jhmdb import jhmdb_files
+from stillmotion.data.datasets.list_files import check_exists, read_text_lines
 from stillmotion.errors import StillmotionError
 
 _KINETICS_CLASSES = (400, 600, 700)

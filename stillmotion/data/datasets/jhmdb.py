@@ -7,13 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from stillmotion.data.datasets.annotations import (
-    check_exists,
-    open_readable_sequences,
-    read_text_lines,
-    select_sequences,
-)
+from stillmotion.data.datasets.annotations import open_readable_sequences, select_sequences
 from stillmotion.data.datasets.base import FailedVideos
+from stillmotion.data.datasets.list_files import check_exists, read_list_lines
 from stillmotion.data.video import VIDEO_SUFFIXES, open_video
 from stillmotion.data.video.frame_folder import FrameFolderReader
 from stillmotion.data.video.reader import VideoReader
@@ -130,8 +126,8 @@ def jhmdb_files(root: Path, split: str | int, *, test_only: bool = True) -> dict
     pairs = {}
     for file in files:
         action = file.name.removesuffix(ending)
-        for line in read_text_lines(file):
-            name, mark = line.split()
+        for line in read_list_lines(file):
+            name, mark = line.fields(2, "<video> <1 or 2>")
             if mark == "2" or not test_only:
                 video = Path(action) / Path(name).stem
                 joints = root / "joint_positions" / video / "joint_positions.mat"
@@ -142,7 +138,10 @@ def jhmdb_files(root: Path, split: str | int, *, test_only: bool = True) -> dict
 def _listed_files(root: Path, file: Path) -> dict[str, tuple[Path, Path]]:
     """Paths of a list, absolute or relative to the folder of the data set."""
     pairs = {}
-    for line in read_text_lines(file):
-        frames, positions = (root / part for part in line.split()[:2])
+    for line in read_list_lines(file):
+        parts = line.content.split()[:2]
+        if len(parts) < 2:
+            raise line.error("<folder of frames> <file of joints>")
+        frames, positions = (root / part for part in parts)
         pairs[str(Path(*frames.parts[-2:]))] = (frames, positions)
     return pairs

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stillmotion.data.datasets.annotations import check_exists
 from stillmotion.data.datasets.davis import read_mask
 from stillmotion.data.datasets.expected_files import ExpectedFiles, ExpectedVideo
 from stillmotion.data.datasets.jhmdb import read_jhmdb_joints
+from stillmotion.data.datasets.list_files import check_exists
 from stillmotion.data.datasets.public_datasets import PUBLIC_DATASETS, find_annotations, verifiable_datasets
 from stillmotion.data.transcode.manifest import find_copy_damage, read_entries
 from stillmotion.data.video import open_video

@@ -54,8 +54,11 @@ def test_rows_have_seven_or_eight_columns_and_perhaps_no_action(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,0902,0.1,0.2,0.3,0.4,1,0\na,0902,0.1,0.2\n", "rows.csv, line 2: 4 columns; expected video, second, left"),
-        ("a,0902,0.1,x,0.3,0.4,1,0\n", "line 1: could not convert string to float: 'x'"),
+        (
+            "a,0902,0.1,0.2,0.3,0.4,1,0\na,0902,0.1,0.2\n",
+            "rows.csv, line 2: got 'a,0902,0.1,0.2', expected video, second, left",
+        ),
+        ("a,0902,0.1,x,0.3,0.4,1,0\n", "line 1: got 'a,0902,0.1,x,0.3,0.4,1,0', expected video"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, text, message):
@@ -70,7 +73,7 @@ def test_exclusion_lists_are_read(tmp_path):
     file.write_text("a,0902\nb,0903\n")
     assert read_excluded_keyframes(file) == {A, B}
     file.write_text("a\n")
-    with pytest.raises(StillmotionError, match=r"line 1: 'a'; expected video, second"):
+    with pytest.raises(StillmotionError, match=r"line 1: got 'a', expected video, second"):
         read_excluded_keyframes(file)
 
 

@@ -89,7 +89,7 @@ def test_an_invalid_mapping_is_refused(tmp_path):
     file = tmp_path / "mapping.txt"
     cases = {
         "0 SIL\n2 stir\n": "numbered 0 to 1",
-        "SIL\n": "not a number and a name",
+        "SIL\n": "line 1: got 'SIL', expected a number and a name",
         "0 a\n1 a\n": "each once",
         "": "empty",
     }

@@ -14,7 +14,8 @@ from stillmotion.errors import StillmotionError
 from stillmotion.utils import registry
 
 PACKAGE = """
-from stillmotion.data.datasets.annotations import AnnotationList, read_text_lines
+from stillmotion.data.datasets.annotations import AnnotationList
+from stillmotion.data.datasets.list_files import read_text_lines
 from stillmotion.data.datasets.public_datasets import SplitList, train_test_dataset
 
 
