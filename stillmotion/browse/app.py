@@ -236,7 +236,7 @@ class _Handlers:
     async def upload(self, request: Request) -> Response:
         length = request.headers.get("content-length", "")
         name = request.query_params.get("name", "") or "the dropped file"
-        key = await self._uploads.add(request.stream(), size=int(length) if length.isdigit() else None, name=name)
+        key = await self._uploads.add(request.stream(), size=int(length) if length.isdecimal() else None, name=name)
         return JSONResponse({"query": key})
 
     def _known_id(self, id: str) -> str:

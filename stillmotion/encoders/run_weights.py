@@ -38,7 +38,7 @@ def epoch_weights_path(run_dir: Path, epoch: int) -> Path:
 def list_saved_epochs(run_dir: Path) -> list[int]:
     """Return the epochs whose weights are saved in a run directory."""
     names = (file.stem.removeprefix("epoch-") for file in (run_dir / EPOCH_DIR).glob("epoch-*.safetensors"))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def find_run_of_weights(file: str | Path) -> Path | None:

@@ -11,6 +11,8 @@ from stillmotion.utils.typed_config import check_ranges
 
 # Metadata of fields that may differ when a run is resumed: they do not change what is trained.
 FREE_ON_RESUME = {"resume": "free"}
+_MAX_THREADS = 1024  # with millions of threads, torch crashes
+_MAX_SEED = 2**63 - 1  # of torch's generators
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class TrainConfig:
             grad_accum_steps=at_least_one,
             checkpoint_every_steps=at_least_one,
             log_every_steps=at_least_one,
-            num_threads=at_least_zero,
-            seed=at_least_zero,
+            num_threads=(0, _MAX_THREADS),
+            seed=(0, _MAX_SEED),
             eval_every_epochs=at_least_zero,
             eval_num_videos=(4, None),
         )

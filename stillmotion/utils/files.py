@@ -184,6 +184,10 @@ def report_disk_errors(path: str | Path, *, option_name: str = "--out") -> Itera
         raise StillmotionError(
             f"cannot write to {path}: {_disk_error_reason(error, Path(path))}; choose another {option_name}"
         ) from None
+    except RecursionError:  # Path.mkdir calls itself for each folder above
+        raise StillmotionError(
+            f"cannot write to {str(path)[:40]}…: it lies in too many nested folders; choose another {option_name}"
+        ) from None
 
 
 def check_no_overlap(output_path: str | Path, inputs: Iterable[str | Path], *, option_name: str = "--out") -> None:

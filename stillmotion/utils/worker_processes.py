@@ -1,6 +1,7 @@
 """Start worker processes, run jobs in them, and survive crashes."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -22,6 +23,7 @@ from stillmotion.errors import StillmotionError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 _QUEUED_JOBS = 2  # jobs of a worker: the current one and the next
+_PR_SET_PDEATHSIG = 1  # of prctl
 _EXIT_TIMEOUT = 5.0  # seconds to wait for the rest of a message, or for a killed process
 
 
@@ -62,11 +64,29 @@ def init_worker(grace_seconds: float = 0.0) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL if grace_seconds else signal.SIG_IGN)
+    if not grace_seconds:
+        _kill_with_parent()
     threading.Thread(target=_end_with_parent, args=(grace_seconds,), daemon=True).start()
     cv2.setNumThreads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # for torch, if it is imported later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+def _kill_with_parent() -> None:
+    """Let the kernel kill this process when the fork server ends, even if this process is stopped; Linux only.
+
+    The server ends when nobody has its pipe open: the main process, and each worker unless it closes the pipe here.
+    """
+    if sys.platform != "linux":
+        return
+    server: Any = getattr(forkserver, "_forkserver", None)
+    pipe = getattr(server, "_forkserver_alive_fd", None)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if pipe is not None:
+            server._forkserver_alive_fd = None
+            os.close(pipe)
 
 
 def _end_with_parent(grace_seconds: float) -> None:

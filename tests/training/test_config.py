@@ -9,6 +9,7 @@ import pytest
 
 from stillmotion.errors import StillmotionError
 from stillmotion.methods.moco import MoCoConfig
+from stillmotion.training.config import TrainConfig
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.run_dir import load_config
 from stillmotion.utils.typed_config import diff_configs, from_dict, to_dict
@@ -83,3 +84,9 @@ def test_what_is_no_run_folder_is_said(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(StillmotionError, match="expected the fields recipe, "):
         load_config(tmp_path, PretrainConfig)
+
+
+@pytest.mark.parametrize(("field", "value"), [("num_threads", 99_999_999), ("seed", 2**70), ("seed", -1)])
+def test_numbers_that_torch_cannot_take_are_refused(field: str, value: int) -> None:
+    with pytest.raises(StillmotionError, match=rf"train\.{field} is {value}; it must be 0 to"):
+        TrainConfig(**{field: value})

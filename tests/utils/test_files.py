@@ -161,3 +161,9 @@ def test_what_another_machine_is_writing_is_left_alone_until_it_is_known_to_have
     assert sorted(path.name for path in tmp_path.iterdir()) == [other, ".notes-1.part"]
     remove_stale_temp_files(tmp_path, include_other_hosts=True)
     assert [path.name for path in tmp_path.iterdir()] == [".notes-1.part"]
+
+
+def test_too_many_nested_folders_are_one_line(tmp_path):
+    with pytest.raises(StillmotionError, match=r"cannot write to .*; choose another --out") as caught:
+        ensure_dir(tmp_path.joinpath(*["a"] * 2000))
+    assert len(str(caught.value)) < 5000
