@@ -28,7 +28,7 @@ from stillmotion.distributed import process_group
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.feature_cache import hash_encoder, hash_video
 from stillmotion.encoders.feature_extraction import eval_crop
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.utils.array_store import load_arrays, save_arrays
 from stillmotion.utils.files import check_writable
 from stillmotion.utils.progress import report_progress
@@ -145,7 +145,8 @@ class FrameFeatureCache:
             if self._load_file(file) is not None:
                 continue
             try:
-                count = -(-len(dataset.open_video(i)) // self.feature_stride)
+                with as_video_error(dataset.name(i)):
+                    count = -(-len(dataset.open_video(i)) // self.feature_stride)
             except VideoError as error:
                 failed[dataset.name(i)] = str(error)
                 continue
@@ -213,15 +214,19 @@ class _FrameChunkDataset(EvalClipDataset):
 
     def __getitem__(self, index: int) -> Batch:
         chunk = self.chunks[index]
+        name = self.videos.name(chunk.video)
         try:
-            video = self.videos.open_video(chunk.video)
-            timed = resample_fps(video, self.fps)
-            centers = np.arange(chunk.start, chunk.stop) * self.feature_stride * (timed.fps / video.fps)
-            centers = centers.round().astype(np.int64)
-            indices = centered_clip_indices(centers, len(timed), num_frames=self.num_frames, stride=self.stride)
-            unique, positions = np.unique(indices, return_inverse=True)
-            pixels = self.crop(timed.get_frames(unique.tolist()))[0]  # a frame that clips share is decoded once
+            with as_video_error(name):
+                return {"clips": self._load_chunk(chunk), "index": index, "failed": []}
         except VideoError as error:
-            return {"clips": None, "index": index, "failed": [(self.videos.name(chunk.video), str(error))]}
-        clips = pixels[:, torch.from_numpy(positions.reshape(indices.shape))].transpose(0, 1)
-        return {"clips": clips, "index": index, "failed": []}
+            return {"clips": None, "index": index, "failed": [(name, str(error))]}
+
+    def _load_chunk(self, chunk: _FrameChunk) -> torch.Tensor:
+        video = self.videos.open_video(chunk.video)
+        timed = resample_fps(video, self.fps)
+        centers = np.arange(chunk.start, chunk.stop) * self.feature_stride * (timed.fps / video.fps)
+        centers = centers.round().astype(np.int64)
+        indices = centered_clip_indices(centers, len(timed), num_frames=self.num_frames, stride=self.stride)
+        unique, positions = np.unique(indices, return_inverse=True)
+        pixels = self.crop(timed.get_frames(unique.tolist()))[0]  # a frame that clips share is decoded once
+        return pixels[:, torch.from_numpy(positions.reshape(indices.shape))].transpose(0, 1)

@@ -20,7 +20,7 @@ from stillmotion.encoders.feature_extraction import (
     clips_per_forward,
     videos_per_batch,
 )
-from stillmotion.errors import VideoError, raise_if_none_readable
+from stillmotion.errors import VideoError, as_video_error, raise_if_none_readable
 from stillmotion.planning.flop_counter import FlopMemoryCounter
 from stillmotion.utils.device import autocast, synchronize
 from stillmotion.utils.files import path_size
@@ -216,7 +216,8 @@ def decode_samples(count: int, decode: Callable[[int], Sample]) -> tuple[list[Sa
     for index in [*first, *(index for index in tried if index not in first)]:
         started = time.perf_counter()
         try:
-            samples.append(decode(index))
+            with as_video_error(f"video {index}"):
+                samples.append(decode(index))
         except VideoError as error:
             failed.append(("", str(error)))
             continue

@@ -175,3 +175,25 @@ def test_worker_processes_change_nothing(run, folder, tmp_path):
 def test_a_hop_below_one_is_refused(run, tmp_path):
     with pytest.raises(StillmotionError, match="must be at least 1, got 0"):
         FrameFeatureCache(load(run), tmp_path, feature_stride=0)
+
+
+@pytest.mark.parametrize("method", ["open_video", "get_frames"])
+def test_a_video_that_raises_anything_is_named_and_the_others_are_computed(run, tmp_path, monkeypatch, method):
+    videos = SyntheticUntrimmedDataset(DRAWN, train=True)
+    real_open = SyntheticUntrimmedDataset.open_video
+
+    def fail(*_):
+        raise MemoryError
+
+    def open_video(self, i):
+        video = real_open(self, i)
+        if i == 0:
+            if method == "open_video":
+                fail()
+            video.get_frames = fail
+        return video
+
+    monkeypatch.setattr(SyntheticUntrimmedDataset, "open_video", open_video)
+    features = FrameFeatureCache(load(run), tmp_path / "kept")
+    assert features.compute_missing(videos) == [(videos.name(0), f"{videos.name(0)}: not enough memory")]
+    assert len(features.load(videos, 1)) > 0

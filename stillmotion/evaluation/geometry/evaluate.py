@@ -23,7 +23,7 @@ from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.input_paths import check_file_no_overlap, collect_input_paths
 from stillmotion.encoders.patch_tokens import PatchTokenModel, frozen_model_config, load_patch_tokens
 from stillmotion.encoders.spec import add_options
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.geometry.config import GeometryConfig
 from stillmotion.evaluation.metrics.confidence_intervals import Estimate, interval_around
@@ -342,7 +342,8 @@ def _measure(
     for i in range(len(videos)):
         report_progress(i, len(videos))
         try:
-            frames = _evenly_spaced_frames(videos, i, config.resolved_num_frames())
+            with as_video_error(videos.name(i)):
+                frames = _evenly_spaced_frames(videos, i, config.resolved_num_frames())
         except VideoError as error:
             failed.append((videos.name(i), str(error)))
             continue

@@ -13,7 +13,7 @@ from stillmotion.data.datasets.davis import MaskSequence, open_mask_sequences, w
 from stillmotion.data.datasets.jhmdb import KeypointSequence, open_keypoint_sequences
 from stillmotion.encoders.encoder import Encoder
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
-from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
+from stillmotion.errors import StillmotionError, VideoError, as_video_error, raise_if_none_readable
 from stillmotion.evaluation.propagation.config import MIN_SEQUENCE_FRAMES, SequenceDataConfig
 from stillmotion.evaluation.propagation.overlay_video import write_overlay_video
 from stillmotion.evaluation.propagation.scorers import SEQUENCE_MEAN, ScoreRow, create_scorer
@@ -202,8 +202,9 @@ def _propagate_all(
     for sequence, length in zip(opened, lengths, strict=True):
         done_before = done
         try:
-            track = track_sequence(sequence, length, on_frame)
-            rows[sequence.name] = {"frames": length} | scorer.update(track)
+            with as_video_error(sequence.name):
+                track = track_sequence(sequence, length, on_frame)
+                rows[sequence.name] = {"frames": length} | scorer.update(track)
         except VideoError as error:
             failed.append((sequence.name, str(error)))
             done = done_before + length

@@ -5,7 +5,7 @@ import numpy as np
 
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.distributed.process_group import all_gather_object, get_rank, get_world_size
-from stillmotion.errors import VideoError, raise_if_none_readable
+from stillmotion.errors import VideoError, as_video_error, raise_if_none_readable
 
 _GRID_SIZE = 8  # cells per side, of which mean and standard deviation are the features
 
@@ -25,8 +25,9 @@ def extract_pixel_features(dataset: VideoDataset) -> tuple[np.ndarray, np.ndarra
     local, failed = {}, []
     for i in range(get_rank(), len(dataset), get_world_size()):
         try:
-            video = dataset.open_video(i)
-            frame = video.get_frames([len(video) // 2])[0].astype(np.float32) / 255
+            with as_video_error(dataset.name(i)):
+                video = dataset.open_video(i)
+                frame = video.get_frames([len(video) // 2])[0].astype(np.float32) / 255
         except VideoError as error:
             failed.append((dataset.name(i), str(error)))
             continue  # the encoders report it

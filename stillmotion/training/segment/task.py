@@ -14,7 +14,7 @@ from stillmotion.data.synthetic.untrimmed import SyntheticUntrimmedDataset
 from stillmotion.distributed import process_group
 from stillmotion.encoders import Encoder, load
 from stillmotion.encoders.frame_feature_cache import FrameFeatureCache
-from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
+from stillmotion.errors import StillmotionError, VideoError, as_video_error, raise_if_none_readable
 from stillmotion.functional.segmentation_metrics import segmentation_scores
 from stillmotion.planning.dry_run import format_run_cost, measure_training
 from stillmotion.planning.extraction_estimate import (
@@ -283,7 +283,8 @@ def _drop_unreadable(
     for i, index in enumerate(frames.readable_indices):
         name = frames.dataset.name(index)
         try:
-            num_channels = frames[i].features.shape[1]
+            with as_video_error(name):
+                num_channels = frames[i].features.shape[1]
         except VideoError as error:
             failed[name] = str(error)
             continue

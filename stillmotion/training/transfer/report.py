@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stillmotion.data.transforms.sampling import sample_frame_pair
 from stillmotion.encoders.patch_tokens import PatchTokenModel, load_patch_tokens
-from stillmotion.errors import StillmotionError, VideoError
+from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.evaluation.retrieval.report import retrieval_sections
 from stillmotion.report.images import concat_panels, image_uri
 from stillmotion.report.page import write_page
@@ -189,9 +189,10 @@ def _match_blocks(folder: Path, config: TransferConfig) -> list[Block]:
     failed: dict[str, str] = {}
     for i in np.random.default_rng(0).permutation(len(videos)):
         try:
-            video = videos.open_video(int(i))
-            indices = sample_frame_pair(len(video), gap=config.data.frame_gap, rng=np.random.default_rng(0))[0]
-            pixels = video.get_frames(indices.tolist())
+            with as_video_error(videos.name(int(i))):
+                video = videos.open_video(int(i))
+                indices = sample_frame_pair(len(video), gap=config.data.frame_gap, rng=np.random.default_rng(0))[0]
+                pixels = video.get_frames(indices.tolist())
         except VideoError as error:
             failed[videos.name(int(i))] = str(error)
             continue
