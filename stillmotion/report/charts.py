@@ -61,7 +61,7 @@ def draw_accuracy_bars(axes: Axes, methods: Accuracies, *, factors: Sequence[str
                 (0, 3),
                 textcoords="offset points",
                 ha="center",
-                fontsize=7,
+                fontsize=min(7, 30 / len(methods)),
                 color=TEXT_COLOR,
             )
     for i, factor in enumerate(factors):
