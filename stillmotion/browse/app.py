@@ -13,7 +13,7 @@ from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
@@ -21,7 +21,7 @@ from stillmotion.browse.embedding_map import EmbeddingMaps
 from stillmotion.browse.group_labels import GroupLabels
 from stillmotion.browse.playback import IndexedVideoFiles, VideoMissingError
 from stillmotion.browse.token_auth import TokenAuthMiddleware
-from stillmotion.browse.uploads import MAX_UPLOAD_BYTES, EmbedUpload, UploadedQueries
+from stillmotion.browse.uploads import MAX_UPLOAD_BYTES, EmbedUpload, UploadedQueries, with_time_limit
 from stillmotion.errors import StillmotionError
 from stillmotion.index.video_segments import VECTOR_NAMES, VectorName, VideoSegment
 from stillmotion.utils.formatting import printable_name
@@ -35,6 +35,7 @@ _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/cs
 _MAX_SEGMENTS = 1000  # segments in one response
 _SAMPLES_PER_GROUP = 4
 _MAX_LABEL_BYTES = 4096
+_MAX_DIGITS, _MAX_LENGTH_DIGITS = 9, 18  # of the number of a group, and of a content length
 _MAX_BASELINE_SEGMENTS = 100_000  # more vectors are not read to compute baselines
 _CACHE_HEADERS = {"cache-control": "private, max-age=86400"}  # an id changes with the content
 
@@ -61,7 +62,7 @@ def create_app(
         Route("/neighbors", handlers.neighbors),
         Route("/map/{vector}", handlers.map),
         Route("/groups/{vector}", handlers.groups),
-        Route("/groups/{vector}/{number:int}", handlers.set_group_label, methods=["PUT"]),
+        Route("/groups/{vector}/{number}", handlers.set_group_label, methods=["PUT"]),
         Route("/thumbnails/{id}", handlers.thumbnail),
         Route("/posters/{id}", handlers.poster),
         Route("/videos/{id}", handlers.video),
@@ -70,6 +71,7 @@ def create_app(
     ]
     error_handlers: Any = {
         HTTPException: _http_error,
+        ClientDisconnect: _client_gone,
         VideoMissingError: _video_missing,
         StillmotionError: _user_error,
         Exception: _internal_error,
@@ -189,9 +191,9 @@ class _Handlers:
         )
 
     async def set_group_label(self, request: Request) -> Response:
-        vector, number = _vector_name(request.path_params["vector"]), request.path_params["number"]
+        vector, text = _vector_name(request.path_params["vector"]), request.path_params["number"]
         body = b""
-        async for chunk in request.stream():
+        async for chunk in with_time_limit(request.stream()):
             body += chunk
             if len(body) > _MAX_LABEL_BYTES:
                 raise HTTPException(413, f"The name is longer than {_MAX_LABEL_BYTES} bytes.")
@@ -200,8 +202,9 @@ class _Handlers:
         except UnicodeDecodeError:
             raise HTTPException(422, "The name is not UTF-8.") from None
         groups = await run_in_threadpool(self._ids_by_group, vector)
+        number = int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else len(groups)
         if number >= len(groups):
-            raise HTTPException(404, f"There is no group {number} by {vector}.")
+            raise HTTPException(404, f"There is no group {text[:_MAX_DIGITS]} by {vector}.")
         await run_in_threadpool(self._labels.set_label, vector, groups, number, label)
         return Response(status_code=204)
 
@@ -236,7 +239,8 @@ class _Handlers:
     async def upload(self, request: Request) -> Response:
         length = request.headers.get("content-length", "")
         name = request.query_params.get("name", "") or "the dropped file"
-        key = await self._uploads.add(request.stream(), size=int(length) if length.isdecimal() else None, name=name)
+        size = int(length) if length.isdecimal() and len(length) <= _MAX_LENGTH_DIGITS else None
+        key = await self._uploads.add(request.stream(), size=size, name=name)
         return JSONResponse({"query": key})
 
     def _known_id(self, id: str) -> str:
@@ -284,6 +288,10 @@ def _number_param(request: Request, name: str, default: float, low: float, high:
 
 def _http_error(request: Request, error: HTTPException) -> Response:
     return _error_response(error.status_code, error.detail, error.headers)
+
+
+def _client_gone(request: Request, error: ClientDisconnect) -> Response:
+    return Response(status_code=400)  # nobody reads it
 
 
 def _video_missing(request: Request, error: VideoMissingError) -> Response:

@@ -4,6 +4,7 @@ Shapes: n segments, D channels.
 """
 
 import threading
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,8 +58,10 @@ class EmbeddingMaps:
         """Return the map by appearance or by motion."""
         with self._lock:
             if vector_name not in self._maps:
-                vectors = pca_reduce(self._index.vectors(vector_name))
-                self._maps[vector_name] = EmbeddingMap(layout_2d(vectors), kmeans_groups(vectors))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of scikit-learn, about copies of one video
+                    vectors = pca_reduce(self._index.vectors(vector_name))
+                    self._maps[vector_name] = EmbeddingMap(layout_2d(vectors), kmeans_groups(vectors))
             return self._maps[vector_name]
 
 

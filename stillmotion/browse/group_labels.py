@@ -4,6 +4,7 @@ A name is stored with the segments of its group. Groups are computed again when 
 takes the name of the stored group that it overlaps most.
 """
 
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.files import read_json, write_json
 
+logger = logging.getLogger(__name__)
+
 LABELS_FILE = "group_labels.json"
 MAX_LABEL_LENGTH = 80  # characters
+_HINT = "delete it, and name the groups again"
 _MIN_OVERLAP = 0.5  # intersection over union
 
 
@@ -35,7 +39,11 @@ class GroupLabels:
             vector_name: Vectors that the groups were computed from.
             groups: Ids of the segments of each group.
         """
-        stored = self._read().get(vector_name, [])
+        try:
+            stored = self._read().get(vector_name, [])
+        except StillmotionError as error:
+            logger.warning(str(error))
+            stored = []
         overlaps = [
             (_overlap(set(group), set(entry["segment_ids"])), g, s)
             for g, group in enumerate(groups)
@@ -68,9 +76,22 @@ class GroupLabels:
 
     def _read(self) -> dict[str, Any]:
         try:
-            return read_json(self._file, hint="delete it, and name the groups again")
+            content = read_json(self._file, hint=_HINT)
         except FileNotFoundError:
             return {}
+        if not isinstance(content, dict) or not all(_is_entry_list(entries) for entries in content.values()):
+            raise StillmotionError(f"{self._file} does not hold the names of groups; {_HINT}")
+        return content
+
+
+def _is_entry_list(entries: Any) -> bool:
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict)
+        and isinstance(entry.get("name"), str)
+        and isinstance(entry.get("segment_ids"), list)
+        and all(isinstance(id, str) for id in entry["segment_ids"])
+        for entry in entries
+    )
 
 
 def _overlap(one: set[str], other: set[str]) -> float:

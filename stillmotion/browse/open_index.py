@@ -1,8 +1,6 @@
 """Resolve what `stillmotion browse` is given: a folder of videos, an index, or "synthetic"."""
 
-import functools
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +11,8 @@ from stillmotion.index.trusted_indexes import check_trusted
 from stillmotion.index.video_index import VideoIndex
 
 if TYPE_CHECKING:
-    from stillmotion.browse.uploads import EmbedUpload
+    from stillmotion.browse.upload_worker import UploadEmbedder
     from stillmotion.encoders import Encoder
-    from stillmotion.index.query import Query
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class BrowseTarget:
     """
 
     index: VideoIndex
-    embed_upload: "EmbedUpload"
+    embed_upload: "UploadEmbedder"
 
 
 def open_or_build_index(
@@ -59,7 +56,7 @@ def open_or_build_index(
         index = VideoIndex.open(folder)
         if not trust_index:
             check_trusted(index.uri, index.metadata, serves_videos=True)
-        return BrowseTarget(index, _upload_embedder(index, lambda: _load(index.encoder_spec, device)))
+        return _browse_target(index, device)
     videos = resolve_videos_dir(folder)  # an error is raised before torch and LanceDB are imported
     from stillmotion.encoders import default_encoder_spec
     from stillmotion.index.builder import build_index
@@ -69,7 +66,13 @@ def open_or_build_index(
     index = build_index(videos, loaded, output_dir)
     if not len(index):
         raise StillmotionError(f"no video in {videos} can be read; give another folder")
-    return BrowseTarget(index, _upload_embedder(index, lambda: loaded))
+    return _browse_target(index, device)
+
+
+def _browse_target(index: VideoIndex, device: str) -> BrowseTarget:
+    from stillmotion.browse.upload_worker import UploadEmbedder
+
+    return BrowseTarget(index, UploadEmbedder(index.encoder_spec, device, index.segmentation))
 
 
 def is_index(folder: str | Path) -> bool:
@@ -93,16 +96,3 @@ def _load(spec: str, device: str) -> "Encoder":
     from stillmotion.encoders import load
 
     return load(spec, device=device)
-
-
-def _upload_embedder(index: VideoIndex, load_encoder: "Callable[[], Encoder]") -> "EmbedUpload":
-    """Return a function that embeds videos as the index was built; the encoder is loaded when it is first needed."""
-    segmentation = index.segmentation
-    get_encoder = functools.cache(load_encoder)
-
-    def embed_upload(video: Path) -> "Query":
-        from stillmotion.index.query import embed_query
-
-        return embed_query(get_encoder(), video, segmentation=segmentation)
-
-    return embed_upload

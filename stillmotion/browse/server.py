@@ -1,8 +1,14 @@
 """Serve the page on 127.0.0.1 and open it in the browser."""
 
+import contextlib
+import os
 import socket
+import tempfile
 import threading
 import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -11,12 +17,15 @@ from stillmotion.browse.app import create_app
 from stillmotion.browse.token_auth import new_token
 from stillmotion.browse.uploads import EmbedUpload
 from stillmotion.errors import StillmotionError
+from stillmotion.utils.file_lock import sweep_temp_dir, temp_prefix
+from stillmotion.utils.files import report_disk_errors
 from stillmotion.utils.formatting import format_count, printable_name
 
 if TYPE_CHECKING:
     from stillmotion.index import VideoIndex
 
 _HOST = "127.0.0.1"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def serve(
@@ -38,6 +47,8 @@ def serve(
         StillmotionError: If the port cannot be used.
     """
     token = new_token()
+    close = getattr(embed_upload, "close", lambda: None)
+    sweep_temp_dir()
     with _listen(port) as listener:
         address = f"http://{_HOST}:{listener.getsockname()[1]}/{token}/"
         settings = uvicorn.Config(
@@ -50,9 +61,42 @@ def serve(
         )
         folder = printable_name(str(index.videos_dir))
         print(f"{format_count(len(index), 'segment')} of {folder}: {address} (Ctrl-C stops)", flush=True)
-        if open_browser:  # in a thread, because some browsers return only when they are closed
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        uvicorn.Server(settings).run(sockets=[listener])
+        with contextlib.ExitStack() as stack:
+            stack.callback(close)
+            if open_browser:  # in a thread, because some browsers return only when they are closed
+                target = stack.enter_context(_redirect_file(address)).as_uri()
+                threading.Thread(target=webbrowser.open, args=(target,), daemon=True).start()
+            _Server(settings, close).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Server that ends the embedding of a dropped video when it is asked to stop."""
+
+    def __init__(self, settings: uvicorn.Config, close: Callable[[], object]) -> None:
+        super().__init__(settings)
+        self._close = close
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._close()
+        super().handle_exit(sig, frame)
+
+
+@contextlib.contextmanager
+def _redirect_file(address: str) -> Iterator[Path]:
+    """Write a file that leads to an address and that only this user can read.
+
+    A browser is started with the name of the file. Every user of the machine can read its command line, which would
+    otherwise hold the token.
+    """
+    with report_disk_errors(tempfile.gettempdir(), option_name="TMPDIR"):
+        folder = tempfile.TemporaryDirectory(prefix=temp_prefix("open"))
+    with folder as name:
+        file = Path(name, "open.html")
+        with report_disk_errors(file, option_name="TMPDIR"), open(os.open(file, _NEW_FILE, 0o600), "w") as opened:
+            opened.write(
+                f'<!doctype html><meta http-equiv="refresh" content="0;url={address}"><a href="{address}">Open'
+            )
+        yield file
 
 
 def _listen(port: int) -> socket.socket:

@@ -1,26 +1,56 @@
 """Videos that are dropped on the page: their limits, embedding, and vectors."""
 
 import asyncio
+import contextlib
 import secrets
 import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from stillmotion.errors import VideoError
+from stillmotion.utils.file_lock import temp_prefix
 from stillmotion.utils.files import report_disk_errors
 
 if TYPE_CHECKING:
     from stillmotion.index import Query
 
 MAX_UPLOAD_BYTES = 2 * 2**30
+MAX_SILENT_SECONDS = 30.0  # after which an upload is given up
 _MAX_STORED_QUERIES = 32  # the oldest are dropped
 
 EmbedUpload = Callable[[Path], "Query"]
+
+
+async def with_time_limit(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the chunks of a request's body.
+
+    Args:
+        body: The chunks.
+
+    Raises:
+        HTTPException: If the client sends nothing for half a minute.
+    """
+    while True:
+        try:
+            chunk = await asyncio.wait_for(anext(body, None), MAX_SILENT_SECONDS)
+        except TimeoutError:
+            raise HTTPException(408, f"Nothing was sent for {MAX_SILENT_SECONDS:g} seconds; drop it again.") from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+@contextlib.contextmanager
+def _temporary_file() -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+        with report_disk_errors(tempfile.gettempdir(), option_name="TMPDIR"):
+            file = stack.enter_context(tempfile.NamedTemporaryFile(prefix=temp_prefix("query")))
+        yield file
 
 
 class UploadedQueries:
@@ -59,9 +89,9 @@ class UploadedQueries:
         if size is not None and size > self.max_upload_bytes:
             raise self._too_large()
         async with self._lock:
-            with tempfile.NamedTemporaryFile(prefix="stillmotion-query-") as file:
+            with _temporary_file() as file:
                 num_bytes = 0
-                async for chunk in body:
+                async for chunk in with_time_limit(body):
                     num_bytes += len(chunk)
                     if num_bytes > self.max_upload_bytes:
                         raise self._too_large()

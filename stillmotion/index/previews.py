@@ -7,6 +7,8 @@ import numpy as np
 
 from stillmotion.data.video.reader import VideoReader, to_frame_indices
 from stillmotion.data.video.writer import resize_frames, write_mp4
+from stillmotion.utils.file_lock import temp_prefix
+from stillmotion.utils.files import report_disk_errors
 
 _SHORT_SIDE = 360  # pixels, never enlarged
 _MAX_FPS, _MAX_SECONDS = 15.0, 20.0
@@ -32,7 +34,10 @@ def encode_preview(video: VideoReader, start: float, end: float | None = None) -
     scale = min(1.0, _SHORT_SIDE / min(height, width))
     height, width = (max(2, 2 * round(side * scale / 2)) for side in (height, width))
     frames = resize_frames(video.iter_frames(indices), height, width)
-    with tempfile.TemporaryDirectory(prefix="stillmotion-copy-") as folder:
+    with (
+        report_disk_errors(tempfile.gettempdir(), option_name="TMPDIR"),
+        tempfile.TemporaryDirectory(prefix=temp_prefix("copy")) as folder,
+    ):
         file = Path(folder, "preview.mp4")
         write_mp4(file, frames, size=(height, width), fps=fps, gop_size=30, crf=26)
         return file.read_bytes()

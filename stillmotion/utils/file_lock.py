@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from stillmotion.errors import StillmotionError
 from stillmotion.utils.files import _host_id, ensure_dir, remove_path, report_disk_errors
 
 LOCK_FILE = ".lock"
+_TEMP_NAME = re.compile(r"stillmotion-[a-z]+-(\d+)-([0-9a-f]{8})-")
 _TEMP_FILE = re.compile(r"\.(\d+)-\d+(?:-([0-9a-f]{8}))?\.part")
 
 
@@ -100,6 +102,24 @@ def remove_stale_temp_files(directory: str | Path, *, include_other_hosts: bool 
         if is_stale or (include_other_hosts and not is_local):
             with contextlib.suppress(OSError):
                 remove_path(partial)
+
+
+def temp_prefix(kind: str) -> str:
+    """Return a prefix for a name in the temporary folder, by which `sweep_temp_dir` knows the process that made it.
+
+    Args:
+        kind: What it is for, one word.
+    """
+    return f"stillmotion-{kind}-{os.getpid()}-{_host_id()}-"
+
+
+def sweep_temp_dir() -> None:
+    """Remove what killed processes of this machine have left in the temporary folder."""
+    for path in Path(tempfile.gettempdir()).glob("stillmotion-*"):
+        name = _TEMP_NAME.match(path.name)
+        if name and name[2] == _host_id() and not _is_process_alive(name[1]) and Path("/proc/self").exists():
+            with contextlib.suppress(OSError):  # it may be another user's
+                remove_path(path)
 
 
 def _is_process_alive(pid: str) -> bool:

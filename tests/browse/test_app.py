@@ -1,5 +1,7 @@
 """Responses of the page's server, and what it refuses."""
 
+import asyncio
+import errno
 import io
 import json
 import tempfile
@@ -7,6 +9,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from starlette.testclient import TestClient
@@ -312,3 +315,75 @@ def test_file_names_that_are_not_utf8_are_escaped(index):
     moment = replace(index.segments()[0], path="caf\udce9.mp4")
     index._segments[0] = moment
     assert client_of(index).get("segments").json()["segments"][0]["path"] == "caf\\xe9.mp4"
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "3", '{"motion": 3}', '{"motion": [1]}', '{"motion": [{"name": 1}]}', "[" * 9999]
+)
+def test_group_labels_of_another_shape_are_named_and_the_page_goes_on(index, content, caplog):
+    file = index.local_dir / "group_labels.json"
+    file.write_text(content)
+    client = client_of(index)
+    assert [group["name"] for group in client.get("groups/motion").json()] == [""]
+    assert "group_labels.json" in caplog.text
+    answer = client.put("groups/motion/0", content="name")
+    assert answer.status_code == 422
+    assert "group_labels.json" in answer.json()["error"]
+    assert file.read_text() == content
+
+
+def test_a_group_number_of_many_digits_is_unknown(client):
+    for number in ("9" * 5000, "²", "-1", "1e3"):
+        assert client.put(f"groups/motion/{number}", content="name").status_code == 404
+
+
+def test_copies_of_one_video_have_a_map_without_warnings(index, recwarn):
+    for name in ("appearance", "motion"):
+        index._vectors[name] = np.repeat(index._vectors[name][:2], 10, axis=0)
+    index._segments = [replace(index._segments[0], id=f"{i:016x}") for i in range(20)]
+    assert client_of(index).get("groups/motion").status_code == 200
+    assert not [str(warning.message) for warning in recwarn if "sklearn" in str(warning.filename)]
+
+
+async def send_upload(app, *parts):
+    """The status of an upload whose body comes in these parts, and then no more; None is the end of the client."""
+    statuses, queue = [], list(parts)
+
+    async def receive():
+        if not queue:
+            await asyncio.sleep(600)
+        part = queue.pop(0)
+        if part is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": part, "more_body": True}
+
+    async def send(message):
+        statuses.append(message.get("status"))
+
+    headers = [(b"host", b"127.0.0.1:8000")]
+    path = f"/{TOKEN}/uploads"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    await app(scope | {"headers": headers, "http_version": "1.1", "scheme": "http"}, receive, send)
+    return statuses[0]
+
+
+def test_a_closed_tab_is_silent_and_a_stalled_upload_ends(drawn, caplog, monkeypatch):
+    monkeypatch.setattr("stillmotion.browse.uploads.MAX_SILENT_SECONDS", 0.05)
+    app = create_app(drawn, TOKEN, embed_upload=encode_red_circling)
+
+    async def upload_both():
+        return await send_upload(app, b"part", None), await send_upload(app, b"part")
+
+    assert asyncio.run(asyncio.wait_for(upload_both(), 20)) == (400, 408)
+    assert caplog.text == ""
+
+
+def test_a_full_temporary_folder_is_named(index, monkeypatch):
+    def write(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("stillmotion.index.previews.write_mp4", write)
+    answer = client_of(index).get(f"previews/{index.segments()[0].id}")
+    assert answer.status_code == 422
+    assert "No space left on device" in answer.json()["error"]
+    assert "TMPDIR" in answer.json()["error"]

@@ -1,0 +1,97 @@
+"""Embed dropped videos in a process of its own, which can be killed: a decoder may take minutes, or all memory."""
+
+import functools
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from stillmotion.errors import VideoError
+from stillmotion.index.video_segments import VideoSegmentConfig
+from stillmotion.utils.formatting import format_duration
+from stillmotion.utils.worker_processes import JobFailed, Worker, WorkerDied
+
+if TYPE_CHECKING:
+    from stillmotion.encoders import Encoder
+    from stillmotion.index.query import Query
+
+MAX_SECONDS = 1800.0  # for one video
+
+
+class UploadJob(NamedTuple):
+    """A video to embed, and how its index was built."""
+
+    video: str
+    encoder_spec: str
+    device: str
+    segmentation: VideoSegmentConfig
+
+
+class UploadEmbedder:
+    """Function of a video that embeds it as an index was built, one video at a time.
+
+    Args:
+        encoder_spec: Encoder of the index, which the process loads with the first video.
+        device: Device of the encoder.
+        segmentation: How videos are split into segments.
+    """
+
+    def __init__(self, encoder_spec: str, device: str, segmentation: VideoSegmentConfig) -> None:
+        self._encoder_spec, self._device, self._segmentation = encoder_spec, device, segmentation
+        self._worker: Worker[UploadJob] | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, video: Path) -> "Query":
+        """Embed a video.
+
+        Args:
+            video: Its file.
+
+        Raises:
+            VideoError: If it cannot be read, takes too long, or its process was killed.
+        """
+        with self._lock:
+            if self._worker is None:
+                self._worker = Worker(embed_upload)
+            worker = self._worker
+            worker.submit(UploadJob(str(video), self._encoder_spec, self._device, self._segmentation))
+            if not worker.connection.poll(MAX_SECONDS):
+                worker.process.kill()
+            _, result = worker.receive()
+            if isinstance(result, WorkerDied):
+                self._worker = None
+                worker.connection.close()
+                raise VideoError(
+                    f"{video}: its process ended, was stopped, or took longer than {format_duration(MAX_SECONDS)}"
+                )
+        if isinstance(result, JobFailed):
+            raise result.error
+        query: Query = result
+        return query
+
+    def close(self) -> None:
+        """Kill the process; a video that is being embedded fails."""
+        worker = self._worker
+        if worker is not None:
+            worker.process.kill()
+
+
+def embed_upload(job: UploadJob) -> "Query":
+    """Embed a video in this process.
+
+    Args:
+        job: The video, and how its index was built.
+    """
+    from stillmotion.index.query import embed_query
+
+    return embed_query(_load_encoder(job.encoder_spec, job.device), job.video, segmentation=job.segmentation)
+
+
+@functools.cache
+def _load_encoder(spec: str, device: str) -> "Encoder":
+    import torch
+
+    from stillmotion.encoders import load
+
+    torch.set_num_threads(os.cpu_count() or 1)  # workers have one by default
+    return load(spec, device=device)
