@@ -36,7 +36,7 @@ from stillmotion.methods.method import Method
 from stillmotion.methods.static_dynamic import decompose
 from stillmotion.models.backbones.tokens_cnn import TokensCNN
 from stillmotion.models.pretrained.weight_loading import load_weights
-from stillmotion.report.plot_style import PALETTE
+from stillmotion.report.plot_style import GRAY, PALETTE
 from stillmotion.training.pretrain.config import PretrainConfig
 from stillmotion.training.pretrain.task import pretrain
 from stillmotion.training.pretrain.token_cache import (
@@ -324,22 +324,26 @@ def plot_curves(
     *,
     report: bool,
 ) -> Figure:
-    """Plot R@1 of the dynamic component against steps, one panel for each task."""
-    figure = Figure(figsize=(3.2 * len(tasks), 3.4), layout="constrained")
-    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
-    for panel, task in zip(panels, tasks, strict=True):
-        queries = queries_of(task, report=report)
-        for (method, component), by_step in runs.items():
-            steps = sorted(by_step)
-            values = [mean_scores(by_step[step])[task.title][0, queries].mean() for step in steps]
-            style = "-" if method == "phase-free" else "--"
-            color = PALETTE[sorted({key[1] for key in runs}).index(component)]
-            panel.plot(steps, values, style, color=color, marker=".", label=f"{component}, {method}")
-        for style, (name, scores) in zip((":", "-."), baselines.items(), strict=True):
-            panel.axhline(scores[task.title][0, queries].mean(), color="gray", linestyle=style, label=name)
-        panel.set(title=task.title, xlabel="steps")
-    panels[0].set_ylabel("R@1")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
+    """Plot R@1 against steps, on a logarithmic axis: a row for features and one for embeddings, a column for a task."""
+    spaces = ("features", "embeddings")
+    figure = Figure(figsize=(3 + 3 * len(tasks), 5), layout="constrained")
+    panels = figure.subplots(len(spaces), len(tasks), squeeze=False, sharex=True, sharey="col")
+    for row, space in zip(panels, spaces, strict=True):
+        for panel, task in zip(row, tasks, strict=True):
+            queries = queries_of(task, report=report)
+            for (method, name), by_step in runs.items():
+                component, kind = name.split()
+                if kind == space and component != "concat":
+                    values = [mean_scores(seeds)[task.title][0, queries].mean() for seeds in by_step.values()]
+                    color, style = PALETTE[component == "dynamic"], "-" if method == "phase-free" else "--"
+                    panel.plot(list(by_step), values, style, color=color, marker=".", label=f"{component}, {method}")
+            for style, (name, scores) in zip((":", "-."), baselines.items(), strict=True):
+                panel.axhline(scores[task.title][0, queries].mean(), color=GRAY, linestyle=style, label=name)
+            panel.set_xscale("symlog", linthresh=10)
+            panel.set_title(f"{task.title}: {space}", fontsize="medium")
+    figure.supxlabel("steps")
+    figure.supylabel("R@1")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     return figure
 
 
