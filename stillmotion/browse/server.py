@@ -93,9 +93,7 @@ def _redirect_file(address: str) -> Iterator[Path]:
     with folder as name:
         file = Path(name, "open.html")
         with report_disk_errors(file, option_name="TMPDIR"), open(os.open(file, _NEW_FILE, 0o600), "w") as opened:
-            opened.write(
-                f'<!doctype html><meta http-equiv="refresh" content="0;url={address}"><a href="{address}">Open'
-            )
+            opened.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">')
         yield file
 
 
