@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from stillmotion.data.video.input_limits import check_clip_size
 from stillmotion.data.video.reader import VideoReader, to_frame_indices
 from stillmotion.errors import StillmotionError, VideoError
 
@@ -57,9 +58,14 @@ def read_clips(video: VideoReader, steps: np.ndarray) -> np.ndarray:
 
     Returns:
         The clips, uint8 (K, T, H, W, 3).
+
+    Raises:
+        VideoError: If a frame cannot be decoded, or the clips take too much memory.
     """
     indices, inverse = np.unique(to_frame_indices(video, steps), return_inverse=True)
-    return video.get_frames(indices.tolist())[inverse.reshape(steps.shape)]
+    frames = video.get_frames(indices.tolist())
+    check_clip_size(video.name, steps.size, *frames.shape[1:3])  # the frames of a short video are repeated
+    return frames[inverse.reshape(steps.shape)]
 
 
 def is_too_short(video_length: int, *, num_frames: int, stride: int) -> bool:

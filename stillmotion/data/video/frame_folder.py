@@ -31,7 +31,7 @@ class FrameFolderReader(VideoReader):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path, self.name = Path(path), str(path)
         try:
             with os.scandir(self.path) as entries:  # skip pipes and the like
                 names = {entry.name for entry in entries if entry.is_file()}

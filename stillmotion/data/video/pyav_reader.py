@@ -217,6 +217,7 @@ class PyAVReader(VideoReader):
 
     def __init__(self, path: str | Path | ByteSource) -> None:
         self.path = path if isinstance(path, ByteSource) else Path(path)
+        self.name = str(path)
         self._index = (
             build_packet_index(path, 0, 0) if isinstance(path, ByteSource) else self._read_packet_index(Path(path))
         )

@@ -14,12 +14,14 @@ class VideoReader(ABC):
     """Base class of videos: a sequence of RGB frames that are read by index.
 
     Attributes:
+        name: Path or other name of the video, for messages.
         fps: Frames per second.
         constant_rate_indices: For videos with a variable frame rate, the index of the frame nearest to each step of a
             constant-rate timeline with as many steps as frames. None for a constant rate.
         expected_frames: Number of frames that the file should have, if fewer can be read; otherwise 0.
     """
 
+    name: str = "video"
     fps: float
     constant_rate_indices: np.ndarray | None = None
     expected_frames: int = 0
@@ -144,7 +146,7 @@ class FrameSubset(VideoReader):
     """
 
     def __init__(self, video: VideoReader, indices: np.ndarray, fps: float | None = None) -> None:
-        self._video, self._indices = video, indices
+        self._video, self._indices, self.name = video, indices, video.name
         self.fps = video.fps if fps is None else fps
 
     def __len__(self) -> int:

@@ -9,7 +9,9 @@ import pytest
 from PIL import Image
 from support.numbered_videos import WriteVideo
 
+from stillmotion.data.transforms.sampling import read_clips
 from stillmotion.data.video import input_limits, open_video
+from stillmotion.data.video.reader import resample_fps
 from stillmotion.data.video.writer import write_jpeg
 from stillmotion.errors import StillmotionError, VideoError
 
@@ -70,6 +72,16 @@ def test_frames_that_are_too_thin_or_too_many_for_memory_are_refused(
     with pytest.raises(VideoError, match=r"6 frames of .* pixels take .* GiB"):
         video.get_frames(range(6))
     assert sum(1 for _ in video.iter_frames(range(30))) == 30  # one at a time
+
+
+def test_a_frame_that_is_repeated_in_many_clips_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("P", (80, 60)).save(tmp_path / "one.gif")
+    video = open_video(tmp_path / "one.gif")
+    monkeypatch.setenv("STILLMOTION_MAX_CLIP_BYTES", str(8 * 3 * 80 * 60))
+    for opened in (video, resample_fps(video, 2 * video.fps)):
+        assert read_clips(opened, np.zeros((2, 4), np.int64)).shape == (2, 4, 60, 80, 3)
+        with pytest.raises(VideoError, match=r"one\.gif: 9 frames of 80×60 pixels take"):
+            read_clips(opened, np.zeros((3, 3), np.int64))
 
 
 SCRIPTS = {
