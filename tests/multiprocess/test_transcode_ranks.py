@@ -27,7 +27,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file.name != ".lock":
             found[str(file.relative_to(folder))] = file.read_bytes()
-    lines = [json.loads(line) | {"elapsed_seconds": 0} for line in found["manifest.jsonl"].splitlines()]
+    lines = [
+        json.loads(line) | {"elapsed_seconds": 0, "line_hash": ""} for line in found["manifest.jsonl"].splitlines()
+    ]
     return found | {"manifest.jsonl": json.dumps(lines).encode()}
 
 
