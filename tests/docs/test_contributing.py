@@ -13,7 +13,10 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```python\n# (new file:|add to:|add to \w+ in:) (\S+)\n(.*?)```", re.S)
-FIRST_ROWS = {"stillmotion/cli/verbs.py": '"browse": Verb(', "stillmotion/training/tasks.py": '"pretrain": _folder_task('}
+FIRST_ROWS = {
+    "stillmotion/cli/verbs.py": '"browse": Verb(',
+    "stillmotion/training/tasks.py": '"pretrain": _folder_task(',
+}
 
 
 def apply_section(title: str, root: Path) -> set[str]:
