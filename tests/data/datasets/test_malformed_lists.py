@@ -109,8 +109,8 @@ def test_mutated_lists_only_raise_errors_that_the_user_can_fix(tmp_path: Path, n
     root, lists = touch_files(tmp_path / "videos", *VIDEOS), tmp_path / "lists"
     lists.mkdir()
     rng = np.random.default_rng(0)
-    for file, text in LISTS[name].items():
-        (lists / file).write_text(text)
+    for list_name, text in LISTS[name].items():
+        (lists / list_name).write_text(text)
     _open(name, root, lists)
     for _ in range(24):
         file = lists / list(LISTS[name])[rng.integers(len(LISTS[name]))]
