@@ -232,7 +232,7 @@ FINETUNE_RECIPES: RecipeTable[FinetuneConfig] = RecipeTable(
         ),
         "bod-vcl-112": Recipe(
             _bod_vcl_112_config,
-            "UCF101 or HMDB51 for S3D-G, R3D-18 and R(2+1)D-18: 16 frames of 112 pixels, 3 test clips",
+            "UCF101 or HMDB51 with S3D-G, R3D-18 or R(2+1)D-18: 16 frames, 112 px, 3 test clips",
             cite_tables("BOD-VCL", 3),
         ),
         "bod-vcl-vit": Recipe(

@@ -257,11 +257,11 @@ PRETRAIN_RECIPES: RecipeTable[PretrainConfig] = RecipeTable(
         },
         "demo-bod-eq21-simclr": Recipe(
             partial(demo_config, "simclr", decompose=True, pooling="eq21"),
-            f"V-SimCLR + BOD-VCL with the paper's Eq. 21{DEMO_DATA_DESCRIPTION}",
+            "V-SimCLR + BOD-VCL with the paper's Eq. 21 on the demo's synthetic videos",
         ),
         **VIDIDI_DEMO_RECIPES,
         "demo-best": Recipe(
-            demo_best_config, f"V-SimCLR + BOD-VCL with temporal derivatives of random hue{DEMO_DATA_DESCRIPTION}"
+            demo_best_config, "V-SimCLR + BOD-VCL with derivatives of random hue on the demo's synthetic videos"
         ),
         **TOKEN_RECIPES,
         **BOD_VCL_RECIPES,
