@@ -229,7 +229,7 @@ TOKEN_RECIPES: dict[str, Recipe[PretrainConfig]] = {
     "tokens-vididi": Recipe(partial(token_config, views=ViewsConfig("full")), "ViDiDi-SimCLR on frozen tokens"),
     "tokens-motion": Recipe(
         token_motion_config,
-        "V-SimCLR + BOD-VCL on matches between frozen tokens, to search by motion",
+        "V-SimCLR on components of matches between frozen tokens, to search by motion",
     ),
 }
 
