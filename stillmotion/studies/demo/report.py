@@ -185,7 +185,7 @@ def _published_table(methods: Mapping[str, Any], factors: list[str]) -> list[Blo
         [_METHOD_TITLES.get(name, name), *(f"{means[factor]:.3f}" for factor in factors)]
         for name, means in published["methods"].items()
     ]
-    caption = f"For comparison, all methods, measured once by `{published['command']}`: means over seeds 11 to 15."
+    caption = f"For comparison, all methods, measured once by {published['command']}: means over seeds 11 to 15."
     return [Table(["", *factors], rows, caption)]
 
 
