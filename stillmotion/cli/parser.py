@@ -196,7 +196,12 @@ def print_estimate(rows: list[LabelValue]) -> None:
 
 
 def print_extraction_estimate(jobs: "Iterable[ExtractionJob]", loader: "LoaderConfig") -> None:
-    """Print the estimated time and memory of extracting features."""
+    """Print the estimated time and memory of extracting features.
+
+    Args:
+        jobs: Extractions.
+        loader: Batch size and number of decoding processes.
+    """
     from stillmotion.planning.extraction_estimate import estimate_extraction_rows
 
     print_estimate(estimate_extraction_rows(list(jobs), loader))

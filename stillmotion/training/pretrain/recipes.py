@@ -100,7 +100,7 @@ def _laptop_config() -> PretrainConfig:
             ),
             prediction=PredictionLossConfig(clips_per_video=1),
         ),
-        solver=SolverConfig(name="first-order", inner_lr=0.003),
+        solver=SolverConfig(),
         optim=replace(ADAMW_SMALL_MODEL, lr=2e-3, weight_decay=1e-4, batch_size=32, epochs=30, warmup_epochs=2),
         train=TrainConfig(checkpoint_every_steps=50),
     )
@@ -149,7 +149,7 @@ def demo_config(name: str, *, decompose: bool, pooling: DynamicPooling = "rms") 
             prediction=PredictionLossConfig(clips_per_video=1),
             objective=_DEMO_OBJECTIVES[name],
         ),
-        solver=SolverConfig(name="first-order", inner_lr=0.003) if decompose else SolverConfig(name="plain"),
+        solver=SolverConfig() if decompose else SolverConfig(name="plain"),
         optim=replace(
             ADAMW_SMALL_MODEL,
             lr=2e-3 if name in ("swav", "vicreg") else 8e-3,
@@ -197,7 +197,7 @@ def token_config(
             prediction=PredictionLossConfig(clips_per_video=1),
             gradient_balance=0.5 if bilevel else 0.0,
         ),
-        solver=SolverConfig(name="first-order", inner_lr=0.003) if bilevel else SolverConfig(name="plain"),
+        solver=SolverConfig() if bilevel else SolverConfig(name="plain"),
         optim=replace(ADAMW_SMALL_MODEL, lr=2e-3, weight_decay=1e-4, batch_size=32, epochs=12, warmup_epochs=2),
         train=TrainConfig(checkpoint_every_steps=100, num_threads=1),
     )
