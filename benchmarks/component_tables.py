@@ -115,7 +115,7 @@ def print_table(hits_by_seed: dict[int, Hits], *, only_seed: int | None = None) 
         by_seed = (
             "  dynamic by seed: " + " ".join(f"{value:.3f}" for value in values[:, 2]) if only_seed is None else ""
         )
-        print(f"{name:10} {readout:18} {means}{by_seed}", flush=True)
+        print(f"{name:26} {readout:12} {means}{by_seed}", flush=True)
 
 
 def print_intervals(hits_by_seed: dict[int, Hits], *, reference: tuple[str, str, str]) -> None:
