@@ -1,16 +1,19 @@
 """Metric loggers besides metrics.jsonl: TensorBoard, Weights & Biases, MLflow, and loggers of plugins.
 
-Only the first rank has loggers. They do not affect training: a logger that fails is reported once and disabled.
+Only the first rank has loggers. They do not affect training: each works in a thread of its own, and a logger that fails
+is reported once and disabled.
 """
 
 import contextlib
 import importlib.util
 import logging
 import os
+import queue
 import re
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -23,6 +26,8 @@ from stillmotion.utils.typed_config import flatten_config
 LOGGER_IDS_FILE = "logger_ids.json"  # ids of the run at each service
 _PARAMS_PER_REQUEST = 100  # limit of MLflow
 _MAX_PARAM_LENGTH = 500  # limit of MLflow, in characters
+_MAX_WAITING_STEPS = 10_000  # that a logger has not taken yet
+_CLOSE_SECONDS = 120.0  # for which the end of a run waits for a logger
 messages = logging.getLogger(__name__)
 
 
@@ -30,7 +35,8 @@ class Logger(Protocol):
     """Protocol of a metric logger, constructed with (run_dir, config, start_step).
 
     `config` is the contents of config.json. Metrics of steps above `start_step` are logged again by a resumed run. A
-    class attribute `package` names a package that must be installed.
+    class attribute `package` names a package that must be installed. The methods are called in one thread, which is not
+    that of the training loop.
     """
 
     def log_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -142,7 +148,7 @@ def check_loggers(names: Sequence[str]) -> None:
 
 
 class LoggerCollection:
-    """Forwards metrics to several loggers; a logger that fails is disabled.
+    """Forwards metrics to several loggers, each in a thread of its own; a logger that fails is disabled.
 
     Args:
         names: Names of the loggers.
@@ -151,42 +157,78 @@ class LoggerCollection:
     """
 
     def __init__(self, names: Sequence[str], run_dir: Path, *, start_step: int) -> None:
-        self._open: dict[str, Logger] = {}
+        self._threads: list[_LoggerThread] = []
         config = files.read_json(run_dir / CONFIG_FILE) if (run_dir / CONFIG_FILE).exists() else {}
         for name in dict.fromkeys(names):
-            with self._isolate_failure(name):
-                self._open[name] = LOGGERS.lookup(name)(run_dir, config, start_step)
+            try:
+                self._threads.append(_LoggerThread(name, LOGGERS.lookup(name)(run_dir, config, start_step)))
+            except Exception as error:
+                _warn_disabled(name, error)
 
     def log_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a step to all loggers.
+        """Pass the metrics of a step to all loggers, without waiting for them.
 
         Args:
             step: Number of the step.
             metrics: Metrics by name.
         """
-        for name, logger in list(self._open.items()):
-            with self._isolate_failure(name):
-                logger.log_metrics(step, metrics)
+        for thread in self._threads:
+            thread.log_metrics(step, dict(metrics))
 
     def close(self, *, completed: bool) -> None:
-        """Close all loggers.
+        """Close all loggers when they have taken all metrics, or after two minutes.
 
         Args:
             completed: Whether the last step was reached.
         """
-        for name, logger in list(self._open.items()):
-            with self._isolate_failure(name):
-                logger.close(completed=completed)
+        for thread in self._threads:
+            thread.request_close(completed=completed)
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for thread in self._threads:
+            thread.join(deadline)
 
-    @contextlib.contextmanager
-    def _isolate_failure(self, name: str) -> Iterator[None]:
-        """Keep the run going if a logger fails."""
-        try:
-            yield
-        except Exception as error:
-            self._open.pop(name, None)
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            messages.warning("Logger %s failed and was disabled (%s). All metrics are in metrics.jsonl.", name, reason)
+
+class _LoggerThread:
+    """Calls a logger in a thread, because a service may answer slowly or not at all."""
+
+    def __init__(self, name: str, logger: Logger) -> None:
+        self._name, self._logger, self._is_disabled = name, logger, False
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # None is the end
+        self._thread = threading.Thread(target=self._run, name=f"logger {name}", daemon=True)
+        self._thread.start()
+
+    def log_metrics(self, step: int, metrics: dict[str, float]) -> None:
+        if self._calls.qsize() >= _MAX_WAITING_STEPS:
+            self._disable(TimeoutError(f"{_MAX_WAITING_STEPS} steps are waiting"))
+        if not self._is_disabled:
+            self._calls.put(lambda: self._logger.log_metrics(step, metrics))
+
+    def request_close(self, *, completed: bool) -> None:
+        self._calls.put(lambda: self._logger.close(completed=completed))
+        self._calls.put(None)
+
+    def join(self, deadline: float) -> None:
+        if not self._is_disabled:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.is_alive():
+            self._disable(TimeoutError(f"it did not take all metrics within {_CLOSE_SECONDS:g} seconds"))
+
+    def _run(self) -> None:
+        while not self._is_disabled and (call := self._calls.get()) is not None:
+            try:
+                call()
+            except Exception as error:
+                self._disable(error)
+
+    def _disable(self, error: Exception) -> None:
+        if not self._is_disabled:
+            self._is_disabled = True
+            _warn_disabled(self._name, error)
+
+
+def _warn_disabled(name: str, error: Exception) -> None:
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    messages.warning("Logger %s failed and was disabled (%s). All metrics are in metrics.jsonl.", name, reason)
 
 
 def _run_name(run_dir: Path) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import ClassVar
 
@@ -116,6 +117,50 @@ def test_a_logger_that_fails_is_named_once_and_the_run_goes_on(noting, tmp_path,
     assert [step for step, _ in noting[1].logged] == [1, 2, 3, 4]
     plain = train(small_config(overrides={"optim.epochs": 2}), tmp_path / "plain")
     assert_same_weights(failed, plain)
+
+
+class Slow(Noting):
+    """A logger whose service answers when it may."""
+
+    may_answer: ClassVar[threading.Event]
+
+    def log_metrics(self, step, metrics):
+        assert Slow.may_answer.wait(60)
+        super().log_metrics(step, metrics)
+
+
+def log_three_steps(folder: Path, between=lambda: None) -> None:
+    with RunLog(folder, total_steps=3, loggers=("slow",)) as log:
+        for step in (1, 2, 3):
+            log.log_step(step, 1, {"lr": 0.1})
+        between()
+
+
+@pytest.fixture
+def slow(noting, monkeypatch):
+    monkeypatch.setattr(LOGGERS, "builtin", LOGGERS.builtin | {"slow": Slow})
+    monkeypatch.setitem(LOGGERS.__dict__, "_loaded", dict(LOGGERS.builtin))
+    monkeypatch.setattr(Slow, "may_answer", threading.Event(), raising=False)
+    yield noting
+    Slow.may_answer.set()
+
+
+def test_training_does_not_wait_for_a_slow_service_and_its_end_loses_nothing(slow, tmp_path, caplog):
+    log_three_steps(tmp_path, between=Slow.may_answer.set)  # the steps are over before the service answers the first
+    assert ([step for step, _ in slow[0].logged], slow[0].finished) == ([1, 2, 3], True)
+    assert "Logger" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "reason"),
+    [("_CLOSE_SECONDS", 0.1, "did not take all metrics"), ("_MAX_WAITING_STEPS", 1, "1 steps are waiting")],
+)
+def test_a_service_that_never_answers_is_named_and_left(slow, tmp_path, caplog, monkeypatch, limit, value, reason):
+    monkeypatch.setattr(loggers, limit, value)
+    log_three_steps(tmp_path)
+    assert caplog.text.count("Logger slow failed and was disabled") == 1
+    assert reason in caplog.text
+    assert len(load_metrics(tmp_path)["lr"]) == 3
 
 
 def test_a_logger_that_cannot_be_opened_is_named_and_left(noting, tmp_path, caplog, monkeypatch):
