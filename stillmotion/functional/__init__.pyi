@@ -43,6 +43,9 @@ from stillmotion.functional.label_propagation import CellMatches as CellMatches
 from stillmotion.functional.label_propagation import find_nearest_cells as find_nearest_cells
 from stillmotion.functional.label_propagation import merge_matches as merge_matches
 from stillmotion.functional.label_propagation import propagate_labels as propagate_labels
+from stillmotion.functional.motion_alignment import Alignment as Alignment
+from stillmotion.functional.motion_alignment import aligned_similarity as aligned_similarity
+from stillmotion.functional.motion_alignment import motion_field as motion_field
 from stillmotion.functional.position_embeddings import cell_centers as cell_centers
 from stillmotion.functional.position_embeddings import crop_windows as crop_windows
 from stillmotion.functional.position_embeddings import resize_grid as resize_grid

@@ -1,0 +1,159 @@
+"""Similarity of motion under the best alignment: shifts in time and along the columns, mirror images and other speeds.
+
+Two clips of the same action rarely begin at the same moment, at the same place and in the same direction. One cosine of
+their motion vectors counts all of that as a difference; here the first clip is aligned with the second in each of
+`ALIGNMENTS`, and the most similar one counts.
+
+Shapes: B clips, q queries, n fields, T-1 steps, h×w cells, a alignments; a displacement is (rows, columns), in cells.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stillmotion.functional.token_motion import (
+    STILL_RMS,
+    amplitude_spectrum,
+    mirror_symmetrize,
+    subtract_camera_motion,
+)
+
+FIELD_GRID = (15, 8, 10)  # steps, rows and columns of a motion field
+MAX_STEPS, MAX_COLUMNS = 4, 2  # largest shifts
+FAST_SPEED = 4 / 3
+_STEP_SHIFTS, _COLUMN_SHIFTS = (sorted(range(-most, most + 1), key=abs) for most in (MAX_STEPS, MAX_COLUMNS))
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How the motion of a query becomes most similar to that of a result.
+
+    Attributes:
+        steps: Steps of the field by which the motion is later in the result.
+        columns: Columns of the field by which it is further right in the result.
+        mirrored: Whether the result shows the mirror image.
+        speed: How many times as fast the motion is in the result, relative to the lengths of both clips.
+    """
+
+    steps: int = 0
+    columns: int = 0
+    mirrored: bool = False
+    speed: float = 1.0
+
+    def describe(self, step_seconds: float) -> str:
+        """Return a text such as "mirrored, 0.4 s later, 1.3× faster"; empty if nothing is changed.
+
+        Args:
+            step_seconds: Seconds of a step in the result.
+        """
+        parts = ["mirrored"] * self.mirrored
+        if self.steps:
+            parts.append(f"{abs(self.steps) * step_seconds:.1f} s {'later' if self.steps > 0 else 'earlier'}")
+        if self.columns:
+            parts.append("further right" if self.columns > 0 else "further left")
+        if self.speed != 1:
+            parts.append(f"{max(self.speed, 1 / self.speed):.1f}× {'faster' if self.speed > 1 else 'slower'}")
+        return ", ".join(parts)
+
+
+ALIGNMENTS: tuple[Alignment, ...] = tuple(
+    Alignment(steps, columns, mirrored, speed)
+    for speed, mirrored, columns, steps in product(
+        (1.0, 1 / FAST_SPEED, FAST_SPEED),
+        (False, True),
+        _COLUMN_SHIFTS,
+        _STEP_SHIFTS,
+    )
+)
+"""All alignments; `aligned_similarity` gives positions in this list. The first one changes nothing."""
+
+
+def motion_field(displacements: Tensor, grid: tuple[int, int, int] = FIELD_GRID) -> Tensor:
+    """Motion field of a clip: signed square roots of displacements without camera motion, on a fixed grid.
+
+    The root keeps a few large displacements from outweighing all others.
+
+    Args:
+        displacements: Displacements, (B, T-1, h, w, 2), in cells.
+        grid: Steps, rows and columns of the field.
+
+    Returns:
+        Fields, (B, *grid, 2); zero for a clip that is almost still.
+    """
+    x = subtract_camera_motion(displacements)
+    moving = x.square().mean((1, 2, 3, 4), keepdim=True).sqrt() >= STILL_RMS
+    cells = x.new_tensor([grid[1] / x.shape[2], grid[2] / x.shape[3]])
+    x = torch.where(moving, x * cells, 0.0)
+    x = x.sign() * x.abs().sqrt()
+    return F.adaptive_avg_pool3d(x.movedim(-1, 1), grid).movedim(1, -1)
+
+
+def field_spectrum(fields: Tensor) -> Tensor:
+    """Amplitude spectra of fields (n, T-1, h, w, 2) and their mirror images as unit vectors, zero for still clips.
+
+    A cosine of two is a quick estimate of their aligned similarity.
+    """
+    return F.normalize(mirror_symmetrize(amplitude_spectrum(fields)).flatten(1), dim=-1)
+
+
+@torch.no_grad()
+def aligned_similarity(queries: Tensor, fields: Tensor) -> tuple[Tensor, Tensor]:
+    """Similarity of motion fields under the best of `ALIGNMENTS`.
+
+    For each alignment of the query, the similarity is the mean of two cosines: of the fields, and of their amplitude
+    spectra over time, which do not depend on when a motion starts. Motion that a shift moves out of the field is lost
+    but still counts in the norm. For a slower result the query is stretched, for a faster one the result, so that the
+    similarity is symmetric.
+
+    Args:
+        queries: Motion fields, (q, T-1, h, w, 2).
+        fields: Motion fields to compare with, (n, T-1, h, w, 2).
+
+    Returns:
+        Similarities, float32 (q, n), at most 1, and 0 for still clips; positions of the best alignments in
+        `ALIGNMENTS`, (q, n).
+    """
+    x, y = queries.float(), fields.float()
+    pairs = ((x, y), (_stretch(x), y), (x, _stretch(y)))  # in the order of the speeds
+    similarity, best = torch.cat([_shifted_similarities(*pair) for pair in pairs], 1).max(1)
+    return similarity, best
+
+
+def _stretch(fields: Tensor) -> Tensor:
+    """Stretch the middle of fields (n, T-1, h, w, 2) over all steps, by linear interpolation."""
+    steps = torch.arange(fields.shape[1], device=fields.device)
+    middle = (fields.shape[1] - 1) / 2
+    positions = middle + (steps - middle) / FAST_SPEED
+    weights = (1 - (positions[:, None] - steps).abs()).clamp(min=0)
+    return torch.einsum("ts,nshwc->nthwc", weights.to(fields.dtype), fields)
+
+
+def _shifted_similarities(x: Tensor, y: Tensor) -> Tensor:
+    """Similarities (q, a/3, n) of mirrored and shifted fields (q, T-1, h, w, 2) with fields (n, T-1, h, w, 2)."""
+    moved = _shift(_mirror_and_shift(_unit(x)), _STEP_SHIFTS, dim=2)  # (q, columns, steps, T-1, h, w, 2)
+    cosines = moved.flatten(1, 2).flatten(2) @ _unit(y).flatten(1).mT
+    amplitudes, others = (_unit(amplitude_spectrum(z)) for z in (x, y))
+    spectral = _mirror_and_shift(amplitudes, column_sign=1.0).flatten(2) @ others.flatten(1).mT
+    return (cosines + spectral.repeat_interleave(len(_STEP_SHIFTS), 1)) / 2
+
+
+def _mirror_and_shift(x: Tensor, *, column_sign: float = -1.0) -> Tensor:
+    """The fields (q, T-1, h, w, 2) and their mirror images at all column shifts, (q, columns, T-1, h, w, 2)."""
+    both = torch.stack([x, x.flip(3) * x.new_tensor([1.0, column_sign])], 1)
+    return _shift(both, _COLUMN_SHIFTS, dim=4).flatten(1, 2)
+
+
+def _shift(x: Tensor, shifts: Sequence[int], *, dim: int) -> Tensor:
+    """Shift by each number of places along a dimension, with zeros at the border, stacked before the fields' steps."""
+    length, most = x.shape[dim], max(shifts)
+    padded = F.pad(x, [0, 0] * (x.ndim - dim - 1) + [most, most])
+    return torch.stack([padded.narrow(dim, most - shift, length) for shift in shifts], 2)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Scale each field to unit length; still ones stay zero."""
+    return F.normalize(x.flatten(1), dim=-1).view_as(x)

@@ -1,0 +1,164 @@
+"""Motion fields and their similarity under alignment."""
+
+import numpy as np
+import pytest
+import torch
+
+from stillmotion.functional.motion_alignment import (
+    ALIGNMENTS,
+    FAST_SPEED,
+    Alignment,
+    aligned_similarity,
+    field_spectrum,
+    motion_field,
+)
+
+
+def random_fields(n, seed=0, shape=(15, 8, 10)):
+    return torch.randn(n, *shape, 2, generator=torch.Generator().manual_seed(seed))
+
+
+def inner_fields(n, seed=0):
+    """Smooth motion away from the border, so that shifts lose nothing and a change of speed little."""
+    fields = torch.zeros(n, 15, 8, 10, 2)
+    time = torch.linspace(0, torch.pi, 7)
+    patterns = random_fields(n, seed, (2, 8, 4))
+    fields[:, 4:11, :, 3:7] = (time.sin()[:, None, None, None] * patterns[:, :1]) + (
+        (2 * time).sin()[:, None, None, None] * patterns[:, 1:]
+    )
+    return fields
+
+
+def shifted(field, steps=0, columns=0, mirrored=False):
+    field = field.flip(-2) * torch.tensor([1.0, -1.0]) if mirrored else field
+    return field.roll((steps, columns), (-4, -2))
+
+
+def stretched(field):
+    """The middle of a field (T-1, h, w, 2), FAST_SPEED times as long, by NumPy's interpolation."""
+    steps = np.arange(len(field))
+    positions = (len(field) - 1) / 2 + (steps - (len(field) - 1) / 2) / FAST_SPEED
+    flat = field.reshape(len(field), -1).numpy()
+    columns = [np.interp(positions, steps, column) for column in flat.T]
+    return torch.tensor(np.stack(columns, 1), dtype=field.dtype).view_as(field)
+
+
+def literal_similarity(x, y):
+    """One pair of fields (T-1, h, w, 2), alignment by alignment and cell by cell."""
+    scores = []
+    for alignment in ALIGNMENTS:
+        a = stretched(x) if alignment.speed < 1 else x
+        b = stretched(y) if alignment.speed > 1 else y
+        spectra = [torch.fft.rfft(z, dim=0).abs() for z in (a, b)]
+        score = 0.0
+        for u, v, steps, sign in ((a, b, alignment.steps, -1.0), (*spectra, 0, 1.0)):
+            total = 0.0
+            for t in range(u.shape[0]):
+                for c in range(u.shape[2]):
+                    s, d = t - steps, c - alignment.columns
+                    if 0 <= s < u.shape[0] and 0 <= d < u.shape[2]:
+                        source = u[s, :, u.shape[2] - 1 - d if alignment.mirrored else d]
+                        factor = torch.tensor([1.0, sign if alignment.mirrored else 1.0])
+                        total += (source * factor * v[t, :, c]).sum().item()
+            score += total / (u.norm() * v.norm()).item() / 2
+        scores.append(score)
+    return max(scores), int(np.argmax(scores))
+
+
+def test_it_equals_the_literal_version():
+    queries, fields = random_fields(2), random_fields(3, seed=1)
+    similarity, best = aligned_similarity(queries, fields)
+    for i, j in np.ndindex(2, 3):
+        expected, position = literal_similarity(queries[i], fields[j])
+        assert similarity[i, j].item() == pytest.approx(expected, abs=1e-5)
+        assert best[i, j] == position
+
+
+@pytest.mark.parametrize("steps", [0, 3, -4])
+@pytest.mark.parametrize("columns", [0, 2, -1])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_shifted_or_mirrored_copy_has_similarity_one(steps, columns, mirrored):
+    fields = inner_fields(3)
+    similarity, best = aligned_similarity(fields, shifted(fields, steps, columns, mirrored))
+    torch.testing.assert_close(similarity.diagonal(), torch.ones(3))
+    assert {ALIGNMENTS[i] for i in best.diagonal()} == {Alignment(steps, columns, mirrored)}
+
+
+def test_a_retimed_copy_has_similarity_one():
+    fields = inner_fields(3)
+    slower = torch.stack([stretched(field) for field in fields])
+    for x, y, speed in ((fields, slower, 1 / FAST_SPEED), (slower, fields, FAST_SPEED)):
+        similarity, best = aligned_similarity(x, y)
+        torch.testing.assert_close(similarity.diagonal(), torch.ones(3))
+        assert {ALIGNMENTS[i] for i in best.diagonal()} == {Alignment(speed=speed)}
+
+
+def test_at_the_border_a_copy_loses_only_what_leaves_the_field():
+    fields = random_fields(3)
+    copies = torch.zeros_like(fields)
+    copies[:, 2:] = fields[:, :-2]
+    similarity, best = aligned_similarity(fields, copies)
+    cosine = copies.flatten(1).norm(dim=1) / fields.flatten(1).norm(dim=1)
+    spectra = [torch.fft.rfft(x, dim=1).abs().flatten(1) for x in (fields, copies)]
+    expected = (cosine + torch.cosine_similarity(*spectra)) / 2
+    torch.testing.assert_close(similarity.diagonal(), expected)
+    assert {ALIGNMENTS[i] for i in best.diagonal()} == {Alignment(2)}
+
+
+def test_it_is_symmetric_and_at_most_one():
+    x, y = random_fields(4), torch.cat([random_fields(3, seed=1), inner_fields(2)])
+    forward, backward = aligned_similarity(x, y)[0], aligned_similarity(y, x)[0]
+    torch.testing.assert_close(forward, backward.mT)
+    assert (0 < forward).all() and (forward <= 1).all()
+
+
+def test_the_scale_of_a_field_does_not_matter():
+    x, y = random_fields(2), random_fields(2, seed=1)
+    torch.testing.assert_close(aligned_similarity(x, 5 * y)[0], aligned_similarity(x, y)[0])
+
+
+def test_a_still_clip_matches_nothing():
+    fields = random_fields(3)
+    fields[1] = 0
+    similarity, best = aligned_similarity(fields, fields)
+    assert (similarity[1] == 0).all() and (similarity[:, 1] == 0).all()
+    assert (best[1] == 0).all() and ALIGNMENTS[0] == Alignment()
+    assert (field_spectrum(fields)[1] == 0).all()
+
+
+def test_a_field_is_the_signed_root_of_motion_relative_to_the_camera():
+    displacements = random_fields(2)
+    camera = random_fields(2, seed=1, shape=(15, 1, 1))
+    field = motion_field(displacements + camera)
+    relative = displacements - displacements.flatten(2, 3).median(2).values[:, :, None, None]
+    torch.testing.assert_close(field * field.abs(), relative, atol=1e-4, rtol=1e-4)
+    assert (motion_field(0.001 * displacements + camera) == 0).all()
+
+
+def test_a_field_has_a_fixed_grid_in_its_own_cells():
+    displacements = torch.zeros(1, 7, 16, 20, 2)
+    displacements[:, :, 4:8, 4:8] = torch.tensor([2.0, -8.0])
+    field = motion_field(displacements)
+    assert field.shape == (1, 15, 8, 10, 2)
+    torch.testing.assert_close(field[0, 3, 2, 2], torch.tensor([1.0, -2.0]))
+
+
+def test_spectra_find_shifted_and_mirrored_copies():
+    fields = inner_fields(5)
+    copies = shifted(fields, steps=4, mirrored=True)
+    cosines = field_spectrum(fields) @ field_spectrum(copies).mT
+    torch.testing.assert_close(cosines.diagonal(), torch.ones(5))
+    assert (cosines.argmax(1) == torch.arange(5)).all()
+
+
+@pytest.mark.parametrize(
+    ("alignment", "text"),
+    [
+        (Alignment(), ""),
+        (Alignment(2, 0, True, FAST_SPEED), "mirrored, 0.4 s later, 1.3× faster"),
+        (Alignment(-1, 2, False, 1 / FAST_SPEED), "0.2 s earlier, further right, 1.3× slower"),
+        (Alignment(columns=-1), "further left"),
+    ],
+)
+def test_an_alignment_is_described(alignment, text):
+    assert alignment.describe(step_seconds=0.2) == text
