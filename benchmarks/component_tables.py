@@ -4,7 +4,6 @@ Shared by pretrain_on_tokens.py, pretrain_from_scratch.py and static_dynamic_ret
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from stillmotion.encoders.feature_cache import FeatureTable
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe_ranks
 from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_means
 from stillmotion.evaluation.retrieval.evaluate import score_feature_table, score_retrieval
+from stillmotion.utils.files import write_json
 
 FEATURE_KINDS = ("whole", "static", "dynamic", "concat")
 Hits = dict[tuple[str, str, str], np.ndarray]  # by method, readout and feature kind
@@ -140,4 +140,4 @@ def print_and_save(hits_by_seed: dict[int, Hits], output_dir: Path, *, reference
     print_intervals(hits_by_seed, reference=reference)
     seeds = list(hits_by_seed)
     rows = {" / ".join(key): [hits_by_seed[s][key].mean() for s in seeds] for key in hits_by_seed[seeds[0]]}
-    (output_dir / "results.json").write_text(json.dumps({"seeds": seeds, "top-1": rows}, indent=1))
+    write_json(output_dir / "results.json", {"seeds": seeds, "top-1": rows})

@@ -15,7 +15,6 @@ clip and its mirror image. The untrained network (step 0) has the batch-norm sta
 
 import argparse
 import csv
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -45,6 +44,7 @@ from stillmotion.training.pretrain.token_cache import (
     with_resolved_image_model,
 )
 from stillmotion.training.tasks import get_recipe
+from stillmotion.utils.files import write_json
 from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 
 METHODS: dict[str, dict[str, object]] = {
@@ -150,7 +150,7 @@ def main() -> None:
     if options.report:
         print_gains(runs, baselines, tasks)
     results = {name: {title: x.mean(1).tolist() for title, x in scores.items()} for name, scores in rows.items()}
-    (options.out / "results.json").write_text(json.dumps({"seeds": options.seeds, "all queries": results}, indent=1))
+    write_json(options.out / "results.json", {"seeds": options.seeds, "all queries": results})
     if options.plot:
         plot_curves(runs, baselines, tasks, report=options.report).savefig(options.plot)
 

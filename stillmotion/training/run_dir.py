@@ -109,13 +109,16 @@ def lock_run_dir(run_dir: str | Path) -> Iterator[None]:
             raise
 
 
-def check_run_dir(run_dir: str | Path, data_path: str, *other_inputs: str | Path | None) -> None:
+def check_run_dir(
+    run_dir: str | Path, data_path: str, *other_inputs: str | Path | None, cache_dir: str | Path | None = None
+) -> None:
     """Raise if a run has no videos, would overwrite one of its inputs, or cannot write its directory.
 
     Args:
         run_dir: The run directory.
         data_path: A directory of videos, inside which runs may lie, or a list of videos.
         *other_inputs: Other files and directories that the run reads, if they exist.
+        cache_dir: Directory of a cache that the run writes, if it is not inside the run directory.
     """
     if not data_path:
         raise StillmotionError("no videos given; add --data FOLDER (or --data synthetic to try)")
@@ -127,6 +130,8 @@ def check_run_dir(run_dir: str | Path, data_path: str, *other_inputs: str | Path
         inputs.append(data)
     files.check_no_overlap(run_dir, [path for path in inputs if path.exists()])
     files.check_writable(run_dir)
+    if cache_dir:
+        files.check_writable(cache_dir, option_name="--cache-dir")
 
 
 def open_run_dir(run_dir: Path, config: RunConfig) -> None:

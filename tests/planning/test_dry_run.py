@@ -43,6 +43,8 @@ MISTAKES = {
     "a table": "embed RUN --data VIDEOS --out table.txt",
     "a batch": "pretrain --data VIDEOS --out NEW --optim.batch-size 64",
     "a place that is a file": "pretrain --data VIDEOS --out FILE/run --optim.batch-size 4",
+    "a cache that is a file": "pretrain --data VIDEOS --out NEW --cache-dir FILE/tokens --optim.batch-size 4",
+    "a cache of tokens": "transfer --recipe dinov2-b16 --debug --out NEW --cache-dir FILE/tokens",
     "a place that is read": "static-dynamic make --data VIDEOS --variant static --out VIDEOS/copy",
     "another run": "finetune --debug --out RUN",
 }

@@ -141,7 +141,7 @@ def pretrain(
     from stillmotion.training.pretrain.task import plan_pretrain, pretrain
 
     if dry_run:
-        print_estimate(plan_pretrain(config, out))
+        print_estimate(plan_pretrain(config, out, cache_dir=cache_dir))
         return
     folder = pretrain(config, out, cache_dir=cache_dir)
     if is_main_process():
@@ -173,7 +173,7 @@ def transfer(
 
     config = _with_image_model(config, encoder)
     if dry_run:
-        print_estimate(plan_transfer(config, out))
+        print_estimate(plan_transfer(config, out, cache_dir=cache_dir))
         return
     folder = transfer(config, out, cache_dir=cache_dir)
     if is_main_process():

@@ -41,9 +41,9 @@ class TokenCache:
     def __init__(self, folder: str | Path, shape: tuple[int, int, int, int, int], metadata: Mapping[str, Any]) -> None:
         description = json.dumps({"shape": shape, **metadata}, sort_keys=True, default=str)
         name = hash_bytes(description.encode(), digest_size=8)
-        self.file = ensure_dir(folder, option_name="--cache") / f"tokens-{name}.f16"
+        self.file = ensure_dir(folder, option_name="--cache-dir") / f"tokens-{name}.f16"
         self.shape = shape
-        write_text(self.file.with_suffix(".json"), description, option_name="--cache")
+        write_text(self.file.with_suffix(".json"), description, option_name="--cache-dir")
         self._open()
 
     def has(self, video: int, pair: int) -> bool:
@@ -88,7 +88,7 @@ class TokenCache:
         """
         fp16 = tokens.detach().cpu().half()
         content, index = fp16.numpy().tobytes(), video * self.shape[1] + pair
-        with report_disk_errors(self.file, option_name="--cache"):
+        with report_disk_errors(self.file, option_name="--cache-dir"):
             _write_at(self._tokens, content, index * self._size)
             # The hash is written last: if the process is killed in between, the entry counts as missing.
             _write_at(self._hashes, _hash(content), _HASH_BYTES * index)
@@ -96,7 +96,7 @@ class TokenCache:
 
     def _open(self) -> None:
         self._size = 2 * math.prod(self.shape[2:])
-        with report_disk_errors(self.file, option_name="--cache"):
+        with report_disk_errors(self.file, option_name="--cache-dir"):
             self._tokens, self._hashes = (
                 os.open(file, os.O_RDWR | os.O_CREAT, 0o666) for file in (self.file, self.file.with_suffix(".hash"))
             )

@@ -28,7 +28,7 @@ from stillmotion.evaluation.propagation.tracker import (
 from stillmotion.models.feature_maps import FrameFeatureExtractor, maps_per_frame
 from stillmotion.report.page_blocks import Table
 from stillmotion.utils.file_lock import lock_dir
-from stillmotion.utils.files import ensure_dir, join_inside, report_disk_errors, write_json
+from stillmotion.utils.files import ensure_dir, join_inside, report_disk_errors, write_atomic, write_json
 from stillmotion.utils.formatting import format_count, format_failed_videos
 from stillmotion.utils.progress import report_progress
 
@@ -249,5 +249,4 @@ def _write_track(output_dir: Path, track: Track) -> None:
     else:
         file = join_inside(output_dir / "points", f"{track.sequence.name}.npz")
         ensure_dir(file.parent)
-        with report_disk_errors(file):
-            np.savez_compressed(file, points=track.points)
+        write_atomic(file, lambda partial: np.savez_compressed(partial, points=track.points))

@@ -1,6 +1,7 @@
 """Tables of a sweep: metrics and cost of every point, and claims of the paper."""
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 
 from stillmotion.studies.run_pool import TOKEN_FEATURE
 from stillmotion.studies.statistics import judge_difference, mean_std, significance_margin
+from stillmotion.utils.files import write_text
 from stillmotion.utils.formatting import format_table
 
 AVERAGE, STEP_SECONDS, STEP_MEMORY = "average", "step_seconds", "step_memory_mib"
@@ -157,12 +159,12 @@ def write_csv(path: Path, results: Mapping[str, Any]) -> None:
         path: File to write.
         results: Results of a sweep.
     """
-    columns = metric_columns(results)
-    with path.open("w", newline="") as opened:
-        writer = csv.writer(opened)
-        writer.writerow([results["field"] or "point", *(f"{c} {what}" for c in columns for what in ("mean", "std"))])
-        for name in results["points"]:
-            writer.writerow([name, *(n for c in columns for n in mean_std(np.array(seed_values(results, name, c))))])
-        for name, cells in untrained_rows(results).items():
-            row = [list(mean_std(np.array(cells[c]))) if c in cells else ["", ""] for c in columns]
-            writer.writerow([name, *(n for pair in row for n in pair)])
+    columns, text = metric_columns(results), io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([results["field"] or "point", *(f"{c} {what}" for c in columns for what in ("mean", "std"))])
+    for name in results["points"]:
+        writer.writerow([name, *(n for c in columns for n in mean_std(np.array(seed_values(results, name, c))))])
+    for name, cells in untrained_rows(results).items():
+        row = [list(mean_std(np.array(cells[c]))) if c in cells else ["", ""] for c in columns]
+        writer.writerow([name, *(n for pair in row for n in pair)])
+    write_text(path, text.getvalue())

@@ -74,17 +74,17 @@ def pretrain(config: PretrainConfig, run_dir: str | Path, *, cache_dir: str | Pa
     Returns:
         The run directory.
     """
-    config = _check_run(config, run_dir)
+    config = _check_run(config, run_dir, cache_dir)
     with training_session(config.train) as device, lock_run_dir(run_dir):
         return PretrainTrainer(resolve_run_precision(config, run_dir, device), Path(run_dir), device, cache_dir).train()
 
 
-def _check_run(config: PretrainConfig, run_dir: str | Path) -> PretrainConfig:
-    """Resolve the image model, and check that the run folder can be written and overlaps no input."""
+def _check_run(config: PretrainConfig, run_dir: str | Path, cache_dir: str | Path | None) -> PretrainConfig:
+    """Resolve the image model, and check that run and cache can be written and the run overlaps no input."""
     config = with_resolved_image_model(config)
     model = config.method.model
     inputs = (config.data.annotations, model.init_weights, model.image_model.path, config.train.eval_data)
-    check_run_dir(run_dir, config.data.path, *inputs)
+    check_run_dir(run_dir, config.data.path, *inputs, cache_dir=cache_dir)
     return config
 
 
@@ -275,17 +275,20 @@ def _mean_tensor(tensors: list[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.stack(tensors).mean(0)
 
 
-def plan_pretrain(config: PretrainConfig, run_dir: str | Path) -> list[LabelValue]:
+def plan_pretrain(
+    config: PretrainConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None
+) -> list[LabelValue]:
     """Estimate `pretrain` on the devices of this machine.
 
     Args:
         config: Config of the run.
         run_dir: Run folder.
+        cache_dir: Directory of the token cache; it is checked, and not written to.
 
     Returns:
         Rows of label and value.
     """
-    config = _check_run(config, run_dir)
+    config = _check_run(config, run_dir, cache_dir)
     check_resumable(Path(run_dir), config)
     if config.method.model.uses_tokens:
         return _plan_token_run(config, run_dir)

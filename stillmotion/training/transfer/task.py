@@ -52,16 +52,16 @@ def transfer(config: TransferConfig, run_dir: str | Path, *, cache_dir: str | Pa
     Returns:
         The run directory.
     """
-    config = _check_run(config, run_dir)
+    config = _check_run(config, run_dir, cache_dir)
     with training_session(config.train) as device, lock_run_dir(run_dir):
         return TransferTrainer(config, Path(run_dir), device, cache_dir).train()
 
 
-def _check_run(config: TransferConfig, run_dir: str | Path) -> TransferConfig:
-    """Resolve the image model, and check that the run folder can be written and overlaps no input."""
+def _check_run(config: TransferConfig, run_dir: str | Path, cache_dir: str | Path | None) -> TransferConfig:
+    """Resolve the image model, and check that run and cache can be written and the run overlaps no input."""
     config = replace(config, image_model=resolve_image_model(config.image_model))
     inputs = (config.data.annotations, config.image_model.path, config.train.eval_data)
-    check_run_dir(run_dir, config.data.path, *inputs)
+    check_run_dir(run_dir, config.data.path, *inputs, cache_dir=cache_dir)
     return config
 
 
@@ -227,17 +227,20 @@ class TransferTrainer(Trainer):
         return TokenCache(cache_dir, shape, key)
 
 
-def plan_transfer(config: TransferConfig, run_dir: str | Path) -> list[LabelValue]:
+def plan_transfer(
+    config: TransferConfig, run_dir: str | Path, *, cache_dir: str | Path | None = None
+) -> list[LabelValue]:
     """Estimate `transfer`; tokens are computed and cached in the first epochs.
 
     Args:
         config: Config of the run.
         run_dir: Run folder.
+        cache_dir: Directory of the token cache; it is checked, and not written to.
 
     Returns:
         Rows of label and value.
     """
-    config = _check_run(config, run_dir)
+    config = _check_run(config, run_dir, cache_dir)
     cost, trainer = measure_training(TransferTrainer, config, run_dir)
     num_image_params = sum(p.numel() for p in trainer.image_model.parameters())
     cost = replace(cost, frozen_params=cost.frozen_params + num_image_params)
