@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from stillmotion.errors import VideoError
+from stillmotion.errors import VideoError, as_video_error
 from stillmotion.index.video_segments import VideoSegmentConfig
 from stillmotion.utils.formatting import format_duration
 from stillmotion.utils.worker_processes import JobFailed, Worker, WorkerDied
@@ -84,7 +84,9 @@ def embed_upload(job: UploadJob) -> "Query":
     """
     from stillmotion.index.query import embed_query
 
-    return embed_query(_load_encoder(job.encoder_spec, job.device), job.video, segmentation=job.segmentation)
+    encoder = _load_encoder(job.encoder_spec, job.device)
+    with as_video_error(job.video):
+        return embed_query(encoder, job.video, segmentation=job.segmentation)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from stillmotion.data.video.reader import VideoReader, resample_fps
 from stillmotion.data.video.writer import write_video
 from stillmotion.encoders import Encoder
 from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input_paths
-from stillmotion.errors import StillmotionError, VideoError, raise_if_none_readable
+from stillmotion.errors import StillmotionError, VideoError, as_video_error, raise_if_none_readable
 from stillmotion.explain.clip_analysis import (
     ReferenceDirections,
     analyze_clip,
@@ -187,10 +187,11 @@ def explain_each(
     for done, index in enumerate(selected):
         name = dataset.name(index)
         try:
-            video = resample_fps(dataset.open_video(index), input_config.fps)
-            explanation = analyze(video, name)
-            folder = root if len(selected) == 1 else ensure_dir(root / _unique_folder_name(name, used_names))
-            files = _write_overlays(folder, root, video, explanation, input_config)
+            with as_video_error(name):
+                video = resample_fps(dataset.open_video(index), input_config.fps)
+                explanation = analyze(video, name)
+                folder = root if len(selected) == 1 else ensure_dir(root / _unique_folder_name(name, used_names))
+                files = _write_overlays(folder, root, video, explanation, input_config)
         except VideoError as error:
             if len(selected) == 1:
                 raise

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
+from support.failing_videos import ERRORS
 from support.shot_videos import write_shot_videos
 
 from stillmotion.data.video.reader import ArrayReader
@@ -13,16 +13,6 @@ from stillmotion.data.video.writer import write_jpeg
 from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError, as_video_error
 from stillmotion.index import build_index, builder
-
-ERRORS = (
-    cv2.error("bad"),
-    MemoryError(),
-    OSError(5, "io"),
-    ValueError(""),
-    RuntimeError("x"),
-    KeyError("k"),
-    StopIteration(),
-)
 
 
 def write_picture(file: Path, height: int, width: int) -> None:

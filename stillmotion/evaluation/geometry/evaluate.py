@@ -344,10 +344,10 @@ def _measure(
         try:
             with as_video_error(videos.name(i)):
                 frames = _evenly_spaced_frames(videos, i, config.resolved_num_frames())
+                patches = image_model.patch_tokens(tokens.preprocess(frames, image_size).to(device))
         except VideoError as error:
             failed.append((videos.name(i), str(error)))
             continue
-        patches = image_model.patch_tokens(tokens.preprocess(frames, image_size).to(device))
         for row, head in heads.items():
             measured[row].add(patches if head is None else head.to(device)(patches), temperature=config.temperature)
     report_progress(len(videos), len(videos))

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
+from support.failing_videos import ERRORS
 
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.loading.clip_dataset import EvalClipDataset, TrainClipDataset
@@ -13,8 +13,6 @@ from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.transforms.augment import EvalCrop, build_augmentation
 from stillmotion.data.video.reader import ArrayReader
 from stillmotion.errors import StillmotionError, VideoError
-
-ERRORS = (cv2.error("bad"), MemoryError(), OSError(5, "io"), ValueError(""), RuntimeError("x"), KeyError("k"))
 
 
 class FailingVideos(VideoDataset):

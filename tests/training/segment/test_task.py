@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.class_videos import write_class_folders
-from support.small_segment import TINY_VIDEOS
+from support.small_segment import ACTIONS, TINY_VIDEOS, write_breakfast
 
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.segmentation_metrics import segmentation_scores
@@ -15,32 +14,12 @@ from stillmotion.training.run_dir import verb_of_run
 from stillmotion.training.segment.recipes import SEGMENT_RECIPES
 from stillmotion.training.segment.task import _compute_features, _select_readable, segment, upsample_labels
 
-ACTIONS = ["SIL", "pour", "stir"]
-
 
 @pytest.fixture
 def root(tmp_path):
-    """Six training and two test videos with ready features that tell the action, and videos of some."""
-    root = tmp_path / "breakfast"
-    for folder in ("groundTruth", "splits", "features", "videos"):
-        (root / folder).mkdir(parents=True)
-    (root / "mapping.txt").write_text("".join(f"{i} {name}\n" for i, name in enumerate(ACTIONS)))
-    clips = sorted(
-        write_class_folders(tmp_path / "made", videos_per_class=4, num_frames=12, image_size=32).rglob("*.mp4")
-    )
-    rng = np.random.default_rng(0)
-    names = [f"P{i:02}_cam01_P{i:02}_milk" for i in range(8)]
-    for name, clip in zip(names, clips, strict=True):
-        labels = np.repeat([0, 1, 2, 0], [2, 5, 3, 2])
-        (root / "groundTruth" / f"{name}.txt").write_text("".join(f"{ACTIONS[y]}\n" for y in labels))
-        features = 3 * np.eye(5)[labels] + 0.1 * rng.standard_normal((12, 5))
-        np.save(root / "features" / f"{name}.npy", features.T.astype(np.float32))
-        (root / "videos" / f"{name}.mp4").write_bytes(clip.read_bytes())
-    for part, some in (("train", names[:6]), ("test", names[6:])):
-        (root / "splits" / f"{part}.split1.bundle").write_text(
-            "#bundle\n" + "".join(f"./data/groundTruth/{n}.txt\n" for n in some)
-        )
-    return root
+    """Six training and two test videos with ready features that tell the action."""
+    write_breakfast(tmp_path / "breakfast")
+    return tmp_path / "breakfast"
 
 
 def small(path, *, encoder="precomputed", epochs=12, **data):
