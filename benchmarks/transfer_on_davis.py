@@ -1,12 +1,15 @@
-"""Transfer variants beside the frozen model: label propagation on DAVIS by seed, with intervals.
+"""Transfer against the frozen model: label propagation on DAVIS, crosswise, by seed and by step, with intervals.
 
-    python benchmarks/transfer_on_davis.py --images models/dinov2 --layer 11 --data videos.csv --davis DAVIS \\
-        --resolution 240p --out runs/transfer --row "PEA" --row "no PEA: method.positions.window=none"
+    python benchmarks/transfer_on_davis.py --images models/dinov2 --layer 11 --davis DAVIS --resolution 240p \\
+        --out runs/davis --seeds 0 1 2 --row "PEA" --row "no PEA: method.positions.window=none"
+    python benchmarks/transfer_on_davis.py --out runs/davis --summary
 
-Every row is `laptop-transfer` (or --recipe) with these overrides, trained with every seed (finished runs are kept). The
-projection works on single tokens, so the frozen model embeds each frame of DAVIS once for all rows. To select rows on
-some sequences and report on others, use --only, or --choose and --report, which take every other sequence in
-alphabetical order. Intervals are those of the gain in J&F over the frozen model, over resampled sequences and seeds.
+Sequences are divided into two halves, every other one in alphabetical order. Without --data, a projection is trained on
+unlabeled frames of one half and evaluated on the other, and the reverse, so that all sequences count. With --data, it
+is trained on those videos and evaluated on all sequences. A row is `laptop-transfer` (or --recipe) with overrides. The
+frozen model embeds each frame once for all rows. A cell (material, layer, protocol, row, seed, step) is kept as JSON
+under --out/cells and is not computed again. Intervals are those of the gain in J&F over the frozen model, over
+resampled sequences and seeds.
 """
 
 import argparse
@@ -15,147 +18,252 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from stillmotion.encoders.patch_tokens import load_patch_tokens
+from stillmotion.encoders.run_weights import epoch_weights_path
 from stillmotion.evaluation.propagation.config import SequenceDataConfig
-from stillmotion.evaluation.propagation.evaluate import RESULTS_FILE, evaluate_propagation, open_sequences
+from stillmotion.evaluation.propagation.evaluate import evaluate_propagation, open_sequences
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig, load_image_model
 from stillmotion.training.run_log import load_metrics
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import transfer
+from stillmotion.utils.files import write_atomic, write_json
 from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 
 CONFIDENCE_LEVEL, N_RESAMPLES = 0.95, 5000
+SAVED_STEPS = (10, 30, 100, 300, 1000)  # besides --steps, so that they can be evaluated later
+OTHER_HALF = "other half"  # of the sequences: the default material
 Scores = dict[str, dict[str, float]]  # by sequence, then by measure
-Project = Callable[[Tensor], Tensor]
+Maps = Callable[[Tensor], Tensor]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", required=True, help="a folder that transformers wrote")
-    parser.add_argument("--layer", type=int, help="tokens after this block")
-    parser.add_argument("--data", required=True, help="videos without labels, to learn from")
-    parser.add_argument("--size", type=int, default=210, help="pixels a side of their crops")
-    parser.add_argument("--davis", required=True)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--summary", action="store_true", help="only print the table of all cells and draw steps.png")
+    parser.add_argument("--images", help="a folder that transformers wrote")
+    parser.add_argument("--layer", type=int, help="tokens after this block; default: the output")
+    parser.add_argument("--davis")
     parser.add_argument("--resolution", default="480p")
     parser.add_argument("--frames", type=int, help="only the first so many of a sequence")
-    parser.add_argument("--only", nargs="+", default=[], help="these sequences")
-    parser.add_argument("--choose", action="store_true", help="the first, third, … of the sequences")
-    parser.add_argument("--report", action="store_true", help="the second, fourth, … of them")
-    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--data", help="videos to train on; default: the other half of the sequences")
+    parser.add_argument("--material", help="name of these videos in the table; default: their file name")
+    parser.add_argument("--size", type=int, default=224, help="pixels a side of training crops")
+    parser.add_argument("--pairs", type=int, default=45, help="least number of pairs in an epoch")
+    parser.add_argument("--batch", type=int, default=15)
     parser.add_argument("--recipe", default="laptop-transfer")
+    parser.add_argument("--protocol", nargs="+", default=["image-to-video"], help="presets of label propagation")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument(
+        "--steps", type=int, nargs="+", default=[100], help="evaluate after these; the last ends the run"
+    )
     parser.add_argument("--row", action="append", default=[], help="a name, or name: field=value field=value")
-    parser.add_argument("--cache", type=Path, help="where frozen tokens are kept, in place of --out")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    images = load_image_model(ImageModelConfig(path=asked.images, layer=asked.layer))
-    sequences = select_sequences(asked)
-    print("sequences:", *sequences.sequence_names, flush=True)
-    seen = cache_tokens(images, (asked.cache or asked.out) / "frames")
+    if not options.summary:
+        Benchmark(options).run()
+    print_table(options.out)
 
-    def carried(name: str, project: Project) -> Scores:
-        return propagate_labels(images, seen, project, sequences, asked.out / "carried" / name)
 
-    frozen = carried("frozen", lambda tokens: tokens)
-    print_row("frozen", [frozen], frozen)
-    for row in asked.row:
-        name, _, changes = row.partition(":")
-        found, ends = [], []
-        for seed in asked.seeds:
-            folder = asked.out / f"{slug(name)}-{seed}"
-            run = transfer(
-                make_config(asked, changes.split(), seed), folder, cache_dir=asked.cache or asked.out / "tokens"
-            )
-            projection = load_patch_tokens(run, image_model=images).projection
+class Benchmark:
+    """Trains and evaluates the cells that are missing."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.out = options, options.out
+        self.images = load_image_model(ImageModelConfig(path=options.images, layer=options.layer))
+        self.encode = cache_tokens(self.images, self.out / "frames")
+        self.sequences = SequenceDataConfig(options.davis, resolution=options.resolution, max_frames=options.frames)
+        names = sorted(sequence.name for sequence in open_sequences(self.sequences)[0])
+        self.halves = names[::2], names[1::2]
+        self.material = options.material or (Path(options.data).stem if options.data else OTHER_HALF)
+
+    def run(self) -> None:
+        for protocol in self.options.protocol:
+            self.cell(protocol, "frozen", 0, 0, partial(self.evaluate_frozen, protocol))
+        for seed in self.options.seeds:
+            for row in self.options.row:
+                name, _, overrides = row.partition(":")
+                train = partial(self.train_and_evaluate, name.strip(), overrides.split(), seed)
+                for step in sorted(self.options.steps):
+                    for protocol in self.options.protocol:
+                        self.cell(protocol, name.strip(), seed, step, partial(train, step, protocol))
+
+    def cell(
+        self, protocol: str, row: str, seed: int, step: int, compute: Callable[[], tuple[Scores, float | None]]
+    ) -> None:
+        """Compute a cell, unless it is there."""
+        layer = "output" if self.options.layer is None else str(self.options.layer)
+        key = {
+            "material": "" if row == "frozen" else self.material,
+            "layer": layer,
+            "protocol": protocol,
+            "row": row,
+            "seed": seed,
+            "step": step,
+        }
+        file = self.out / "cells" / f"{slug('-'.join(map(str, key.values())))}.json"
+        if file.exists():
+            return
+        scores, accuracy = compute()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, key | {"cycle_accuracy": accuracy, "scores": scores})
+        mean = np.mean([s["J&F"] for s in scores.values()])
+        print(" · ".join(map(str, key.values())), f"J&F {mean:.4f}  cycle accuracy {accuracy}", flush=True)
+
+    def evaluate_frozen(self, protocol: str) -> tuple[Scores, None]:
+        return self.evaluate(lambda tokens: tokens, protocol), None
+
+    def train_and_evaluate(
+        self, row: str, overrides: list[str], seed: int, step: int, protocol: str
+    ) -> tuple[Scores, float]:
+        """Scores of all sequences and the mean cycle accuracy of training, after a step."""
+        scores, accuracies = Scores(), []
+        if self.options.data:
+            parts = [(self.options.data, self.halves[0] + self.halves[1])]
+        else:
+            parts = [(self.write_list(half), self.halves[1 - half]) for half in (0, 1)]
+        for data, names in parts:
+            folder = f"{self.material}-{Path(data).stem}-{self.options.layer}-{row}-{max(self.options.steps)}-{seed}"
+            run = self.out / "runs" / slug(folder)
+            config = self.make_config(data, overrides, seed)
+            transfer(config, run, cache_dir=self.out / "tokens")
+            curves = load_metrics(run)
+            steps_per_epoch = round(curves["epoch"][-1][0] / curves["epoch"][-1][1])
+            weights = epoch_weights_path(run, -(-step // steps_per_epoch))
+            projection = load_patch_tokens(run, image_model=self.images, weights_file=weights).projection
             assert projection is not None
-            found.append(carried(folder.name, projection))
-            ends.append(np.mean([value for _, value in load_metrics(run)["cycle_accuracy"][-10:]]))
-        print_row(name, found, frozen, accuracy=float(np.mean(ends)))
+            scores |= self.evaluate(projection, protocol, names)
+            accuracies += [value for at, value in curves["cycle_accuracy"] if step - 10 < at <= step + steps_per_epoch]
+        return scores, float(np.mean(accuracies))
+
+    def make_config(self, data: str, overrides: list[str], seed: int) -> TransferConfig:
+        """Settings of a run, whose epochs end at the steps to evaluate."""
+        start = TRANSFER_RECIPES.get(self.options.recipe)
+        videos = start.data.__class__(path=data).open(synthetic=start.data.synthetic, seed=0)
+        pairs = len(videos) * max(1, -(-self.options.pairs // len(videos)))
+        last = max(self.options.steps)
+        saved = {*self.options.steps, *(step for step in SAVED_STEPS if step < last)}
+        epochs = sorted({-(-step // (pairs // self.options.batch)) for step in saved})
+        start = replace(
+            start,
+            image_model=replace(start.image_model, path=self.options.images, layer=self.options.layer),
+            data=replace(
+                start.data,
+                path=data,
+                image_size=self.options.size,
+                pairs_per_video=1,
+                min_pairs_per_epoch=self.options.pairs,
+                seed=seed,
+                num_workers=0,
+            ),
+            optim=replace(start.optim, batch_size=self.options.batch, epochs=epochs[-1]),
+            train=replace(start.train, seed=seed, num_threads=1, save_epochs=tuple(epochs), log_every_steps=5),
+        )
+        return apply_overrides(start, parse_assignments(overrides))  # type: ignore[arg-type, return-value]
+
+    def write_list(self, half: int) -> str:
+        """A list of the videos of a half."""
+        file = self.out / f"half{half}.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(self.options.davis).resolve() / "JPEGImages" / self.options.resolution
+        file.write_text("".join(f"{line}\n" for line in ["path", *(folder / name for name in self.halves[half])]))
+        return str(file)
+
+    def evaluate(self, project: Maps, protocol: str, names: list[str] | None = None) -> Scores:
+        """J, F and J&F of sequences."""
+        mean, std = self.images.normalization
+        network = FrameFeatureExtractor(
+            lambda frames: project(self.encode(frames)), mean=mean, std=std, size_divisor=self.images.patch_size
+        )
+        sequences = replace(self.sequences, sequence_names=tuple(names or self.halves[0] + self.halves[1]))
+        return evaluate_propagation(network, sequences, self.out / "masks", protocol=protocol).sequences  # type: ignore[return-value]
 
 
-def select_sequences(options: argparse.Namespace) -> SequenceDataConfig:
-    """The sequences that are asked for, by name."""
-    sequences = SequenceDataConfig(
-        options.davis, resolution=options.resolution, sequence_names=tuple(options.only), max_frames=options.frames
-    )
-    names = sorted(sequence.name for sequence in open_sequences(sequences)[0])
-    if options.choose or options.report:
-        names = names[0 if options.choose else 1 :: 2]
-    return replace(sequences, sequence_names=tuple(names))
-
-
-def make_config(options: argparse.Namespace, overrides: list[str], seed: int) -> TransferConfig:
-    """A row's settings."""
-    start = TRANSFER_RECIPES.get(options.recipe)
-    start = replace(
-        start,
-        image_model=replace(start.image_model, path=options.images, layer=options.layer),
-        data=replace(start.data, path=options.data, image_size=options.size, num_workers=0),
-        train=replace(start.train, seed=seed),
-    )
-    return apply_overrides(start, parse_assignments(overrides))  # type: ignore[arg-type, return-value]
-
-
-def cache_tokens(images: FrozenImageModel, cache_dir: Path) -> Project:
-    """Normalised frames (T, 3, H, W) to frozen tokens (T, h, w, D), which are computed once and kept."""
+def cache_tokens(images: FrozenImageModel, cache_dir: Path) -> Maps:
+    """Normalized frames (T, 3, H, W) to frozen tokens (T, h, w, D), which are computed once and kept."""
     cache_dir.mkdir(parents=True, exist_ok=True)
 
     def of_frame(frame: Tensor) -> Tensor:
-        told = f"{images.layer}-{frame.shape[1]}x{frame.shape[2]}-{zlib.crc32(frame.numpy().tobytes()):08x}"
-        file = cache_dir / f"{told}.npy"
+        key = f"{images.layer}-{frame.shape[1]}x{frame.shape[2]}-{zlib.crc32(frame.numpy().tobytes()):08x}"
+        file = cache_dir / f"{key}.npy"
         if not file.exists():
             tokens = images.patch_tokens(frame[None])[0].unflatten(0, images.patch_grid(*frame.shape[1:]))
-            np.save(file, tokens.half().numpy())
+            write_atomic(file, lambda partial: np.save(partial, tokens.half().numpy()))
         return torch.from_numpy(np.load(file)).float()
 
     return lambda frames: torch.stack([of_frame(frame) for frame in frames])
 
 
-def propagate_labels(
-    images: FrozenImageModel, encode: Project, project: Project, sequences: SequenceDataConfig, output_dir: Path
-) -> Scores:
-    """J, F and J&F of every sequence, from an earlier attempt where there is one."""
-    results = (
-        json.loads((output_dir / RESULTS_FILE).read_text())
-        if (output_dir / RESULTS_FILE).exists()
-        else {"sequences": {}}
+def print_table(out: Path) -> None:
+    """Print a row for each group of cells that differ by seed only, and draw J&F against steps."""
+    groups: dict[tuple[str, ...], dict[int, list[dict[str, Any]]]] = {}
+    for file in sorted((out / "cells").glob("*.json")):
+        cell = json.loads(file.read_text())
+        key = tuple(str(cell[name]) for name in ("layer", "protocol", "material", "row"))
+        groups.setdefault(key, {}).setdefault(cell["step"], []).append(cell)
+    print(
+        "layer | protocol | material | row | steps | seeds | J | F | J&F | gain [95 %] | sequences up | cycle accuracy"
     )
-    if set(sequences.sequence_names) - set(results["sequences"]):
-        mean, std = images.normalization
-        network = FrameFeatureExtractor(
-            lambda frames: project(encode(frames)), mean=mean, std=std, size_divisor=images.patch_size
-        )
-        results = evaluate_propagation(network, sequences, output_dir).to_dict()
-    return {name: results["sequences"][name] for name in sequences.sequence_names}
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for key, by_step in groups.items():
+        frozen = groups.get((key[0], key[1], "", "frozen"), {}).get(0)
+        if frozen is None:
+            continue
+        for step, cells in sorted(by_step.items()):
+            print_row([*key, str(step)], [cell["scores"] for cell in cells], frozen[0]["scores"], cells)
+            curves.setdefault(" ".join(key), []).append(
+                (step, float(np.mean([[s["J&F"] for s in cell["scores"].values()] for cell in cells])))
+            )
+    draw_steps({name: points for name, points in curves.items() if len(points) > 1}, out / "steps.png")
 
 
-def print_row(name: str, scores_by_seed: list[Scores], frozen: Scores, *, accuracy: float = float("nan")) -> None:
-    """A row of the table: means, J&F by seed and by sequence, and the gain over the frozen model."""
+def print_row(names: list[str], scores_by_seed: list[Scores], frozen: Scores, cells: list[dict[str, Any]]) -> None:
+    """A row of the table: means, and the gain over the frozen model with its interval."""
     gain = np.array([[scores[s]["J&F"] - frozen[s]["J&F"] for s in frozen] for scores in scores_by_seed])
     rng = np.random.default_rng(0)
     seeds, places = (rng.integers(n, size=(N_RESAMPLES, n)) for n in gain.shape)
     means = gain[seeds[:, :, None], places[:, None, :]].mean((1, 2))
     low, high = np.quantile(means, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     j, f, both = (np.mean([[scores[s][c] for s in frozen] for scores in scores_by_seed]) for c in ("J", "F", "J&F"))
-    by_seed = " ".join(f"{np.mean([scores[s]['J&F'] for s in frozen]):.3f}" for scores in scores_by_seed)
-    by_sequence = " ".join(f"{value:+.3f}" for value in gain.mean(0))
+    accuracy = [cell["cycle_accuracy"] for cell in cells if cell["cycle_accuracy"] is not None]
     print(
-        f"{name:28} J {j:.3f}  F {f:.3f}  J&F {both:.3f}  gain {gain.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
-        f"  cycle accuracy {accuracy:.2f}  by seed: {by_seed}  gain by sequence: {by_sequence}",
+        *names,
+        len(gain),
+        f"{j:.3f} | {f:.3f} | {both:.3f} | {gain.mean():+.4f} [{low:+.3f}, {high:+.3f}]",
+        f"{int((gain.mean(0) > 0).sum())} of {gain.shape[1]}",
+        f"{np.mean(accuracy):.2f}" if accuracy else "",
+        sep=" | ",
         flush=True,
     )
 
 
+def draw_steps(curves: dict[str, list[tuple[int, float]]], file: Path) -> None:
+    """Draw J&F against steps."""
+    if not curves:
+        return
+    from matplotlib.figure import Figure
+
+    figure = Figure((8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for name, points in curves.items():
+        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    axes.set_xlabel("steps")
+    axes.set_ylabel("J&F")
+    axes.legend(fontsize=7)
+    figure.savefig(file, dpi=150)
+
+
 def slug(name: str) -> str:
-    """A row's name as a folder's."""
+    """A name as that of a file."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
 
 

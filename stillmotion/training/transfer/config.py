@@ -24,6 +24,8 @@ class TransferDataConfig(VideoDataConfig):
         flip_prob: Probability of a horizontal flip, applied to both frames.
         pairs_per_video: Number of fixed frame pairs per video; epochs cycle through them. 0 samples a new pair in each
             epoch.
+        min_pairs_per_epoch: Take several pairs of each video in an epoch until it has this many, where videos are few.
+            0 takes one pair of each.
         cache_tokens: Compute tokens once and cache them on disk, where pairs and position windows are fixed.
         seed: Random seed for pairs, crops and fixed windows. --train.seed covers weights and batch order.
         num_workers: Video decoding processes. -1 uses one per CPU core.
@@ -36,6 +38,7 @@ class TransferDataConfig(VideoDataConfig):
     crop_scale: tuple[float, float] = (0.5, 1.0)
     flip_prob: float = 0.5
     pairs_per_video: int = 0
+    min_pairs_per_epoch: int = 0
     cache_tokens: bool = True
     seed: int = 0
     num_workers: NumWorkers = field(default=-1, metadata=FREE_ON_RESUME)
@@ -49,6 +52,7 @@ class TransferDataConfig(VideoDataConfig):
             "data",
             image_size=(1, None),
             pairs_per_video=(0, None),
+            min_pairs_per_epoch=(0, None),
             seed=(0, None),
             num_workers=(-1, None),
             flip_prob=(0, 1),

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.loading.cached_tokens import TokenCache
 from stillmotion.data.loading.clip_dataset import FramePairDataset
 from stillmotion.data.loading.collate import Batch
@@ -90,7 +91,10 @@ class TransferTrainer(Trainer):
             *enlarged_grid_size(*self.token_grid, ratio=config.method.positions.enlarge_ratio)
         ).to(device)
         self.image_model = images.to(device)
-        self.videos = data.open(synthetic=data.synthetic, seed=data.seed)
+        videos = data.open(synthetic=data.synthetic, seed=data.seed)
+        repeats = max(1, -(-data.min_pairs_per_epoch // len(videos)))
+        self.videos = Subset(videos, np.tile(np.arange(len(videos)), repeats)) if repeats > 1 else videos
+        self.pairs_per_video = max(1, data.pairs_per_video // repeats) if data.pairs_per_video else 0
         if config.train.eval_every_epochs:
             self.online_eval = OnlineEvaluation(
                 self, data, self._current_encoder, synthetic_config=data.synthetic, num_workers=data.num_workers
@@ -111,7 +115,7 @@ class TransferTrainer(Trainer):
 
     def train_step(self, batches: Iterator[Batch], epoch: int, log: RunLog) -> dict[str, float]:
         batch = next(batches)
-        pair = epoch % self.config.data.pairs_per_video if self.token_cache is not None else 0
+        pair = epoch % self.pairs_per_video if self.token_cache is not None else 0
         cached = [self.token_cache is not None and self.token_cache.has(i, pair) for i in batch["index"].tolist()]
         self.check_batch(batch, check_clips=not any(cached))
         first, second, shifted = self._pair_tokens(batch, epoch)
@@ -146,7 +150,7 @@ class TransferTrainer(Trainer):
     def _cached_tokens(self, video: int, frames: Tensor, epoch: int) -> Tensor:
         """Tokens (2 + F, N, D) of a pair, and of its first frame under all F fixed windows."""
         assert self.token_cache is not None
-        pair = epoch % self.config.data.pairs_per_video
+        pair = epoch % self.pairs_per_video
         cached = self.token_cache.read(video, pair)
         if cached is not None:
             return cached
@@ -164,7 +168,7 @@ class TransferTrainer(Trainer):
         if positions.window == "none":
             return None
         free = (self.position_grid.shape[0] - self.token_grid[0], self.position_grid.shape[1] - self.token_grid[1])
-        index = epoch % data.pairs_per_video if data.pairs_per_video and positions.fixed_windows else epoch
+        index = epoch % self.pairs_per_video if self.pairs_per_video and positions.fixed_windows else epoch
         rng = np.random.default_rng((data.seed, index, video, _RNG_WINDOWS))
         num_draws = positions.fixed_windows or 1 if positions.window != "multiple" else 1
         num_windows = positions.fixed_windows or positions.num_windows
@@ -199,7 +203,7 @@ class TransferTrainer(Trainer):
             seed=data.seed,
             strict=data.fail_on_unreadable,
             gap=data.frame_gap,
-            pairs_per_video=data.pairs_per_video,
+            pairs_per_video=self.pairs_per_video,
             token_cache=self.token_cache,
         )
         return build_train_loader(dataset, config.optim, config.train, num_workers=data.num_workers)
@@ -209,7 +213,7 @@ class TransferTrainer(Trainer):
         views = 2 + (0 if positions.window == "none" else positions.fixed_windows or 1)
         shape = (
             len(self.videos),
-            data.pairs_per_video,
+            self.pairs_per_video,
             views,
             self.token_grid[0] * self.token_grid[1],
             self.image_model.out_features,
@@ -246,7 +250,7 @@ def plan_transfer(
     cost = replace(cost, frozen_params=cost.frozen_params + num_image_params)
     if trainer.token_cache is None:
         return format_run_cost(cost, batch_size=config.optim.batch_size)
-    uncached_steps = trainer.steps_per_epoch * config.data.pairs_per_video
+    uncached_steps = trainer.steps_per_epoch * trainer.pairs_per_video
     disk = format_bytes(2 * float(np.prod(trainer.token_cache.shape)))
     rows = format_run_cost(cost, batch_size=config.optim.batch_size, uncached_steps=uncached_steps)
     return [("disk space for tokens", disk), *rows]
