@@ -15,12 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillmotion.functional.token_motion import (
-    STILL_RMS,
-    amplitude_spectrum,
-    mirror_symmetrize,
-    subtract_camera_motion,
-)
+from stillmotion.functional.token_motion import STILL_RMS, mirror_symmetrize, subtract_camera_motion
 
 FIELD_GRID = (15, 8, 10)  # steps, rows and columns of a motion field
 MAX_STEPS, MAX_COLUMNS = 4, 2  # largest shifts
@@ -97,7 +92,7 @@ def field_spectrum(fields: Tensor) -> Tensor:
 
     A cosine of two is a quick estimate of their aligned similarity.
     """
-    return F.normalize(mirror_symmetrize(amplitude_spectrum(fields)).flatten(1), dim=-1)
+    return F.normalize(mirror_symmetrize(_amplitudes(fields.float())).flatten(1), dim=-1)
 
 
 @torch.no_grad()
@@ -118,33 +113,39 @@ def aligned_similarity(queries: Tensor, fields: Tensor) -> tuple[Tensor, Tensor]
         `ALIGNMENTS`, (q, n).
     """
     x, y = queries.float(), fields.float()
-    pairs = ((x, y), (_stretch(x), y), (x, _stretch(y)))  # in the order of the speeds
-    similarity, best = torch.cat([_shifted_similarities(*pair) for pair in pairs], 1).max(1)
-    return similarity, best
+    moved = [_mirror_and_shift(z) for z in (x, _stretch(x))]
+    fixed = [torch.cat([_unit(z).flatten(1), _amplitudes(z).flatten(1)], 1).mT for z in (y, _stretch(y))]
+    pairs = ((moved[0], fixed[0]), (moved[1], fixed[0]), (moved[0], fixed[1]))  # in the order of the speeds
+    similarity, best = torch.cat([a @ b for a, b in pairs], 1).max(1)
+    return similarity / 2, best
 
 
 def _stretch(fields: Tensor) -> Tensor:
     """Stretch the middle of fields (n, T-1, h, w, 2) over all steps, by linear interpolation."""
-    steps = torch.arange(fields.shape[1], device=fields.device)
+    steps = torch.arange(fields.shape[1], device=fields.device, dtype=fields.dtype)
     middle = (fields.shape[1] - 1) / 2
     positions = middle + (steps - middle) / FAST_SPEED
     weights = (1 - (positions[:, None] - steps).abs()).clamp(min=0)
-    return torch.einsum("ts,nshwc->nthwc", weights.to(fields.dtype), fields)
+    return (weights @ fields.flatten(2)).view_as(fields)
 
 
-def _shifted_similarities(x: Tensor, y: Tensor) -> Tensor:
-    """Similarities (q, a/3, n) of mirrored and shifted fields (q, T-1, h, w, 2) with fields (n, T-1, h, w, 2)."""
-    moved = _shift(_mirror_and_shift(_unit(x)), _STEP_SHIFTS, dim=2)  # (q, columns, steps, T-1, h, w, 2)
-    cosines = moved.flatten(1, 2).flatten(2) @ _unit(y).flatten(1).mT
-    amplitudes, others = (_unit(amplitude_spectrum(z)) for z in (x, y))
-    spectral = _mirror_and_shift(amplitudes, column_sign=1.0).flatten(2) @ others.flatten(1).mT
-    return (cosines + spectral.repeat_interleave(len(_STEP_SHIFTS), 1)) / 2
+def _amplitudes(fields: Tensor) -> Tensor:
+    """Amplitude spectra over time as unit vectors, (n, F, h, w, 2); faster than an FFT of so few steps."""
+    steps = fields.shape[1]
+    waves = torch.fft.rfft(torch.eye(steps, device=fields.device, dtype=fields.dtype), dim=0)
+    parts = torch.cat([waves.real, waves.imag]) @ fields.flatten(2)
+    real, imaginary = parts.chunk(2, 1)
+    return _unit(torch.hypot(real, imaginary).unflatten(2, fields.shape[2:]))
 
 
-def _mirror_and_shift(x: Tensor, *, column_sign: float = -1.0) -> Tensor:
-    """The fields (q, T-1, h, w, 2) and their mirror images at all column shifts, (q, columns, T-1, h, w, 2)."""
-    both = torch.stack([x, x.flip(3) * x.new_tensor([1.0, column_sign])], 1)
-    return _shift(both, _COLUMN_SHIFTS, dim=4).flatten(1, 2)
+def _mirror_and_shift(x: Tensor) -> Tensor:
+    """Unit fields and their amplitude spectra, joined, of fields (q, T-1, h, w, 2) at all shifts, (q, a/3, channels)."""
+    field, spectrum = (
+        _shift(torch.stack([z, z.flip(3) * z.new_tensor([1.0, sign])], 1), _COLUMN_SHIFTS, dim=4).flatten(1, 2)
+        for z, sign in ((_unit(x), -1.0), (_amplitudes(x), 1.0))
+    )
+    field = _shift(field, _STEP_SHIFTS, dim=2).flatten(1, 2).flatten(2)
+    return torch.cat([field, spectrum.flatten(2).repeat_interleave(len(_STEP_SHIFTS), 1)], -1)
 
 
 def _shift(x: Tensor, shifts: Sequence[int], *, dim: int) -> Tensor:

@@ -109,7 +109,8 @@ def test_it_is_symmetric_and_at_most_one():
     x, y = random_fields(4), torch.cat([random_fields(3, seed=1), inner_fields(2)])
     forward, backward = aligned_similarity(x, y)[0], aligned_similarity(y, x)[0]
     torch.testing.assert_close(forward, backward.mT)
-    assert (0 < forward).all() and (forward <= 1).all()
+    assert (forward > 0).all()
+    assert (forward <= 1).all()
 
 
 def test_the_scale_of_a_field_does_not_matter():
@@ -121,8 +122,10 @@ def test_a_still_clip_matches_nothing():
     fields = random_fields(3)
     fields[1] = 0
     similarity, best = aligned_similarity(fields, fields)
-    assert (similarity[1] == 0).all() and (similarity[:, 1] == 0).all()
-    assert (best[1] == 0).all() and ALIGNMENTS[0] == Alignment()
+    assert (similarity[1] == 0).all()
+    assert (similarity[:, 1] == 0).all()
+    assert (best[1] == 0).all()
+    assert ALIGNMENTS[0] == Alignment()
     assert (field_spectrum(fields)[1] == 0).all()
 
 
