@@ -13,7 +13,7 @@ def test_labels_are_propagated_scored_and_drawn(tmp_path: Path) -> None:
     root, out = write_davis(tmp_path / "davis"), tmp_path / "out"
     command = Command(
         *("propagate", "debug:k400-simclr", "--data", str(root), "--resolution", "48p"),
-        *("--out", str(out), "--layer", "2", "--preset", "dino", "--image-size", "32x48"),
+        *("--out", str(out), "--layer", "2", "--protocol", "dino", "--image-size", "32x48"),
     )
     assert command.expect_success() == ""
     said = [line.split() for line in command.stdout.splitlines()]

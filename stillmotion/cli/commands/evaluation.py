@@ -213,7 +213,7 @@ def propagate(
     loaded, size = load(config.encoder_spec(encoder), device=device), config.parsed_image_size()
     with progress_bar("propagating"):
         report = evaluate_propagation(
-            loaded, sequences, out, preset=config.preset, image_size=size, write_overlays=config.overlay
+            loaded, sequences, out, protocol=config.protocol, image_size=size, write_overlays=config.overlay
         )
     print_lines(report.to_lines())
 

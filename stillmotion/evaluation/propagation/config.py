@@ -44,14 +44,14 @@ class PropagationConfig:
     """Protocol of label propagation.
 
     Attributes:
-        preset: Protocol whose number of matches, context frames, radius, temperature and frame size are used.
+        protocol: image-to-video: settings of the transfer paper. authors: the same by the scripts of its figures (of
+            CropMAE and T-CoRe), to compare with published figures. dino, videowalk: settings of those papers.
         layer: Use features of this transformer block or backbone stage; default: the last.
-        image_size: Frame size as HEIGHTxWIDTH, e.g. 480x880; overrides the preset (which only enlarges jhmdb and
-            points).
+        image_size: Frame size as HEIGHTxWIDTH, e.g. 480x880; overrides the protocol's.
         overlay: Write a video with the propagated labels for each sequence.
     """
 
-    preset: Literal["image-to-video", "dino", "videowalk"] = "image-to-video"
+    protocol: Literal["image-to-video", "authors", "dino", "videowalk"] = "image-to-video"
     layer: int | None = None
     image_size: str | None = None
     overlay: bool = True

@@ -16,12 +16,11 @@ from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input
 from stillmotion.errors import StillmotionError, VideoError, as_video_error, raise_if_none_readable
 from stillmotion.evaluation.propagation.config import MIN_SEQUENCE_FRAMES, SequenceDataConfig
 from stillmotion.evaluation.propagation.overlay_video import write_overlay_video
+from stillmotion.evaluation.propagation.protocols import PropagationProtocol, get_propagation_protocol
 from stillmotion.evaluation.propagation.scorers import SEQUENCE_MEAN, ScoreRow, create_scorer
 from stillmotion.evaluation.propagation.tracker import (
     MaskTrack,
-    PropagationPreset,
     Track,
-    get_propagation_preset,
     propagate_keypoints,
     propagate_masks,
 )
@@ -44,8 +43,8 @@ class PropagationReport:
         data: Data set folder.
         dataset: Data set: davis, vip, jhmdb or points.
         resolution: Resolution of DAVIS; None for others.
-        preset: Name of the preset, or "custom".
-        settings: Settings of the preset.
+        protocol: Name of the protocol, or "custom".
+        settings: Settings of the protocol.
         columns: Names of the scores.
         sequences: Scores by sequence.
         mean: Scores as the data set's own tool averages them, and under `sequence_mean` as the paper does.
@@ -59,7 +58,7 @@ class PropagationReport:
     data: str
     dataset: str
     resolution: str | None
-    preset: str
+    protocol: str
     settings: dict[str, Any]
     columns: tuple[str, ...]
     sequences: dict[str, ScoreRow]
@@ -86,7 +85,7 @@ class PropagationReport:
 
     def to_lines(self) -> list[str]:
         """Return the results as lines of text."""
-        note = f"{format_count(self.frames, 'frame')} in {self.seconds:.0f} s; preset {self.preset}"
+        note = f"{format_count(self.frames, 'frame')} in {self.seconds:.0f} s; protocol {self.protocol}"
         return [*self.table().to_text(), note, *format_failed_videos(self.failed, noun="sequence")]
 
     def _row(self, name: str, frames: str, scores: ScoreRow) -> list[str]:
@@ -127,7 +126,7 @@ def evaluate_propagation(
     sequences: SequenceDataConfig,
     output_dir: str | Path,
     *,
-    preset: str | PropagationPreset = "image-to-video",
+    protocol: str | PropagationProtocol = "image-to-video",
     image_size: tuple[int, int] | None = None,
     write_overlays: bool = False,
 ) -> PropagationReport:
@@ -139,8 +138,8 @@ def evaluate_propagation(
         encoder: Encoder whose feature maps are matched, or another network.
         sequences: Data set.
         output_dir: Folder to write to.
-        preset: Name of a preset in `PROPAGATION_PRESETS`, or another preset.
-        image_size: Height and width of frames; overrides the preset.
+        protocol: Name of a protocol in `PROPAGATION_PROTOCOLS`, or another protocol.
+        image_size: Height and width of frames; overrides the protocol.
         write_overlays: Also write overlays/<sequence>.mp4, a video with the labels drawn on its frames.
 
     Returns:
@@ -150,7 +149,7 @@ def evaluate_propagation(
         StillmotionError: If no sequence can be used, or the output folder overlaps the inputs.
     """
     layout = sequences.layout
-    settings = get_propagation_preset(preset, layout) if isinstance(preset, str) else preset
+    settings = get_propagation_protocol(protocol, layout) if isinstance(protocol, str) else protocol
     opened, failed = open_sequences(sequences)
     network = to_dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
     inputs = collect_input_paths(
@@ -173,7 +172,7 @@ def evaluate_propagation(
             data=sequences.path,
             dataset=layout,
             resolution=sequences.resolution if layout == "davis" else None,
-            preset=preset if isinstance(preset, str) else "custom",
+            protocol=protocol if isinstance(protocol, str) else "custom",
             settings=asdict(settings if image_size is None else replace(settings, image_size=image_size)),
             **_propagate_all(track, opened, failed, folder, sequences, write_overlays),
         )

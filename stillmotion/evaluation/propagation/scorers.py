@@ -91,7 +91,7 @@ class DavisScorer:
 
 
 class VipScorer:
-    """Mean IoU of VIP, without the given frame.
+    """Mean IoU of VIP, without the given frame unless the track has it from its cells.
 
     The common scripts count the pixels of all videos together; the paper averages each class over videos.
     """
@@ -107,6 +107,10 @@ class VipScorer:
             table += [pixel_confusion_matrix(mask, target, _VIP_CLASSES) for mask in (track.masks[number], given)]
         if not table.any():
             raise VideoError(f"{track.sequence.name}: no frame after the first has a mask.")
+        if track.first_mask_from_cells is not None:
+            table += [
+                pixel_confusion_matrix(mask, given, _VIP_CLASSES) for mask in (track.first_mask_from_cells, given)
+            ]
         self._tables.append(table)
         return self._row([table])
 

@@ -1,11 +1,10 @@
-"""Propagation of the first frame's masks or keypoints through a video, and its presets.
+"""Propagation of the first frame's masks or keypoints through a video.
 
 Shapes: T frames of H×W pixels, h×w cells, D channels, L labels, J joints.
 """
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import cv2
@@ -17,73 +16,12 @@ from torch import Tensor
 from stillmotion.data.datasets.davis import MaskSequence
 from stillmotion.data.datasets.jhmdb import KeypointSequence
 from stillmotion.data.video.reader import VideoReader
-from stillmotion.errors import StillmotionError
+from stillmotion.evaluation.propagation.protocols import PropagationProtocol, network_input_size
 from stillmotion.functional.label_propagation import CellMatches, find_nearest_cells, merge_matches, propagate_labels
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 
 _HEATMAP_SIGMA = 0.5  # cells; a joint's heatmap ends at three times that
-_PEAK_CELLS = 3  # highest cells of which a joint is the mean
-
-
-@dataclass(frozen=True)
-class PropagationPreset:
-    """A protocol of label propagation.
-
-    Args:
-        num_matches: Matching cells from which a cell takes its label.
-        num_context_frames: Previous frames to match, besides the first.
-        radius: Largest distance of a match, in cells.
-        temperature: Softmax temperature of the similarities.
-        image_size: Height and width of landscape frames, or their short side; None keeps their own.
-        upscale: Enlarge smaller frames to that size.
-        circular_window: Matches lie in a disk, not in a square.
-        unrestricted_first_frame: Matches in the first frame may lie anywhere.
-        min_max_normalize: Stretch the map of each label to [0, 1] at the network's size, then enlarge labels by the
-            nearest cell.
-    """
-
-    num_matches: int
-    num_context_frames: int
-    radius: int
-    temperature: float
-    image_size: tuple[int, int] | int | None
-    upscale: bool = False
-    circular_window: bool = False
-    unrestricted_first_frame: bool = False
-    min_max_normalize: bool = False
-
-    def __post_init__(self) -> None:
-        if min(self.num_matches, self.num_context_frames, self.radius) < 1 or self.temperature <= 0:
-            raise StillmotionError(
-                "num_matches, num_context_frames and radius must be at least 1 and temperature above 0, got "
-                f"{self.num_matches}, {self.num_context_frames}, {self.radius} and {self.temperature}."
-            )
-
-
-PROPAGATION_PRESETS = {
-    "image-to-video": PropagationPreset(
-        num_matches=7, num_context_frames=20, radius=20, temperature=0.7, image_size=(480, 880)
-    ),
-    "dino": PropagationPreset(
-        num_matches=5, num_context_frames=7, radius=12, temperature=0.1, image_size=480, min_max_normalize=True
-    ),
-    "videowalk": PropagationPreset(
-        num_matches=10,
-        num_context_frames=20,
-        radius=12,
-        temperature=0.05,
-        image_size=None,
-        circular_window=True,
-        unrestricted_first_frame=True,
-    ),
-}
-# Settings of image-to-video on other data sets than DAVIS.
-_POINT_OVERRIDES = {"image_size": (320, 320), "upscale": True}
-_DATASET_OVERRIDES: dict[str, dict[str, Any]] = {
-    "vip": {"num_matches": 10},
-    "jhmdb": _POINT_OVERRIDES,
-    "points": _POINT_OVERRIDES,
-}
+_SCRIPT_HEATMAP_CELLS = 4  # side of the square in which the scripts draw a joint, whose center is its third cell
 
 
 class CompressedMasks(Sequence[np.ndarray]):
@@ -107,10 +45,17 @@ class CompressedMasks(Sequence[np.ndarray]):
 
 
 class MaskTrack(NamedTuple):
-    """A sequence and the propagated masks (H, W) of its frames; the first is the given one."""
+    """A sequence and the propagated masks of its frames.
+
+    Attributes:
+        sequence: The sequence.
+        masks: Masks (H, W) of its frames; the first is the given one.
+        first_mask_from_cells: The first mask as its cells give it back, (H, W), where the protocol scores it.
+    """
 
     sequence: MaskSequence
     masks: Sequence[np.ndarray] | np.ndarray
+    first_mask_from_cells: np.ndarray | None = None
 
 
 class PointTrack(NamedTuple):
@@ -123,35 +68,15 @@ class PointTrack(NamedTuple):
 Track = MaskTrack | PointTrack
 
 
-def get_propagation_preset(name: str, layout: str) -> PropagationPreset:
-    """Return a preset with its settings for a data set.
-
-    Args:
-        name: Key of `PROPAGATION_PRESETS`.
-        layout: Data set: davis, vip, jhmdb or points.
-
-    Returns:
-        The preset.
-
-    Raises:
-        StillmotionError: If there is no such preset.
-    """
-    if name not in PROPAGATION_PRESETS:
-        raise StillmotionError(f"Unknown preset {name!r}; choose one of {', '.join(PROPAGATION_PRESETS)}.")
-    return replace(
-        PROPAGATION_PRESETS[name], **(_DATASET_OVERRIDES.get(layout, {}) if name == "image-to-video" else {})
-    )
-
-
 def propagate_sequence(
-    feature_maps: Iterable[Tensor], first_labels: Callable[[int, int], Tensor], preset: PropagationPreset
+    feature_maps: Iterable[Tensor], first_labels: Callable[[int, int], Tensor], protocol: PropagationProtocol
 ) -> Iterator[Tensor]:
     """Propagate the labels of the first frame through a video.
 
     Args:
         feature_maps: Feature map of each frame, (h, w, D).
         first_labels: Returns the labels of the first frame, (h, w, L), for h rows and w columns of cells.
-        preset: Protocol.
+        protocol: Protocol.
 
     Yields:
         Labels of each frame, (h, w, L).
@@ -161,14 +86,14 @@ def propagate_sequence(
         unit = F.normalize(cells, dim=-1)
         if number == 0:
             slot, current = 0, first_labels(*unit.shape[:2]).to(unit)
-            context, labels = (x.new_empty(1 + preset.num_context_frames, *x.shape) for x in (unit, current))
+            context, labels = (x.new_empty(1 + protocol.num_context_frames, *x.shape) for x in (unit, current))
         else:
-            known = min(number, 1 + preset.num_context_frames)
-            current = propagate_labels(
-                labels[:known], _matches(unit, context[:known], preset), temperature=preset.temperature
-            )
+            known = min(number, 1 + protocol.num_context_frames)
+            copies = max(0, 1 + protocol.num_context_frames - number) if protocol.pad_context else 0
+            matches = _matches(unit, context[:known], protocol, num_copies=copies)
+            current = propagate_labels(labels[:known], matches, temperature=protocol.temperature)
             # The first frame stays; of the others the newest replaces the oldest.
-            slot = 1 + (number - 1) % preset.num_context_frames
+            slot = 1 + (number - 1) % protocol.num_context_frames
         context[slot], labels[slot] = unit, current
         yield current
 
@@ -176,7 +101,7 @@ def propagate_sequence(
 def propagate_masks(
     encoder: FrameFeatureExtractor,
     sequence: MaskSequence,
-    preset: PropagationPreset,
+    protocol: PropagationProtocol,
     *,
     num_frames: int,
     image_size: tuple[int, int] | None = None,
@@ -187,9 +112,9 @@ def propagate_masks(
     Args:
         encoder: Feature maps of frames.
         sequence: Sequence whose first frame has a mask.
-        preset: Protocol.
+        protocol: Protocol.
         num_frames: Number of frames to propagate to.
-        image_size: Height and width of the network's input; overrides the preset.
+        image_size: Height and width of the network's input; overrides the protocol.
         on_frame: Called after each frame.
 
     Returns:
@@ -198,27 +123,36 @@ def propagate_masks(
     first_mask = sequence.read_mask(0)
     assert first_mask is not None  # a sequence without it cannot be opened
     object_ids = np.unique(np.append(first_mask, 0))
-    one_hot = torch.from_numpy((first_mask == object_ids[:, None, None]).astype(np.float32))
-    input_size = network_input_size(encoder, first_mask.shape, preset, image_size=image_size)
-    masks = CompressedMasks()
+    input_size = network_input_size(encoder, first_mask.shape, protocol, image_size=image_size)
+    masks, first_mask_from_cells = CompressedMasks(), None
 
     def first(h: int, w: int) -> Tensor:
-        return F.interpolate(one_hot[None], (h, w), mode="nearest-exact")[0].movedim(0, -1)
+        mask = first_mask
+        if protocol.script_resizing:
+            mask = cv2.resize(first_mask, input_size[::-1], interpolation=cv2.INTER_NEAREST)
+        one_hot = torch.from_numpy((mask == object_ids[:, None, None]).astype(np.float32))[None]
+        if protocol.script_resizing:
+            return F.interpolate(one_hot, (h, w), mode="bilinear")[0].movedim(0, -1)
+        return F.interpolate(one_hot, (h, w), mode="nearest-exact")[0].movedim(0, -1)
 
-    for number, labels in enumerate(
-        propagate_sequence(_feature_maps(encoder, sequence.video, num_frames, input_size), first, preset)
-    ):
-        pixels = _labels_to_pixels(labels, first_mask.shape, input_size, preset) if number else None
-        masks.append(first_mask if pixels is None else object_ids[pixels])
+    maps = _feature_maps(encoder, sequence.video, num_frames, input_size, protocol)
+    for number, labels in enumerate(propagate_sequence(maps, first, protocol)):
+        if number == 0 and not protocol.script_resizing:
+            masks.append(first_mask)
+        else:
+            mask = object_ids[_labels_to_pixels(labels, first_mask.shape, input_size, protocol)]
+            if number == 0:
+                first_mask_from_cells = mask
+            masks.append(first_mask if number == 0 else mask)
         if on_frame is not None:
             on_frame()
-    return MaskTrack(sequence, masks)
+    return MaskTrack(sequence, masks, first_mask_from_cells)
 
 
 def propagate_keypoints(
     encoder: FrameFeatureExtractor,
     sequence: KeypointSequence,
-    preset: PropagationPreset,
+    protocol: PropagationProtocol,
     *,
     num_frames: int,
     image_size: tuple[int, int] | None = None,
@@ -229,41 +163,51 @@ def propagate_keypoints(
     Args:
         encoder: Feature maps of frames.
         sequence: Sequence with the joints of its first frame.
-        preset: Protocol.
+        protocol: Protocol.
         num_frames: Number of frames to propagate to.
-        image_size: Height and width of the network's input; overrides the preset.
+        image_size: Height and width of the network's input; overrides the protocol.
         on_frame: Called after each frame.
 
     Returns:
         The joints.
     """
     given, frame_size = sequence.keypoints[0], sequence.video.get_frames([0]).shape[1:3]
-    input_size = network_input_size(encoder, frame_size, preset, image_size=image_size)
+    input_size = network_input_size(encoder, frame_size, protocol, image_size=image_size)
     points = np.empty((num_frames, *given.shape))
 
-    def first(h: int, w: int) -> Tensor:
-        return torch.from_numpy(keypoints_to_heatmaps(given, frame_size, (h, w)))
+    rounded = protocol.script_resizing
 
-    for number, labels in enumerate(
-        propagate_sequence(_feature_maps(encoder, sequence.video, num_frames, input_size), first, preset)
-    ):
-        points[number] = given if number == 0 else heatmaps_to_keypoints(labels, frame_size)
+    def first(h: int, w: int) -> Tensor:
+        return torch.from_numpy(keypoints_to_heatmaps(given, frame_size, (h, w), rounded=rounded))
+
+    maps = _feature_maps(encoder, sequence.video, num_frames, input_size, protocol)
+    for number, labels in enumerate(propagate_sequence(maps, first, protocol)):
+        points[number] = given
+        if number:
+            points[number] = heatmaps_to_keypoints(
+                labels, frame_size, num_peak_cells=protocol.num_peak_cells, rounded=rounded
+            )
         if on_frame is not None:
             on_frame()
     return PointTrack(sequence, points)
 
 
-def keypoints_to_heatmaps(points: np.ndarray, image_size: tuple[int, int], grid_size: tuple[int, int]) -> np.ndarray:
+def keypoints_to_heatmaps(
+    points: np.ndarray, image_size: tuple[int, int], grid_size: tuple[int, int], *, rounded: bool = False
+) -> np.ndarray:
     """Draw a Gaussian around each joint; nothing for a joint that is missing or outside the frame.
 
     Args:
         points: Joints in pixels, (J, 2).
         image_size: Height and width of the frame.
         grid_size: Rows and columns of cells (h, w).
+        rounded: Draw as CropMAE's script does, around the nearest cell, in 4×4 cells, as far as they are in the frame.
 
     Returns:
         Heatmaps, float32 (h, w, J).
     """
+    if rounded:
+        return _rounded_heatmaps(points, image_size, grid_size)
     inside = ((points >= -0.5) & (points <= np.array(image_size[::-1]) - 0.5)).all(-1)
     x, y = (np.nan_to_num((points[:, i] + 0.5) * grid_size[1 - i] / image_size[1 - i] - 0.5) for i in (0, 1))
     squared = (np.arange(grid_size[0])[:, None, None] - y) ** 2 + (np.arange(grid_size[1])[:, None] - x) ** 2
@@ -271,94 +215,95 @@ def keypoints_to_heatmaps(points: np.ndarray, image_size: tuple[int, int], grid_
     return (gaussian * inside).astype(np.float32)
 
 
-def heatmaps_to_keypoints(heatmaps: Tensor, image_size: tuple[int, int]) -> np.ndarray:
+def _rounded_heatmaps(points: np.ndarray, image_size: tuple[int, int], grid_size: tuple[int, int]) -> np.ndarray:
+    heatmaps = np.zeros((*grid_size, len(points)), np.float32)
+    offset = np.arange(_SCRIPT_HEATMAP_CELLS) - _SCRIPT_HEATMAP_CELLS // 2
+    profile = np.exp(-(offset**2) / (2 * _HEATMAP_SIGMA**2))
+    reach = 3 * _HEATMAP_SIGMA
+    for joint in np.flatnonzero(~np.isnan(points).any(-1)):
+        cells = []
+        for axis, size in enumerate(grid_size):
+            position = points[joint, 1 - axis] * size / image_size[axis]
+            start, stop = int(position - reach), min(int(position + reach + 1), size)  # int rounds towards zero
+            cells.append((slice(max(0, start), max(0, stop)), profile[max(0, -start) : max(0, stop - start)]))
+        (rows, y), (columns, x) = cells
+        if len(y) and len(x):
+            heatmaps[rows, columns, joint] = np.outer(y, x)
+    return heatmaps
+
+
+def heatmaps_to_keypoints(
+    heatmaps: Tensor, image_size: tuple[int, int], *, num_peak_cells: int = 3, rounded: bool = False
+) -> np.ndarray:
     """Read joints from heatmaps, each the weighted mean of its highest cells.
 
     Args:
         heatmaps: Heatmaps, (h, w, J).
         image_size: Height and width of the frame.
+        num_peak_cells: Number of highest cells.
+        rounded: Map cells to pixels as CropMAE's script does, without the offset of half a cell.
 
     Returns:
         Joints in pixels, (J, 2); NaN for an empty heatmap.
     """
     h, w, _ = heatmaps.shape
-    value, cell = heatmaps.flatten(0, 1).topk(min(_PEAK_CELLS, h * w), 0)
+    value, cell = heatmaps.flatten(0, 1).topk(min(num_peak_cells, h * w), 0)
     cells = torch.stack([cell % w, cell // w], -1).to(value)
     weights = value / value.sum(0)
     position = (weights[..., None] * cells).sum(0).double().cpu().numpy()
-    return (position + 0.5) * [image_size[1] / w, image_size[0] / h] - 0.5
-
-
-def network_input_size(
-    encoder: FrameFeatureExtractor,
-    frame_size: tuple[int, ...],
-    preset: PropagationPreset,
-    *,
-    image_size: tuple[int, int] | None = None,
-) -> tuple[int, int]:
-    """Return height and width of the network's input.
-
-    Args:
-        encoder: Feature maps of frames, which need a size divisible by their patch or stride.
-        frame_size: Height and width of the frames.
-        preset: Protocol.
-        image_size: Height and width that override the preset.
-
-    Returns:
-        Height and width.
-    """
-    if image_size is not None:
-        return encoder.nearest_valid_size(*image_size)
-    height, width = frame_size
-    short = min(height, width)
-    if preset.image_size is None:
-        return encoder.nearest_valid_size(height, width)
-    if isinstance(preset.image_size, int):
-        scale = preset.image_size / short if preset.upscale else min(1.0, preset.image_size / short)
-        return encoder.nearest_valid_size(scale * height, scale * width)
-    scale = 1.0 if preset.upscale else min(1.0, short / min(preset.image_size))
-    tall, wide = preset.image_size if height <= width else preset.image_size[::-1]
-    return encoder.nearest_valid_size(scale * tall, scale * wide)
+    cell_size = [image_size[1] / w, image_size[0] / h]
+    return position * cell_size if rounded else (position + 0.5) * cell_size - 0.5
 
 
 def _feature_maps(
-    encoder: FrameFeatureExtractor, video: VideoReader, num_frames: int, image_size: tuple[int, int]
+    encoder: FrameFeatureExtractor,
+    video: VideoReader,
+    num_frames: int,
+    image_size: tuple[int, int],
+    protocol: PropagationProtocol,
 ) -> Iterator[Tensor]:
     def read(indices: list[int]) -> np.ndarray:
         pixels = video.get_frames(indices)
+        if protocol.script_resizing:
+            return np.stack([cv2.resize(frame.astype(np.float32), image_size[::-1]) for frame in pixels])
         interpolation = cv2.INTER_AREA if pixels.shape[1] > image_size[0] else cv2.INTER_LINEAR
         return np.stack([cv2.resize(frame, image_size[::-1], interpolation=interpolation) for frame in pixels])
 
     return encoder.iter_maps(num_frames, read)
 
 
-def _matches(query: Tensor, context: Tensor, preset: PropagationPreset) -> CellMatches:
+def _matches(query: Tensor, context: Tensor, protocol: PropagationProtocol, *, num_copies: int) -> CellMatches:
+    """Match cells with the context, to which `num_copies` copies of the first frame are added."""
     h, w, _ = query.shape
-    k = min(preset.num_matches, h * w)
-    if not preset.unrestricted_first_frame:
-        return find_nearest_cells(query, context, k=k, radius=preset.radius, circular=preset.circular_window)
+    k = min(protocol.num_matches, h * w)
+    num_near_first = num_copies + (not protocol.unrestricted_first_frame)  # how often it is searched within the radius
+    near_context = context if num_near_first else context[1:]
+    if not len(near_context):
+        return find_nearest_cells(query, context, k=k)
+    near = find_nearest_cells(query, near_context, k=k, radius=protocol.radius, circular=protocol.circular_window)
+    if num_near_first > 1:
+        # The k best of all copies are among the k best of one, each as often as there are copies.
+        repeats = min(num_near_first, k) - 1
+        again = near.similarity.masked_fill(near.indices >= h * w, -torch.inf)
+        values, order = torch.cat([near.similarity, again.repeat(1, 1, repeats)], -1).topk(k, -1)
+        near = CellMatches(values, near.indices.gather(-1, order % k))
+    if not protocol.unrestricted_first_frame:
+        return near
     anywhere = find_nearest_cells(query, context[:1], k=k)
-    if len(context) == 1:
-        return anywhere
-    return merge_matches(
-        anywhere,
-        find_nearest_cells(query, context[1:], k=k, radius=preset.radius, circular=preset.circular_window),
-        offset=h * w,
-    )
+    return merge_matches(anywhere, near, offset=0 if num_near_first else h * w)
 
 
 def _labels_to_pixels(
-    labels: Tensor, shape: tuple[int, ...], image_size: tuple[int, int], preset: PropagationPreset
+    labels: Tensor, shape: tuple[int, ...], image_size: tuple[int, int], protocol: PropagationProtocol
 ) -> np.ndarray:
     """Return the best label of each pixel of a frame of this shape."""
     maps = labels.movedim(-1, 0)[None]
-    smooth = F.interpolate(
-        maps, image_size if preset.min_max_normalize else shape, mode="bilinear", align_corners=False
-    )[0]
-    if preset.min_max_normalize:
+    at_image_size = protocol.min_max_normalize or protocol.script_resizing
+    smooth = F.interpolate(maps, image_size if at_image_size else shape, mode="bilinear", align_corners=False)[0]
+    if protocol.min_max_normalize:
         smooth = smooth - smooth.amin((1, 2), keepdim=True)
         smooth = smooth / smooth.amax((1, 2), keepdim=True).clamp_min(1e-12)
     best = smooth.argmax(0)
-    if preset.min_max_normalize:
+    if at_image_size:
         best = F.interpolate(best[None, None].float(), shape, mode="nearest-exact")[0, 0].long()
     return best.cpu().numpy()

@@ -17,16 +17,18 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.metrics.propagation_metrics import boundary_f_measure, region_similarity
 from stillmotion.evaluation.propagation.config import SequenceDataConfig
 from stillmotion.evaluation.propagation.evaluate import evaluate_propagation, to_dense_encoder
+from stillmotion.evaluation.propagation.protocols import (
+    PROPAGATION_PROTOCOLS,
+    PropagationProtocol,
+    get_propagation_protocol,
+    network_input_size,
+)
 from stillmotion.evaluation.propagation.scorers import DavisScorer, VipScorer
 from stillmotion.evaluation.propagation.tracker import (
-    PROPAGATION_PRESETS,
     CompressedMasks,
     MaskTrack,
-    PropagationPreset,
-    get_propagation_preset,
     heatmaps_to_keypoints,
     keypoints_to_heatmaps,
-    network_input_size,
     propagate_masks,
     propagate_sequence,
 )
@@ -37,10 +39,10 @@ COLOURS = FrameFeatureExtractor(
 )
 
 
-@pytest.mark.parametrize("preset", PROPAGATION_PRESETS)
-def test_masks_follow_what_moves(preset, tmp_path):
+@pytest.mark.parametrize("protocol", PROPAGATION_PROTOCOLS)
+def test_masks_follow_what_moves(protocol, tmp_path):
     (sequence, _), _ = open_mask_sequences("davis", write_davis(tmp_path), resolution="48p")
-    result = propagate_masks(COLOURS, sequence, PROPAGATION_PRESETS[preset], num_frames=8).masks
+    result = propagate_masks(COLOURS, sequence, PROPAGATION_PROTOCOLS[protocol], num_frames=8).masks
     truth = draw_squares(8)[1]
     np.testing.assert_array_equal(result[0], truth[0])
     for number in (1, 2):
@@ -54,7 +56,7 @@ def test_a_sequence_is_carried_from_the_first_and_the_last_frames():
     def spy(t):  # frames whose one feature says which they are
         return torch.tensor([1.0, 0.2 * t]).expand(2, 2, 2)
 
-    rule = PropagationPreset(num_matches=4, num_context_frames=2, radius=5, temperature=1e-3, image_size=None)
+    rule = PropagationProtocol(num_matches=4, num_context_frames=2, radius=5, temperature=1e-3, image_size=None)
     for t, labels in enumerate(
         propagate_sequence((spy(t) for t in range(6)), lambda h, w: torch.eye(4).view(2, 2, 4), rule)
     ):
@@ -73,7 +75,7 @@ def test_a_long_sequence_needs_the_memory_of_its_context():
             alive.add(cells)
             yield cells
 
-    rule = PropagationPreset(num_matches=2, num_context_frames=5, radius=2, temperature=0.1, image_size=None)
+    rule = PropagationProtocol(num_matches=2, num_context_frames=5, radius=2, temperature=0.1, image_size=None)
     most = 0
     for labels in propagate_sequence(maps(), lambda h, w: torch.ones(h, w, 1), rule):
         alive.add(labels)
@@ -90,25 +92,25 @@ def test_a_long_sequence_needs_the_memory_of_its_context():
 
 
 def test_the_size_is_the_presets_but_never_larger_than_the_frames():
-    rule = get_propagation_preset("image-to-video", "davis")
+    rule = get_propagation_protocol("image-to-video", "davis")
     encoder = FrameFeatureExtractor(lambda x: x, mean=(), std=(), size_divisor=16)
     assert network_input_size(encoder, (480, 854), rule) == (480, 880)
     assert network_input_size(encoder, (1080, 1920), rule) == (480, 880)
     assert network_input_size(encoder, (240, 428), rule) == (240, 448)
     assert network_input_size(encoder, (854, 480), rule) == (880, 480)
-    assert network_input_size(encoder, (720, 1280), PROPAGATION_PRESETS["dino"]) == (480, 848)
-    assert network_input_size(encoder, (720, 1280), PROPAGATION_PRESETS["videowalk"]) == (720, 1280)
-    assert get_propagation_preset("image-to-video", "vip").num_matches == 10
-    assert get_propagation_preset("image-to-video", "jhmdb").image_size == (320, 320)
-    assert get_propagation_preset("dino", "jhmdb").image_size == 480
+    assert network_input_size(encoder, (720, 1280), PROPAGATION_PROTOCOLS["dino"]) == (480, 848)
+    assert network_input_size(encoder, (720, 1280), PROPAGATION_PROTOCOLS["videowalk"]) == (720, 1280)
+    assert get_propagation_protocol("image-to-video", "vip").num_matches == 10
+    assert get_propagation_protocol("image-to-video", "jhmdb").image_size == (320, 320)
+    assert get_propagation_protocol("dino", "jhmdb").image_size == 480
 
 
 def test_jhmdb_is_enlarged_to_the_protocols_320():
     encoder = FrameFeatureExtractor(lambda x: x, mean=(), std=(), size_divisor=16)
-    assert network_input_size(encoder, (240, 320), get_propagation_preset("image-to-video", "jhmdb")) == (320, 320)
-    assert network_input_size(encoder, (720, 406), get_propagation_preset("image-to-video", "points")) == (320, 320)
-    assert network_input_size(encoder, (240, 320), get_propagation_preset("dino", "jhmdb")) == (240, 320)
-    own = PropagationPreset(
+    assert network_input_size(encoder, (240, 320), get_propagation_protocol("image-to-video", "jhmdb")) == (320, 320)
+    assert network_input_size(encoder, (720, 406), get_propagation_protocol("image-to-video", "points")) == (320, 320)
+    assert network_input_size(encoder, (240, 320), get_propagation_protocol("dino", "jhmdb")) == (240, 320)
+    own = PropagationProtocol(
         num_matches=5, num_context_frames=7, radius=12, temperature=0.1, image_size=480, upscale=True
     )
     assert network_input_size(encoder, (240, 320), own) == (480, 640)
@@ -124,7 +126,7 @@ def test_both_means_of_a_data_set_are_named_and_printed(tmp_path):
     assert "Eq. 37" in means[1]
     assert "0.250" in means[1]
     joints = evaluate_propagation(
-        COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino"
+        COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", protocol="dino"
     )
     rows = joints.sequences.values()
     for column in joints.columns:
@@ -170,7 +172,7 @@ def test_vip_and_jhmdb_beat_a_copy_of_the_first_frame(tmp_path):
     vip = evaluate_propagation(COLOURS, SequenceDataConfig(write_vip(tmp_path / "vip"), "vip"), tmp_path / "a")
     assert vip.mean["mIoU"] > 0.8 > vip.mean["copy_baseline mIoU"]
     joints = evaluate_propagation(
-        COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", preset="dino"
+        COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", protocol="dino"
     )
     assert joints.mean["PCK@0.2"] > joints.mean["copy_baseline PCK@0.2"]
     with np.load(tmp_path / "b" / "points" / "wave" / "me.npz") as table:
@@ -252,7 +254,7 @@ def test_a_video_without_objects_or_too_short_is_left_out(tmp_path):
 
 
 def test_settings_out_of_range_are_refused():
-    with pytest.raises(StillmotionError, match="Unknown preset 'dinos'"):
-        get_propagation_preset("dinos", "davis")
+    with pytest.raises(StillmotionError, match="Unknown protocol 'dinos'"):
+        get_propagation_protocol("dinos", "davis")
     with pytest.raises(StillmotionError, match="must be at least 1"):
-        PropagationPreset(num_matches=0, num_context_frames=2, radius=5, temperature=1, image_size=None)
+        PropagationProtocol(num_matches=0, num_context_frames=2, radius=5, temperature=1, image_size=None)
