@@ -137,13 +137,12 @@ def propagate_masks(
 
     maps = _feature_maps(encoder, sequence.video, num_frames, input_size, protocol)
     for number, labels in enumerate(propagate_sequence(maps, first, protocol)):
-        if number == 0 and not protocol.script_resizing:
-            masks.append(first_mask)
-        else:
+        mask = first_mask
+        if number or protocol.script_resizing:
             mask = object_ids[_labels_to_pixels(labels, first_mask.shape, input_size, protocol)]
-            if number == 0:
-                first_mask_from_cells = mask
-            masks.append(first_mask if number == 0 else mask)
+        if number == 0 and protocol.script_resizing:
+            mask, first_mask_from_cells = first_mask, mask
+        masks.append(mask)
         if on_frame is not None:
             on_frame()
     return MaskTrack(sequence, masks, first_mask_from_cells)
