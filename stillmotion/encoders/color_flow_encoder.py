@@ -15,6 +15,7 @@ from stillmotion.data.video.optical_flow import DISFlow
 from stillmotion.encoders.embedding import Embedding
 from stillmotion.encoders.encoder import Encoder, EncoderOrigin
 from stillmotion.encoders.spec import EncoderKind, EncoderSpec
+from stillmotion.functional.motion_alignment import motion_field
 from stillmotion.functional.token_motion import motion_vector
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.input_config import InputConfig, Normalization
@@ -67,10 +68,10 @@ class FlowEncoder(Encoder):
         self.register_buffer("_device_buffer", torch.empty(0), persistent=False)
 
     def forward(self, clips: Tensor) -> Embedding:
+        flow = self.cell_flow(clips)
         # Flow jumps where it loses track, so the direction counts more than the distance.
-        return self.decompose(
-            self.frame_features(clips), motion_vector(self.cell_flow(clips), half_saturation=_HALF_SATURATION)
-        )
+        motion = motion_vector(flow, half_saturation=_HALF_SATURATION)
+        return self.decompose(self.frame_features(clips), motion, motion_field(flow))
 
     def cell_flow(self, clips: Tensor) -> Tensor:
         """Return the mean displacement of each cell between frames, (b, T-1, c, c, 2), in cells, rows first."""

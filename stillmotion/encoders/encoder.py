@@ -18,7 +18,8 @@ from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.encoders.embedding import Embedding, Embeddings
 from stillmotion.encoders.feature_extraction import extract_features, resolve_num_clips
 from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
-from stillmotion.functional.token_motion import motion_embedding
+from stillmotion.functional.motion_alignment import motion_field
+from stillmotion.functional.token_motion import MOTION_MIN_FRAMES, motion_vector, token_displacements
 from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.feature_maps import check_stage, feature_map_at
@@ -93,7 +94,10 @@ class Encoder(nn.Module):
             embedding = self.decompose(self.frame_features(clips))
             return embedding._replace(motion=embedding.dynamic)
         frames, maps = self.forward_features(clips)
-        return self.decompose(frames, motion_embedding(maps.float()))
+        if maps.shape[1] < MOTION_MIN_FRAMES:
+            return self.decompose(frames)
+        displacements = token_displacements(maps.float())
+        return self.decompose(frames, motion_vector(displacements), motion_field(displacements))
 
     def frame_features(self, clips: Tensor) -> Tensor:
         """Return one feature per time step of normalized clips, (b, T', D), without decomposition."""
@@ -107,12 +111,13 @@ class Encoder(nn.Module):
         maps = self.feature_maps(clips)
         return maps.mean((2, 3)), maps
 
-    def decompose(self, frames: Tensor, motion: Tensor | None = None) -> Embedding:
+    def decompose(self, frames: Tensor, motion: Tensor | None = None, field: Tensor | None = None) -> Embedding:
         """Decompose per-frame features into an embedding.
 
         Args:
             frames: Features of the backbone, (b, T', D).
             motion: Motion vectors, (b, M), or None.
+            field: Motion fields, (b, T-1, h, w, 2), or None.
 
         Returns:
             The embedding.
@@ -127,7 +132,8 @@ class Encoder(nn.Module):
         if frames.shape[1] >= self.static_dynamic.min_frames:
             states = F.normalize(frames, dim=-1) if self.static_dynamic.normalize else frames
             static, dynamic = decompose(states, self.static_dynamic)
-        return Embedding(frames.mean(1), static, dynamic, empty if motion is None else motion, frames)
+        motion, field = (empty if x is None else x.flatten(1) for x in (motion, field))
+        return Embedding(frames.mean(1), static, dynamic, motion, field, frames)
 
     def feature_maps(self, clips: Tensor) -> Tensor:
         """Return the feature maps of normalized clips, (b, T', h, w, D)."""

@@ -26,7 +26,8 @@ from stillmotion.utils.option_types import FeatureKind
 from stillmotion.utils.progress import report_progress
 
 FEATURE_KINDS: tuple[FeatureKind, ...] = get_args(FeatureKind)
-EMBEDDING_FIELDS = ("whole", "static", "dynamic", "motion")  # outputs of an encoder; concat is made of two of them
+# Outputs of an encoder; concat is made of two of them.
+EMBEDDING_FIELDS = ("whole", "static", "dynamic", "motion", "motion_field")
 VIDEOS_PER_BLOCK = 64  # the features of a block do not depend on other blocks
 _MAX_DECODED_PIXELS = 256 * 224**2  # approximate limit of decoded pixels per batch
 _MAX_FORWARD_PIXELS = 64 * 224**2  # approximate limit of pixels per forward pass
@@ -44,6 +45,7 @@ class Features:
         static: (N, V, D), or (N, V, 0) where clips are too short to decompose.
         dynamic: (N, V, D), or (N, V, 0) where clips are too short to decompose.
         motion: (N, V, M), or (N, V, 0) where there is none.
+        motion_field: (N, V, 2400), or (N, V, 0) where there is none.
         frames: Per-frame features of each video's first view, (N, T, D); None unless requested.
         failed: Name and reason of each video that could not be read.
     """
@@ -53,6 +55,7 @@ class Features:
     static: np.ndarray
     dynamic: np.ndarray
     motion: np.ndarray
+    motion_field: np.ndarray
     frames: np.ndarray | None
     failed: FailedVideos
 

@@ -169,7 +169,7 @@ def mean_directions(encoder: Encoder, dataset: VideoDataset) -> tuple[dict[Embed
     features = extract_features(encoder, dataset)
     whole, static, dynamic = (torch.from_numpy(x[:, 0]) for x in (features.whole, features.static, features.dynamic))
     return (
-        unit_directions(Embedding(whole, static, dynamic, whole[:, :0], whole[:, None])),
+        unit_directions(Embedding(whole, static, dynamic, whole[:, :0], whole[:, :0], whole[:, None])),
         len(features.index),
         features.failed,
     )
