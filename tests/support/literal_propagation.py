@@ -76,8 +76,6 @@ def mask_to_labels(mask: np.ndarray, ids: np.ndarray, size: tuple[int, int], cel
 
 
 def labels_to_mask(labels: np.ndarray, ids: np.ndarray, size: tuple[int, int], shape: tuple[int, int], authors: bool):
-    labels: np.ndarray, ids: np.ndarray, size: tuple[int, int], shape: tuple[int, int], *, authors: bool
-):
     """Mask (H, W) of labels (h, w, L)."""
     if not authors:
         return ids[resize_linear(labels, *shape).argmax(-1)]
@@ -85,7 +83,7 @@ def labels_to_mask(labels: np.ndarray, ids: np.ndarray, size: tuple[int, int], s
 
 
 def joints_to_labels(joints: np.ndarray, frame: tuple[int, int], cells: tuple[int, int]) -> np.ndarray:
-    """Heatmaps (h, w, J) of joints (J, 2), as the scripts draw them: σ = 0.5 cells, 4×4 cells, corner cut to integers."""
+    """Heatmaps (h, w, J) of joints (J, 2), as the scripts draw them: σ 0.5, 4×4 cells, corner cut to integers."""
     heatmaps = np.zeros((*cells, len(joints)))
     for j, (x, y) in enumerate(joints):
         x, y = x * cells[1] / frame[1], y * cells[0] / frame[0]

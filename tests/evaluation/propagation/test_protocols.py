@@ -5,6 +5,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
+import scipy.io
 import torch
 from PIL import Image
 from support import literal_propagation as literal
@@ -21,6 +22,7 @@ from stillmotion.evaluation.propagation.protocols import (
     get_propagation_protocol,
     network_input_size,
 )
+from stillmotion.evaluation.propagation.tracker import propagate_sequence
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 
 POOLED = FrameFeatureExtractor(
@@ -104,7 +106,6 @@ def test_the_protocols_differ_in_every_rule(tmp_path):
     ids = np.unique(mask)
     first = literal.mask_to_labels(mask, ids, SIZE, (8, 10), authors=True)
     wanted = literal.propagate(features, first, **loops(protocol))
-    from stillmotion.evaluation.propagation.tracker import propagate_sequence
 
     def labels(**changes):
         maps = (torch.from_numpy(each).float() for each in features)
@@ -139,8 +140,6 @@ def test_joints_of_jhmdb_are_those_of_loops_over_cells(tmp_path):
     root, protocol = write_jhmdb(tmp_path / "jhmdb"), small("authors", "jhmdb")
     frames = root / "Rename_Images" / "wave" / "me"
     add_noise(frames)
-    import scipy.io
-
     file = root / "joint_positions" / "wave" / "me" / "joint_positions.mat"
     joints = np.random.default_rng(1).uniform((-6, -4), (70, 52), (8, 15, 2))
     joints[0, 0], joints[0, 1] = (-30, 20), (3.0, 4.0)  # one that is lost, one whose corner is cut
