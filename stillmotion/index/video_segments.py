@@ -1,8 +1,9 @@
 """Video segments: shots of a video and, for long shots, overlapping windows.
 
-Shapes: n sampled frames of a video, S×S pixels each.
+Shapes: frames of H×W pixels.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,16 +12,18 @@ from typing import Literal, NamedTuple, get_args
 import cv2
 import numpy as np
 
-from stillmotion.data.video.reader import VideoReader, to_frame_indices
+from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.hashing import hash_bytes
 
 VectorName = Literal["appearance", "motion"]  # the two vectors that an index stores for each segment
 VECTOR_NAMES: tuple[VectorName, ...] = get_args(VectorName)
 
-_HISTOGRAM_SIDE = 32  # frames are shrunk to this many pixels a side before their colors are counted
+_FRAME_SIDE = 32  # frames are shrunk to so many pixels a side before their colors are counted
 _COLOR_LEVELS = 6  # histogram bins per color channel
-_MIN_SHOT_SECONDS = 1.0  # a shorter shot is joined to the next one
+_CUT_RATIO = 8.0  # change at a shot boundary, relative to the mean change of the frames around it
+_CUT_NEIGHBORS = 4  # frames on each side whose change a shot boundary is compared with
+_FULL_PIXEL_CHANGE = 255 / 5  # mean change of the pixels at which the histogram counts in full
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,12 @@ class VideoSegmentConfig:
     Attributes:
         max_seconds: Maximum segment length in seconds; a shot of up to 1.5 times this length is kept whole.
         overlap_seconds: Overlap of neighboring segments of a shot, in seconds.
-        detection_fps: Frames per second examined for shot boundaries.
-        cut_threshold: Fraction of the color histogram that must change at a shot boundary, 0 to 1.
+        cut_threshold: Fraction of the color histogram that must change between two frames at a shot boundary, 0 to 1.
     """
 
     max_seconds: float = 6.0
     overlap_seconds: float = 1.5
-    detection_fps: float = 2.0
-    cut_threshold: float = 0.4
+    cut_threshold: float = 0.2
 
     def __post_init__(self) -> None:
         if not self.max_seconds > 0:
@@ -47,8 +48,6 @@ class VideoSegmentConfig:
                 f"--overlap-seconds must be between 0 and half of --max-seconds ({self.max_seconds / 2:g}), got "
                 f"{self.overlap_seconds:g}"
             )
-        if not self.detection_fps > 0:
-            raise StillmotionError(f"--detection-fps must be above 0, got {self.detection_fps:g}")
         if not 0 < self.cut_threshold <= 1:
             raise StillmotionError(f"--cut-threshold must be above 0 and at most 1, got {self.cut_threshold:g}")
 
@@ -94,19 +93,18 @@ def make_segment(path: str, fingerprint: str, video: VideoReader, frames: FrameR
 
 
 def segment_video(video: VideoReader, config: VideoSegmentConfig) -> list[FrameRange]:
-    """Split a video into segments at shot boundaries.
+    """Split a video into segments; none extends over a shot boundary.
 
     Args:
         video: The video.
         config: Segment length, overlap and sensitivity.
 
     Returns:
-        The ranges of the segments in order; together they cover the video except for the instants of cuts.
+        The ranges of the segments in order; together they cover the video.
     """
-    steps = len(video)
-    if steps <= 1.5 * config.max_seconds * video.fps:
-        return [FrameRange(0, steps)]
-    return [window for shot in _detect_shots(video, config) for window in split_shot(shot, video.fps, config)]
+    limits = [0, *detect_cuts(video, config.cut_threshold), len(video)]
+    shots = [FrameRange(*limits) for limits in itertools.pairwise(limits)]
+    return [window for shot in shots for window in split_shot(shot, video.fps, config)]
 
 
 def split_shot(shot: FrameRange, fps: float, config: VideoSegmentConfig) -> Iterator[FrameRange]:
@@ -127,19 +125,30 @@ def split_shot(shot: FrameRange, fps: float, config: VideoSegmentConfig) -> Iter
         yield FrameRange(first, max(first + 1, min(round(shot.start + i * (size - overlap) + size), shot.stop)))
 
 
-def _detect_shots(video: VideoReader, config: VideoSegmentConfig) -> list[FrameRange]:
-    """Return the shots, each from the first sampled frame after a cut to the last one before the next."""
-    step = max(1.0, video.fps / config.detection_fps)
-    steps = np.arange(0, len(video), step).astype(np.int64)
-    histograms = np.stack([color_histogram(frame) for frame in video.iter_frames(to_frame_indices(video, steps))])
-    changes = np.abs(np.diff(histograms, axis=0)).sum(1) / 2
-    shots, first = [], 0
-    for i in np.flatnonzero(changes >= config.cut_threshold).tolist():
-        last = int(steps[i]) + 1
-        if last - first >= _MIN_SHOT_SECONDS * video.fps:
-            shots.append(FrameRange(first, last))
-            first = int(steps[i + 1])
-    return [*shots, FrameRange(first, len(video))]
+def detect_cuts(video: VideoReader, threshold: float) -> list[int]:
+    """Detect shot boundaries in one pass over all frames.
+
+    Two frames lie on both sides of a boundary if their color histograms differ by at least the threshold and by eight
+    times as much as the pairs of frames around them do. Motion of the camera and flickering light change many pairs in
+    a row, a flash two.
+
+    Args:
+        video: The video.
+        threshold: Fraction of the histogram that must change, 0 to 1.
+
+    Returns:
+        The first step of each shot but the first on the constant-rate timeline, ascending.
+    """
+    if len(video) < 2:
+        return []
+    frames = ((frame, color_histogram(frame)) for frame in video.iter_shrunk_frames(_FRAME_SIDE))
+    changes = np.array([_frame_change(*before, *after) for before, after in itertools.pairwise(frames)])
+    window = np.ones(2 * _CUT_NEIGHBORS + 1)
+    sums, counts = (np.convolve(values, window)[_CUT_NEIGHBORS:-_CUT_NEIGHBORS] for values in (changes, changes >= 0))
+    means = (sums - changes) / np.maximum(counts - 1, 1)
+    cuts = 1 + np.flatnonzero((changes >= threshold) & (changes > _CUT_RATIO * means))
+    steps = cuts if video.constant_rate_indices is None else np.searchsorted(video.constant_rate_indices, cuts)
+    return sorted(set(steps.tolist()) - {0, len(video)})
 
 
 def time_range_to_frames(video: VideoReader, start: float | None, end: float | None, *, name: str) -> FrameRange:
@@ -162,10 +171,17 @@ def time_range_to_frames(video: VideoReader, start: float | None, end: float | N
     return FrameRange(begin, max(begin + 1, min(round(last * video.fps), len(video))))
 
 
+def _frame_change(before: np.ndarray, colors_before: np.ndarray, after: np.ndarray, colors_after: np.ndarray) -> float:
+    """Return the fraction of the color histogram that changes from a frame to the next, bounded by the pixels' change.
+
+    In a plain area, a small change of light can move all pixels to the next bin of the histogram.
+    """
+    pixels = cv2.absdiff(before, after).mean() / _FULL_PIXEL_CHANGE
+    return float(min(pixels, np.abs(colors_after - colors_before).sum() / 2))
+
+
 def color_histogram(frame: np.ndarray) -> np.ndarray:
     """Compute the color histogram of the upper and of the lower half of a frame (H, W, 3); its sum is 1."""
-    small = cv2.resize(frame, (_HISTOGRAM_SIDE, _HISTOGRAM_SIDE), interpolation=cv2.INTER_AREA)
-    levels = small.astype(np.int64) * _COLOR_LEVELS // 256
-    colors = (levels[..., 0] * _COLOR_LEVELS + levels[..., 1]) * _COLOR_LEVELS + levels[..., 2]
-    counts = [np.bincount(rows.ravel(), minlength=_COLOR_LEVELS**3) for rows in np.split(colors, 2)]
-    return np.concatenate(counts) / _HISTOGRAM_SIDE**2
+    bins, limits = [_COLOR_LEVELS] * 3, [0, 256] * 3
+    counts = [cv2.calcHist([rows], [0, 1, 2], None, bins, limits).ravel() for rows in np.array_split(frame, 2)]
+    return np.concatenate(counts) / frame[..., 0].size

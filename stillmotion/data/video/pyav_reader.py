@@ -273,6 +273,13 @@ class PyAVReader(VideoReader):
                 yield image
         self._check_decoded(done, len(indices))
 
+    def iter_shrunk_frames(self, side: int) -> Iterator[np.ndarray]:
+        done = 0
+        for _, image in self._decode_by_count(list(range(len(self))), size=(side, side)):
+            done += 1
+            yield image
+        self._check_decoded(done, len(self))
+
     def _check_decoded(self, decoded: int, requested: int) -> None:
         if decoded < requested:
             raise VideoError(
@@ -308,10 +315,12 @@ class PyAVReader(VideoReader):
                     if not missing:
                         break
 
-    def _decode_by_count(self, indices: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+    def _decode_by_count(
+        self, indices: list[int], *, size: tuple[int, int] | None = None
+    ) -> Iterator[tuple[int, np.ndarray]]:
         convert, requested = VideoReformatter(), set(indices)
         with open_container(self.path) as (container, stream):
-            size = _frame_size(stream)
+            size = size or _frame_size(stream)
             for index, frame in enumerate(container.decode(stream)):
                 if index in requested:
                     yield index, _to_rgb(convert, frame, size)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
+import cv2
 import numpy as np
 
 from stillmotion.errors import VideoError
@@ -68,6 +69,11 @@ class VideoReader(ABC):
         """Yield the frame, uint8 RGB (H, W, 3), at each step of a constant-rate timeline."""
         indices = self.constant_rate_indices
         return self.iter_frames(range(len(self)) if indices is None else indices.tolist())
+
+    def iter_shrunk_frames(self, side: int) -> Iterator[np.ndarray]:
+        """Yield every frame, shrunk to a square, uint8 RGB (side, side, 3)."""
+        for frame in self.iter_frames(range(len(self))):
+            yield cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA)
 
     def _iter_unique(self, indices: list[int]) -> Iterator[np.ndarray]:
         return (self.get_frames([index])[0] for index in indices)
