@@ -38,9 +38,10 @@ docs: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/python -m stillmotion demo --out runs/demo
 
-# Kill commands, run them twice at once, fill the disk and damage their files; takes about 15 minutes.
+# Kill commands, run them twice at once, fill the disk, damage their files and send odd requests; up to 15 minutes on two
+# cores. TORTURE="--seed 1 --videos-from FOLDER" passes options.
 torture: $(STAMP)
-	$(BIN)/python -m tools.fault_injection
+	$(BIN)/python -m tools.fault_injection $(TORTURE)
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -1,1 +1,1 @@
-"""`make fault-injection`: commands are killed, doubled, starved of disk and fed damaged files; prints a table."""
+"""`make torture`: commands are killed, doubled, starved of disk, fed damaged files and asked odd questions."""

@@ -61,7 +61,7 @@ class BreakfastDataset(ActionSegmentationDataset):
         file = self.root / GROUND_TRUTH_DIR / f"{self.video_ids[i]}.txt"
         try:
             words = file.read_text().split()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # also text that is not UTF-8, and a name with a null byte
             raise VideoError(f"{file}: cannot be read as frame labels ({error}).") from None
         unknown = set(words) - self._label_by_action.keys()
         if unknown or not words:

@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from stillmotion.data.datasets.base import UNKNOWN_LABEL, PathDataset
@@ -212,7 +212,7 @@ def find_split_column(
         folds = sorted({row["fold"] for row in rows if row["fold"]})
         held_out = str(fold or 1)
         if held_out not in folds:
-            raise StillmotionError(f"{file}: no fold {held_out}; it has {', '.join(folds)}.")
+            raise StillmotionError(f"{file}: no fold {held_out}; it has {_format_values(folds)}.")
         return "fold", [name for name in folds if (name == held_out) != (split == "train")]
     raise StillmotionError(f"{file}: no column {numbered}, split or fold to select {split!r} by. Omit --split.")
 
@@ -230,12 +230,17 @@ def select_rows(file: object, rows: Sequence[dict[str, str]], column: str, value
         StillmotionError: There is no such column, or no such row.
     """
     if column not in rows[0]:
-        raise StillmotionError(f"{file}: no column {column!r}; it has {', '.join(rows[0])}.")
+        raise StillmotionError(f"{file}: no column {column!r}; it has {_format_values(rows[0])}.")
     selected = [i for i, row in enumerate(rows) if row.get(column) in values]
     if not selected:
-        existing = ", ".join(sorted({row.get(column, "") for row in rows})[:10])
+        existing = _format_values(sorted({row.get(column, "") for row in rows})[:10])
         raise StillmotionError(f"{file}: no row with {column} = {' or '.join(sorted(values))}; it has {existing}.")
     return selected
+
+
+def _format_values(values: Iterable[str]) -> str:
+    """Values of a list in one line, whatever characters they have."""
+    return ", ".join(value if value.isprintable() else repr(value) for value in values)
 
 
 def _resolve_path(path: str, folders: Sequence[Path]) -> Path:

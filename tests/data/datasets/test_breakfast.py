@@ -80,6 +80,12 @@ def test_labels_that_are_missing_or_unknown_name_their_file(root):
         train.frame_labels(1)
 
 
+def test_a_name_with_a_null_byte_has_no_labels(root):
+    (root / "splits" / "train.split1.bundle").write_bytes(b"P03_cam01_P03\0milk.txt\n")
+    with pytest.raises(VideoError, match="cannot be read as frame labels"):
+        BreakfastDataset(root, train=True).frame_labels(0)
+
+
 def test_a_fold_that_does_not_exist_is_named(root):
     with pytest.raises(StillmotionError, match=r"no such split file; .*has train\.split1\.bundle"):
         BreakfastDataset(root, train=True, fold=5)

@@ -12,6 +12,7 @@ from support.numbered_videos import touch_files
 
 from stillmotion.data.datasets.annotations import read_diving48, read_hmdb51, read_kinetics, read_ssv2, read_ucf101
 from stillmotion.data.datasets.ava import AVADataset, read_box_csv
+from stillmotion.data.datasets.csv_list import open_list_dataset
 from stillmotion.data.datasets.public_datasets import PUBLIC_DATASETS
 from stillmotion.data.datasets.verify import format_verification, verify_dataset
 from stillmotion.errors import StillmotionError
@@ -174,3 +175,9 @@ def test_a_byte_order_mark_is_no_part_of_a_list(tmp_path: Path) -> None:
     prefix = tmp_path / "something-something-v2"
     assert len(read_ssv2(Path(f"{prefix}-labels.json"), Path(f"{prefix}-train.json")).entries) == 2
     assert read_kinetics(tmp_path / "train.csv").entries[0][0][1] == "xyz"
+
+
+def test_values_with_line_breaks_are_quoted_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text('path,split\na.mp4,"one\ntwo"\n')
+    with pytest.raises(StillmotionError, match=r"it has 'one\\ntwo'"):
+        open_list_dataset(tmp_path / "list.csv", None, split="test")

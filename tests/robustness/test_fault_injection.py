@@ -1,0 +1,48 @@
+"""A part of `make torture`; its table fails when something falls short."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.fault_injection.outcomes import Outcome, attack, format_table
+
+
+@pytest.mark.slow
+def test_a_part_of_every_attack() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tools.fault_injection", "--scale", "0.05"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    table = run.stdout.partition("attack  ")[2].splitlines()
+    assert len(table) > 20
+    for line in table[1:-1]:
+        *_, num_done, num_failed, seconds = line.split()
+        assert int(num_done) > 0
+        assert int(num_failed) == 0
+        assert float(seconds) >= 0
+
+
+def test_the_table_fails_if_an_attack_fails_or_is_left_out() -> None:
+    failed = attack("odd", 4, 0, lambda number, rng: "a traceback" if number == 2 else None)
+    assert failed.fell_short
+    assert (failed.num_done, failed.failures) == (4, ["2: a traceback"])
+    assert Outcome("few", 5, 4, [], 1.0).fell_short
+    assert not attack("good", 4, 0, lambda number, rng: None).fell_short
+    table = format_table([failed, Outcome("few", 5, 4, [], 1.0)])
+    assert "odd, 2: a traceback" in table
+    assert "4 of 5" in table
+
+
+def test_a_seed_gives_the_same_attacks() -> None:
+    drawn: list[list[float]] = []
+    for seed in (0, 0, 1):
+        numbers: list[float] = []
+        attack("odd", 3, seed, lambda _, rng, numbers=numbers: numbers.append(rng.random()))
+        drawn.append(numbers)
+    assert drawn[0] == drawn[1] != drawn[2]

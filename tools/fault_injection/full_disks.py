@@ -1,0 +1,98 @@
+"""Commands whose disk is full: one line says so, no file is half-written, and with room the same command continues.
+
+The disk is a small tmpfs where this process may mount one. Elsewhere a limit on the size of each file (RLIMIT_FSIZE)
+takes its place; a write beyond it fails with "File too large".
+"""
+
+import contextlib
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tools.fault_injection.checks import find_damaged_file, find_partial_files
+from tools.fault_injection.jobs import Baseline, Job
+from tools.fault_injection.outcomes import Outcome, attack
+
+_ERRORS = ("No space left", "free)", "File too large")
+_MAX_TRIES = 4  # to find a size that is too small
+_MIN_KIB = 8
+
+
+def fill_disks(
+    jobs: Sequence[Job], baselines: Mapping[str, Baseline], work_dir: Path, *, count: int, seed: int
+) -> Outcome:
+    """Run commands on full disks.
+
+    Args:
+        jobs: Commands to run, one after the other.
+        baselines: What each of them does with room.
+        work_dir: Folder to work in.
+        count: Number of full disks.
+        seed: Seed of their sizes.
+    """
+    can_mount = _can_mount(work_dir)
+
+    def fill(number: int, rng: random.Random) -> str | None:
+        job, folder = jobs[number % len(jobs)], work_dir / str(number)
+        fraction = rng.uniform(0.02, 0.9)
+        for _ in range(_MAX_TRIES):
+            folder.mkdir()
+            # A file limit is that of one file, not of all together.
+            kib = max(_MIN_KIB, int(fraction * baselines[job.name].num_bytes / 1024 / (1 if can_mount else 4)))
+            was_filled, failure = _fill_once(job, baselines[job.name], folder, kib, can_mount)
+            shutil.rmtree(folder, ignore_errors=True)
+            if was_filled:
+                return failure and f"{job.name} on {kib} KiB: {failure}"
+            fraction /= 3
+        return f"{job.name}: no disk was full"
+
+    return attack("full disks, " + ("tmpfs" if can_mount else "file limit"), count, seed, fill)
+
+
+def _fill_once(job: Job, baseline: Baseline, folder: Path, kib: int, can_mount: bool) -> tuple[bool, str | None]:
+    """Whether the disk was full, and what went wrong."""
+    with _small_disk(folder / "disk", kib, can_mount) as grow:
+        out = folder / "disk" / "out"
+        command = job.start(out, folder, max_file_bytes=None if can_mount else kib * 1024)
+        code = command.wait()
+        if code == 0:
+            return False, None
+        line = next((line for line in command.output.splitlines() if any(error in line for error in _ERRORS)), "")
+        if code != 2 or "Traceback" in command.output or not line:
+            return True, f"exit code {code}: {command.last_line}"
+        if damaged := find_damaged_file(out):
+            return True, f"half-written {damaged}"
+        if living := command.living_processes(5.0):
+            return True, f"{len(living)} processes live on"
+        grow()
+        again = job.start(out, folder)
+        code = again.wait()
+        if code != 0 or "Traceback" in again.output:
+            return True, f"with room again it ended with {code}: {again.last_line}"
+        if left := find_partial_files(out) + command.temporary_files() + again.temporary_files():
+            return True, f"these files are left: {', '.join(left[:3])}"
+        return True, None if job.digest(out) == baseline.digest else "the result is another"
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path, kib: int, can_mount: bool) -> Iterator[Callable[[], object]]:
+    """A folder of limited size; yields a function that enlarges it."""
+    folder.mkdir()
+    if not can_mount:
+        yield lambda: None
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(folder)], check=True)
+    try:
+        yield lambda: subprocess.run(["mount", "-o", "remount,size=200m", str(folder)], check=True)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _can_mount(work_dir: Path) -> bool:
+    try:
+        with _small_disk(work_dir / "mount", _MIN_KIB, True):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
