@@ -1,5 +1,6 @@
 """Serve the page on 127.0.0.1 and open it in the browser."""
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -12,10 +13,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stillmotion.browse.app import create_app
 from stillmotion.browse.token_auth import new_token
-from stillmotion.browse.uploads import EmbedUpload
+from stillmotion.browse.uploads import MAX_SILENT_SECONDS, EmbedUpload
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.file_lock import sweep_temp_dir, temp_prefix
 from stillmotion.utils.files import report_disk_errors
@@ -53,6 +55,7 @@ def serve(
         address = f"http://{_HOST}:{listener.getsockname()[1]}/{token}/"
         settings = uvicorn.Config(
             create_app(index, token, embed_upload=embed_upload),
+            http=_TimedProtocol,
             lifespan="off",
             log_level="critical",  # errors are logged by the application
             access_log=False,
@@ -67,6 +70,21 @@ def serve(
                 target = stack.enter_context(_redirect_file(address)).as_uri()
                 threading.Thread(target=webbrowser.open, args=(target,), daemon=True).start()
             _Server(settings, close).run(sockets=[listener])
+
+
+class _TimedProtocol(H11Protocol):
+    """Connection that is closed if its client takes too long for the head of a request; uvicorn would wait for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(MAX_SILENT_SECONDS, self._check_progress, self.cycle)
+
+    def _check_progress(self, last_cycle: object) -> None:
+        is_waiting = self.cycle is None or self.cycle.response_complete
+        if is_waiting and self.cycle is last_cycle:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.loop.call_later(MAX_SILENT_SECONDS, self._check_progress, self.cycle)
 
 
 class _Server(uvicorn.Server):

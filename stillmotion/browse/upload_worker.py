@@ -1,4 +1,4 @@
-"""Embed dropped videos in a process of its own, which can be killed: a decoder may take minutes, or all memory."""
+"""Embed dropped videos in a process of its own, with limits on its memory, time and files, which can be killed."""
 
 import functools
 import os
@@ -6,16 +6,16 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from stillmotion.data.video.input_limits import UPLOAD_MEMORY, UPLOAD_SECONDS
 from stillmotion.errors import VideoError, as_video_error
 from stillmotion.index.video_segments import VideoSegmentConfig
 from stillmotion.utils.formatting import format_duration
+from stillmotion.utils.process_limits import limit_memory, restrict_files
 from stillmotion.utils.worker_processes import JobFailed, Worker, WorkerDied
 
 if TYPE_CHECKING:
     from stillmotion.encoders import Encoder
     from stillmotion.index.query import Query
-
-MAX_SECONDS = 1800.0  # for one video
 
 
 class UploadJob(NamedTuple):
@@ -40,6 +40,7 @@ class UploadEmbedder:
         self._encoder_spec, self._device, self._segmentation = encoder_spec, device, segmentation
         self._worker: Worker[UploadJob] | None = None
         self._lock = threading.Lock()
+        self._is_closed = False
 
     def __call__(self, video: Path) -> "Query":
         """Embed a video.
@@ -53,16 +54,16 @@ class UploadEmbedder:
         with self._lock:
             if self._worker is None:
                 self._worker = Worker(embed_upload)
-            worker = self._worker
+            worker, seconds = self._worker, UPLOAD_SECONDS.value
             worker.submit(UploadJob(str(video), self._encoder_spec, self._device, self._segmentation))
-            if not worker.connection.poll(MAX_SECONDS):
+            if self._is_closed or not worker.connection.poll(seconds):
                 worker.process.kill()
             _, result = worker.receive()
             if isinstance(result, WorkerDied):
                 self._worker = None
                 worker.connection.close()
                 raise VideoError(
-                    f"{video}: its process ended, was stopped, or took longer than {format_duration(MAX_SECONDS)}"
+                    f"{video}: its process ended, was stopped, or took longer than {format_duration(seconds)}"
                 )
         if isinstance(result, JobFailed):
             raise result.error
@@ -71,7 +72,7 @@ class UploadEmbedder:
 
     def close(self) -> None:
         """Kill the process; a video that is being embedded fails."""
-        worker = self._worker
+        self._is_closed, worker = True, self._worker
         if worker is not None:
             worker.process.kill()
 
@@ -85,8 +86,16 @@ def embed_upload(job: UploadJob) -> "Query":
     from stillmotion.index.query import embed_query
 
     encoder = _load_encoder(job.encoder_spec, job.device)
+    _limit_process(os.path.dirname(job.video))
     with as_video_error(job.video):
         return embed_query(encoder, job.video, segmentation=job.segmentation)
+
+
+@functools.cache
+def _limit_process(folder: str) -> None:
+    """Limit this process, which has loaded its encoder, to the reading of videos in a folder."""
+    limit_memory(UPLOAD_MEMORY.value)
+    restrict_files([folder])
 
 
 @functools.cache

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_UPLOAD_BYTES = 2 * 2**30
 MAX_SILENT_SECONDS = 30.0  # after which an upload is given up
+_MIN_BYTES = 2**18  # that an upload sends within that time, unless it ends
 _MAX_STORED_QUERIES = 32  # the oldest are dropped
 
 EmbedUpload = Callable[[Path], "Query"]
@@ -33,15 +35,21 @@ async def with_time_limit(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         body: The chunks.
 
     Raises:
-        HTTPException: If the client sends nothing for half a minute.
+        HTTPException: If the client sends hardly anything for half a minute.
     """
+    deadline, num_bytes = time.monotonic() + MAX_SILENT_SECONDS, 0
     while True:
         try:
-            chunk = await asyncio.wait_for(anext(body, None), MAX_SILENT_SECONDS)
+            chunk = await asyncio.wait_for(anext(body, None), deadline - time.monotonic())
         except TimeoutError:
-            raise HTTPException(408, f"Nothing was sent for {MAX_SILENT_SECONDS:g} seconds; drop it again.") from None
+            raise HTTPException(
+                408, f"Hardly anything was sent for {MAX_SILENT_SECONDS:g} seconds; drop it again."
+            ) from None
         if chunk is None:
             return
+        num_bytes += len(chunk)
+        if num_bytes >= _MIN_BYTES:
+            deadline, num_bytes = time.monotonic() + MAX_SILENT_SECONDS, 0
         yield chunk
 
 

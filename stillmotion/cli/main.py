@@ -1,5 +1,7 @@
 """Entry point of the command line: find the verb, print the overview, turn errors into exit codes."""
 
+import atexit
+import gc
 import importlib
 import logging
 import sys
@@ -22,6 +24,7 @@ def main() -> None:
     if is_torchrun_worker():
         exit_with_parent()  # before heavy imports: the agent may be killed meanwhile
     _log_to_stderr()
+    atexit.register(gc.freeze)  # else Python's last garbage collection takes a second where torch is loaded
     with exit_on_error(show_traceback=show_traceback):
         dispatch([arg for arg in sys.argv[1:] if arg != "--traceback"])
 

@@ -49,7 +49,10 @@ ASPECT_RATIO = InputLimit("STILLMOTION_MAX_ASPECT_RATIO", 200)
 CLIP_BYTES = InputLimit("STILLMOTION_MAX_CLIP_BYTES", 4 * 2**30)
 # Seconds that FFmpeg may take to open a file, and for each read.
 READ_SECONDS = InputLimit("STILLMOTION_MAX_READ_SECONDS", 60)
-INPUT_LIMITS = (FRAME_PIXELS, ASPECT_RATIO, CLIP_BYTES, READ_SECONDS)
+# Of the process that embeds a video dropped on the page of `browse`: bytes besides the encoder, and seconds.
+UPLOAD_MEMORY = InputLimit("STILLMOTION_MAX_UPLOAD_MEMORY", 8 * 2**30)
+UPLOAD_SECONDS = InputLimit("STILLMOTION_MAX_UPLOAD_SECONDS", 1800)
+INPUT_LIMITS = (FRAME_PIXELS, ASPECT_RATIO, CLIP_BYTES, READ_SECONDS, UPLOAD_MEMORY, UPLOAD_SECONDS)
 
 FORMATS_VARIABLE = "STILLMOTION_VIDEO_FORMATS"  # environment variable with names of further FFmpeg demuxers
 # FFmpeg demuxers of files that hold their own frames. Playlists and scripts (ffconcat, HLS, DASH, SDP, …) name other
