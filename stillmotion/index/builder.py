@@ -23,6 +23,7 @@ from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.index import search_backends
 from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables, SegmentRow
 from stillmotion.index.locations import check_videos_dir, default_index_dir, is_remote_uri, resolve_uri
+from stillmotion.index.motion_fields import update_neighborhoods
 from stillmotion.index.prefetch import prefetch
 from stillmotion.index.rank_segment_store import RankSegmentStore, commit_leftovers
 from stillmotion.index.segment_embedder import (
@@ -258,6 +259,7 @@ def _update(
             logger.warning(line)
     if plan.has_changes:
         process_group.run_on_main(lambda: tables.compact(build_ivf=len(tables) >= search_backends.IVF_MIN_SEGMENTS))
+    process_group.run_on_main(lambda: update_neighborhoods(tables))
 
 
 class _UpdatePlan(NamedTuple):

@@ -31,7 +31,7 @@ from stillmotion.index.video_segments import VECTOR_NAMES, VectorName, VideoSegm
 from stillmotion.utils.files import report_disk_errors
 from stillmotion.utils.hashing import hash_bytes
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 METADATA_COLUMNS = ("id", "path", "start", "end", "duration")
 _METADATA_KEY, _METADATA_CHECKSUM_KEY = "stillmotion", "stillmotion_checksum"
 _MAX_SQL_VALUES = 1000  # values in one SQL condition
@@ -62,13 +62,23 @@ class IndexMetadata:
 
 
 class SegmentRow(NamedTuple):
-    """A segment as it is stored: fingerprint of its video, unit vectors (D,) and (M,), and its thumbnail as WebP."""
+    """A segment as it is stored.
+
+    Attributes:
+        segment: The segment.
+        fingerprint: Fingerprint of its video.
+        appearance: Unit vector (D,).
+        motion: Unit vector (M,).
+        thumbnail: Thumbnail as WebP.
+        motion_field: Motion field, int8 (F,); (0,) for encoders without fields.
+    """
 
     segment: VideoSegment
     fingerprint: str
     appearance: np.ndarray
     motion: np.ndarray
     thumbnail: bytes
+    motion_field: np.ndarray = np.zeros(0, np.int8)
 
 
 class CompletedVideo(NamedTuple):
@@ -92,7 +102,7 @@ class IndexTables:
     """
 
     def __init__(self, database: Any, metadata: IndexMetadata) -> None:
-        self._database, self.metadata = database, metadata
+        self.database, self.metadata = database, metadata
         self._videos = database.open_table("videos")
         self.segments: Any = _open_table(database, "segments")
 
@@ -140,15 +150,15 @@ class IndexTables:
     def __len__(self) -> int:
         return 0 if self.segments is None else self.segments.count_rows()
 
-    def vector_dim(self, vector_name: VectorName) -> int:
-        """Return the number of channels of a vector; 0 if there are no such vectors."""
+    def vector_dim(self, vector_name: VectorName | Literal["motion_field"]) -> int:
+        """Return the number of channels of a vector or of motion fields; 0 if there are none."""
         if self.segments is None or vector_name not in self.segments.schema.names:
             return 0
         return self.segments.schema.field(vector_name).type.list_size
 
     def completed_videos(self) -> dict[str, CompletedVideo]:
         """Return the completed videos by path."""
-        uri = self._database.uri
+        uri = self.database.uri
         with wrap_read_errors(uri):
             rows = verify_rows(self._videos.to_arrow(), VIDEO_CHECKSUMS, uri).select(CompletedVideo._fields)
             return {row["path"]: CompletedVideo(**row) for row in rows.to_pylist()}
@@ -181,10 +191,10 @@ class IndexTables:
         """
         if self.segments is None:
             return
-        with wrap_read_errors(self._database.uri):
+        with wrap_read_errors(self.database.uri):
             rows = self.segments.search().select(columns_to_read(columns, SEGMENT_CHECKSUMS))
             for batch in (rows.where(where) if where is not None else rows).to_batches():
-                yield verify_rows(batch, SEGMENT_CHECKSUMS, self._database.uri).select(list(columns))
+                yield verify_rows(batch, SEGMENT_CHECKSUMS, self.database.uri).select(list(columns))
 
     def select_verified(self, search: Any, columns: Sequence[str]) -> pa.Table:
         """Run a search of the segments, and verify its rows.
@@ -194,7 +204,7 @@ class IndexTables:
             columns: Names of the columns.
         """
         rows = search.select([*columns_to_read(columns, SEGMENT_CHECKSUMS), "_distance"]).to_arrow()
-        return verify_rows(rows, SEGMENT_CHECKSUMS, self._database.uri)
+        return verify_rows(rows, SEGMENT_CHECKSUMS, self.database.uri)
 
     def rows_by_id(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         """Read columns of some segments.
@@ -233,9 +243,9 @@ class IndexTables:
         """Store segments given as a table of `to_arrow`, all or none."""
         if not len(content):
             return
-        with wrap_write_errors(self._database.uri):
+        with wrap_write_errors(self.database.uri):
             if self.segments is None:
-                self.segments = _create_table(self._database, "segments", data=content)
+                self.segments = _create_table(self.database, "segments", data=content)
             else:
                 self.segments.add(content)
 
@@ -246,13 +256,13 @@ class IndexTables:
         self.delete_segments("path", [video.path for video in videos if video.failure])
         rows = with_checksums(pa.Table.from_pylist([video._asdict() for video in videos]), VIDEO_CHECKSUMS)
         content = rows.select(self._videos.schema.names).cast(self._videos.schema)
-        with wrap_write_errors(self._database.uri):
+        with wrap_write_errors(self.database.uri):
             merge = self._videos.merge_insert("path").when_matched_update_all().when_not_matched_insert_all()
             merge.execute(content)
 
     def unmark_completed(self, paths: Iterable[str]) -> None:
         """Mark videos as incomplete."""
-        with wrap_write_errors(self._database.uri):
+        with wrap_write_errors(self.database.uri):
             for some in _sql_value_lists(paths):
                 self._videos.delete(f"path IN ({some})")
 
@@ -264,7 +274,7 @@ class IndexTables:
             values: Its values.
         """
         if self.segments is not None:
-            with wrap_write_errors(self._database.uri):
+            with wrap_write_errors(self.database.uri):
                 for some in _sql_value_lists(values):
                     self.segments.delete(f"{column} IN ({some})")
 
@@ -274,7 +284,7 @@ class IndexTables:
         Args:
             build_ivf: Build LanceDB's IVF index of the vectors, for many segments.
         """
-        with wrap_write_errors(self._database.uri):
+        with wrap_write_errors(self.database.uri):
             for table in (self._videos, self.segments):
                 if table is not None:
                     table.optimize(cleanup_older_than=_KEEP_VERSIONS_FOR)  # also adds new segments to the IVF index
@@ -385,8 +395,8 @@ def to_arrow(rows: Sequence[SegmentRow]) -> pa.Table:
     """Convert segments to the Arrow table that is stored, with checksums."""
     columns: dict[str, Any] = {name: [getattr(row.segment, name) for row in rows] for name in METADATA_COLUMNS}
     columns["fingerprint"] = [row.fingerprint for row in rows]
-    for name in VECTOR_NAMES:
-        vectors = np.stack([getattr(row, name) for row in rows]).astype(np.float32)
+    for name, dtype in (*((name, np.float32) for name in VECTOR_NAMES), ("motion_field", np.int8)):
+        vectors = np.stack([getattr(row, name) for row in rows]).astype(dtype)
         if vectors.shape[1]:
             columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
     columns["thumbnail"] = pa.array([row.thumbnail for row in rows], pa.binary())

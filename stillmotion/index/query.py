@@ -28,12 +28,14 @@ class Query:
     Attributes:
         appearance: Appearance vectors (q, D).
         motion: Motion vectors (q, M).
+        motion_field: Motion fields, int8 (q, F), which are compared under alignment; None compares motion vectors.
         video_path: Path of the query's video in the index, whose segments are left out; None if it is not in the index.
         thumbnail: Thumbnail of the first segment as WebP.
     """
 
     appearance: np.ndarray
     motion: np.ndarray
+    motion_field: np.ndarray | None = None
     video_path: str | None = None
     thumbnail: bytes = b""
 
@@ -74,8 +76,8 @@ def embed_query(
             pending.clear()
     if pending:
         vectors.append(embedder([segment.clip for segment in pending]))
-    appearance, motion = (np.concatenate(rows) for rows in zip(*vectors, strict=True))
-    return Query(appearance, motion, thumbnail=thumbnail)
+    appearance, motion, field = (np.concatenate(rows) for rows in zip(*vectors, strict=True))
+    return Query(appearance, motion, field if field.shape[1] else None, thumbnail=thumbnail)
 
 
 def search_index(

@@ -14,8 +14,10 @@ SEGMENT_CHECKSUMS: Mapping[str, Sequence[str]] = {
     "metadata_checksum": ("id", "path", "start", "end", "duration", "fingerprint"),
     "appearance_checksum": ("id", "appearance"),
     "motion_checksum": ("id", "motion"),
+    "motion_field_checksum": ("id", "motion_field"),
     "thumbnail_checksum": ("id", "thumbnail"),
 }
+NEIGHBORHOOD_CHECKSUMS: Mapping[str, Sequence[str]] = {"checksum": ("id", "similarity")}
 VIDEO_CHECKSUMS: Mapping[str, Sequence[str]] = {"checksum": ("path", "fingerprint", "failure", "duration")}
 _DIGEST_BYTES = 8
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)

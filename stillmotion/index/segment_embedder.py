@@ -1,6 +1,6 @@
 """Decode the clips of segments, embed them, and make their thumbnails.
 
-Shapes: b clips of T frames, H×W pixels; D channels of appearance, M of motion.
+Shapes: b clips of T frames, H×W pixels; D channels of appearance, M of motion, F of a motion field.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,6 +18,8 @@ from stillmotion.encoders import Encoder
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.knn import l2_normalize
+from stillmotion.functional.motion_alignment import field_spectrum
+from stillmotion.index.motion_fields import quantize_fields, unflatten_fields
 from stillmotion.index.video_segments import FrameRange, VideoSegment
 from stillmotion.models.input_config import InputConfig
 
@@ -95,8 +97,20 @@ def _decoded_segment(segment: VideoSegment, frames: Sequence[tuple[Tensor, np.nd
     return DecodedSegment(segment, torch.cat([clip for clip, _ in frames], 1), thumbnail)
 
 
+class SegmentVectors(NamedTuple):
+    """Unit vectors of appearance (b, D) and motion (b, M), and motion fields, int8 (b, F), or (b, 0) without.
+
+    Where there are fields, the motion vector is their amplitude spectrum, which finds candidates for the comparison of
+    fields under alignment.
+    """
+
+    appearance: np.ndarray
+    motion: np.ndarray
+    motion_field: np.ndarray
+
+
 class SegmentEmbedder:
-    """Embed clips as unit vectors of appearance (b, D) and motion (b, M).
+    """Embed clips as `SegmentVectors`.
 
     A network's output may differ in the last digits with the shape of its batch, but not with the other clips in it.
     Every batch therefore has the same number of clips; the last clip is repeated where there are too few.
@@ -109,13 +123,16 @@ class SegmentEmbedder:
         self.encoder, self.input_config = encoder, segment_input_config(encoder)
         self.batch_size = max(1, FRAMES_PER_BATCH // self.input_config.num_frames)
 
-    def __call__(self, clips: Sequence[Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, clips: Sequence[Tensor]) -> SegmentVectors:
         """Embed at most `batch_size` clips (3, T, H, W)."""
         batch = [*clips, *[clips[-1]] * (self.batch_size - len(clips))]
         with torch.inference_mode():
             embedding = self.encoder(torch.stack(batch).to(self.encoder.device))
         appearance = embedding.static if embedding.static.shape[1] else embedding.whole
-        vectors = [part[: len(clips)].float().cpu().numpy() for part in (appearance, embedding.motion)]
+        parts = (appearance, embedding.motion, embedding.motion_field)
+        vectors = [part[: len(clips)].float().cpu().numpy() for part in parts]
         if not all(np.isfinite(rows).all() for rows in vectors):
             raise StillmotionError(f"{self.encoder.name} returns NaN or infinite vectors; its training diverged")
-        return l2_normalize(vectors[0]), l2_normalize(vectors[1])
+        fields = quantize_fields(vectors[2])
+        motion = field_spectrum(unflatten_fields(fields)).numpy() if fields.shape[1] else l2_normalize(vectors[1])
+        return SegmentVectors(l2_normalize(vectors[0]), motion, fields)

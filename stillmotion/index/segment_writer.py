@@ -54,9 +54,9 @@ class SegmentWriter:
         self._flush()
 
     def _embed(self) -> None:
-        appearance, motion = self._embedder([segment.clip for segment, _ in self._pending])
-        for i, (segment, fingerprint) in enumerate(self._pending):
-            self._rows.append(SegmentRow(segment.segment, fingerprint, appearance[i], motion[i], segment.thumbnail))
+        vectors = zip(*self._embedder([segment.clip for segment, _ in self._pending]), strict=True)
+        for (segment, fingerprint), (appearance, motion, field) in zip(self._pending, vectors, strict=True):
+            self._rows.append(SegmentRow(segment.segment, fingerprint, appearance, motion, segment.thumbnail, field))
         self._pending.clear()
 
     def _flush_if_due(self) -> None:

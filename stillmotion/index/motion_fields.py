@@ -1,0 +1,99 @@
+"""Motion fields of an index: how they are stored, and how similar each segment is to its neighbors.
+
+Some segments are similar to very many others. The mean aligned similarity of a segment to its 10 nearest neighbors is
+half subtracted from its similarities, so that such hubs do not come first everywhere (cross-domain similarity local
+scaling, CSLS: Conneau et al., "Word Translation Without Parallel Data", arXiv 1710.04087). These means are a table of
+their own, which is computed anew for all segments at the end of every update that changes the index.
+
+Shapes: n segments, F numbers of a field.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from stillmotion.functional.motion_alignment import FIELD_GRID, aligned_similarity, field_spectrum
+from stillmotion.index.lance_tables import IndexTables, wrap_read_errors, wrap_write_errors
+from stillmotion.index.row_checksums import NEIGHBORHOOD_CHECKSUMS, verify_rows, with_checksums
+
+NUM_NEIGHBORS = 10
+_TABLE = "neighborhoods"
+_MAX_REFERENCES = 4096  # segments among which neighbors are searched
+_NUM_CANDIDATES = 32  # of the references, by amplitude spectrum, that are compared under alignment
+_MAX_INT8 = 127
+
+
+def quantize_fields(fields: np.ndarray) -> np.ndarray:
+    """Scale each field (n, F) to the range of int8 and round it; similarities do not depend on the scale."""
+    largest = np.abs(fields).max(1, initial=1e-6, keepdims=True)
+    return np.rint(fields * (_MAX_INT8 / largest)).astype(np.int8)
+
+
+def unflatten_fields(fields: np.ndarray) -> Tensor:
+    """Return flat fields (n, F) of any type as float32 (n, T-1, h, w, 2)."""
+    return torch.from_numpy(np.ascontiguousarray(fields, np.float32)).view(-1, *FIELD_GRID, 2)
+
+
+def update_neighborhoods(tables: IndexTables) -> None:
+    """Compute each segment's mean similarity to its nearest neighbors in other videos, unless segments are the same.
+
+    Neighbors are searched among at most 4,096 segments, the first ones by id; ids are hashes, so that this is a random
+    sample that hardly changes when videos are added.
+    """
+    ids = sorted(id for by_path in tables.stored_fingerprints().values() for id in by_path)
+    if not tables.vector_dim("motion_field") or Neighborhoods(tables).is_current(ids):
+        return
+    rows = tables.rows_by_id(ids[:_MAX_REFERENCES], ["path", "motion_field"])
+    paths, fields = np.array(rows["path"].to_pylist()), column_to_array(rows["motion_field"])
+    references = unflatten_fields(fields)
+    spectra = field_spectrum(references)
+    means: dict[str, float] = {}
+    for batch in tables.iter_batches(["id", "path", "motion_field"]):
+        queries = unflatten_fields(column_to_array(batch["motion_field"]))
+        for i, (id, path) in enumerate(zip(batch["id"].to_pylist(), batch["path"].to_pylist(), strict=True)):
+            others = torch.from_numpy(np.flatnonzero(paths != path))
+            # One segment at a time, so that the last digits do not depend on how segments were committed.
+            cosines = spectra[others] @ field_spectrum(queries[i : i + 1])[0]
+            candidates = others[cosines.topk(min(_NUM_CANDIDATES, len(others))).indices]
+            similarity = aligned_similarity(queries[i : i + 1], references[candidates])[0][0]
+            nearest = similarity.topk(min(NUM_NEIGHBORS, len(similarity))).values
+            means[id] = float(nearest.mean()) if len(nearest) else 0.0
+    content = pa.table({"id": sorted(means), "similarity": pa.array([means[id] for id in sorted(means)], pa.float32())})
+    with wrap_write_errors(tables.database.uri):
+        tables.database.create_table(_TABLE, data=with_checksums(content, NEIGHBORHOOD_CHECKSUMS), mode="overwrite")
+
+
+class Neighborhoods:
+    """The stored mean similarities of segments to their neighbors.
+
+    Args:
+        tables: Tables of the index.
+    """
+
+    def __init__(self, tables: IndexTables) -> None:
+        uri, rows = tables.database.uri, pa.table({"id": [], "similarity": []})
+        with wrap_read_errors(uri):
+            if _TABLE in tables.database.list_tables().tables:
+                rows = verify_rows(tables.database.open_table(_TABLE).to_arrow(), NEIGHBORHOOD_CHECKSUMS, uri)
+        self._ids = np.array(rows["id"].to_pylist(), str)  # sorted
+        self._means = np.array(rows["similarity"].to_pylist(), np.float32)
+
+    def means(self, ids: Sequence[str]) -> np.ndarray:
+        """Return the means of segments, float32 (n,); one of an unfinished build has the mean of all others."""
+        if not len(self._ids):
+            return np.zeros(len(ids), np.float32)
+        positions = np.searchsorted(self._ids, ids).clip(max=len(self._ids) - 1)
+        return np.where(self._ids[positions] == np.array(ids, str), self._means[positions], self._means.mean())
+
+    def is_current(self, ids: Iterable[str]) -> bool:
+        """Whether the means are those of exactly these segments; a build may have been killed before the end."""
+        return sorted(ids) == self._ids.tolist()
+
+
+def column_to_array(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Convert a column of vectors of an Arrow batch or table to an array (n, D)."""
+    flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return flat.flatten().to_numpy().reshape(len(flat), -1)
