@@ -92,17 +92,22 @@ def field_spectrum(fields: Tensor) -> Tensor:
 
     A cosine of two is a quick estimate of their aligned similarity.
     """
-    return F.normalize(mirror_symmetrize(_amplitudes(fields.float())).flatten(1), dim=-1)
+    x = fields.float()
+    # Faster than an FFT of so few steps.
+    waves = torch.fft.rfft(torch.eye(x.shape[1], device=x.device), dim=0)
+    real, imaginary = (torch.cat([waves.real, waves.imag]) @ x.flatten(2)).chunk(2, 1)
+    amplitudes = torch.hypot(real, imaginary).unflatten(2, x.shape[2:])
+    return F.normalize(mirror_symmetrize(amplitudes).flatten(1), dim=-1)
 
 
 @torch.no_grad()
 def aligned_similarity(queries: Tensor, fields: Tensor) -> tuple[Tensor, Tensor]:
     """Similarity of motion fields under the best of `ALIGNMENTS`.
 
-    For each alignment of the query, the similarity is the mean of two cosines: of the fields, and of their amplitude
-    spectra over time, which do not depend on when a motion starts. Motion that a shift moves out of the field is lost
-    but still counts in the norm. For a slower result the query is stretched, for a faster one the result, so that the
-    similarity is symmetric.
+    The cosine of the fields under the best alignment is averaged with that of their amplitude spectra over time, which
+    do not depend on when a motion starts, where the latter is higher. Motion that a shift moves out of the field is
+    lost but still counts in the norm. For a slower result the query is stretched, for a faster one the result, so that
+    the similarity is symmetric.
 
     Args:
         queries: Motion fields, (q, T-1, h, w, 2).
@@ -113,11 +118,12 @@ def aligned_similarity(queries: Tensor, fields: Tensor) -> tuple[Tensor, Tensor]
         `ALIGNMENTS`, (q, n).
     """
     x, y = queries.float(), fields.float()
-    moved = [_mirror_and_shift(z) for z in (x, _stretch(x))]
-    fixed = [torch.cat([_unit(z).flatten(1), _amplitudes(z).flatten(1)], 1).mT for z in (y, _stretch(y))]
+    moved = [_mirror_and_shift(_unit(z)) for z in (x, _stretch(x))]
+    fixed = [_unit(z).flatten(1).mT for z in (y, _stretch(y))]
     pairs = ((moved[0], fixed[0]), (moved[1], fixed[0]), (moved[0], fixed[1]))  # in the order of the speeds
-    similarity, best = torch.cat([a @ b for a, b in pairs], 1).max(1)
-    return similarity / 2, best
+    cosine, best = torch.cat([a @ b for a, b in pairs], 1).max(1)
+    spectral = field_spectrum(x) @ field_spectrum(y).mT
+    return torch.maximum(cosine, (cosine + spectral) / 2), best
 
 
 def _stretch(fields: Tensor) -> Tensor:
@@ -129,23 +135,11 @@ def _stretch(fields: Tensor) -> Tensor:
     return (weights @ fields.flatten(2)).view_as(fields)
 
 
-def _amplitudes(fields: Tensor) -> Tensor:
-    """Amplitude spectra over time as unit vectors, (n, F, h, w, 2); faster than an FFT of so few steps."""
-    steps = fields.shape[1]
-    waves = torch.fft.rfft(torch.eye(steps, device=fields.device, dtype=fields.dtype), dim=0)
-    parts = torch.cat([waves.real, waves.imag]) @ fields.flatten(2)
-    real, imaginary = parts.chunk(2, 1)
-    return _unit(torch.hypot(real, imaginary).unflatten(2, fields.shape[2:]))
-
-
 def _mirror_and_shift(x: Tensor) -> Tensor:
-    """Unit fields and their amplitude spectra, joined, of fields (q, T-1, h, w, 2) at all shifts, (q, a/3, channels)."""
-    field, spectrum = (
-        _shift(torch.stack([z, z.flip(3) * z.new_tensor([1.0, sign])], 1), _COLUMN_SHIFTS, dim=4).flatten(1, 2)
-        for z, sign in ((_unit(x), -1.0), (_amplitudes(x), 1.0))
-    )
-    field = _shift(field, _STEP_SHIFTS, dim=2).flatten(1, 2).flatten(2)
-    return torch.cat([field, spectrum.flatten(2).repeat_interleave(len(_STEP_SHIFTS), 1)], -1)
+    """Fields (q, T-1, h, w, 2) and their mirror images at all shifts, flattened, (q, a/3, channels)."""
+    both = torch.stack([x, x.flip(3) * x.new_tensor([1.0, -1.0])], 1)
+    columns = _shift(both, _COLUMN_SHIFTS, dim=4).flatten(1, 2)
+    return _shift(columns, _STEP_SHIFTS, dim=2).flatten(1, 2).flatten(2)
 
 
 def _shift(x: Tensor, shifts: Sequence[int], *, dim: int) -> Tensor:
