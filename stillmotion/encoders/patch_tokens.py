@@ -6,12 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
+from stillmotion.encoders.encoder import Encoder, EncoderOrigin
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.encoders.run_weights import WEIGHTS_FILE
 from stillmotion.errors import StillmotionError
-from stillmotion.methods.image_to_video import TokenProjection
+from stillmotion.methods.image_to_video import ProjectionConfig, TokenProjection
 from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE, InputConfig
+from stillmotion.models.pretrained.adapter_checkpoints import has_adapter, read_adapter
 from stillmotion.models.pretrained.frozen_image_model import (
+    FamilyName,
     FrozenImageModel,
     ImageModelConfig,
     load_image_model,
@@ -56,7 +59,8 @@ def load_patch_tokens(
     """Load the patch tokens of a transfer run, projected, or of an image model, frozen.
 
     Args:
-        spec: Folder of a transfer run, or an image model as in `ImageModelConfig.path`.
+        spec: Folder of a transfer run, or an image model as in `ImageModelConfig.path`; a checkpoint released by the
+            authors of image-to-video transfer is projected.
         image_model: The frozen image model, if it is loaded already.
         weights_file: Weights of the run; default: its last ones.
 
@@ -70,9 +74,14 @@ def load_patch_tokens(
     if verb_of_run(folder) != "transfer":
         model_config = resolve_image_model(ImageModelConfig(path=str(spec)))
         image_model = image_model or load_image_model(model_config)
+        projection = None
+        if has_adapter(model_config.path):
+            num_layers = read_adapter(model_config.path).num_layers
+            projection = TokenProjection(image_model.out_features, ProjectionConfig(num_layers=num_layers)).eval()
+            load_adapter(projection, model_config.path)
         patch_size = image_model.patch_size
         image_size = patch_size * max(1, min(image_model.image_size, DEFAULT_IMAGE_SIZE) // patch_size)
-        return PatchTokenModel(image_model, None, image_size, model_config)
+        return PatchTokenModel(image_model, projection, image_size, model_config)
     config = _load_transfer_config(folder)
     file = weights_file or folder / WEIGHTS_FILE
     if not file.exists():
@@ -85,6 +94,37 @@ def load_patch_tokens(
     return PatchTokenModel(image_model, projection.eval(), config.data.image_size, config.image_model)
 
 
+def load_adapter(projection: TokenProjection, path: str | Path) -> None:
+    """Load the projection that the authors of image-to-video transfer released in a checkpoint.
+
+    Args:
+        projection: Projection to load it into.
+        path: Checkpoint file.
+
+    Raises:
+        StillmotionError: If the file has no projection, or one of another shape.
+    """
+    if not has_adapter(path):
+        raise StillmotionError(f"{path or 'The image model'} has no projection to start from. Use init random.")
+    weights = read_adapter(path).weights
+    shapes, wanted = ({n: tuple(v.shape) for n, v in x.items()} for x in (weights, projection.state_dict()))
+    if shapes != wanted:
+        raise StillmotionError(f"{path} has a projection of the shapes {shapes}; the configured one has {wanted}.")
+    projection.load_state_dict(weights)
+
+
+def encoder_from_tokens(tokens: PatchTokenModel, origin: EncoderOrigin | None = None) -> Encoder:
+    """Build an encoder from an image model and its projection.
+
+    Args:
+        tokens: Image model and projection.
+        origin: Where the encoder comes from.
+    """
+    input_config = InputConfig(8, 8, tokens.image_size, tokens.image_model.normalization)
+    backbone = tokens.image_model.with_projection(tokens.projection)
+    return Encoder(backbone, input_config=input_config, origin=origin)
+
+
 def frozen_model_config(spec: str | Path) -> ImageModelConfig:
     """Return the configuration of a spec's frozen image model without loading it; equal for all runs of one model."""
     if verb_of_run(spec) == "transfer":
@@ -93,9 +133,8 @@ def frozen_model_config(spec: str | Path) -> ImageModelConfig:
             return model
     else:
         model = resolve_image_model(ImageModelConfig(path=str(spec)))
-    if Path(model.path).is_file():
-        return ImageModelConfig(path=model.path, family=model.family, layer=model.layer)
-    return ImageModelConfig(path=model.path, layer=model.layer)
+    family: FamilyName = model.family if Path(model.path).is_file() else "auto"
+    return ImageModelConfig(path=model.path, family=family, layer=model.layer, normalization=model.normalization)
 
 
 def _load_transfer_config(run_dir: str | Path) -> Any:

@@ -5,10 +5,12 @@ from functools import partial
 from pathlib import Path
 
 from stillmotion.encoders.encoder import Encoder, EncoderOrigin
+from stillmotion.encoders.patch_tokens import encoder_from_tokens, load_patch_tokens
 from stillmotion.encoders.run_weights import find_run_of_weights
-from stillmotion.encoders.spec import EncoderKind, EncoderSpec
+from stillmotion.encoders.spec import EncoderKind, EncoderSpec, add_options
 from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE, InputConfig
+from stillmotion.models.pretrained.adapter_checkpoints import has_adapter
 from stillmotion.models.pretrained.checkpoint_conversion import load_original_checkpoint
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES
 from stillmotion.models.pretrained.hub import download_model, is_hub_name
@@ -41,6 +43,11 @@ def _load_folder(spec: EncoderSpec, folder: str | Path) -> Encoder:
 
 
 def _load_original(spec: EncoderSpec, *, family: str) -> Encoder:
+    if has_adapter(spec.path):  # patches are projected, so that there is no class token
+        if spec.options.get("pool") == "cls":
+            raise StillmotionError(f"{spec.path} projects patches and has no class token. Remove pool=cls.")
+        options = {"layer": spec.options["layer"]} if "layer" in spec.options else {}
+        return encoder_from_tokens(load_patch_tokens(add_options(f"{family}:{spec.path}", options)), _origin(spec))
     model = load_original_checkpoint(spec.path, family)
     backbone = TransformersBackbone(model, pool=spec.options.get("pool"), layer=spec.options.get("layer"))
     image_size = min(backbone.image_size, DEFAULT_IMAGE_SIZE)

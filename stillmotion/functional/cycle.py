@@ -4,6 +4,7 @@ Jabri et al., "Space-Time Correspondence as a Contrastive Random Walk", NeurIPS 
 under other positions. Shapes: B videos, N = h·w tokens of a frame, D channels.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -45,6 +46,7 @@ def cycle_loss(
     *,
     temperature: float = 0.03,
     similarity: Similarity = "cosine",
+    floor: float = 0.0,
 ) -> Tensor:
     """Negative log-probability that each token of the first frame returns to its position.
 
@@ -56,6 +58,7 @@ def cycle_loss(
         tokens_t1_again: Tokens of frame t1 under other positions, (B, N, D).
         temperature: Temperature τ of the affinities.
         similarity: "cosine" or "dot".
+        floor: Added to every probability before they are normalized again; 1e-6 in the authors' training.
 
     Returns:
         Loss of each token, (B, N).
@@ -68,7 +71,11 @@ def cycle_loss(
     forward, backward = log_affinities(
         tokens_t1, tokens_t2, tokens_t1_again, temperature=temperature, similarity=similarity
     )
-    return -torch.logsumexp(forward + backward.transpose(1, 2), dim=2)
+    log_probability = torch.logsumexp(forward + backward.transpose(1, 2), dim=2)
+    if not floor:
+        return -log_probability
+    raised = torch.logaddexp(log_probability, log_probability.new_tensor(floor).log())
+    return math.log1p(backward.shape[2] * floor) - raised
 
 
 @torch.no_grad()
@@ -127,8 +134,9 @@ def log_affinities(
     if similarity not in ("cosine", "dot"):
         raise StillmotionError(f"similarity is {similarity!r}; must be cosine or dot.")
     a, b, c = (F.normalize(x, dim=-1) if similarity == "cosine" else x for x in (tokens_t1, tokens_t2, tokens_t1_again))
-    forward = torch.bmm(a, b.transpose(1, 2)) / temperature
-    backward = torch.bmm(b, c.transpose(1, 2)) / temperature
+    # Products in half precision are too coarse for a small temperature.
+    dtype = torch.promote_types(a.dtype, torch.float32)
+    forward, backward = (torch.bmm(x, y.transpose(1, 2)).to(dtype) / temperature for x, y in ((a, b), (b, c)))
     return forward.log_softmax(2), backward.log_softmax(2)
 
 

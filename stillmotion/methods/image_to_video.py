@@ -24,6 +24,9 @@ from stillmotion.functional.cycle import (
 )
 from stillmotion.functional.position_embeddings import WindowMode
 
+_INIT_STD = 0.02
+_AUTHORS_FLOOR = 1e-6  # of a probability
+
 
 @dataclass(frozen=True)
 class ProjectionConfig:
@@ -34,14 +37,15 @@ class ProjectionConfig:
         final_tanh: Apply tanh after a single layer.
         layer_norm: Apply LayerNorm at the end.
         residual: Add the input: g(z) = z + …, which starts as the identity. Without final tanh and LayerNorm.
-        init: Initialization of the layers: random or identity.
+        init: Initialization of the layers: random (normal with standard deviation 0.02, zero bias), identity, or
+            checkpoint (the projection in the image model's file, where the authors released one).
     """
 
     num_layers: int = 1
     final_tanh: bool = True
     layer_norm: bool = True
     residual: bool = False
-    init: Literal["random", "identity"] = "random"
+    init: Literal["random", "identity", "checkpoint"] = "random"
 
     def __post_init__(self) -> None:
         if self.num_layers not in (1, 2, 3):
@@ -83,7 +87,11 @@ class TransferMethodConfig:
         separability_weight: Weight λ of the separability loss.
         normalize_tokens: L2-normalize tokens before pooling and compare them by dot product. Off: tokens keep their
             norm and pooled tokens are compared by cosine.
-        separability_reduction: Reduction of the separability loss over tokens and the three views: sum or mean.
+        separability_reduction: Reduction of the kl separability loss over tokens and the three views: sum or mean. mse
+            is always a mean.
+        convention: Where paper and training code leave a choice. library: no floor under probabilities, position
+            tables enlarged in one step, windows of its own for each video. authors: a floor of 1e-6 in the cycle loss,
+            position tables resized to the frame before they are enlarged, one draw of windows for a batch.
         projection: The projection g.
         positions: Position augmentation of the first frame at the end of the cycle.
     """
@@ -94,6 +102,7 @@ class TransferMethodConfig:
     separability_weight: float = 3.0
     normalize_tokens: bool = True
     separability_reduction: Literal["mean", "sum"] = "sum"
+    convention: Literal["library", "authors"] = "library"
     projection: ProjectionConfig = field(default_factory=ProjectionConfig)
     positions: PositionAugmentConfig = field(default_factory=PositionAugmentConfig)
 
@@ -109,10 +118,12 @@ class TokenProjection(nn.Module):
     def __init__(self, token_dim: int, config: ProjectionConfig) -> None:
         super().__init__()
         layers = [nn.Linear(token_dim, token_dim) for _ in range(config.num_layers)]
-        if config.init == "identity":
-            for layer in layers:
+        for layer in layers:
+            nn.init.zeros_(layer.bias)
+            if config.init == "identity":
                 nn.init.eye_(layer.weight)
-                nn.init.zeros_(layer.bias)
+            else:
+                nn.init.normal_(layer.weight, std=_INIT_STD)
         if config.residual:
             nn.init.zeros_(layers[-1].weight)
             nn.init.zeros_(layers[-1].bias)
@@ -178,13 +189,15 @@ class TransferLoss(nn.Module):
         start, middle = (tokens.repeat_interleave(k, 0) for tokens in pooled[:2])
         views = (start, middle, start if first_shifted is None else pooled[2])
         similarity: Similarity = "dot" if c.normalize_tokens else "cosine"
-        cycle = cycle_loss(*views, temperature=c.temperature, similarity=similarity).mean()
+        floor = _AUTHORS_FLOOR if c.convention == "authors" else 0.0
+        cycle = cycle_loss(*views, temperature=c.temperature, similarity=similarity, floor=floor).mean()
         accuracy = cycle_accuracy(*(x.detach() for x in views), temperature=c.temperature, similarity=similarity)
         means = [
             separability_loss(z, p, metric=c.separability_loss).mean() for z, p in zip(frozen, projected, strict=True)
         ]
         # The cycle has three views: without position windows, the first frame is two of them.
         separability = sum(means, start=means[0] if first_shifted is None else torch.zeros_like(cycle))
-        separability = separability * first.shape[1] if c.separability_reduction == "sum" else separability / 3
+        is_sum = c.separability_reduction == "sum" and c.separability_loss == "kl"
+        separability = separability * first.shape[1] if is_sum else separability / 3
         losses = {"cycle": cycle.detach(), "separability": separability.detach()}
         return TransferOutput(cycle + c.separability_weight * separability, losses, accuracy.mean())

@@ -81,19 +81,22 @@ class TrainConfig:
             )
 
 
-def require_plain_training(config: "RunConfig") -> None:
+def require_plain_training(config: "RunConfig", *, any_precision: bool = False) -> None:
     """Raise if a verb that trains a small module is asked for options that save memory; precision auto becomes fp32.
 
     Args:
         config: The configuration of a run, in its `__post_init__`.
+        any_precision: Allow bf16 and fp16.
     """
     train = config.train
     if train.precision == "auto":
         train = replace(train, precision="fp32")
         object.__setattr__(config, "train", train)
-    if train.precision != "fp32" or train.grad_accum_steps > 1 or train.activation_checkpointing or train.compile:
+    is_refused = train.precision != "fp32" and not any_precision
+    if is_refused or train.grad_accum_steps > 1 or train.activation_checkpointing or train.compile:
+        precision = "" if any_precision else "--train.precision, "
         raise StillmotionError(
-            f"{config.verb} trains a small module in fp32. Remove --train.precision, --train.grad-accum-steps, "
+            f"{config.verb} trains a small module. Remove {precision}--train.grad-accum-steps, "
             "--train.activation-checkpointing and --train.compile."
         )
 

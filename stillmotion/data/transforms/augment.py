@@ -14,6 +14,7 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
+from PIL import Image
 
 from stillmotion.data.transforms.on_device import apply_params
 from stillmotion.data.transforms.parameters import (
@@ -44,6 +45,7 @@ class ClipAugmentation:
         blur_sigma: Range of the standard deviation of the blur, in pixels of the output.
         blur_kernel_size: Size of the blur kernel; None fits it to sigma.
         short_side: Shorter side to which frames are resized before the crop; None keeps their size.
+        squash: Resize frames to size × size before the crop, whatever their shape, and the crop bicubically (Pillow).
         mean: Mean of each channel, on the scale 0 to 1.
         std: Standard deviation of each channel.
     """
@@ -59,6 +61,7 @@ class ClipAugmentation:
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     blur_kernel_size: int | None = None
     short_side: int | None = None
+    squash: bool = False
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
     std: tuple[float, float, float] = (0.225, 0.225, 0.225)
 
@@ -106,11 +109,11 @@ class ClipAugmentation:
             height: Height of the frames.
             width: Width of the frames.
         """
-        height, width = short_side_size((height, width), self.short_side)
+        height, width = (self.size,) * 2 if self.squash else short_side_size((height, width), self.short_side)
         if self.scale is None:
             box = center_crop_boxes(n, height, width, side=self.size if self.short_side else min(height, width))
         else:
-            box = random_crop_boxes(rng, n, height, width, scale=self.scale, ratio=self.ratio)
+            box = random_crop_boxes(rng, n, height, width, scale=self.scale, ratio=self.ratio, cut=self.squash)
         flip = rng.random(n) < self.flip_p
         brightness, contrast, saturation = (rng.uniform(max(0, 1 - j), 1 + j, n) for j in self.color_jitter[:3])
         angle = 2 * np.pi * rng.uniform(-self.color_jitter[3], self.color_jitter[3], n)
@@ -152,6 +155,12 @@ class ClipAugmentation:
         size = self.size
         out: np.ndarray = np.empty((len(clip), size, size, 3), np.uint8)
         large = height >= 2 * size and width >= 2 * size
+        if self.squash:
+            box = (left, top, left + width, top + height)
+            for frame, target in zip(clip, out, strict=True):
+                square = Image.fromarray(frame).resize((size, size), Image.Resampling.BILINEAR)
+                target[:] = square.crop(box).resize((size, size), Image.Resampling.BICUBIC)
+            return out[:, :, ::-1] if params.flip[0] else out
         for frame, target in zip(resize_short_side(clip, self.short_side), out, strict=True):
             crop = frame[top : top + height, left : left + width]
             cv2.resize(crop, (size, size), dst=target, interpolation=cv2.INTER_AREA if large else cv2.INTER_LINEAR)
@@ -297,7 +306,7 @@ def build_augmentation(name: str, *, size: int) -> ClipAugmentation:
 
 
 def pair_augmentation(
-    size: int, *, scale: tuple[float, float], mean: Any, std: Any, flip_p: float = 0.0
+    size: int, *, scale: tuple[float, float], mean: Any, std: Any, flip_p: float = 0.0, squash: bool = False
 ) -> ClipAugmentation:
     """Build an augmentation with a random resized crop and a random flip only.
 
@@ -307,7 +316,7 @@ def pair_augmentation(
         mean: Mean of each channel.
         std: Standard deviation of each channel.
         flip_p: Probability of a horizontal flip.
+        squash: As in `ClipAugmentation`.
     """
-    return ClipAugmentation(
-        size, scale=scale, flip_p=flip_p, color_jitter_p=0, gray_p=0, blur_p=0, mean=tuple(mean), std=tuple(std)
-    )
+    augment = ClipAugmentation(size, scale=scale, flip_p=flip_p, squash=squash, mean=tuple(mean), std=tuple(std))
+    return replace(augment, color_jitter_p=0, gray_p=0, blur_p=0)

@@ -44,6 +44,7 @@ def random_crop_boxes(
     *,
     scale: tuple[float, float],
     ratio: tuple[float, float],
+    cut: bool = False,
 ) -> np.ndarray:
     """Sample boxes of random resized crops: the first of ten tries that fits, as in torchvision.
 
@@ -56,6 +57,7 @@ def random_crop_boxes(
         width: Width of the frame.
         scale: Range of the area, as a fraction of the frame.
         ratio: Range of the aspect ratio.
+        cut: Take the first try, and cut off what exceeds the frame.
 
     Returns:
         Top, left, height and width, (n, 4).
@@ -64,6 +66,8 @@ def random_crop_boxes(
     ratios = np.exp(rng.uniform(np.log(ratio[0]), np.log(ratio[1]), (n, _NUM_TRIES)))
     h = np.maximum(np.round(np.sqrt(areas / ratios)), 1).astype(np.int64)
     w = np.maximum(np.round(np.sqrt(areas * ratios)), 1).astype(np.int64)
+    if cut:
+        h, w = np.minimum(h, height), np.minimum(w, width)
     fits = (h <= height) & (w <= width)
     first, any_fits, rows = fits.argmax(1), fits.any(1), np.arange(n)
     limit = float(np.clip(width / height, *ratio))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from stillmotion.errors import Interrupted, StillmotionError
 from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE
+from stillmotion.models.pretrained.adapter_checkpoints import is_adapter_key
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES, CheckpointFamily
 from stillmotion.models.pretrained.weight_loading import read_all_tensors, read_tensor_shapes
 from stillmotion.utils.formatting import format_names
@@ -119,7 +120,8 @@ def load_original_checkpoint(path: str | Path, family: str) -> nn.Module:
         StillmotionError: If the file does not hold exactly one network of this family.
     """
     row = CHECKPOINT_FAMILIES[family]
-    tensors = _apply_bias_masks(_select_network(path, family, read_all_tensors(path)))
+    in_file = {name: value for name, value in read_all_tensors(path).items() if not is_adapter_key(name)}
+    tensors = _apply_bias_masks(_select_network(path, family, in_file))
     unknown = [name for name in tensors if name != _PERIODS and _transformers_key(name, row) is None]
     if row.uses_rope != (_PERIODS in tensors):
         unknown += [_PERIODS]

@@ -118,6 +118,9 @@ _CLIP = {
     "ln_post": "post_layernorm",
 }
 _TEXT = r"transformer|text|token_embedding|positional_embedding|attn_mask|ln_final|text_projection|logit_\w+"
+_IJEPA = CheckpointFamily(
+    "IJepaModel", _VIT, network_prefixes=("target_encoder", "encoder", ""), marker_keys=("target_encoder.",)
+)
 _MOCO = CheckpointFamily(
     "ViTModel", _VIT, network_prefixes=("momentum_encoder", ""), marker_keys=("base_encoder.",), num_heads=12
 )  # S and B alike
@@ -139,15 +142,14 @@ CHECKPOINT_FAMILIES: Mapping[str, CheckpointFamily] = {
         marker_keys=("decoder_embed.",),
         config_options={"layer_norm_eps": 1e-6, "mask_ratio": 0.0},
     ),
-    "ijepa": CheckpointFamily(
-        "IJepaModel", _VIT, network_prefixes=("target_encoder", "encoder", ""), marker_keys=("target_encoder.",)
-    ),
+    "ijepa": _IJEPA,
+    "ijepa-encoder": replace(_IJEPA, network_prefixes=("encoder",), marker_keys=()),
     "clip": _OPENAI,
     "openclip": replace(_OPENAI, marker_keys=(), config_options={"hidden_act": "gelu", "layer_norm_eps": 1e-5}),
     "blip": CheckpointFamily(
         "BlipVisionModel",
         _BLIP,
-        network_prefixes=("visual_encoder",),
+        network_prefixes=("visual_encoder", ""),
         ignored_siblings=r"(text|vision|image)_\w+|itm_head|cls_head|temp|queue_ptr|ptr_queue|idx_queue",
         marker_keys=("visual_encoder.",),
         normalization=CLIP_NORMALIZATION,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.position_embeddings import cell_centers, resize_grid, sincos_grid
 from stillmotion.models.input_config import DEFAULT_IMAGE_SIZE, IMAGENET_NORMALIZATION, Normalization
+from stillmotion.models.pretrained.adapter_checkpoints import has_adapter
 from stillmotion.models.pretrained.checkpoint_conversion import (
     build_transformers_model,
     detect_family,
@@ -30,7 +31,8 @@ from stillmotion.utils.spec_options import split_options
 
 # fmt: off
 FamilyName = Literal[
-    "auto", "mae", "ijepa", "clip", "openclip", "blip", "mocov3", "mocov3-base", "dino", "ibot", "dinov2", "dinov3"
+    "auto", "mae", "ijepa", "ijepa-encoder", "clip", "openclip", "blip", "mocov3", "mocov3-base", "dino", "ibot",
+    "dinov2", "dinov3",
 ]
 # fmt: on
 ArchName = Literal["tiny", "s8", "s14", "s16", "b8", "b14", "b16"]
@@ -38,7 +40,7 @@ ArchName = Literal["tiny", "s8", "s14", "s16", "b8", "b14", "b16"]
 # Families of each model_type of transformers.
 _FAMILIES_BY_MODEL_TYPE = {
     "vit_mae": ("mae",),
-    "ijepa": ("ijepa",),
+    "ijepa": ("ijepa", "ijepa-encoder"),
     "clip": ("clip", "openclip"),
     "clip_vision_model": ("clip", "openclip"),
     "blip": ("blip",),
@@ -57,10 +59,12 @@ class ImageModelConfig:
     Attributes:
         path: Image model: a transformers folder, a name on the Hugging Face hub, or an original checkpoint (dino:FILE),
             optionally with @layer=N. Empty uses random weights.
-        family: Model family: mae, ijepa, clip, openclip, blip, mocov3, mocov3-base, dino, ibot, dinov2 or dinov3. auto
-            detects it from the model's folder or parameter names.
+        family: Model family: mae, ijepa, ijepa-encoder, clip, openclip, blip, mocov3, mocov3-base, dino, ibot, dinov2
+            or dinov3. auto detects it from the model's folder or parameter names.
         arch: Architecture used with random weights: tiny, or ViT-S or ViT-B with 8, 14 or 16 pixel patches (s8 … b16).
         layer: Use the tokens after this transformer block, before the final norm (default: the output of the model).
+        normalization: Normalization of frames: that of the model (own), or imagenet, as the authors of image-to-video
+            transfer use for all models.
         seed: Seed of the random weights.
     """
 
@@ -68,6 +72,7 @@ class ImageModelConfig:
     family: FamilyName = "auto"
     arch: ArchName = "b16"
     layer: int | None = None
+    normalization: Literal["own", "imagenet"] = "own"
     seed: int = 0
 
 
@@ -127,13 +132,23 @@ class FrozenImageModel(TransformersBackbone):
             )
         return height // self.patch_size, width // self.patch_size
 
-    def position_grid(self, rows: int, columns: int) -> Tensor:
-        """Return the position grid (rows, columns, P) of an image, as `patch_tokens` takes it."""
+    def position_grid(self, rows: int, columns: int, *, resized_from: tuple[int, int] | None = None) -> Tensor:
+        """Return the position grid of an image, as `patch_tokens` takes it.
+
+        Args:
+            rows: Rows of the grid.
+            columns: Columns of the grid.
+            resized_from: Resize a table to these rows and columns first; None resizes it in one step.
+
+        Returns:
+            Grid, (rows, columns, P).
+        """
         if self.uses_rope:
             return cell_centers(rows, columns, device=self._position_table().device)
         table, prefix = self._position_table(), self._num_prefix_tokens()
         side = math.isqrt(len(table) - prefix)
-        return resize_grid(table[prefix:].unflatten(0, (side, side)), rows, columns)
+        grid = table[prefix:].unflatten(0, (side, side))
+        return resize_grid(grid if resized_from is None else resize_grid(grid, *resized_from), rows, columns)
 
     def patch_tokens(self, frames: Tensor, positions: Tensor | None = None) -> Tensor:
         """Compute patch tokens, without the class token and before the projection.
@@ -258,14 +273,24 @@ def load_image_model(config: ImageModelConfig) -> FrozenImageModel:
     Raises:
         StillmotionError: If it cannot be loaded, or is of another family.
     """
+    model = _load_own_normalization(config)
+    if config.normalization == "imagenet":
+        model.normalization = IMAGENET_NORMALIZATION
+    return model
+
+
+def _load_own_normalization(config: ImageModelConfig) -> FrozenImageModel:
     if not config.path:
         return random_image_model(config)
     config = resolve_image_model(config)
     path = Path(config.path)
     if path.is_file():
         model = load_original_checkpoint(path, config.family)
-        normalization = CHECKPOINT_FAMILIES[config.family].normalization
-        return FrozenImageModel(model, layer=config.layer, normalization=normalization)
+        layer, normalization = config.layer, CHECKPOINT_FAMILIES[config.family].normalization
+        if has_adapter(path):  # it was trained on frames with this normalization, and of I-JEPA before the last norm
+            normalization = IMAGENET_NORMALIZATION
+            layer = model.config.num_hidden_layers if layer is None and model.config.model_type == "ijepa" else layer
+        return FrozenImageModel(model, layer=layer, normalization=normalization)
     if not (path / "config.json").is_file():
         raise StillmotionError(f"{path} has no config.json. Give a folder that save_pretrained wrote.")
     backbone, input_config = load_transformers_backbone(path)

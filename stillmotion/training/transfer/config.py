@@ -21,6 +21,8 @@ class TransferDataConfig(VideoDataConfig):
         frame_gap: Distance between the two frames of a pair, as a fraction of the video's length (δ in the paper).
         image_size: Height and width of frames in pixels.
         crop_scale: Minimum and maximum crop area, as fractions of the frame.
+        squash: Resize frames to a square before the crop, whatever their shape, and crops bicubically, as the authors
+            do. Off: crops have the proportions of the video.
         flip_prob: Probability of a horizontal flip, applied to both frames.
         pairs_per_video: Number of fixed frame pairs per video; epochs cycle through them. 0 samples a new pair in each
             epoch.
@@ -36,6 +38,7 @@ class TransferDataConfig(VideoDataConfig):
     frame_gap: float = 0.15
     image_size: int = 224
     crop_scale: tuple[float, float] = (0.5, 1.0)
+    squash: bool = False
     flip_prob: float = 0.5
     pairs_per_video: int = 0
     min_pairs_per_epoch: int = 0
@@ -83,7 +86,7 @@ class TransferConfig(RunConfig):
                 f"A frame needs {positions.num_views} position windows, but only {positions.fixed_windows} are fixed. "
                 "Increase --method.positions.fixed-windows."
             )
-        require_plain_training(self)
+        require_plain_training(self, any_precision=True)
 
     @property
     def can_cache_tokens(self) -> bool:

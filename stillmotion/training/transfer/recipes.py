@@ -42,16 +42,19 @@ _VIT_S_MODELS: tuple[tuple[FamilyName, ArchName], ...] = (("dino", "s8"), ("dino
 
 
 def _paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
-    """A row of the paper: Kinetics-400, 5 epochs.
+    """A row of the paper, with the values of the authors' training code: Kinetics-400, 5 epochs.
 
     Args:
         family: Family of the image model.
         arch: Its architecture.
     """
+    image_model = ImageModelConfig(family=family, arch=arch, normalization="imagenet")
+    if family == "ijepa":  # their tokens are those of the context encoder, before its last norm
+        image_model = replace(image_model, family="ijepa-encoder", layer=12)
     return TransferConfig(
-        image_model=ImageModelConfig(family=family, arch=arch),
-        data=TransferDataConfig(path="kinetics400", split="train", image_size=224),
-        method=TransferMethodConfig(separability_weight=3.0),
+        image_model=image_model,
+        data=TransferDataConfig(path="kinetics400", split="train", image_size=224, squash=True),
+        method=TransferMethodConfig(separability_weight=3.0, convention="authors"),
         optim=replace(
             ADAMW_DEFAULTS,
             lr=1e-4,
@@ -61,7 +64,7 @@ def _paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
             warmup_start_lr=0.0,
             cosine_start="after-warmup",
         ),
-        train=TrainConfig(checkpoint_every_steps=200),
+        train=TrainConfig(checkpoint_every_steps=200, precision="fp16"),
     )
 
 
@@ -69,9 +72,13 @@ def make_debug_config(config: TransferConfig) -> TransferConfig:
     """Return the same losses on synthetic videos and a tiny image model of random weights: seconds on a CPU."""
     return replace(
         config,
-        image_model=replace(config.image_model, arch="tiny"),
+        image_model=replace(config.image_model, arch="tiny", layer=None),
         data=TransferDataConfig(
-            path="synthetic", image_size=48, num_workers=0, synthetic=SyntheticConfig(num_videos=32, image_size=48)
+            path="synthetic",
+            image_size=48,
+            squash=config.data.squash,
+            num_workers=0,
+            synthetic=SyntheticConfig(num_videos=32, image_size=48),
         ),
         optim=replace(config.optim, lr=1e-3, lr_batch_size=0, batch_size=16, epochs=4),
         train=TrainConfig(checkpoint_every_steps=4, log_every_steps=1),

@@ -20,7 +20,7 @@ from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.transforms.augment import pair_augmentation
 from stillmotion.encoders import Encoder
-from stillmotion.encoders.patch_tokens import PatchTokenModel
+from stillmotion.encoders.patch_tokens import PatchTokenModel, encoder_from_tokens, load_adapter
 from stillmotion.functional.position_embeddings import crop_windows, enlarged_grid_size, sample_window_corners
 from stillmotion.methods.image_to_video import TransferLoss
 from stillmotion.models.pretrained.frozen_image_model import load_image_model, resolve_image_model
@@ -33,7 +33,7 @@ from stillmotion.training.run_setup import build_train_loader
 from stillmotion.training.runtime import training_session
 from stillmotion.training.trainer import Trainer
 from stillmotion.training.transfer.config import TransferConfig
-from stillmotion.training.transfer.encoder import encoder_from_tokens
+from stillmotion.utils.device import autocast
 from stillmotion.utils.formatting import LabelValue, format_bytes
 
 _ADAMW_BETAS = (0.9, 0.95)
@@ -87,8 +87,10 @@ class TransferTrainer(Trainer):
         data = config.data
         images = load_image_model(config.image_model)
         self.token_grid = images.patch_grid(data.image_size, data.image_size)
+        self.follows_authors = config.method.convention == "authors"
         self.position_grid = images.position_grid(
-            *enlarged_grid_size(*self.token_grid, ratio=config.method.positions.enlarge_ratio)
+            *enlarged_grid_size(*self.token_grid, ratio=config.method.positions.enlarge_ratio),
+            resized_from=self.token_grid if self.follows_authors else None,
         ).to(device)
         self.image_model = images.to(device)
         videos = data.open(synthetic=data.synthetic, seed=data.seed)
@@ -105,6 +107,8 @@ class TransferTrainer(Trainer):
         self.record_dataset(self.videos, root=data.path)
         torch.manual_seed(config.train.seed)
         method = TransferLoss(images.out_features, config.method).to(device)
+        if config.method.projection.init == "checkpoint":
+            load_adapter(method.projection, config.image_model.path)
         self.setup(method, dict(method.projection.named_parameters()), betas=_ADAMW_BETAS)
 
     def _current_encoder(self) -> Encoder:
@@ -118,8 +122,9 @@ class TransferTrainer(Trainer):
         pair = epoch % self.pairs_per_video if self.token_cache is not None else 0
         cached = [self.token_cache is not None and self.token_cache.has(i, pair) for i in batch["index"].tolist()]
         self.check_batch(batch, check_clips=not any(cached))
-        first, second, shifted = self._pair_tokens(batch, epoch)
-        output = self.model(first, second, shifted, self.token_grid)
+        with autocast(self.device, self.train_config.precision):
+            first, second, shifted = self._pair_tokens(batch, epoch)
+            output = self.model(first, second, shifted, self.token_grid)
         self.optimizer.zero_grad()
         self.backward(output.total)
         losses = {f"loss/{name}": loss.detach() for name, loss in output.losses.items()}
@@ -140,7 +145,7 @@ class TransferTrainer(Trainer):
             return views[:, 0], views[:, 1], shifted
         frames = clips.to(self.device, non_blocking=True)
         first, second = self.image_model.patch_tokens(frames.transpose(0, 1).flatten(0, 1)).chunk(2)
-        per_video = [self._position_windows(video, epoch) for video in videos]
+        per_video = [self._position_windows(videos[0] if self.follows_authors else video, epoch) for video in videos]
         if per_video[0] is None:
             return first, second, None
         windows = torch.cat([w for w in per_video if w is not None])
@@ -154,12 +159,13 @@ class TransferTrainer(Trainer):
         cached = self.token_cache.read(video, pair)
         if cached is not None:
             return cached
-        # One pair at a time: cached tokens must not depend on the batch.
+        # One pair at a time and in full precision: cached tokens must not depend on the batch or the run.
         frames = frames.to(self.device)
-        parts = [self.image_model.patch_tokens(frames)]
-        windows = self._position_windows(video, epoch)
-        if windows is not None:
-            parts.append(self.image_model.patch_tokens(frames[:1].expand(len(windows), -1, -1, -1), windows))
+        with autocast(self.device, "fp32"):
+            parts = [self.image_model.patch_tokens(frames)]
+            windows = self._position_windows(video, epoch)
+            if windows is not None:
+                parts.append(self.image_model.patch_tokens(frames[:1].expand(len(windows), -1, -1, -1), windows))
         return self.token_cache.write(video, pair, torch.cat(parts))
 
     def _position_windows(self, video: int, epoch: int) -> Tensor | None:
@@ -199,6 +205,7 @@ class TransferTrainer(Trainer):
                 mean=normalization.mean,
                 std=normalization.std,
                 flip_p=data.flip_prob,
+                squash=data.squash,
             ),
             seed=data.seed,
             strict=data.fail_on_unreadable,
@@ -223,10 +230,12 @@ class TransferTrainer(Trainer):
             **token_cache_key(self.config.image_model, self.image_model, self.videos, synthetic=synthetic),
             "pairs": {
                 name: getattr(data, name) for name in ("frame_gap", "image_size", "crop_scale", "flip_prob", "seed")
-            },
+            }
+            | ({"squash": True} if data.squash else {}),
             "positions": {}
             if positions.window == "none"
-            else {"crop": positions.window, "ratio": positions.enlarge_ratio},
+            else {"crop": positions.window, "ratio": positions.enlarge_ratio}
+            | ({"resized_from": self.token_grid} if self.follows_authors else {}),
         }
         return TokenCache(cache_dir, shape, key)
 
