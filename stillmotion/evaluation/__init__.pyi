@@ -15,6 +15,8 @@ from stillmotion.evaluation.retrieval.config import RetrievalConfig as Retrieval
 from stillmotion.evaluation.retrieval.evaluate import RetrievalReport as RetrievalReport
 from stillmotion.evaluation.retrieval.evaluate import evaluate_retrieval as evaluate_retrieval
 from stillmotion.evaluation.static_dynamic.config import StaticDynamicEvalConfig as StaticDynamicEvalConfig
+from stillmotion.evaluation.static_dynamic.disentanglement import DisentanglementScores as DisentanglementScores
+from stillmotion.evaluation.static_dynamic.disentanglement import evaluate_disentanglement as evaluate_disentanglement
 from stillmotion.evaluation.static_dynamic.evaluate import StaticDynamicReport as StaticDynamicReport
 from stillmotion.evaluation.static_dynamic.evaluate import evaluate_static_dynamic_sets as evaluate_static_dynamic_sets
 from stillmotion.evaluation.still_clips import StillClipsReport as StillClipsReport
