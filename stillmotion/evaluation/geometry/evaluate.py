@@ -27,7 +27,7 @@ from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.evaluation.common import encoder_names
 from stillmotion.evaluation.geometry.config import GeometryConfig
 from stillmotion.evaluation.metrics.confidence_intervals import Estimate, interval_around
-from stillmotion.functional.cycle import cycle_accuracy
+from stillmotion.functional.cycle import cycle_accuracy, pool_tokens
 from stillmotion.functional.embedding_geometry import (
     effective_rank,
     inter_video_distances,
@@ -44,11 +44,14 @@ from stillmotion.utils.progress import progress_part, report_progress
 
 METRIC_NAMES = ("inter_distance", "intra_distance", "margin", "cycle_accuracy", "effective_rank")
 _COLUMN_HEADS = ("D_inter", "D_intra", "D", "cycle accuracy", "effective rank")
-DISTANCE_DEFINITIONS = {
-    "paper": "Distances as in the paper (Eq. 47–53)",
-    "reference-code": "Distances as in the authors' script (nearest patches, closest half, radii over patches)",
+CONVENTIONS = {
+    "paper": "Definitions of the paper (Eq. 47–53)",
+    "authors": "Definitions of the authors' script (nearest patches, closest half, radii over patches; cycles of "
+    "pooled patches 0.15 of the video apart; effective rank as a fraction)",
 }
 FROZEN_ROW = "frozen"
+# First and second frame of the authors' cycles, as fractions of the video.
+_AUTHORS_CYCLES = ((0.25, 0.4), (0.35, 0.5), (0.45, 0.6), (0.55, 0.7), (0.65, 0.8))
 _CONFIDENCE_LEVEL = 0.95
 _NUM_BLOCKS = 50  # blocks of videos, whose covariances are resampled
 _RANK_RESAMPLES = 200  # each needs the eigenvalues of a covariance
@@ -76,7 +79,7 @@ class GeometryReport:
     """Results of `evaluate_geometry`.
 
     Args:
-        distance_definition: Definition of distances.
+        convention: Definitions of the metrics.
         data: Data set.
         split: Split of the data set.
         num_videos: Number of videos that were measured.
@@ -89,7 +92,7 @@ class GeometryReport:
         failed: Reason for each video that was not measured.
     """
 
-    distance_definition: str
+    convention: str
     data: str
     split: str | None
     num_videos: int
@@ -109,9 +112,9 @@ class GeometryReport:
         """Return a row for each encoder, and below it the change from its frozen model."""
         rows = []
         for name, row in self.rows.items():
-            rows.append([name, *_cells(row.metrics)])
+            rows.append([name, *self._cells(row.metrics)])
             if row.change_from_baseline is not None:
-                rows.append(["  change", *_cells(row.change_from_baseline, sign="+")])
+                rows.append(["  change", *self._cells(row.change_from_baseline, sign="+")])
         return Table(["encoder", *_COLUMN_HEADS], rows)
 
     def to_lines(self) -> list[str]:
@@ -120,38 +123,48 @@ class GeometryReport:
         source = "estimated (Eq. 54)" if self.gamma_estimated else "given"
         return [
             *self.table().to_text(),
-            f"{DISTANCE_DEFINITIONS[self.distance_definition]}; γ of each row by itself: {gammas}",
+            f"{CONVENTIONS[self.convention]}; γ of each row by itself: {gammas}",
             f"{format_count(self.num_videos, 'video')}, {self.num_frames} frames per video; γ {self.gamma:.3f}, "
             f"{source}; in brackets {self.confidence_level:.0%} bootstrap intervals over videos",
             *format_failed_videos(self.failed, noun="video"),
         ]
 
-
-def _cells(metrics: dict[str, Estimate], *, sign: str = "") -> list[str]:
-    return [metrics[c].format(digits=1 if c == "effective_rank" else 3, sign=sign) for c in METRIC_NAMES]
+    def _cells(self, metrics: dict[str, Estimate], *, sign: str = "") -> list[str]:
+        rank_digits = 3 if self.convention == "authors" else 1
+        return [metrics[c].format(digits=rank_digits if c == "effective_rank" else 3, sign=sign) for c in METRIC_NAMES]
 
 
 @dataclass
 class _VideoMeasurements:
     """Measurements of each video under one projection."""
 
-    distance_definition: str
+    convention: str
     middle: list[Tensor] = field(default_factory=list)
     intra: list[float] = field(default_factory=list)
     ratio: list[float] = field(default_factory=list)
     cycle: list[float] = field(default_factory=list)
 
-    def add(self, tokens: Tensor, *, temperature: float) -> None:
-        """Add the tokens of one video, (T, N, D)."""
-        measure = (
-            intra_video_nearest_token_distance if self.distance_definition == "reference-code" else intra_video_distance
-        )
-        distance, ratio = measure(tokens)
+    def add(self, tokens: Tensor, grid: tuple[int, int], *, temperature: float) -> None:
+        """Add the tokens of one video, (T, N, D), of a grid of patches."""
+        if self.convention == "authors":
+            distance, ratio = intra_video_nearest_token_distance(tokens)
+            cycles = _authors_cycle_accuracy(tokens, grid, temperature=temperature)
+        else:
+            distance, ratio = intra_video_distance(tokens)
+            cycles = cycle_accuracy(tokens[:-1], tokens[1:], tokens[:-1], temperature=temperature)
         self.middle.append(tokens[len(tokens) // 2].cpu())
         self.intra.append(float(distance))
         self.ratio.append(float(ratio))
-        cycles = cycle_accuracy(tokens[:-1], tokens[1:], tokens[:-1], temperature=temperature)
         self.cycle.append(float(cycles.mean()))
+
+
+def _authors_cycle_accuracy(tokens: Tensor, grid: tuple[int, int], *, temperature: float) -> Tensor:
+    """Accuracy of each of the authors' five cycles: means of 2×2 tokens (T, N, D), compared by dot product."""
+    rows, columns = grid[0] // 2 * 2, grid[1] // 2 * 2  # a last row or column without a partner is left out
+    pooled = pool_tokens(tokens.unflatten(1, grid)[:, :rows, :columns].flatten(1, 2), (rows, columns))
+    first, second = (torch.tensor(_AUTHORS_CYCLES) * len(tokens)).long().unbind(1)
+    views = (pooled[first], pooled[second], pooled[first])
+    return cycle_accuracy(*views, temperature=temperature, similarity="dot")
 
 
 def evaluate_geometry(
@@ -203,7 +216,7 @@ def evaluate_geometry(
     else:
         gamma = config.gamma
     report = GeometryReport(
-        distance_definition=config.distance_definition,
+        convention=config.convention,
         data=videos.path,
         split=videos.split,
         num_videos=len(next(iter(measured.values()))[1].ratio),
@@ -263,7 +276,8 @@ class _RowStatistics:
     def __init__(self, measured: _VideoMeasurements) -> None:
         middle = torch.stack(measured.middle).float()
         self.pairs = inter_video_distances(middle).double().numpy()
-        radii = max_token_radii if measured.distance_definition == "reference-code" else video_radii
+        self.is_authors = measured.convention == "authors"
+        radii = max_token_radii if self.is_authors else video_radii
         self.radii = radii(middle).double().numpy()
         self.ratio, self.cycle = np.array(measured.ratio), np.array(measured.cycle)
         self.intra = float(np.mean(measured.intra))
@@ -310,8 +324,10 @@ class _RowStatistics:
         n = sum(w * b[0] for w, b in zip(weights, self.blocks, strict=True))
         mean = sum(w * b[1] for w, b in zip(weights, self.blocks, strict=True)) / n
         square = sum(w * b[2] for w, b in zip(weights, self.blocks, strict=True)) / n
-        eigenvalues = torch.linalg.eigvalsh((square - torch.outer(mean, mean)).double())
-        return float(effective_rank(eigenvalues.clamp_min(0).sqrt()))
+        second_moment = square if self.is_authors else square - torch.outer(mean, mean)
+        singular_values = torch.linalg.eigvalsh(second_moment.double()).clamp_min(0).sqrt()
+        largest = min(float(n), len(singular_values)) if self.is_authors else 1
+        return float(effective_rank(singular_values)) / largest
 
 
 def _second_moments(middle: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -336,8 +352,8 @@ def _measure(
 ) -> tuple[dict[str, _VideoMeasurements], FailedVideos]:
     """Measure the tokens of the videos under each projection (None for the tokens themselves)."""
     image_model = tokens.image_model.to(device)
-    image_model.patch_grid(image_size, image_size)
-    measured = {row: _VideoMeasurements(config.distance_definition) for row in heads}
+    grid = image_model.patch_grid(image_size, image_size)
+    measured = {row: _VideoMeasurements(config.convention) for row in heads}
     failed: FailedVideos = []
     for i in range(len(videos)):
         report_progress(i, len(videos))
@@ -349,7 +365,8 @@ def _measure(
             failed.append((videos.name(i), str(error)))
             continue
         for row, head in heads.items():
-            measured[row].add(patches if head is None else head.to(device)(patches), temperature=config.temperature)
+            projected = patches if head is None else head.to(device)(patches)
+            measured[row].add(projected, grid, temperature=config.temperature)
     report_progress(len(videos), len(videos))
     num_used = len(videos) - len(failed)
     if num_used < 2:

@@ -111,7 +111,10 @@ def vididi_config(
             augment="vididi",
         ),
         method=MethodConfig(
-            views=ViewsConfig(schedule), model=model, static_dynamic=NO_DECOMPOSITION, objective=variant.objective
+            views=ViewsConfig(schedule, batch_norm="separate"),
+            model=model,
+            static_dynamic=NO_DECOMPOSITION,
+            objective=variant.objective,
         ),
         solver=SolverConfig(name="plain"),
         optim=OptimConfig(

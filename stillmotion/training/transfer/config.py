@@ -28,6 +28,8 @@ class TransferDataConfig(VideoDataConfig):
             epoch.
         min_pairs_per_epoch: Take several pairs of each video in an epoch until it has this many, where videos are few.
             0 takes one pair of each.
+        held_out_fraction: Fraction of the videos that are not trained on but used to check the run without labels: it
+            stops early and keeps the frozen model if that is better. At least 2 of 6 or more videos, at most 16.
         cache_tokens: Compute tokens once and cache them on disk, where pairs and position windows are fixed.
         seed: Random seed for pairs, crops and fixed windows. --train.seed covers weights and batch order.
         num_workers: Video decoding processes. -1 uses one per CPU core.
@@ -42,6 +44,7 @@ class TransferDataConfig(VideoDataConfig):
     flip_prob: float = 0.5
     pairs_per_video: int = 0
     min_pairs_per_epoch: int = 0
+    held_out_fraction: float = 0.0
     cache_tokens: bool = True
     seed: int = 0
     num_workers: NumWorkers = field(default=-1, metadata=FREE_ON_RESUME)
@@ -56,6 +59,7 @@ class TransferDataConfig(VideoDataConfig):
             image_size=(1, None),
             pairs_per_video=(0, None),
             min_pairs_per_epoch=(0, None),
+            held_out_fraction=(0, 0.5),
             seed=(0, None),
             num_workers=(-1, None),
             flip_prob=(0, 1),

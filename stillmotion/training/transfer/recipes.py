@@ -7,6 +7,7 @@ paper's 2 frames per second.
 
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.methods.image_to_video import PositionAugmentConfig, ProjectionConfig, TransferMethodConfig
@@ -48,7 +49,8 @@ def _paper_config(family: FamilyName, arch: ArchName = "b16") -> TransferConfig:
         family: Family of the image model.
         arch: Its architecture.
     """
-    image_model = ImageModelConfig(family=family, arch=arch, normalization="imagenet")
+    normalization: Literal["own", "imagenet"] = "imagenet" if family in ("clip", "blip") else "own"
+    image_model = ImageModelConfig(family=family, arch=arch, normalization=normalization)
     if family == "ijepa":  # their tokens are those of the context encoder, before its last norm
         image_model = replace(image_model, family="ijepa-encoder", layer=12)
     return TransferConfig(
@@ -89,7 +91,7 @@ def _laptop_config() -> TransferConfig:
     """This library's settings for two CPU cores: the projection starts as the identity, tokens are cached."""
     return TransferConfig(
         image_model=ImageModelConfig(),
-        data=TransferDataConfig(image_size=224, pairs_per_video=4),
+        data=TransferDataConfig(image_size=224, pairs_per_video=4, min_pairs_per_epoch=128, held_out_fraction=0.2),
         method=TransferMethodConfig(
             separability_weight=3.0,
             normalize_tokens=False,

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stillmotion.data.transforms.sampling import sample_frame_pair
-from stillmotion.encoders.patch_tokens import PatchTokenModel, load_patch_tokens
+from stillmotion.encoders.patch_tokens import HELD_OUT_FILE, PatchTokenModel, load_patch_tokens
 from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.evaluation.retrieval.report import retrieval_sections
 from stillmotion.report.images import concat_panels, image_uri
@@ -39,6 +39,8 @@ from stillmotion.training.report_sections import (
 )
 from stillmotion.training.run_dir import load_config
 from stillmotion.training.transfer.config import TransferConfig
+from stillmotion.training.transfer.held_out import describe_selection
+from stillmotion.utils.files import read_json
 
 _MIN_PANEL_SIZE = 160  # pixels
 
@@ -108,6 +110,11 @@ _SHORTCUT_NOTE = (
     "A patch can be matched by its content or by its position. Without positional augmentation, a fraction near 1 "
     "suggests that positions are matched: evaluate the run with propagate before you use it."
 )
+_HELD_OUT_CAPTION = (
+    "Videos that are not trained on; step 0 is the frozen model. Regions of similar color are propagated to another "
+    "frame and back to a shifted crop: the fraction of patches whose region returns to its place, and of patches that "
+    "return themselves."
+)
 _MATCHES_CAPTION = "Marks of the same color are a patch and its most similar patch in the second frame, by cosine."
 
 
@@ -129,6 +136,7 @@ def write_transfer_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path
         Section("Settings", [_settings(config)]),
         Section("Losses", loss_curve_blocks({folder.name: folder})),
         Section("Cycle accuracy", _cycle_accuracy_blocks(folder)),
+        *_held_out_sections(folder),
         *evaluation_sections(folder),
         *([] if reload_seconds else [Section("Matched patches", _match_blocks(folder, config))]),
         *retrieval_sections(folder),
@@ -179,6 +187,20 @@ def _cycle_accuracy_blocks(folder: Path) -> list[Block]:
     ]
 
 
+def _held_out_sections(folder: Path) -> list[Section]:
+    names = {"held_out/region_accuracy": "region accuracy", "held_out/cycle_accuracy": "cycle accuracy"}
+    figures = {
+        f"held-out {title}": figure
+        for name, title in names.items()
+        if (figure := plot_metric({folder.name: folder}, name, title=title)) is not None
+    }
+    if not figures:
+        return []
+    file = folder / HELD_OUT_FILE
+    conclusion = [Text(describe_selection(read_json(file)))] if file.exists() else []
+    return [Section("Held-out videos", [*conclusion, figure_block(figures, caption=_HELD_OUT_CAPTION)])]
+
+
 def _match_blocks(folder: Path, config: TransferConfig) -> list[Block]:
     try:
         tokens = load_patch_tokens(folder)
@@ -210,10 +232,11 @@ def _draw_matches(tokens: PatchTokenModel, pixels: np.ndarray) -> np.ndarray:
     mean, std = images.normalization
     clips = tokens.preprocess(pixels, side)
     frozen, grid = images.patch_tokens(clips), images.patch_grid(side, side)
-    assert tokens.projection is not None
     patches = patch_grid_indices(grid)
-    both = {"frozen": frozen, "transferred": tokens.projection(frozen)}
-    matches = {name: match_patches(first, second, patches) for name, (first, second) in both.items()}
+    models = {"frozen": frozen}
+    if tokens.projection is not None:  # None where the frozen model is kept
+        models["transferred"] = tokens.projection(frozen)
+    matches = {name: match_patches(first, second, patches) for name, (first, second) in models.items()}
     unnormalized = clips * torch.tensor(std).view(3, 1, 1) + torch.tensor(mean).view(3, 1, 1)
     squares = (255 * unnormalized.clamp(0, 1)).round().byte().permute(0, 2, 3, 1).numpy()
     return draw_patch_matches(squares, grid, patches, matches)

@@ -13,14 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.datasets.wrappers import Subset
 from stillmotion.data.loading.cached_tokens import TokenCache
 from stillmotion.data.loading.clip_dataset import FramePairDataset
 from stillmotion.data.loading.collate import Batch
 from stillmotion.data.loading.loader import ClipLoader
 from stillmotion.data.transforms.augment import pair_augmentation
+from stillmotion.distributed import process_group
 from stillmotion.encoders import Encoder
-from stillmotion.encoders.patch_tokens import PatchTokenModel, encoder_from_tokens, load_adapter
+from stillmotion.encoders.patch_tokens import HELD_OUT_FILE, PatchTokenModel, encoder_from_tokens, load_adapter
+from stillmotion.errors import VideoError, as_video_error
 from stillmotion.functional.position_embeddings import crop_windows, enlarged_grid_size, sample_window_corners
 from stillmotion.methods.image_to_video import TransferLoss
 from stillmotion.models.pretrained.frozen_image_model import load_image_model, resolve_image_model
@@ -33,10 +36,13 @@ from stillmotion.training.run_setup import build_train_loader
 from stillmotion.training.runtime import training_session
 from stillmotion.training.trainer import Trainer
 from stillmotion.training.transfer.config import TransferConfig
+from stillmotion.training.transfer.held_out import MIN_VIDEOS, HeldOutSelection, split_held_out
 from stillmotion.utils.device import autocast
-from stillmotion.utils.formatting import LabelValue, format_bytes
+from stillmotion.utils.files import write_json
+from stillmotion.utils.formatting import LabelValue, format_bytes, format_count, format_names
 
 _ADAMW_BETAS = (0.9, 0.95)
+_MAX_CHECKS, _PATIENCE = 20, 5  # checks on held-out videos in a run, and without improvement before it stops
 _RNG_WINDOWS, _RNG_WINDOW_CHOICE = 11, 12  # purposes of random numbers
 
 
@@ -78,6 +84,8 @@ class TransferTrainer(Trainer):
 
     model: TransferLoss
     supports_online_eval = True
+    held_out: HeldOutSelection | None = None
+    _labeled_eval: OnlineEvaluation | None = None
 
     def __init__(
         self, config: TransferConfig, run_dir: Path, device: torch.device, cache_dir: str | Path | None = None
@@ -94,13 +102,20 @@ class TransferTrainer(Trainer):
         ).to(device)
         self.image_model = images.to(device)
         videos = data.open(synthetic=data.synthetic, seed=data.seed)
-        repeats = max(1, -(-data.min_pairs_per_epoch // len(videos)))
-        self.videos = Subset(videos, np.tile(np.arange(len(videos)), repeats)) if repeats > 1 else videos
+        training, held_out = split_held_out(videos, data.held_out_fraction)
+        if len(held_out):
+            self.held_out = HeldOutSelection(Subset(videos, held_out), self.image_model, data.image_size)
+        repeats = max(1, -(-data.min_pairs_per_epoch // len(training)))
+        is_changed = repeats > 1 or len(held_out)
+        self.videos = Subset(videos, np.tile(training, repeats)) if is_changed else videos
+        self._videos_message = _describe_videos(videos, training, held_out) if data.held_out_fraction else ""
         self.pairs_per_video = max(1, data.pairs_per_video // repeats) if data.pairs_per_video else 0
         if config.train.eval_every_epochs:
-            self.online_eval = OnlineEvaluation(
+            self._labeled_eval = OnlineEvaluation(
                 self, data, self._current_encoder, synthetic_config=data.synthetic, num_workers=data.num_workers
             )
+        if config.train.eval_every_epochs or data.held_out_fraction:
+            self.online_eval = self._evaluate
         open_run_dir(run_dir, config)
         self.token_cache = self._open_token_cache(cache_dir or run_dir / TOKEN_DIR) if config.can_cache_tokens else None
         self.loader = self._build_loader()
@@ -110,6 +125,61 @@ class TransferTrainer(Trainer):
         if config.method.projection.init == "checkpoint":
             load_adapter(method.projection, config.image_model.path)
         self.setup(method, dict(method.projection.named_parameters()), betas=_ADAMW_BETAS)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run; fewer if it stopped early."""
+        return (self.held_out.last_step if self.held_out is not None else 0) or super().total_steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return optimizer state and the choice by held-out videos for the checkpoint."""
+        held_out = {} if self.held_out is None else {"held_out": self.held_out.state_dict()}
+        return super().state_dict() | held_out
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the run from a checkpoint."""
+        super().load_state_dict(state)
+        if self.held_out is not None:
+            self.held_out.load_state_dict(state["held_out"])
+
+    def _evaluate(self, log: RunLog) -> None:
+        """Check the projection on held-out videos, and evaluate it on labeled ones where asked for."""
+        if self._videos_message:
+            log.info(self._videos_message)
+            self._videos_message = ""
+        if self.held_out is not None and not self.held_out.is_final:
+            self._check_held_out(self.held_out, log)
+        if self._labeled_eval is not None:
+            self._labeled_eval(log)
+
+    def _check_held_out(self, held_out: HeldOutSelection, log: RunLog) -> None:
+        """Score the projection on held-out videos; at the end of the run, choose the weights or the frozen model."""
+        step, is_last = self.global_step, self.global_step >= self.total_steps
+        epoch, interval = step // self.steps_per_epoch, max(1, self.optim_config.epochs // _MAX_CHECKS)
+        if (frozen := held_out.load()) is None:
+            log.info("None of the held-out videos can be read, so the run is not checked on them.")
+            held_out.is_final = True
+            return
+        if step > held_out.last_check and (is_last or epoch % interval == 0):
+            scores = held_out.check(self.model, step)
+            gain, error = scores.gain_over(frozen)
+            metrics = scores.metrics()
+            regions, cycles = metrics.values()
+            line = (
+                f"Held-out videos after step {step}: region accuracy {regions:.3f} ({gain:+.3f} ± {error:.3f} against "
+                f"the frozen model), cycle accuracy {cycles:.3f}"
+            )
+            log.log_evaluation(step, metrics, lines=[line], summary=f"held-out {gain:+.3f}")
+            if held_out.num_checks_since_best >= _PATIENCE and not is_last:
+                log.info(f"Stopping early: no improvement on held-out videos since step {held_out.best_step}")
+                held_out.last_step, is_last = step, True
+                log.end_early(step)
+        elif step == 0:
+            log.log_evaluation(0, frozen.metrics(), lines=[], summary="")
+        if is_last:
+            results = held_out.select(self.model)
+            self._save_checkpoint(0.0, is_last=True)
+            process_group.run_on_main(lambda: write_json(self.run_dir / HELD_OUT_FILE, results))
 
     def _current_encoder(self) -> Encoder:
         projection = copy.deepcopy(self.model.projection).eval()
@@ -238,6 +308,24 @@ class TransferTrainer(Trainer):
             | ({"resized_from": self.token_grid} if self.follows_authors else {}),
         }
         return TokenCache(cache_dir, shape, key)
+
+
+def _describe_videos(videos: VideoDataset, training: np.ndarray, held_out: np.ndarray) -> str:
+    """Say how many videos are trained on, at which size, and which are held out."""
+    count = format_count(len(training), "video")
+    try:
+        with as_video_error(videos.name(int(training[0]))):
+            height, width = videos.open_video(int(training[0])).get_frames([0]).shape[1:3]
+        count += f" (frames of {width}×{height} pixels)"
+    except VideoError:
+        pass
+    if not len(held_out):
+        return (
+            f"Training on {count}. With fewer than {MIN_VIDEOS} videos none is held out, so the run does not check "
+            "whether the frozen model is better."
+        )
+    names = format_names([Path(videos.name(int(i))).name for i in held_out])
+    return f"Training on {count}; {len(held_out)} held out: {names}"
 
 
 def plan_transfer(

@@ -90,17 +90,17 @@ def test_metrics_are_those_of_the_equations(place, monkeypatch):
 
 def test_either_definition_of_distances_is_named_with_its_gamma(place):
     lines = {}
-    for definition, num_frames in (("paper", 7), ("reference-code", 9)):
-        options = {"distance_definition": definition, "num_frames": num_frames, "image_size": 42, "n_resamples": 5}
+    for definition, num_frames in (("paper", 7), ("authors", 9)):
+        options = {"convention": definition, "num_frames": num_frames, "image_size": 42, "n_resamples": 5}
         report = measure(place, "model", **options)
         row = report.rows["frozen"]
-        assert report.distance_definition == definition
+        assert report.convention == definition
         assert all(e.low <= e.value <= e.high for e in (row.metrics["intra_distance"], row.metrics["margin"]))
         lines[definition] = report.to_lines()[-2]
         assert f"frozen {row.gamma:.3f}" in lines[definition]
     assert "(Eq. 47–53)" in lines["paper"]
-    assert "nearest patches, closest half" in lines["reference-code"]
-    assert GeometryConfig(distance_definition="reference-code").resolved_num_frames() == 40
+    assert "nearest patches, closest half" in lines["authors"]
+    assert GeometryConfig(convention="authors").resolved_num_frames() == 40
 
 
 def test_gamma_can_be_estimated_over_the_rows(place):
@@ -114,8 +114,8 @@ def test_gamma_can_be_estimated_over_the_rows(place):
     ("options", "message"),
     [
         ({"num_frames": 4}, "must be odd and at least 3, got 4"),
-        ({"num_frames": 7, "distance_definition": "reference-code"}, "Use --num-frames 8 or more"),
-        ({"distance_definition": "nosuch"}, "choose one of paper, reference-code"),
+        ({"num_frames": 7, "convention": "authors"}, "Use --num-frames 8 or more"),
+        ({"convention": "nosuch"}, "choose one of paper, authors"),
         ({"num_frames": 11}, "at least 2 readable videos, got 0.*has 9 frames, fewer than --num-frames 11"),
     ],
 )
