@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.fault_injection.checks import find_damaged_file, find_partial_files
-from tools.fault_injection.jobs import Baseline, Job
+from tools.fault_injection.jobs import NUM_CONCURRENT, Baseline, Job
 from tools.fault_injection.outcomes import Outcome, attack
 
 _ERRORS = ("No space left", "free)", "File too large")
@@ -48,7 +48,8 @@ def fill_disks(
             fraction /= 3
         return f"{job.name}: no disk was full"
 
-    return attack("full disks, " + ("tmpfs" if can_mount else "file limit"), count, seed, fill)
+    name = "full disks, " + ("tmpfs" if can_mount else "file limit")
+    return attack(name, count, seed, fill, num_concurrent=NUM_CONCURRENT)
 
 
 def _fill_once(job: Job, baseline: Baseline, folder: Path, kib: int, can_mount: bool) -> tuple[bool, str | None]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import json
 import queue
 import random
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stillmotion.errors import StillmotionError
+from stillmotion.cli.exit_codes import exit_on_error
 from tools.fault_injection.guarded_process import GuardedProcess
 from tools.fault_injection.jobs import NUM_CONCURRENT
 from tools.fault_injection.mutation_targets import TARGETS
@@ -102,13 +103,15 @@ def read_mutated(mutation: Mutation) -> str | None:
         mutation.file.unlink()
     else:
         mutation.file.write_bytes(mutation.content)
+    message = io.StringIO()
     try:
-        digest = digest_target(mutation.target, mutation.folder)
+        with contextlib.redirect_stderr(message), exit_on_error():
+            digest = digest_target(mutation.target, mutation.folder)
         if mutation.expected is not None and digest != mutation.expected:
             return "what is read has changed silently"
-    except StillmotionError as error:
-        lines = str(error).splitlines()
-        return None if len(lines) == 1 else f"an error of {len(lines)} lines: {lines[:1]}"
+    except SystemExit as stop:
+        lines = message.getvalue().rpartition("stillmotion: ")[2].splitlines()  # behind warnings
+        return None if stop.code == 2 and len(lines) == 1 else f"exit code {stop.code}: {lines}"
     except BaseException as error:  # a panic of a Rust library is no Exception
         return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:120]}"
     finally:
