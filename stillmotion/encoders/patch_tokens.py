@@ -22,6 +22,9 @@ from stillmotion.models.pretrained.frozen_image_model import (
 )
 from stillmotion.models.pretrained.weight_loading import load_weights
 from stillmotion.training.tasks import load_run_config, verb_of_run
+from stillmotion.utils.files import read_json
+
+HELD_OUT_FILE = "held_out.json"  # of a transfer run: what was found on held-out videos, and which model is kept
 
 
 class PatchTokenModel(NamedTuple):
@@ -89,6 +92,8 @@ def load_patch_tokens(
             f"{folder} has no {file.name} yet. Run the same transfer command again to continue to its first checkpoint."
         )
     image_model = image_model or load_image_model(config.image_model)
+    if file == folder / WEIGHTS_FILE and keeps_frozen_model(folder):
+        return PatchTokenModel(image_model, None, config.data.image_size, config.image_model)
     projection = TokenProjection(image_model.out_features, config.method.projection)
     load_weights(projection, file, prefix="projection.")
     return PatchTokenModel(image_model, projection.eval(), config.data.image_size, config.image_model)
@@ -123,6 +128,16 @@ def encoder_from_tokens(tokens: PatchTokenModel, origin: EncoderOrigin | None = 
     input_config = InputConfig(8, 8, tokens.image_size, tokens.image_model.normalization)
     backbone = tokens.image_model.with_projection(tokens.projection)
     return Encoder(backbone, input_config=input_config, origin=origin)
+
+
+def keeps_frozen_model(run_dir: str | Path) -> bool:
+    """Return whether a transfer run found its frozen model better on held-out videos; it is an encoder of that then.
+
+    Args:
+        run_dir: Folder of the run.
+    """
+    file = Path(run_dir) / HELD_OUT_FILE
+    return file.exists() and read_json(file, hint="Run the same transfer command again.")["kept"] == "frozen"
 
 
 def frozen_model_config(spec: str | Path) -> ImageModelConfig:

@@ -149,6 +149,13 @@ class RunLog:
                 self.info(line)
             self._bar.update(self._task, evaluation=summary)
 
+    def end_early(self, step: int) -> None:
+        """Make a step the last one of the run."""
+        if self.enabled:
+            self._total = step
+            self._bar.update(self._task, total=step)
+            self._write_progress(step)
+
     def _write_progress(self, step: int, **speed: float) -> None:
         self._progress_written = time.monotonic()
         data = {"step": step, "total_steps": self._total, "updated_at": time.time()}

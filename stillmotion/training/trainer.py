@@ -197,6 +197,8 @@ class Trainer:
         epoch, first_step = divmod(self.global_step, self.steps_per_epoch)
         if first_step == 0:
             self._run_online_eval(log)
+            if self.global_step >= self.total_steps:  # the evaluation ended the run
+                return
         batches = self.loader.iter_epoch(epoch, start_step=first_step * self.train_config.grad_accum_steps)
         for _ in range(first_step, self.steps_per_epoch):
             try:

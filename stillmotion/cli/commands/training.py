@@ -162,14 +162,18 @@ def transfer(
       stillmotion transfer --recipe dino-b16 --encoder dino:dino_vitb16.pth --data /data/kinetics400 --out runs/dino
       stillmotion transfer --encoder models/dinov2 --data ~/videos --method.positions.window none --out runs/without
 
-    The run folder is an encoder for propagate, retrieve, probe, embed and geometry.
+    Some videos are held out. The run stops when it no longer improves on them, and keeps the frozen model if that is
+    better. The run folder is an encoder for propagate, retrieve, probe, embed and geometry.
 
     Args:
         encoder: Image model: a transformers folder or Hugging Face name, or an original checkpoint (dino:FILE),
             optionally with @layer=11; "random" uses untrained weights.
         cache_dir: Folder for cached tokens. Default: inside the run folder. Runs on the same videos can share it.
     """
+    from stillmotion.encoders.patch_tokens import HELD_OUT_FILE
+    from stillmotion.training.transfer.held_out import describe_selection
     from stillmotion.training.transfer.task import plan_transfer, transfer
+    from stillmotion.utils.files import read_json
 
     config = _with_image_model(config, encoder)
     if dry_run:
@@ -177,6 +181,8 @@ def transfer(
         return
     folder = transfer(config, out, cache_dir=cache_dir)
     if is_main_process():
+        if (Path(folder) / HELD_OUT_FILE).exists():
+            print(describe_selection(read_json(Path(folder) / HELD_OUT_FILE)))
         print(f"trained: {folder}. Next: stillmotion report {folder}, geometry --encoder {folder}, propagate {folder}")
 
 
