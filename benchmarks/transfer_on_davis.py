@@ -135,7 +135,8 @@ class Benchmark:
             folder = f"{self.material}-{Path(data).stem}-{self.options.layer}-{row}-{max(self.options.steps)}-{seed}"
             run = self.out / "runs" / slug(folder)
             config = self.make_config(data, overrides, seed)
-            transfer(config, run, cache_dir=self.out / "tokens")
+            if not epoch_weights_path(run, config.optim.epochs).exists():
+                transfer(config, run, cache_dir=self.out / "tokens")
             curves = load_metrics(run)
             steps_per_epoch = round(curves["epoch"][-1][0] / curves["epoch"][-1][1])
             weights = epoch_weights_path(run, -(-step // steps_per_epoch))
@@ -162,6 +163,7 @@ class Benchmark:
                 image_size=self.options.size,
                 pairs_per_video=1,
                 min_pairs_per_epoch=self.options.pairs,
+                held_out_fraction=0.0,
                 seed=seed,
                 num_workers=0,
             ),
