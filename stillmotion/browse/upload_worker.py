@@ -11,7 +11,7 @@ from stillmotion.errors import VideoError, as_video_error
 from stillmotion.index.video_segments import VideoSegmentConfig
 from stillmotion.utils.formatting import format_duration
 from stillmotion.utils.process_limits import limit_memory, restrict_files
-from stillmotion.utils.worker_processes import JobFailed, Worker, WorkerDied
+from stillmotion.utils.worker_processes import JobFailed, Worker, WorkerDied, worker_context
 
 if TYPE_CHECKING:
     from stillmotion.encoders import Encoder
@@ -41,6 +41,8 @@ class UploadEmbedder:
         self._worker: Worker[UploadJob] | None = None
         self._lock = threading.Lock()
         self._is_closed = False
+        # The kernel ends the fork server with the thread that starts it, and those of requests end.
+        worker_context(__name__)
 
     def __call__(self, video: Path) -> "Query":
         """Embed a video.
@@ -52,7 +54,7 @@ class UploadEmbedder:
             VideoError: If it cannot be read, takes too long, or its process was killed.
         """
         with self._lock:
-            if self._worker is None:
+            if self._worker is None or not self._worker.process.is_alive():
                 self._worker = Worker(embed_upload)
             worker, seconds = self._worker, UPLOAD_SECONDS.value
             worker.submit(UploadJob(str(video), self._encoder_spec, self._device, self._segmentation))

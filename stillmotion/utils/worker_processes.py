@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -50,6 +51,13 @@ def _start_forkserver() -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
+    except OSError as error:
+        if "path too long" not in str(error):
+            raise
+        raise StillmotionError(
+            f"the path of the temporary folder {tempfile.gettempdir()} is too long for a socket; set TMPDIR to a "
+            "shorter one"
+        ) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.process_tree import alive_after, decoder_processes
@@ -33,3 +34,13 @@ def test_a_stopped_worker_is_killed_with_its_parent() -> None:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert left == []
+
+
+def test_a_long_temporary_folder_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    script = "from stillmotion.utils.worker_processes import Worker\nWorker(abs)"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(folder)}, capture_output=True, text=True
+    )
+    assert f"the path of the temporary folder {folder} is too long" in ended.stderr
