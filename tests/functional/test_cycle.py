@@ -94,3 +94,14 @@ def test_errors_say_what_to_do():
         pool_tokens(a, (3, 2))
     with pytest.raises(StillmotionError, match="must be kl or mse"):
         separability_loss(a, a, metric="l1")
+
+
+def test_the_authors_floor_is_the_cross_entropy_of_the_log_of_raised_probabilities():
+    a, b, c = (draw(2, 5, 4, seed=s) for s in range(3))
+    for floor in (1e-6, 0.1):
+        for views, found in zip(
+            zip(a, b, c, strict=True), cycle_loss(a, b, c, temperature=0.01, floor=floor), strict=True
+        ):
+            logits = (literal_walk(*views, 0.01) + floor).log()
+            wanted = torch.nn.functional.cross_entropy(logits, torch.arange(5), reduction="none")
+            torch.testing.assert_close(found, wanted)

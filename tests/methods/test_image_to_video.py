@@ -237,3 +237,30 @@ def test_the_papers_projection_is_norm_of_tanh_of_linear():
 def test_four_layers_are_refused():
     with pytest.raises(StillmotionError, match="must be 1, 2 or 3"):
         ProjectionConfig(num_layers=4)
+
+
+def test_mse_is_the_mean_over_everything_whatever_the_reduction():
+    frozen = [3 * draw(2, 6, 4, seed=s) for s in range(3)]
+    for reduction in ("sum", "mean"):
+        method = TransferLoss(
+            4, TransferMethodConfig(separability_loss="mse", separability_reduction=reduction)
+        ).double()
+        found = method(frozen[0], frozen[1], frozen[2][:, None], (2, 3)).losses["separability"]
+        before, after = (F.normalize(torch.stack(x), dim=-1) for x in (frozen, [method.projection(z) for z in frozen]))
+        torch.testing.assert_close(found, F.mse_loss(before, after))
+
+
+def test_the_authors_convention_has_a_floor_under_probabilities():
+    views = [3 * draw(2, 6, 4, seed=s) for s in range(3)]
+    torch.manual_seed(0)
+    methods = [TransferLoss(4, TransferMethodConfig(convention=c)).double() for c in ("library", "authors")]
+    methods[1].load_state_dict(methods[0].state_dict())
+    cycles = [m(views[0], views[1], views[2][:, None], (2, 3)).losses["cycle"] for m in methods]
+    assert 0 < cycles[1] < cycles[0]
+
+
+def test_a_projection_starts_as_in_the_authors_code():
+    torch.manual_seed(0)
+    projection = TokenProjection(256, ProjectionConfig())
+    assert projection.layers[0].weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert not projection.layers[0].bias.any()

@@ -189,7 +189,7 @@ def build_network(family: str, seed: int = 0) -> nn.Module:
         elif family.startswith("dinov2"):
             made = ViT(registers="register_tokens" if family == "dinov2-registers" else "", scaled=True)
         else:
-            made = ViT(token=family != "ijepa")
+            made = ViT(token=not family.startswith("ijepa"))
         for name, weight in made.named_parameters():
             bold = name.endswith(("pos_embed", "positional_embedding", "token", "tokens", "class_embedding"))
             weight.data += torch.randn_like(weight) * (0.5 if bold else 0.1)
@@ -267,6 +267,10 @@ _FILES = {
     "blip": lambda taken, other: {
         "model": _add_prefix("visual_encoder.", taken) | _add_prefix("visual_encoder_m.", other) | _QUEUES,
         **_OPTIMIZER_STATE,
+    },
+    "ijepa-encoder": lambda taken, other: {
+        "encoder": _add_prefix("module.", taken),
+        "target_encoder": _add_prefix("module.", other),
     },
     "mocov3": lambda taken, other: {
         "state_dict": _add_prefix("module.momentum_encoder.", taken | _placeholder_weights("head.0.weight"))

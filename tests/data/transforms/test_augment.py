@@ -2,8 +2,15 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
-from stillmotion.data.transforms.augment import AUGMENTATIONS, ClipAugmentation, EvalCrop, build_augmentation
+from stillmotion.data.transforms.augment import (
+    AUGMENTATIONS,
+    ClipAugmentation,
+    EvalCrop,
+    build_augmentation,
+    pair_augmentation,
+)
 from stillmotion.data.transforms.on_device import apply_params
 from stillmotion.data.transforms.parameters import LUMA_WEIGHTS
 from stillmotion.errors import StillmotionError
@@ -138,3 +145,20 @@ def test_settings_that_cannot_be_are_refused() -> None:
         EvalCrop(32, 16)
     with pytest.raises(StillmotionError, match="No augmentation 'strong'"):
         build_augmentation("strong", size=32)
+
+
+def test_a_squashed_crop_is_cut_from_a_square_and_enlarged_bicubically() -> None:
+    picture = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 255, (1, 60, 100, 3), np.uint8)[0], (0, 0), 2)[None]
+    augment = pair_augmentation(32, scale=(0.5, 1.0), mean=(0, 0, 0), std=(1, 1, 1), flip_p=0.0, squash=True)
+    params = augment.get_params(np.random.default_rng(3), 1, 60, 100)
+    top, left, height, width = params.crop_box[0].tolist()
+    pixels = torch.from_numpy(picture).movedim(-1, 1).float() / 255
+    square = F.interpolate(pixels, (32, 32), mode="bilinear", antialias=True)
+    crop = square[:, :, top : top + height, left : left + width]
+    wanted = F.interpolate(crop, (32, 32), mode="bicubic", antialias=True).clamp(0, 1)
+    torch.testing.assert_close(augment.apply(picture, params)[:, 0], wanted[0], atol=3 / 255, rtol=0)
+    boxes = augment.get_params(np.random.default_rng(0), 4000, 60, 100).crop_box
+    areas = np.random.default_rng(1).uniform(0.5, 1, 100_000)
+    ratio = np.exp(np.random.default_rng(2).uniform(np.log(3 / 4), np.log(4 / 3), 100_000))
+    mean_area = (np.minimum(np.sqrt(areas * ratio), 1) * np.minimum(np.sqrt(areas / ratio), 1)).mean()
+    assert np.mean(boxes[:, 2] * boxes[:, 3]) / 32**2 == pytest.approx(mean_area, abs=0.01)

@@ -122,3 +122,39 @@ def test_gamma_can_be_estimated_over_the_rows(place):
 def test_errors_say_what_to_do(place, options, message):
     with pytest.raises(StillmotionError, match=message):
         measure(place, "model", image_size=42, **options)
+
+
+def test_the_authors_cycles_and_rank_are_those_of_a_literal_script(place, monkeypatch):
+    from stillmotion.evaluation.geometry import evaluate as module
+
+    seen, original = [], module._VideoMeasurements.add
+
+    def spy(self, tokens, grid, **options):
+        seen.append(tokens.double().reshape(len(tokens), *grid, -1))
+        original(self, tokens, grid, **options)
+
+    monkeypatch.setattr(module._VideoMeasurements, "add", spy)
+    metrics = measure(place, "model", convention="authors", num_frames=9, image_size=42, n_resamples=5).rows["frozen"]
+    assert seen[0].shape[1:3] == (3, 3)  # of which one pooled patch is left: every walk returns
+    assert metrics.metrics["cycle_accuracy"].value == 1
+    seen.clear()
+    options = {"convention": "authors", "num_frames": 9, "image_size": 70, "n_resamples": 5, "temperature": 2.0}
+    metrics = measure(place, "model", **options).rows["frozen"].metrics
+    hits = []
+    for video in seen:
+        for start, stop in ((0.25, 0.4), (0.35, 0.5), (0.45, 0.6), (0.55, 0.7), (0.65, 0.8)):
+            frames = [video[int(start * 9)], video[int(stop * 9)]]
+            cells = [
+                [frame[y : y + 2, x : x + 2].mean((0, 1)) for y in range(0, 4, 2) for x in range(0, 4, 2)]
+                for frame in frames
+            ]
+            there = torch.tensor([[float(a @ b) / 2 for b in cells[1]] for a in cells[0]]).softmax(1)
+            back = torch.tensor([[float(b @ a) / 2 for a in cells[0]] for b in cells[1]]).softmax(1)
+            hits += [(there @ back)[i].argmax().item() == i for i in range(4)]
+    assert 0 < np.mean(hits) < 1
+    assert metrics["cycle_accuracy"].value == pytest.approx(np.mean(hits))
+    middle = torch.cat([video[4].flatten(0, 1) for video in seen])
+    singular = np.linalg.svd(middle.numpy(), compute_uv=False)
+    share = singular / singular.sum()
+    rank = np.exp(-(share * np.log(share)).sum()) / min(middle.shape)
+    assert metrics["effective_rank"].value == pytest.approx(rank, rel=1e-4)

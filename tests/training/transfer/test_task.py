@@ -10,9 +10,11 @@ from support.small_transfer import small_config, transfer_once
 
 from stillmotion.encoders import load
 from stillmotion.encoders.patch_tokens import load_patch_tokens
+from stillmotion.functional.position_embeddings import resize_grid
 from stillmotion.methods.image_to_video import PositionAugmentConfig
 from stillmotion.training.run_dir import verb_of_run
 from stillmotion.training.run_log import load_metrics
+from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import TransferTrainer
 
 
@@ -92,3 +94,50 @@ def test_fixed_windows_belong_to_a_pair_and_new_ones_to_an_epoch(tmp_path):
         assert len(windows[0]) == max(1, fixed)
         assert torch.equal(windows[0], windows[2]) == same
         assert not torch.equal(windows[0], windows[1])
+
+
+def test_the_authors_windows_are_those_of_a_batch_from_a_table_of_the_frames_size(tmp_path):
+    trainers = {}
+    for convention in ("library", "authors"):
+        config = small_config()
+        config = replace(config, method=replace(config.method, convention=convention))
+        with single_thread():
+            trainers[convention] = TransferTrainer(config, tmp_path / convention, torch.device("cpu"))
+    grids = {name: run.position_grid for name, run in trainers.items()}
+    images = trainers["authors"].image_model
+    assert images.position_grid(4, 4).shape != images.position_grid(*trainers["authors"].token_grid).shape
+    twice = resize_grid(images.position_grid(*trainers["authors"].token_grid), *grids["authors"].shape[:2])
+    torch.testing.assert_close(grids["authors"], twice)
+    assert (grids["library"] - grids["authors"]).abs().max() > 1e-3
+    for name, run in trainers.items():
+        seen = []
+        original = run.image_model.patch_tokens
+        run.image_model.patch_tokens = lambda frames, at=None, seen=seen, original=original: (
+            seen.append(at),
+            original(frames, at),
+        )[1]
+        run._pair_tokens({"index": torch.tensor([1, 4]), "clips": torch.rand(2, 1, 3, 2, 24, 24)}, 0)
+        assert torch.equal(seen[1][0], seen[1][1]) == (name == "authors")
+
+
+def test_half_precision_trains_a_projection_close_to_that_of_full_precision(tmp_path):
+    weights = {}
+    for precision in ("fp32", "bf16"):
+        config = small_config(epochs=2)
+        config = replace(config, train=replace(config.train, precision=precision))
+        weights[precision] = load_weights(transfer_once(config, tmp_path / precision))
+    for name, full in weights["fp32"].items():
+        half = weights["bf16"][name]
+        assert half.dtype == torch.float32
+        assert not torch.equal(half, full)
+        torch.testing.assert_close(half, full, atol=0.02, rtol=0.05)
+
+
+def test_paper_rows_have_the_values_of_the_authors_code():
+    for name in ("mae-b16", "clip-b16", "ijepa-b16", "dinov2-s14"):
+        config = TRANSFER_RECIPES.get(name)
+        assert config.data.squash
+        assert config.data.crop_scale == (0.5, 1.0)
+        assert (config.method.convention, config.train.precision) == ("authors", "fp16")
+        assert (config.image_model.normalization == "imagenet") == (name == "clip-b16")
+    assert TRANSFER_RECIPES.get("ijepa-b16").image_model.family == "ijepa-encoder"
