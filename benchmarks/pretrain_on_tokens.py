@@ -14,22 +14,18 @@ clip and its mirror image. The untrained network (step 0) has the batch-norm sta
 """
 
 import argparse
-import csv
 from collections.abc import Callable
-from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
+from retrieval_tasks import RetrievalTask, open_task, queries_of, semantic_moments
 from torch import Tensor
 
 from stillmotion.data.loading.cached_tokens import TokenCache, TokenGridAugmentation
 from stillmotion.encoders.run_weights import epoch_weights_path
-from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_means, percentile_interval
-from stillmotion.evaluation.retrieval.evaluate import score_retrieval
 from stillmotion.functional.token_motion import motion_embedding
 from stillmotion.methods.method import Method
 from stillmotion.methods.static_dynamic import decompose
@@ -53,67 +49,8 @@ METHODS: dict[str, dict[str, object]] = {
     "projected-frames": {"method.project_components": False},
     "tokens": {"method.model.match_radius": 0},
 }
-CELLS = (4, 5)  # rows and columns of SemanticMoments
 METRICS = ("R@1", "mAP")
 Scores = dict[str, np.ndarray]  # metrics of each video (2, n), by task
-
-
-@dataclass(frozen=True)
-class RetrievalTask:
-    """Videos that are searched among those of other groups.
-
-    Attributes:
-        title: Name of the set, and its classes if they are not all.
-        root: Folder of the set.
-        paths: Paths of the videos inside it.
-        labels: Class of each video, (n,).
-        groups: Group of each video, (n,).
-        reported: Whether a video is for reporting, (n,); the others are for choosing settings.
-    """
-
-    title: str
-    root: Path
-    paths: list[str]
-    labels: np.ndarray
-    groups: np.ndarray
-    reported: np.ndarray
-
-    def scores(self, features: np.ndarray) -> np.ndarray:
-        """R@1 and average precision of each video among the videos of other groups, (2, n)."""
-        scores = np.empty((2, len(features)))
-        for group in np.unique(self.groups):
-            queries, others = np.flatnonzero(self.groups == group), np.flatnonzero(self.groups != group)
-            y = self.labels
-            result = score_retrieval(features[queries], y[queries], features[others], y[others])
-            scores[:, queries] = result.hits[:, 0], result.average_precision
-        return scores
-
-    def interval(self, values: np.ndarray, queries: np.ndarray) -> tuple[float, float]:
-        """Interval of the mean of some of the values (n,) when the groups of each class are resampled."""
-        clusters = np.unique(np.stack([self.labels, self.groups])[:, queries], axis=1, return_inverse=True)[1].ravel()
-        sums = np.stack([np.bincount(clusters, values[queries]), np.bincount(clusters)])
-        total, count = bootstrap_means(sums)
-        return percentile_interval(total / count)
-
-
-def open_task(spec: str) -> RetrievalTask:
-    """Open a set by PATH:COLUMN or PATH:COLUMN:CLASS,CLASS."""
-    path, column, classes = [*spec.split(":"), ""][:3]
-    with (Path(path) / "labels.csv").open(newline="") as file:
-        every = list(csv.DictReader(file))
-    rows = [row for row in every if not classes or row["class"] in classes.split(",")]
-    names = sorted(
-        {row[column] for row in every}, key=lambda name: sha256(f"{Path(path).name}:{name}".encode()).digest()
-    )
-    labels, groups = (np.unique([row[key] for row in rows], return_inverse=True)[1] for key in ("class", column))
-    return RetrievalTask(
-        title=Path(path).name + (f" {classes}" if classes else ""),
-        root=Path(path).absolute(),
-        paths=[row["path"] for row in rows],
-        labels=labels,
-        groups=groups,
-        reported=np.array([row[column] in names[len(names) // 2 :] for row in rows]),
-    )
 
 
 def main() -> None:
@@ -260,13 +197,7 @@ def evaluate_baselines(options: argparse.Namespace, seed: int, tasks: list[Retri
     """Evaluate features of the tokens that need no training: SemanticMoments (arXiv 2602.09146), and motion vectors."""
 
     def embed(clips: Tensor) -> dict[str, Tensor]:
-        cells = F.adaptive_avg_pool3d(clips, (clips.shape[2], *CELLS)).movedim(2, 1).flatten(2)
-        mean = cells.mean(1)
-        difference = cells - mean[:, None]
-        variance = difference.square().mean(1)
-        skewness = (difference**3).mean(1) / (variance + 1e-6) ** 1.5
-        moments = torch.cat([F.normalize(x, dim=-1) for x in (mean, variance, skewness)], -1)
-        return {"SemanticMoments": moments, "motion vector": motion_embedding(clips.movedim(1, -1))}
+        return {"SemanticMoments": semantic_moments(clips), "motion vector": motion_embedding(clips.movedim(1, -1))}
 
     return evaluate(embed, make_config(options, "tokens", seed), tasks, options.out)
 
@@ -274,11 +205,6 @@ def evaluate_baselines(options: argparse.Namespace, seed: int, tasks: list[Retri
 def mean_scores(seeds: list[Scores]) -> Scores:
     """Mean over seeds of the scores of each video."""
     return {title: np.mean([scores[title] for scores in seeds], axis=0) for title in seeds[0]}
-
-
-def queries_of(task: RetrievalTask, *, report: bool) -> np.ndarray:
-    """Mask (n,) of the queries for reporting, or of those for choosing."""
-    return task.reported if report else ~task.reported
 
 
 def print_rows(rows: dict[str, Scores], tasks: list[RetrievalTask], *, report: bool) -> None:

@@ -22,7 +22,7 @@ from stillmotion.models.input_config import InputConfig, Normalization
 
 FLOW_SPEC = "flow"
 _FLOW_CELLS = 9  # cells per side of a flow field
-_HALF_SATURATION = 0.2  # displacement in cells
+HALF_SATURATION = 0.2  # displacement in cells
 _COLOR_CELLS = 16  # cells per side of a color layout
 _MEAN_COLOR_WEIGHT = 4.0  # weight of a frame's mean color, relative to a cell
 _INPUT_CONFIG = InputConfig(16, 0, 128, Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), whole_frame=True)
@@ -70,7 +70,7 @@ class FlowEncoder(Encoder):
     def forward(self, clips: Tensor) -> Embedding:
         flow = self.cell_flow(clips)
         # Flow jumps where it loses track, so the direction counts more than the distance.
-        motion = motion_vector(flow, half_saturation=_HALF_SATURATION)
+        motion = motion_vector(flow, half_saturation=HALF_SATURATION)
         return self.decompose(self.frame_features(clips), motion, motion_field(flow))
 
     def cell_flow(self, clips: Tensor) -> Tensor:

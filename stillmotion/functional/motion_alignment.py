@@ -20,6 +20,8 @@ from stillmotion.functional.token_motion import STILL_RMS, mirror_symmetrize, su
 FIELD_GRID = (15, 8, 10)  # steps, rows and columns of a motion field
 MAX_STEPS, MAX_COLUMNS = 4, 2  # largest shifts
 FAST_SPEED = 4 / 3
+NUM_NEIGHBORS = 10  # nearest fields whose mean similarity is a neighborhood's
+_NEIGHBOR_CANDIDATES = 32  # fields that are compared under alignment to find them
 _STEP_SHIFTS, _COLUMN_SHIFTS = (sorted(range(-most, most + 1), key=abs) for most in (MAX_STEPS, MAX_COLUMNS))
 
 
@@ -124,6 +126,31 @@ def aligned_similarity(queries: Tensor, fields: Tensor) -> tuple[Tensor, Tensor]
     cosine, best = torch.cat([a @ b for a, b in pairs], 1).max(1)
     spectral = field_spectrum(x) @ field_spectrum(y).mT
     return torch.maximum(cosine, (cosine + spectral) / 2), best
+
+
+@torch.no_grad()
+def neighborhood_similarity(field: Tensor, references: Tensor, spectra: Tensor, excluded: Tensor) -> float:
+    """Mean aligned similarity of a field to its 10 nearest references.
+
+    Some fields are similar to very many others. Half of this mean is subtracted from their similarities, so that such
+    hubs do not come first everywhere (cross-domain similarity local scaling, CSLS: Conneau et al., "Word Translation
+    Without Parallel Data", arXiv 1710.04087).
+
+    Args:
+        field: Motion field, (T-1, h, w, 2).
+        references: Motion fields, (n, T-1, h, w, 2).
+        spectra: Their `field_spectrum`, (n, M), by which candidates are found.
+        excluded: References that do not count, bool (n,).
+
+    Returns:
+        The mean; 0 if there are no references.
+    """
+    cosines = (spectra @ field_spectrum(field[None])[0]).masked_fill(excluded, -torch.inf)
+    best, candidates = cosines.topk(min(_NEIGHBOR_CANDIDATES, len(cosines)))
+    candidates = candidates[best > -torch.inf]
+    similarity = aligned_similarity(field[None], references[candidates])[0][0]
+    nearest = similarity.topk(min(NUM_NEIGHBORS, len(similarity))).values
+    return float(nearest.mean()) if len(nearest) else 0.0
 
 
 def _stretch(fields: Tensor) -> Tensor:

@@ -1,9 +1,7 @@
 """Motion fields of an index: how they are stored, and how similar each segment is to its neighbors.
 
-Some segments are similar to very many others. The mean aligned similarity of a segment to its 10 nearest neighbors is
-half subtracted from its similarities, so that such hubs do not come first everywhere (cross-domain similarity local
-scaling, CSLS: Conneau et al., "Word Translation Without Parallel Data", arXiv 1710.04087). These means are a table of
-their own, which is computed anew for all segments at the end of every update that changes the index.
+The means of similarities to neighbors (`neighborhood_similarity`) are a table of their own, which is computed anew for
+all segments at the end of every update that changes the index.
 
 Shapes: n segments, F numbers of a field.
 """
@@ -15,14 +13,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from stillmotion.functional.motion_alignment import FIELD_GRID, aligned_similarity, field_spectrum
+from stillmotion.functional.motion_alignment import FIELD_GRID, field_spectrum, neighborhood_similarity
 from stillmotion.index.lance_tables import IndexTables, wrap_read_errors, wrap_write_errors
 from stillmotion.index.row_checksums import NEIGHBORHOOD_CHECKSUMS, verify_rows, with_checksums
 
-NUM_NEIGHBORS = 10
 _TABLE = "neighborhoods"
 _MAX_REFERENCES = 4096  # segments among which neighbors are searched
-_NUM_CANDIDATES = 32  # of the references, by amplitude spectrum, that are compared under alignment
 _MAX_INT8 = 127
 
 
@@ -54,13 +50,9 @@ def update_neighborhoods(tables: IndexTables) -> None:
     for batch in tables.iter_batches(["id", "path", "motion_field"]):
         queries = unflatten_fields(column_to_array(batch["motion_field"]))
         for i, (id, path) in enumerate(zip(batch["id"].to_pylist(), batch["path"].to_pylist(), strict=True)):
-            others = torch.from_numpy(np.flatnonzero(paths != path))
             # One segment at a time, so that the last digits do not depend on how segments were committed.
-            cosines = spectra[others] @ field_spectrum(queries[i : i + 1])[0]
-            candidates = others[cosines.topk(min(_NUM_CANDIDATES, len(others))).indices]
-            similarity = aligned_similarity(queries[i : i + 1], references[candidates])[0][0]
-            nearest = similarity.topk(min(NUM_NEIGHBORS, len(similarity))).values
-            means[id] = float(nearest.mean()) if len(nearest) else 0.0
+            same_video = torch.from_numpy(paths == path)
+            means[id] = neighborhood_similarity(queries[i], references, spectra, same_video)
     content = pa.table({"id": sorted(means), "similarity": pa.array([means[id] for id in sorted(means)], pa.float32())})
     with wrap_write_errors(tables.database.uri):
         tables.database.create_table(_TABLE, data=with_checksums(content, NEIGHBORHOOD_CHECKSUMS), mode="overwrite")

@@ -16,9 +16,9 @@ import pyarrow as pa
 import torch
 
 from stillmotion.errors import StillmotionError
-from stillmotion.functional.motion_alignment import ALIGNMENTS, FIELD_GRID, Alignment, aligned_similarity
+from stillmotion.functional.motion_alignment import ALIGNMENTS, FIELD_GRID, NUM_NEIGHBORS, Alignment, aligned_similarity
 from stillmotion.index.lance_tables import METADATA_COLUMNS, IndexTables, sql_quote
-from stillmotion.index.motion_fields import NUM_NEIGHBORS, Neighborhoods, column_to_array, unflatten_fields
+from stillmotion.index.motion_fields import Neighborhoods, column_to_array, unflatten_fields
 from stillmotion.index.query import Query
 from stillmotion.index.search_config import check_motion_weight
 from stillmotion.index.video_segments import VECTOR_NAMES, VectorName, VideoSegment
@@ -42,6 +42,10 @@ class SearchResult(NamedTuple):
         appearance: Cosine by appearance.
         motion: Cosine by motion or, where there are motion fields, similarity under the best alignment.
         alignment: The best alignment of the query with the segment; None without motion fields.
+        appearance_percentile: Percentage of random pairs of segments of the index that are less similar by appearance;
+            None if there are too few to say.
+        motion_percentile: The same by motion.
+        close_by: Vectors by which the segment is more similar than chance explains (`stillmotion.index.calibration`).
     """
 
     segment: VideoSegment
@@ -49,6 +53,9 @@ class SearchResult(NamedTuple):
     appearance: float
     motion: float
     alignment: Alignment | None = None
+    appearance_percentile: float | None = None
+    motion_percentile: float | None = None
+    close_by: tuple[VectorName, ...] = ()
 
     @property
     def alignment_text(self) -> str:
@@ -60,7 +67,12 @@ class SearchResult(NamedTuple):
         """Return the segment, its similarities and the alignment as values for JSON."""
         segment = asdict(self.segment) | {"path": printable_name(self.segment.path)}
         scores = {"similarity": self.similarity, "appearance": self.appearance, "motion": self.motion}
-        return segment | scores | {"alignment": self.alignment_text}
+        chance = {
+            "appearance_percentile": self.appearance_percentile,
+            "motion_percentile": self.motion_percentile,
+            "close_by": list(self.close_by),
+        }
+        return segment | scores | {"alignment": self.alignment_text} | chance
 
 
 class _Candidates(NamedTuple):

@@ -1,4 +1,6 @@
-"""`stillmotion retrieve`: Recall@k and mAP of nearest-neighbor retrieval by cosine; neighbors of unlabeled videos.
+"""`stillmotion retrieve`: Recall@k and mAP of nearest-neighbor retrieval; neighbors of unlabeled videos.
+
+Videos are ranked by cosine; by motion under alignment, where the encoder gives motion fields.
 
 Shapes: q queries, r references, k nearest, D channels.
 """
@@ -21,6 +23,7 @@ from stillmotion.encoders.input_paths import RUN_DIR_HINT
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.common import EncoderFeatures, load_feature_tables
 from stillmotion.evaluation.retrieval.config import CandidateSet, RetrievalConfig, RetrievalProtocol
+from stillmotion.evaluation.retrieval.motion_ranking import score_by_motion
 from stillmotion.functional.knn import knn_search, retrieval_average_precision
 from stillmotion.utils.files import check_writable, write_json
 from stillmotion.utils.option_types import FeatureKind
@@ -149,6 +152,33 @@ def score_retrieval(
     return RetrievalResult(hits, precision, query_labels, _random_order_scores(same, others))
 
 
+def score_ranking(scores: np.ndarray, query_labels: np.ndarray, reference_labels: np.ndarray) -> RetrievalResult:
+    """Compare the labels of queries with those of references that are ranked by scores.
+
+    Args:
+        scores: Score of each reference for each query, (q, r); -inf leaves one out.
+        query_labels: Labels of the queries, ints (q,).
+        reference_labels: Labels of the references, ints (r,).
+
+    Returns:
+        The results of each query.
+
+    Raises:
+        StillmotionError: If there is no query or no reference.
+    """
+    counted = scores > -np.inf
+    if not counted.any():
+        raise StillmotionError(f"Retrieval needs at least 1 query and 1 reference, got {len(scores)} and 0.")
+    order = np.argsort(-scores, axis=1, kind="stable")
+    relevant = np.take_along_axis((reference_labels == query_labels[:, None]) & counted, order, 1)
+    precision = relevant.cumsum(1) / np.arange(1, relevant.shape[1] + 1)
+    num_same, others = relevant.sum(1), int(counted.sum(1).max())
+    hits = np.zeros((len(scores), max(RECALL_KS)), bool)
+    hits[:, : relevant.shape[1]] = relevant[:, : max(RECALL_KS)]
+    average_precision = (precision * relevant).sum(1) / np.maximum(num_same, 1)
+    return RetrievalResult(hits, average_precision, query_labels, _random_order_scores(num_same, others))
+
+
 def score_feature_table(
     table: FeatureTable,
     split: TrainTestSplit,
@@ -169,13 +199,17 @@ def score_feature_table(
     Returns:
         Results by target.
     """
-    vectors = table.features.vectors(feature_kind)
+    vectors, motion_fields = table.features.vectors(feature_kind), _motion_fields(table, feature_kind)
     rows = query_reference_rows(table, split, protocol=protocol, candidates=candidates)
     results = {}
     for target, labels in table.labels.items():
         parts = []
         for queries, references in rows:
             q, r = queries[labels[queries] >= 0], references[labels[references] >= 0]
+            if motion_fields is not None:
+                scores = score_by_motion(motion_fields[q], motion_fields[r], q, r).numpy()
+                parts.append(score_ranking(scores, labels[q], labels[r]))
+                continue
             self_index = np.arange(len(r)) if protocol == "leave-one-out" else None
             parts.append(score_retrieval(vectors[q], labels[q], vectors[r], labels[r], self_index=self_index))
         fields = [np.concatenate([getattr(a, name) for a in parts]) for name in RetrievalResult.__dataclass_fields__]
@@ -291,7 +325,7 @@ def _evaluate_encoder(
 def list_neighbors(
     table: FeatureTable, feature_kind: FeatureKind, *, top_k: int = 10
 ) -> dict[str, list[tuple[str, float]]]:
-    """List the nearest videos of each video by cosine.
+    """List the nearest videos of each video.
 
     Args:
         table: Features.
@@ -299,7 +333,8 @@ def list_neighbors(
         top_k: Number of neighbors.
 
     Returns:
-        For each video's name, names and cosines of its nearest videos, best first.
+        For each video's name, names and similarities of its nearest videos, best first: cosines or, by motion under
+        alignment, the scores of `score_by_motion`.
 
     Raises:
         StillmotionError: If there are fewer than 2 videos.
@@ -307,12 +342,22 @@ def list_neighbors(
     names = table.video_names
     if len(names) < 2:
         raise StillmotionError(f"Retrieval needs at least 2 readable videos, got {len(names)}.")
-    vectors = torch.from_numpy(table.features.vectors(feature_kind))
-    nearest = knn_search(vectors, vectors, k=min(top_k, len(names) - 1), self_index=torch.arange(len(names)))
+    k, rows, fields = min(top_k, len(names) - 1), np.arange(len(names)), _motion_fields(table, feature_kind)
+    if fields is not None:
+        nearest: tuple[torch.Tensor, torch.Tensor] = score_by_motion(fields, fields, rows, rows).topk(k)
+    else:
+        vectors = torch.from_numpy(table.features.vectors(feature_kind))
+        nearest = knn_search(vectors, vectors, k=k, self_index=torch.from_numpy(rows))
     return {
         name: [(names[j], round(similarity, 4)) for similarity, j in zip(*row, strict=True)]
         for name, *row in zip(names, *(x.tolist() for x in nearest), strict=True)
     }
+
+
+def _motion_fields(table: FeatureTable, feature_kind: FeatureKind) -> np.ndarray | None:
+    """Return the motion fields (N, F) by which videos are ranked; None if they are ranked by vectors."""
+    fields = table.features.motion_field.mean(1)
+    return fields if feature_kind == "motion" and fields.shape[1] else None
 
 
 def _random_order_scores(num_same_class: np.ndarray, num_references: int) -> np.ndarray:
