@@ -27,3 +27,17 @@ def test_labels_are_propagated_scored_and_drawn(tmp_path: Path) -> None:
     assert len(film) == 8
     red = film.get_frames([0])[0][8:16, 8:16].mean((0, 1))  # the first square's place, under the first object's red
     assert red[0] > 150 > red[1]
+
+
+def test_a_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
+    root, out = write_davis(tmp_path / "davis"), tmp_path / "out"
+    command = Command(
+        *("propagate", "debug:k400-simclr", "--data", str(root), "--resolution", "48p", "--out", str(out)),
+        *("--protocol", "authors", "--image-size", "32x48", "--dry-run"),
+    )
+    assert command.expect_success() == ""
+    rows = dict(line.split(maxsplit=1) for line in command.stdout.splitlines()[1:] if len(line.split()) > 1)
+    assert rows["frames"] == "16 frames"
+    assert "32×48 pixels" in command.stdout
+    assert "frames/s" in command.stdout
+    assert not out.exists()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.reference_networks import IMAGE_SIZE, build_network
+from support.run_comparison import load_weights
 from support.small_transfer import small_config, transfer_once
 from torch import nn
 
@@ -13,7 +14,6 @@ from stillmotion.encoders.patch_tokens import load_patch_tokens
 from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import IMAGENET_NORMALIZATION
 from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig, load_image_model
-from stillmotion.models.pretrained.weight_loading import read_all_tensors
 
 
 class AdapterBlock(nn.Module):
@@ -80,7 +80,7 @@ def test_transfer_continues_from_a_released_projection(tmp_path):
         method=replace(config.method, projection=replace(config.method.projection, init="checkpoint")),
     )
     run = transfer_once(config, tmp_path / "run")
-    weights = read_all_tensors(run / "weights.safetensors")
+    weights = load_weights(run)
     torch.testing.assert_close(weights["projection.layers.0.weight"], block.adapter_linear.weight.detach())
     none = replace(config, image_model=ImageModelConfig(family="dino", arch="tiny"))
     with pytest.raises(StillmotionError, match="has no projection to start from"):

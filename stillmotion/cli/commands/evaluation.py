@@ -12,6 +12,7 @@ from stillmotion.cli.parser import (
     OptionalFile,
     OptionalFolder,
     OutputDir,
+    print_estimate,
     print_extraction_estimate,
     print_lines,
     process_group,
@@ -196,6 +197,7 @@ def propagate(
     config: PropagationConfig,
     out: OutputDir,
     device: DeviceName = "auto",
+    dry_run: DryRun = False,
 ) -> None:
     """Label propagation from the first frame: J&F on DAVIS, mIoU on VIP, PCK on JHMDB.
 
@@ -203,14 +205,18 @@ def propagate(
       stillmotion propagate models/dinov2 --data ~/DAVIS --out runs/davis
       stillmotion propagate dinov2:dinov2_vits14.pth@layer=11 --data ~/DAVIS --resolution 240p --out runs/frozen
       stillmotion propagate models/dinov2 --data ~/JHMDB --layout jhmdb --out runs/jhmdb
+      stillmotion propagate models/dinov2 --data ~/DAVIS --protocol authors --out runs/davis --dry-run
 
     Args:
         out: Folder for masks or points, overlay videos and results.json.
     """
     from stillmotion.encoders import load
-    from stillmotion.evaluation.propagation.evaluate import evaluate_propagation
+    from stillmotion.evaluation.propagation.evaluate import estimate_propagation, evaluate_propagation
 
     loaded, size = load(config.encoder_spec(encoder), device=device), config.parsed_image_size()
+    if dry_run:
+        print_estimate(estimate_propagation(loaded, sequences, out, protocol=config.protocol, image_size=size))
+        return
     with progress_bar("propagating"):
         report = evaluate_propagation(
             loaded, sequences, out, protocol=config.protocol, image_size=size, write_overlays=config.overlay

@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
+import torch
 
 from stillmotion.data.datasets.base import FailedVideos
 from stillmotion.data.datasets.davis import MaskSequence, open_mask_sequences, write_mask
@@ -16,11 +18,16 @@ from stillmotion.encoders.input_paths import check_dir_no_overlap, collect_input
 from stillmotion.errors import StillmotionError, VideoError, as_video_error, raise_if_none_readable
 from stillmotion.evaluation.propagation.config import MIN_SEQUENCE_FRAMES, SequenceDataConfig
 from stillmotion.evaluation.propagation.overlay_video import write_overlay_video
-from stillmotion.evaluation.propagation.protocols import PropagationProtocol, get_propagation_protocol
+from stillmotion.evaluation.propagation.protocols import (
+    PropagationProtocol,
+    get_propagation_protocol,
+    network_input_size,
+)
 from stillmotion.evaluation.propagation.scorers import SEQUENCE_MEAN, ScoreRow, create_scorer
 from stillmotion.evaluation.propagation.tracker import (
     MaskTrack,
     Track,
+    match_cells,
     propagate_keypoints,
     propagate_masks,
 )
@@ -28,7 +35,13 @@ from stillmotion.models.feature_maps import FrameFeatureExtractor, maps_per_fram
 from stillmotion.report.page_blocks import Table
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.files import ensure_dir, join_inside, report_disk_errors, write_atomic, write_json
-from stillmotion.utils.formatting import format_count, format_failed_videos
+from stillmotion.utils.formatting import (
+    LabelValue,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_failed_videos,
+)
 from stillmotion.utils.progress import report_progress
 
 RESULTS_FILE = "results.json"
@@ -121,6 +134,72 @@ def open_sequences(sequences: SequenceDataConfig) -> tuple[list[MaskSequence | K
     return list(masks), failed
 
 
+class _Prepared(NamedTuple):
+    """What a run needs: network, protocol of the data set, sequences, and those that cannot be opened."""
+
+    network: FrameFeatureExtractor
+    protocol: PropagationProtocol
+    sequences: list[MaskSequence | KeypointSequence]
+    failed: FailedVideos
+
+
+def _prepare(
+    encoder: Encoder | FrameFeatureExtractor,
+    sequences: SequenceDataConfig,
+    output_dir: str | Path,
+    protocol: str | PropagationProtocol,
+) -> _Prepared:
+    settings = get_propagation_protocol(protocol, sequences.layout) if isinstance(protocol, str) else protocol
+    opened, failed = open_sequences(sequences)
+    network = to_dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
+    inputs = collect_input_paths(
+        extra_paths=[sequences.path, sequences.split], encoders=[encoder] if isinstance(encoder, Encoder) else []
+    )
+    check_dir_no_overlap(output_dir, inputs)
+    return _Prepared(network, settings, opened, failed)
+
+
+def estimate_propagation(
+    encoder: Encoder | FrameFeatureExtractor,
+    sequences: SequenceDataConfig,
+    output_dir: str | Path,
+    *,
+    protocol: str | PropagationProtocol = "image-to-video",
+    image_size: tuple[int, int] | None = None,
+) -> list[LabelValue]:
+    """Estimate `evaluate_propagation`, for `--dry-run`, from one clip of the first sequence; nothing is written.
+
+    Args:
+        encoder: As in `evaluate_propagation`.
+        sequences: Data set.
+        output_dir: Folder that would be written to.
+        protocol: As in `evaluate_propagation`.
+        image_size: Height and width of frames; overrides the protocol.
+
+    Returns:
+        Rows of label and value.
+    """
+    prepared = _prepare(encoder, sequences, output_dir, protocol)
+    raise_if_none_readable(prepared.failed, len(prepared.sequences) + len(prepared.failed), "sequences")
+    network, video = prepared.network, prepared.sequences[0].video
+    size = network_input_size(network, video.get_frames([0]).shape[1:3], prepared.protocol, image_size=image_size)
+    num_frames = sum(min(len(s.video), sequences.max_frames or len(s.video)) for s in prepared.sequences)
+    clip = np.stack([cv2.resize(frame, size[::-1]) for frame in video.get_frames([0] * network.clip_length)])
+    start = time.perf_counter()
+    unit = torch.nn.functional.normalize(network(clip)[0], dim=-1)
+    embedded = time.perf_counter()
+    context = unit.expand(1 + prepared.protocol.num_context_frames, -1, -1, -1).contiguous()
+    match_cells(unit, context, prepared.protocol)
+    per_frame = (embedded - start) / len(clip) + time.perf_counter() - embedded
+    return [
+        ("sequences", format_count(len(prepared.sequences), "sequence")),
+        ("frames", format_count(num_frames, "frame")),
+        ("frame size", f"{size[0]}×{size[1]} pixels, {unit.shape[0]}×{unit.shape[1]} cells"),
+        ("context", format_bytes(context.numel() * context.element_size())),
+        ("time", f"at most about {format_duration(per_frame * num_frames)} ({1 / per_frame:.2g} frames/s)"),
+    ]
+
+
 def evaluate_propagation(
     encoder: Encoder | FrameFeatureExtractor,
     sequences: SequenceDataConfig,
@@ -149,13 +228,8 @@ def evaluate_propagation(
         StillmotionError: If no sequence can be used, or the output folder overlaps the inputs.
     """
     layout = sequences.layout
-    settings = get_propagation_protocol(protocol, layout) if isinstance(protocol, str) else protocol
-    opened, failed = open_sequences(sequences)
-    network = to_dense_encoder(encoder) if isinstance(encoder, Encoder) else encoder
-    inputs = collect_input_paths(
-        extra_paths=[sequences.path, sequences.split], encoders=[encoder] if isinstance(encoder, Encoder) else []
-    )
-    check_dir_no_overlap(output_dir, inputs)
+    prepared = _prepare(encoder, sequences, output_dir, protocol)
+    network, settings = prepared.network, prepared.protocol
 
     def track(sequence: MaskSequence | KeypointSequence, num_frames: int, on_frame: Callable[[], None]) -> Track:
         if num_frames < MIN_SEQUENCE_FRAMES:
@@ -174,7 +248,7 @@ def evaluate_propagation(
             resolution=sequences.resolution if layout == "davis" else None,
             protocol=protocol if isinstance(protocol, str) else "custom",
             settings=asdict(settings if image_size is None else replace(settings, image_size=image_size)),
-            **_propagate_all(track, opened, failed, folder, sequences, write_overlays),
+            **_propagate_all(track, prepared.sequences, prepared.failed, folder, sequences, write_overlays),
         )
         write_json(folder / RESULTS_FILE, report.to_dict())
     return report

@@ -90,7 +90,7 @@ def propagate_sequence(
         else:
             known = min(number, 1 + protocol.num_context_frames)
             copies = max(0, 1 + protocol.num_context_frames - number) if protocol.pad_context else 0
-            matches = _matches(unit, context[:known], protocol, num_copies=copies)
+            matches = match_cells(unit, context[:known], protocol, num_copies=copies)
             current = propagate_labels(labels[:known], matches, temperature=protocol.temperature)
             # The first frame stays; of the others the newest replaces the oldest.
             slot = 1 + (number - 1) % protocol.num_context_frames
@@ -271,8 +271,18 @@ def _feature_maps(
     return encoder.iter_maps(num_frames, read)
 
 
-def _matches(query: Tensor, context: Tensor, protocol: PropagationProtocol, *, num_copies: int) -> CellMatches:
-    """Match cells with the context, to which `num_copies` copies of the first frame are added."""
+def match_cells(query: Tensor, context: Tensor, protocol: PropagationProtocol, *, num_copies: int = 0) -> CellMatches:
+    """Match the cells of a frame with those of its context.
+
+    Args:
+        query: Features of the frame, L2-normalized, (h, w, D).
+        context: Features of the first frame and the previous ones, (C, h, w, D).
+        protocol: Protocol.
+        num_copies: Number of copies of the first frame that are searched besides.
+
+    Returns:
+        The matches.
+    """
     h, w, _ = query.shape
     k = min(protocol.num_matches, h * w)
     num_near_first = num_copies + (not protocol.unrestricted_first_frame)  # how often it is searched within the radius

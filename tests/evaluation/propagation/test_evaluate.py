@@ -42,7 +42,9 @@ COLOURS = FrameFeatureExtractor(
 @pytest.mark.parametrize("protocol", PROPAGATION_PROTOCOLS)
 def test_masks_follow_what_moves(protocol, tmp_path):
     (sequence, _), _ = open_mask_sequences("davis", write_davis(tmp_path), resolution="48p")
-    result = propagate_masks(COLOURS, sequence, PROPAGATION_PROTOCOLS[protocol], num_frames=8).masks
+    result = propagate_masks(
+        COLOURS, sequence, PROPAGATION_PROTOCOLS[protocol], num_frames=8, image_size=(48, 64)
+    ).masks
     truth = draw_squares(8)[1]
     np.testing.assert_array_equal(result[0], truth[0])
     for number in (1, 2):
