@@ -317,8 +317,11 @@ def run_sweep(
     given = (sweep_config.field, sweep_config.points, sweep_config.preset)
     if sum(value not in (None, ()) for value in given) != 1:
         raise StillmotionError("choose what to compare by one of --field FIELD --values …, --points and --preset")
-    data = {"data.path": sweep_config.data} if sweep_config.data else {}
-    config = apply_overrides(base_config(sweep_config.recipe), data | parse_assignments(sweep_config.set))
+    data: dict[str, Any] = {"data.path": sweep_config.data} if sweep_config.data else {}
+    config = base_config(sweep_config.recipe)
+    if isinstance(config, TransferConfig):  # points are compared after the same steps, on all videos
+        data["data.held_out_fraction"] = 0.0
+    config = apply_overrides(config, data | parse_assignments(sweep_config.set))
     if isinstance(config, TransferConfig) and not (config.image_model.path or config.image_model.arch == "tiny"):
         raise StillmotionError("no image model given; add --set image_model.path=FOLDER")
     if sweep_config.preset is not None:
