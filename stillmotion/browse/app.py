@@ -4,7 +4,6 @@ import io
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cached_property
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,6 @@ _MAX_SEGMENTS = 1000  # segments in one response
 _SAMPLES_PER_GROUP = 4
 _MAX_LABEL_BYTES = 4096
 _MAX_DIGITS, _MAX_LENGTH_DIGITS = 9, 18  # of the number of a group, and of a content length
-_MAX_BASELINE_SEGMENTS = 100_000  # more vectors are not read to compute baselines
 _CACHE_HEADERS = {"cache-control": "private, max-age=86400"}  # an id changes with the content
 
 
@@ -56,7 +54,6 @@ def create_app(
         Route("/", handlers.index_page),
         Route("/static/{name}", handlers.static_file),
         Route("/about", handlers.about),
-        Route("/baselines", handlers.baselines),
         Route("/segments", handlers.segments),
         Route("/segments/{id}", handlers.segment),
         Route("/neighbors", handlers.neighbors),
@@ -116,18 +113,6 @@ class _Handlers:
                 "max_upload_bytes": self._uploads.max_upload_bytes,
             }
         )
-
-    def baselines(self, request: Request) -> Response:
-        """Mean cosine between two segments by each vector: what a similarity is to be compared with."""
-        return JSONResponse(self._baselines)
-
-    @cached_property
-    def _baselines(self) -> dict[str, float]:
-        if not 0 < len(self._segments) <= _MAX_BASELINE_SEGMENTS:
-            return dict.fromkeys(VECTOR_NAMES, 0.0)
-        # The mean of all cosines of unit vectors is the squared length of their mean.
-        means = {name: self._index.vectors(name).mean(0) for name in VECTOR_NAMES}
-        return {name: _json_float(float(mean @ mean)) for name, mean in means.items()}
 
     def segments(self, request: Request) -> Response:
         """A page of the segments, ordered by path and time; optionally those of a group or with words in the path."""

@@ -21,6 +21,7 @@ from stillmotion.encoders import Encoder
 from stillmotion.encoders.feature_cache import hash_encoder
 from stillmotion.errors import StillmotionError, VideoError, as_video_error
 from stillmotion.index import search_backends
+from stillmotion.index.calibration import update_calibration
 from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables, SegmentRow
 from stillmotion.index.locations import check_videos_dir, default_index_dir, is_remote_uri, resolve_uri
 from stillmotion.index.motion_fields import update_neighborhoods
@@ -260,6 +261,7 @@ def _update(
     if plan.has_changes:
         process_group.run_on_main(lambda: tables.compact(build_ivf=len(tables) >= search_backends.IVF_MIN_SEGMENTS))
     process_group.run_on_main(lambda: update_neighborhoods(tables))
+    process_group.run_on_main(lambda: update_calibration(tables))
 
 
 class _UpdatePlan(NamedTuple):

@@ -18,6 +18,7 @@ SEGMENT_CHECKSUMS: Mapping[str, Sequence[str]] = {
     "thumbnail_checksum": ("id", "thumbnail"),
 }
 NEIGHBORHOOD_CHECKSUMS: Mapping[str, Sequence[str]] = {"checksum": ("id", "similarity")}
+CALIBRATION_CHECKSUMS: Mapping[str, Sequence[str]] = {"checksum": ("key", "level", "appearance", "motion")}
 VIDEO_CHECKSUMS: Mapping[str, Sequence[str]] = {"checksum": ("path", "fingerprint", "failure", "duration")}
 _DIGEST_BYTES = 8
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)

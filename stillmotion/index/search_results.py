@@ -18,6 +18,7 @@ from stillmotion.index.query import resolve_motion_weight, search_index
 from stillmotion.index.search_backends import SearchResult
 from stillmotion.index.search_config import SearchConfig
 from stillmotion.index.video_index import VideoIndex
+from stillmotion.index.video_segments import VectorName
 from stillmotion.report.images import data_uri
 from stillmotion.report.page import write_page
 from stillmotion.report.page_blocks import Block, Section, Text, Thumbnail, Thumbnails
@@ -86,18 +87,15 @@ def report_index_search(index: VideoIndex, encoder: Encoder, video: str, config:
     files = [printable_name(str(path)) for path in paths]
     weight = resolve_motion_weight(config)
     return SearchReport(
-        [
-            f"{result.similarity:.4f}  appearance {result.appearance:.4f}  motion {result.motion:.4f}  {file}  "
-            f"{_format_range(result)}"
-            for result, file in zip(results, files, strict=True)
-        ],
+        [_result_line(result, file, weight) for result, file in zip(results, files, strict=True)],
         [result.to_dict() | {"file": file} for result, file in zip(results, files, strict=True)],
         ResultCard(partial(_preview_uri, Path(video), config.start, config.end), printable_name(video)),
         [
-            ResultCard(partial(_segment_uri, index, result, path), _result_caption(result))
+            ResultCard(partial(_segment_uri, index, result, path), _result_caption(result, weight))
             for result, path in zip(results, paths, strict=True)
         ],
-        f"Segments of {printable_name(str(index.videos_dir))}, best first. Ranked by {_format_weight(weight)}.",
+        f"Segments of {printable_name(str(index.videos_dir))}, best first. Ranked by {_format_weight(weight)}. "
+        f"{sum(_is_close(result, weight) for result in results)} of {len(results)} are closer than chance explains.",
     )
 
 
@@ -152,5 +150,23 @@ def _format_range(result: SearchResult) -> str:
     return f"{result.segment.start:.2f}–{result.segment.end:.2f} s"
 
 
-def _result_caption(result: SearchResult) -> str:
-    return f"{result.similarity:.3f} · {printable_name(result.segment.path)} · {_format_range(result)}"
+def _result_line(result: SearchResult, file: str, motion_weight: float) -> str:
+    appearance = f"appearance {result.appearance:.4f}{_format_percentile(result.appearance_percentile)}"
+    motion = f"motion {result.motion:.4f}{_format_percentile(result.motion_percentile)}"
+    parts = [f"{result.similarity:.4f}", appearance, motion, file, _format_range(result)]
+    return "  ".join([*parts, *["close"] * _is_close(result, motion_weight)])
+
+
+def _format_percentile(percentile: float | None) -> str:
+    return "" if percentile is None else f" ({percentile:.1f} %)"
+
+
+def _is_close(result: SearchResult, motion_weight: float) -> bool:
+    """Whether a result is closer than chance explains by a vector that it was ranked by."""
+    weights: dict[VectorName, float] = {"appearance": 1 - motion_weight, "motion": motion_weight}
+    return any(weights[name] > 0 for name in result.close_by)
+
+
+def _result_caption(result: SearchResult, motion_weight: float) -> str:
+    caption = f"{result.similarity:.3f} · {printable_name(result.segment.path)} · {_format_range(result)}"
+    return caption + " · close" * _is_close(result, motion_weight)

@@ -17,6 +17,7 @@ from stillmotion.utils.formatting import format_count
 from stillmotion.utils.typed_config import from_dict
 
 if TYPE_CHECKING:
+    from stillmotion.index.calibration import Calibration
     from stillmotion.index.query import Query
     from stillmotion.index.search_backends import IVF, BruteForce, SearchResult
 
@@ -143,7 +144,8 @@ class VideoIndex:
             check_query(vectors, self._tables, motion_weight)
             vectors = vectors if exclude_same_video else replace(vectors, video_path=None)
             exclude_id = query if isinstance(query, str) else None
-            return backend.neighbors(vectors, motion_weight=motion_weight, top_k=top_k, exclude_id=exclude_id)
+            results = backend.neighbors(vectors, motion_weight=motion_weight, top_k=top_k, exclude_id=exclude_id)
+            return [self._calibration.annotate(result) for result in results]
 
     def _row(self, id: str, columns: Sequence[str]) -> dict[str, Any]:
         with wrap_read_errors(self.uri):
@@ -164,6 +166,12 @@ class VideoIndex:
 
         with wrap_read_errors(self.uri):
             return BruteForce(self._tables)
+
+    @cached_property
+    def _calibration(self) -> "Calibration":
+        from stillmotion.index.calibration import Calibration
+
+        return Calibration(self._tables)
 
     @cached_property
     def _ivf(self) -> "IVF":

@@ -103,13 +103,6 @@ def test_numbers_out_of_range_are_refused(client, drawn):
         assert "must be a number from" in response.json()["error"]
 
 
-def test_baselines_are_the_mean_cosines_of_two_segments(client, drawn):
-    baselines = client.get("baselines").json()
-    for name in ("appearance", "motion"):
-        vectors = drawn.vectors(name)
-        assert baselines[name] == pytest.approx(float((vectors @ vectors.T).mean()), abs=1e-3)
-
-
 def test_neighbors_are_by_appearance_by_motion_or_mixed(client, drawn):
     moment = drawn.segments()[0]
     for mix in (0, 0.3, 1):

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-import numpy as np
 import pytest
 import uvicorn
 from support.browser import launch_browser, needs_browser, new_page, wait_for
@@ -159,18 +158,17 @@ def test_a_dropped_video_is_a_query_also_after_a_reload(browser, address, index)
         assert [error for error in errors if "422" not in error] == []
 
 
-def test_bars_show_how_far_a_similarity_exceeds_the_mean(browser, tmp_path):
-    index = FakeIndex(tmp_path, num_videos=8, image_size=32, num_frames=4)
-    appearance = index._vectors["appearance"] + 20 * np.eye(8)[7]  # all cosines are nearly 1
-    index._vectors["appearance"] = (appearance / np.linalg.norm(appearance, axis=1, keepdims=True)).astype(np.float32)
-    with served(index) as address, new_page(browser, server=address) as (page, errors):
-        page.goto(f"{address}#/segment/{index.segments()[0].id}")
-        names(page, "#appearance")
-        widths = page.locator("#appearance .bars .appearance i").evaluate_all(
-            "bars => bars.map(bar => bar.style.width)"
-        )
-        assert max(float(width.rstrip("%")) for width in widths) > 50
-        assert min(float(width.rstrip("%")) for width in widths) < 20
+def test_bars_show_percentiles_and_a_line_separates_chance(browser, address, index):
+    first = index.segments()[0].id
+    results = index.neighbors(first, motion_weight=1)
+    with new_page(browser, server=address) as (page, errors):
+        page.goto(f"{address}#/segment/{first}")
+        names(page, "#motion")
+        widths = page.locator("#motion .bars .motion i").evaluate_all("bars => bars.map(bar => bar.style.width)")
+        expected = [result.motion_percentile for result in results]
+        assert [float(width.rstrip("%")) for width in widths] == pytest.approx(expected, abs=0.01)
+        shown = page.locator("#motion > *").evaluate_all("elements => elements.map(element => element.tagName)")
+        assert shown.index("P") == sum("motion" in result.close_by for result in results)
         assert errors == []
 
 

@@ -96,7 +96,15 @@ class FakeIndex:
         mixed = (1 - motion_weight) * appearance + motion_weight * motion
         order = [i for i in np.argsort(-mixed).tolist() if i != excluded]
         return [
-            SearchResult(self._segments[i], float(mixed[i]), float(appearance[i]), float(motion[i]))
+            SearchResult(
+                self._segments[i],
+                float(mixed[i]),
+                float(appearance[i]),
+                float(motion[i]),
+                appearance_percentile=100 * max(0.0, float(appearance[i])),
+                motion_percentile=100 * max(0.0, float(motion[i])),
+                close_by=("motion",) if motion[i] > 0.5 else (),
+            )
             for i in order[:top_k]
         ]
 

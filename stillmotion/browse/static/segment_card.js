@@ -2,9 +2,8 @@
 
 import { picture, animateOnHover } from "./thumbnails.js";
 
-// baselines: in results, the mean cosine between any two segments by appearance and by motion; the bars show how far a
-// result exceeds it.
-export function card(segment, baselines = null) {
+// isResult: adds bars that show how many percent of random pairs of segments are less similar.
+export function card(segment, isResult = false) {
   const link = document.createElement("a");
   link.className = "card";
   link.href = `#/segment/${segment.id}`;
@@ -22,17 +21,24 @@ export function card(segment, baselines = null) {
   link.append(frame);
   let description = `${segment.path}, ${timeRange(segment)}`;
   link.title = segment.path;
-  if (baselines) {
-    link.append(similarityBars(segment, baselines));
-    const cosines = `appearance ${segment.appearance.toFixed(2)}, motion ${segment.motion.toFixed(2)}`;
-    description += `, cosine similarity: ${cosines}`;
-    link.title += `\ncosine similarity: ${cosines}`;
+  if (isResult) {
+    link.append(similarityBars(segment));
+    const texts = ["appearance", "motion"].map(name => similarityText(segment, name));
+    description += `, ${texts.join(", ")}`;
+    link.title += `\n${texts.join("\n")}`;
+    if (segment.alignment) link.title += `\nmotion matches ${segment.alignment}`;
   }
   link.setAttribute("aria-label", description);
   return link;
 }
 
-function similarityBars(segment, baselines) {
+function similarityText(segment, name) {
+  const percentile = segment[`${name}_percentile`];
+  const rank = percentile === null ? "" : `, more than ${percentile.toFixed(1)} % of random pairs`;
+  return `${name} ${segment[name].toFixed(2)}${rank}`;
+}
+
+function similarityBars(segment) {
   const bars = document.createElement("span");
   bars.className = "bars";
   bars.setAttribute("aria-hidden", "true");
@@ -40,8 +46,7 @@ function similarityBars(segment, baselines) {
     const bar = document.createElement("span");
     bar.className = name;
     const filled = document.createElement("i");
-    const excess = (segment[name] - baselines[name]) / Math.max(1e-6, 1 - baselines[name]);
-    filled.style.width = `${100 * Math.min(1, Math.max(0, excess))}%`;
+    filled.style.width = `${segment[`${name}_percentile`] ?? 0}%`;
     bar.append(filled);
     bars.append(bar);
   }

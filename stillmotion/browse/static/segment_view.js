@@ -67,7 +67,7 @@ export class SegmentView {
   async showResults(stop) {
     const show = async (list, weight, count) => {
       try {
-        fill(list, ...(await this.fetchResults(this.query, weight, count, stop)));
+        fill(list, await this.fetchResults(this.query, weight, count, stop));
       } catch (error) {
         if (error.name === "AbortError") throw error;
         list.replaceChildren(message(error.message)); // an encoder may have no motion vectors
@@ -80,11 +80,8 @@ export class SegmentView {
     ]);
   }
 
-  // The results, and the baselines of their similarities.
   fetchResults(query, weight, count, stop) {
-    this.baselines ||= fetchJson("baselines").catch(() => ({ appearance: 0, motion: 0 }));
-    const url = `neighbors?${query}&motion_weight=${weight}&top_k=${count}`;
-    return Promise.all([fetchJson(url, { signal: stop.signal }), this.baselines]);
+    return fetchJson(`neighbors?${query}&motion_weight=${weight}&top_k=${count}`, { signal: stop.signal });
   }
 
   motionWeight() {
@@ -103,7 +100,7 @@ export class SegmentView {
     const query = this.query;
     runAsync(async () => {
       const results = await this.fetchResults(query, this.motionWeight(), MIXED_RESULTS, stop);
-      if (query === this.query) fill(this.lists.mixed, ...results);
+      if (query === this.query) fill(this.lists.mixed, results);
     });
   }
 
@@ -116,11 +113,18 @@ export class SegmentView {
   }
 }
 
-// Existing cards are reused, so that thumbnails do not start again.
-function fill(list, results, baselines) {
+// Existing cards are reused, so that thumbnails do not start again. A line separates results that chance explains.
+function fill(list, results) {
   const existing = new Map([...list.children].map(element => [element.getAttribute("href"), element]));
-  const cards = results.map(segment => existing.get(`#/segment/${segment.id}`) || card(segment, baselines));
-  list.replaceChildren(...(cards.length ? cards : [message("There is nothing else in this folder.")]));
+  const elements = results.map(segment => existing.get(`#/segment/${segment.id}`) || card(segment, true));
+  const vectors = list.id === "mixed" ? ["appearance", "motion"] : [list.id];
+  const isClose = results.map(segment => vectors.some(name => segment.close_by.includes(name)));
+  const isCalibrated = results.some(segment => vectors.some(name => segment[`${name}_percentile`] !== null));
+  if (isCalibrated && !isClose.at(-1)) {
+    const numClose = isClose.lastIndexOf(true) + 1;
+    elements.splice(numClose, 0, message(numClose ? "No closer than chance:" : "Nothing is closer than chance. Best of all:"));
+  }
+  list.replaceChildren(...(results.length ? elements : [message("There is nothing else in this folder.")]));
 }
 
 function message(text) {
