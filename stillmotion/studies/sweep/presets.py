@@ -1,4 +1,4 @@
-"""Presets of sweeps: the ablations of BOD-VCL and of the transfer paper (Figure 3, Tables 8 and 9a)."""
+"""Presets of sweeps: the ablations of BOD-VCL and of the transfer paper (Figure 3, Tables 8 to 10)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -44,6 +44,20 @@ TRANSFER_PRESETS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
         "how windows of positions are chosen (Table 9a)",
         _field_points("method.positions.window", "random", "center", "edge", "multiple", "none"),
         "method.positions.window",
+    ),
+    "position-augmentation": (
+        "other positions on the way back or not, for any image model (Table 9b)",
+        _field_points("method.positions.window", "random", "none"),
+        "method.positions.window",
+    ),
+    "separability-loss": (
+        "KL divergence or mean square error, and KL divergence without other positions (Table 10)",
+        {
+            "kl": {"method.separability_loss": "kl"},
+            "mse": {"method.separability_loss": "mse"},
+            "kl, same positions": {"method.separability_loss": "kl", "method.positions.window": "none"},
+        },
+        "",
     ),
 }
 
