@@ -17,7 +17,7 @@ from tools.fault_injection.outcomes import Outcome, attack
 
 _ERRORS = ("No space left", "free)", "File too large")
 _MAX_TRIES = 4  # to find a size that is too small
-_MIN_KIB = 8
+_PAGE_KIB = 4  # a tmpfs holds whole pages
 
 
 def fill_disks(
@@ -40,7 +40,8 @@ def fill_disks(
         for _ in range(_MAX_TRIES):
             folder.mkdir()
             # A file limit is that of one file, not of all together.
-            kib = max(_MIN_KIB, int(fraction * baselines[job.name].num_bytes / 1024 / (1 if can_mount else 4)))
+            num_pages = fraction * baselines[job.name].num_bytes / (_PAGE_KIB * 1024) / (1 if can_mount else 4)
+            kib = max(1, int(num_pages)) * _PAGE_KIB
             was_filled, failure = _fill_once(job, baselines[job.name], folder, kib, can_mount)
             shutil.rmtree(folder, ignore_errors=True)
             if was_filled:
@@ -93,7 +94,7 @@ def _small_disk(folder: Path, kib: int, can_mount: bool) -> Iterator[Callable[[]
 
 def _can_mount(work_dir: Path) -> bool:
     try:
-        with _small_disk(work_dir / "mount", _MIN_KIB, True):
+        with _small_disk(work_dir / "mount", _PAGE_KIB, True):
             return True
     except (OSError, subprocess.CalledProcessError):
         return False
