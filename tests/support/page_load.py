@@ -190,8 +190,8 @@ def _load(server: LiveServer, videos: Path, num_requests: int, num_uploads: int,
     ids = [segment["id"] for segment in json.loads(server.request("GET", "segments")[1])["segments"]]
     load = PageLoad(server, (videos / "dark" / "0.mp4").read_bytes(), ids, seed)
     requests, uploads = load.requests(), load.uploads()
-    for send in (*requests.values(), uploads["good video"]):
-        send()
+    for warm_up in (*requests.values(), uploads["good video"]):
+        warm_up()
     report.memory.append(server.resident_mib())
     report.worker_memory.append(sum(map(server.resident_mib, server.processes()[1:])))
     before, start, lock = _list_files(home), time.monotonic(), threading.Lock()
