@@ -289,7 +289,9 @@ def _load_own_normalization(config: ImageModelConfig) -> FrozenImageModel:
         layer, normalization = config.layer, CHECKPOINT_FAMILIES[config.family].normalization
         if has_adapter(path):  # it was trained on frames with this normalization, and of I-JEPA before the last norm
             normalization = IMAGENET_NORMALIZATION
-            layer = model.config.num_hidden_layers if layer is None and model.config.model_type == "ijepa" else layer
+            model_config: Any = model.config
+            if layer is None and model_config.model_type == "ijepa":
+                layer = model_config.num_hidden_layers
         return FrozenImageModel(model, layer=layer, normalization=normalization)
     if not (path / "config.json").is_file():
         raise StillmotionError(f"{path} has no config.json. Give a folder that save_pretrained wrote.")
