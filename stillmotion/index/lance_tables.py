@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from stillmotion.errors import StillmotionError
+from stillmotion.index.lance_files import hide_panic_message, store_search_index_hashes, verify_search_indexes
 from stillmotion.index.locations import is_remote_uri
 from stillmotion.index.row_checksums import (
     SEGMENT_CHECKSUMS,
@@ -103,6 +104,7 @@ class IndexTables:
 
     def __init__(self, database: Any, metadata: IndexMetadata) -> None:
         self.database, self.metadata = database, metadata
+        self._is_verified = False
         self._videos = database.open_table("videos")
         self.segments: Any = _open_table(database, "segments")
 
@@ -191,10 +193,16 @@ class IndexTables:
         """
         if self.segments is None:
             return
-        with wrap_read_errors(self.database.uri):
+        uri = self.database.uri
+        with wrap_read_errors(uri):
             rows = self.segments.search().select(columns_to_read(columns, SEGMENT_CHECKSUMS))
-            for batch in (rows.where(where) if where is not None else rows).to_batches():
-                yield verify_rows(batch, SEGMENT_CHECKSUMS, self.database.uri).select(list(columns))
+            batches = iter((rows.where(where) if where is not None else rows).to_batches())
+        while True:
+            with wrap_read_errors(uri):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield verify_rows(batch, SEGMENT_CHECKSUMS, uri).select(list(columns))
 
     def select_verified(self, search: Any, columns: Sequence[str]) -> pa.Table:
         """Run a search of the segments, and verify its rows.
@@ -203,7 +211,9 @@ class IndexTables:
             search: LanceDB query.
             columns: Names of the columns.
         """
-        rows = search.select([*columns_to_read(columns, SEGMENT_CHECKSUMS), "_distance"]).to_arrow()
+        self._verify_search_indexes()
+        with wrap_read_errors(self.database.uri):
+            rows = search.select([*columns_to_read(columns, SEGMENT_CHECKSUMS), "_distance"]).to_arrow()
         return verify_rows(rows, SEGMENT_CHECKSUMS, self.database.uri)
 
     def rows_by_id(self, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
@@ -216,6 +226,7 @@ class IndexTables:
         Returns:
             The rows in the order of the ids.
         """
+        self._verify_search_indexes()
         names = list(dict.fromkeys(["id", *columns]))
         batches = [batch for some in _sql_value_lists(ids) for batch in self.iter_batches(names, f"id IN ({some})")]
         if not batches:
@@ -290,6 +301,13 @@ class IndexTables:
                     table.optimize(cleanup_older_than=_KEEP_VERSIONS_FOR)  # also adds new segments to the IVF index
             if build_ivf and self.segments is not None:
                 self._create_vector_indexes(self.segments)
+            store_search_index_hashes(self.database.uri)
+
+    def _verify_search_indexes(self) -> None:
+        """Verify the files that find rows, once; those of a table that a running `index` changes may be new."""
+        if not self._is_verified:
+            verify_search_indexes(self.database.uri)
+            self._is_verified = True
 
     def _create_vector_indexes(self, segments: Any) -> None:
         from lancedb.index import BTree, IvfSq
@@ -308,7 +326,8 @@ class IndexTables:
 def wrap_read_errors(uri: str) -> Iterator[None]:
     """Turn LanceDB's read errors into one line that names the index."""
     try:
-        yield
+        with hide_panic_message():
+            yield
     except BaseException as error:
         if not _is_lance_error(error):
             raise
