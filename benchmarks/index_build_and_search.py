@@ -2,6 +2,7 @@
 
     python benchmarks/index_build_and_search.py make --data FOLDER --encoder TEXT [--videos 12]
     python benchmarks/index_build_and_search.py search [--most 1000000] [--look 384] [--motion 512] [--plot FILE.png]
+    python benchmarks/index_build_and_search.py aligned [--most 99000]
 
 make: the simple loop decodes every frame of a video and embeds frames one at a time; `stillmotion index` decodes only
 the frames that it needs, in batches of segments. Both are timed by the wall clock, one after the other, so the ratio is
@@ -9,6 +10,8 @@ rough on a busy machine. The network's fraction of the time is that of the index
 search: random unit vectors in 2,000 groups, no videos. The brute-force search is two matrix-vector products and top-k
 on one thread; below 100,000 segments an index does the same, above it uses LanceDB's IVF. Queries are timed by CPU time
 of all threads, so other work on the machine does not count.
+aligned: the same with random motion fields, ranked by motion: the 150 candidates by amplitude spectrum are compared
+under alignment.
 """
 
 import argparse
@@ -27,12 +30,15 @@ from stillmotion.data.datasets.folder import find_videos
 from stillmotion.data.video.pyav_reader import PyAVReader
 from stillmotion.encoders import Encoder, load
 from stillmotion.encoders.feature_extraction import eval_crop
+from stillmotion.functional.motion_alignment import field_spectrum
 from stillmotion.index import Query, VideoIndex, build_index, search_backends
 from stillmotion.index.lance_tables import IndexMetadata, IndexTables, SegmentRow
+from stillmotion.index.motion_fields import unflatten_fields
 from stillmotion.index.segment_embedder import segment_input_config
 from stillmotion.index.video_segments import VideoSegment
 
-MIN_SPEEDUP, MAX_MS = 4.0, 50.0
+MIN_SPEEDUP, MAX_MS, MAX_ALIGNED_MS = 4.0, 50.0, 150.0
+NUM_FIELD_VALUES = 15 * 8 * 10 * 2
 NUM_GROUPS, BATCH_SIZE, TOP_K, NUM_QUERIES = 2000, 1000, 10, 20
 SIZES = (1000, 10_000, 99_000, 200_000, 500_000, 1_000_000)
 
@@ -108,6 +114,37 @@ def fill_tables(tables: IndexTables, first: int, last: int, dims: tuple[int, int
                 for i, look, motion in zip(numbers, looks, motions, strict=True)
             ]
         )
+
+
+def random_fields(first: int, last: int) -> np.ndarray:
+    """Motion fields of segments by their numbers, int8 (last - first, F)."""
+    return np.random.default_rng((3, first)).integers(-127, 128, (last - first, NUM_FIELD_VALUES), np.int8)
+
+
+def measure_aligned(num_segments: int, look_dim: int) -> None:
+    def vectors(first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        fields = random_fields(first, last)
+        return random_vectors(first, last, look_dim), field_spectrum(unflatten_fields(fields)).numpy(), fields
+
+    with tempfile.TemporaryDirectory() as place:
+        tables = IndexTables.create(place, IndexMetadata("made up", "0", place, {}))
+        for start in range(0, num_segments, BATCH_SIZE):
+            rows = zip(*vectors(start, min(start + BATCH_SIZE, num_segments)), strict=True)
+            segments = (VideoSegment(f"{start + i:024x}", f"{start + i}.mp4", 0.0, 6.0, 6.0) for i in range(BATCH_SIZE))
+            tables.add_segments(
+                [
+                    SegmentRow(segment, "", look, motion, b"", field)
+                    for segment, (look, motion, field) in zip(segments, rows, strict=False)
+                ]
+            )
+        tables.compact(build_ivf=num_segments >= search_backends.IVF_MIN_SEGMENTS)
+        index = VideoIndex.open(place)
+        queries = [Query(*vectors(10**9 + i, 10**9 + i + 1)) for i in range(NUM_QUERIES)]
+        for weight in (1.0, 0.5):
+            taken = median_ms(partial(index.neighbors, motion_weight=weight, top_k=TOP_K), queries)
+            print(
+                f"{num_segments:9,} segments, motion weight {weight:g}: {taken:.1f} ms (at most {MAX_ALIGNED_MS:g} ms)"
+            )
 
 
 def median_ms(search: Callable[[Query], object], queries: list[Query]) -> float:
@@ -196,10 +233,14 @@ def main() -> None:
     searching.add_argument("--look", type=int, default=384)
     searching.add_argument("--motion", type=int, default=512)
     searching.add_argument("--plot")
+    aligning = verbs.add_parser("aligned")
+    aligning.add_argument("--most", type=int, default=99_000)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.what == "make":
         measure_build(options.data, options.encoder, options.videos)
+    elif options.what == "aligned":
+        measure_aligned(options.most, 384)
     else:
         measure_search(options.most, (options.look, options.motion), options.plot)
 

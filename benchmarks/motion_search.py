@@ -179,15 +179,17 @@ def print_table(rows: dict[str, dict[str, np.ndarray]], pool: Pool, *, report: b
             recall, *others = (f"{mean:.3f}" for mean in results[title][:, queries].mean(1))
             cells.append(f"{recall} [{low:.2f}, {high:.2f}] / " + " / ".join(others))
         print(f"| {name} | " + " | ".join(cells) + " |")
-    print("\n| difference of R@1 | " + " | ".join(titles) + " |\n" + "|---" * (1 + len(titles)) + "|")
+    print("\n| difference of R@1; mAP | " + " | ".join(titles) + " |\n" + "|---" * (1 + len(titles)) + "|")
     for name, other in [(a, b) for a in rows for b in rows if a.endswith(PROPOSED) and b.endswith(BASELINES)]:
         if name.partition(": ")[0] != other.partition(": ")[0]:
             continue
         cells = []
         for title, task in tasks.items():
-            gain, queries = (rows[name][title] - rows[other][title])[0], queries_of(task, report=report)
-            low, high = task.interval(gain, queries)
-            cells.append(f"{gain[queries].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+            queries, texts = queries_of(task, report=report), []
+            for gain in (rows[name][title] - rows[other][title])[[0, -1]]:
+                low, high = task.interval(gain, queries)
+                texts.append(f"{gain[queries].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+            cells.append("; ".join(texts))
         print(f"| {name} − {other.partition(': ')[2]} | " + " | ".join(cells) + " |")
 
 

@@ -21,7 +21,7 @@ FIELD_GRID = (15, 8, 10)  # steps, rows and columns of a motion field
 MAX_STEPS, MAX_COLUMNS = 4, 2  # largest shifts
 FAST_SPEED = 4 / 3
 NUM_NEIGHBORS = 10  # nearest fields whose mean similarity is a neighborhood's
-_NEIGHBOR_CANDIDATES = 32  # fields that are compared under alignment to find them
+_NEIGHBOR_CANDIDATES = 100  # fields that are compared under alignment to find them
 _STEP_SHIFTS, _COLUMN_SHIFTS = (sorted(range(-most, most + 1), key=abs) for most in (MAX_STEPS, MAX_COLUMNS))
 
 

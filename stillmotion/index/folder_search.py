@@ -14,6 +14,7 @@ from stillmotion.data.video.reader import FrameSubset, VideoReader, to_frame_ind
 from stillmotion.encoders import Encoder, Features, extract_features, resolve_num_clips
 from stillmotion.encoders.feature_cache import DEFAULT_NUM_CLIPS, check_cache_dir, load_or_extract_features
 from stillmotion.encoders.input_paths import collect_input_paths
+from stillmotion.evaluation.retrieval.motion_ranking import score_by_motion
 from stillmotion.functional.knn import knn_search, l2_normalize
 from stillmotion.index.search_config import SearchConfig
 from stillmotion.index.video_segments import time_range_to_frames
@@ -72,22 +73,35 @@ def search_folder(
     check_cache_dir(
         config.cache_dir, collect_input_paths(videos, dataset=dataset, encoders=[encoder], extra_paths=[query])
     )
-    query_vector = _vectors(extract_features(encoder, query_set, num_clips=num_clips, average_views=True), config)
+    query_features = extract_features(encoder, query_set, num_clips=num_clips, average_views=True)
     table = load_or_extract_features(encoder, dataset, num_clips=num_clips, cache_dir=config.cache_dir, loader=loader)
     for line in format_failed_videos(dict(table.features.failed)):
         logger.warning(line)
-    vectors = _vectors(table.features, config)
     same_video = [i for i, name in enumerate(table.video_names) if Path(name).resolve() == Path(query).resolve()]
-    k = min(config.top_k + len(same_video), len(vectors))
-    similarities, indices = (
-        x[0].numpy() for x in knn_search(torch.from_numpy(query_vector), torch.from_numpy(vectors), k=k)
-    )
+    k = min(config.top_k + len(same_video), len(table.video_names))
+    motion_weight = 1.0 if config.by == "motion" else config.motion_weight
+    if motion_weight and table.features.motion_field.shape[-1]:
+        nearest = _score_aligned(query_features, table.features, motion_weight).topk(k)
+    else:
+        query_vectors, vectors = (torch.from_numpy(_vectors(x, config)) for x in (query_features, table.features))
+        nearest = knn_search(query_vectors, vectors, k=k)
+    similarities, indices = (x[0].numpy() for x in nearest)
     matches = [
         VideoMatch(table.video_names[int(i)], float(similarity))
         for i, similarity in zip(indices, similarities, strict=True)
         if i not in same_video
     ]
     return matches[: config.top_k]
+
+
+def _score_aligned(query: Features, features: Features, motion_weight: float) -> torch.Tensor:
+    """Score all videos by appearance and by motion under alignment, (1, n)."""
+    fields = query.motion_field.mean(1), features.motion_field.mean(1)
+    scores = motion_weight * score_by_motion(*fields, np.array([-1]), np.arange(len(fields[1])))
+    if motion_weight < 1:
+        appearance = (torch.from_numpy(l2_normalize(x.vectors("static"))) for x in (query, features))
+        scores += (1 - motion_weight) * (next(appearance) @ next(appearance).mT)
+    return scores
 
 
 def _vectors(features: Features, config: SearchConfig) -> np.ndarray:

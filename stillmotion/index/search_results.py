@@ -154,7 +154,8 @@ def _result_line(result: SearchResult, file: str, motion_weight: float) -> str:
     appearance = f"appearance {result.appearance:.4f}{_format_percentile(result.appearance_percentile)}"
     motion = f"motion {result.motion:.4f}{_format_percentile(result.motion_percentile)}"
     parts = [f"{result.similarity:.4f}", appearance, motion, file, _format_range(result)]
-    return "  ".join([*parts, *["close"] * _is_close(result, motion_weight)])
+    alignment = [f"({result.alignment_text})"] if result.alignment_text else []
+    return "  ".join([*parts, *alignment, *["close"] * _is_close(result, motion_weight)])
 
 
 def _format_percentile(percentile: float | None) -> str:
@@ -168,5 +169,6 @@ def _is_close(result: SearchResult, motion_weight: float) -> bool:
 
 
 def _result_caption(result: SearchResult, motion_weight: float) -> str:
-    caption = f"{result.similarity:.3f} · {printable_name(result.segment.path)} · {_format_range(result)}"
-    return caption + " · close" * _is_close(result, motion_weight)
+    parts = [f"{result.similarity:.3f}", printable_name(result.segment.path), _format_range(result)]
+    parts += [result.alignment_text] if result.alignment_text else []
+    return " · ".join([*parts, *["close"] * _is_close(result, motion_weight)])
