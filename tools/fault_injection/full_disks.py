@@ -1,7 +1,8 @@
 """Commands whose disk is full: one line says so, no file is half-written, and with room the same command continues.
 
 The disk is a small tmpfs where this process may mount one. Elsewhere a limit on the size of each file (RLIMIT_FSIZE)
-takes its place; a write beyond it fails with "File too large".
+takes its place; a write beyond it fails with "File too large". It also holds for shared memory, so that only verbs
+without loading workers are attacked in this way.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from tools.fault_injection.jobs import NUM_CONCURRENT, Baseline, Job
 from tools.fault_injection.outcomes import Outcome, attack
 
 _ERRORS = ("No space left", "free)", "File too large")
+_VERBS_WITHOUT_WORKERS = ("index", "prepare", "segment", "static-dynamic")
 _MAX_TRIES = 4  # to find a size that is too small
 _PAGE_KIB = 4  # a tmpfs holds whole pages
 
@@ -33,6 +35,8 @@ def fill_disks(
         seed: Seed of their sizes.
     """
     can_mount = _can_mount(work_dir)
+    if not can_mount:
+        jobs = [job for job in jobs if job.words[0] in _VERBS_WITHOUT_WORKERS and job.name in baselines]
 
     def fill(number: int, rng: random.Random) -> str | None:
         job, folder = jobs[number % len(jobs)], work_dir / str(number)
