@@ -53,8 +53,13 @@ def _search_indexes(uri: str) -> list[Path]:
 @contextlib.contextmanager
 def hide_panic_message() -> Iterator[None]:
     """Leave out what the Rust library prints when it panics inside the context; that is raised as an error, too."""
-    with _capture_lock, tempfile.TemporaryFile() as captured:
-        stderr = os.dup(_STDERR)
+    with _capture_lock, contextlib.ExitStack() as stack:
+        try:
+            captured = stack.enter_context(tempfile.TemporaryFile())
+            stderr = os.dup(_STDERR)
+        except OSError:  # no stderr, or no space for a temporary file
+            yield
+            return
         os.dup2(captured.fileno(), _STDERR)
         try:
             yield

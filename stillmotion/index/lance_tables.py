@@ -200,9 +200,10 @@ class IndexTables:
         while True:
             with wrap_read_errors(uri):
                 batch = next(batches, None)
-            if batch is None:
-                return
-            yield verify_rows(batch, SEGMENT_CHECKSUMS, uri).select(list(columns))
+                if batch is None:
+                    return
+                verified = verify_rows(batch, SEGMENT_CHECKSUMS, uri).select(list(columns))
+            yield verified
 
     def select_verified(self, search: Any, columns: Sequence[str]) -> pa.Table:
         """Run a search of the segments, and verify its rows.
