@@ -1,8 +1,9 @@
 """Top-k matching in context frames (restricted attention) and label averaging.
 
-A block of queries is compared with the cells within its reach in each context frame. Where bfloat16 products are
-faster, they are computed first, and all cells that may be among the k best within the rounding bound are compared again
-in full precision, so the matches are those of full precision. Memory: one block and a copy of the context.
+A block of queries is compared with the cells within its reach in each context frame. Where 8-bit integer products are
+faster, they are computed first, and all cells that may be among the k best of any query of the block, within the bound
+of the rounding error, are compared again in full precision, so the matches are those of full precision. Memory: one
+block and a copy of the context.
 
 Shapes: C context frames of h×w cells, D channels, L labels, k matches; a block has Q queries with n cells of a frame
 within reach. The index of a context cell counts all C·h·w cells.
@@ -19,10 +20,10 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 
-_BLOCK = 192  # approximate queries per block: large enough for an efficient product, with few cells out of reach
-_LOW_PRECISION = torch.bfloat16
-_ROUNDING_BOUND = 3.25 * torch.finfo(_LOW_PRECISION).eps / 2  # of a query, a key, their product and the sum
-_MAX_CANDIDATES = 256  # a query with more candidates is compared with all cells
+_BLOCK = 128  # approximate queries per block: large enough for an efficient product, with few cells out of reach
+_INT8_MAX = 127
+_CHUNK = 512  # cells that are quantized at a time, so that they stay in the cache
+_ERROR_MARGIN = 1.01  # of the rounding error of 8-bit products, for that of full precision
 _MIN_CHANNELS = 64  # with fewer, the product does not dominate the time
 
 
@@ -38,6 +39,15 @@ class CellMatches(NamedTuple):
     indices: Tensor
 
 
+class _QuantizedCells(NamedTuple):
+    """Cells (M, D) as int8 times one scale; the largest norm of a cell and of its rounding error."""
+
+    values: Tensor
+    scale: Tensor
+    norm: Tensor
+    error: Tensor
+
+
 @torch.no_grad()
 def find_nearest_cells(
     query: Tensor,
@@ -46,7 +56,7 @@ def find_nearest_cells(
     k: int,
     radius: int | None = None,
     circular: bool = False,
-    use_bf16_prefilter: bool | None = None,
+    use_int8_prefilter: bool | None = None,
 ) -> CellMatches:
     """For each query cell, find the k most similar context cells within a spatial radius, by inner product.
 
@@ -56,8 +66,8 @@ def find_nearest_cells(
         k: Number of matches.
         radius: Largest distance in rows and columns; None is unlimited.
         circular: Measure the distance in Euclidean norm, less than `radius`.
-        use_bf16_prefilter: Compute bfloat16 products first; the matches are the same. None does so where a short trial
-            finds it faster.
+        use_int8_prefilter: Compute 8-bit products first (CPU only); the matches are the same. None does so where a
+            short trial finds it faster.
 
     Returns:
         Similarities and indices of the matches.
@@ -77,15 +87,16 @@ def find_nearest_cells(
             f"k is {k}; must be between 1 and the number of context cells, {c * h * w}. radius is {radius}; must be at "
             f"least {int(circular)}."
         )
-    if use_bf16_prefilter is None:
-        use_bf16_prefilter = d >= _MIN_CHANNELS and _bf16_is_faster(query.device, query.dtype)
+    if use_int8_prefilter is None:
+        use_int8_prefilter = d >= _MIN_CHANNELS and query.device.type == "cpu" and _int8_is_faster(query.dtype)
     cell_index = torch.arange(h * w, device=query.device).view(h, w)
-    queries, frames = query, context
+    all_cells, queries, keys, quantized = context.reshape(-1, d), query, context, None
+    if use_int8_prefilter:
+        quantized = _quantize_cells(all_cells)
+        keys = quantized.values.view(context.shape)
     if h <= w:  # blocks are slices of the longer axis, which comes first, so that cells within reach are contiguous
-        queries, frames, cell_index = queries.transpose(0, 1), frames.transpose(1, 2), cell_index.T
-    keys = frames.to(_LOW_PRECISION if use_bf16_prefilter else query.dtype, memory_format=torch.contiguous_format)
-    error = _ROUNDING_BOUND * queries.norm(dim=-1) * context.norm(dim=-1).max() if use_bf16_prefilter else None
-    all_cells, frame_start = context.reshape(-1, d), torch.arange(c, device=query.device)[:, None] * (h * w)
+        queries, keys, cell_index = queries.transpose(0, 1), keys.transpose(1, 2).contiguous(), cell_index.T
+    frame_start = torch.arange(c, device=query.device)[:, None] * (h * w)
     similarity = query.new_empty(max(h, w), min(h, w), k)
     indices = torch.empty_like(similarity, dtype=torch.long)
     length, width = cell_index.shape
@@ -94,12 +105,14 @@ def find_nearest_cells(
         block_queries, near = queries[block].reshape(-1, d), keys[:, *reach].reshape(c, -1, d)
         far = _out_of_reach(block, reach, radius, circular=circular, device=query.device)
         cells = (frame_start + cell_index[reach].reshape(-1)).reshape(-1)
-        if error is None:
+        if quantized is not None:
+            penalty = far.to(query.dtype).mul_(torch.finfo(query.dtype).min)
+            chosen = _possible_matches(block_queries, near, quantized, penalty, k)
+            values, order = _exact_topk(block_queries, all_cells[cells[chosen]], penalty.mT[chosen % far.shape[1]], k)
+            matches = cells[chosen[order]]
+        else:
             values, order = _topk(_products(block_queries, near), far, k)
             matches = cells[order]
-        else:
-            coarse = _products(block_queries.to(_LOW_PRECISION), near)
-            values, matches = _refine_topk(coarse, error[block].reshape(-1), far, block_queries, all_cells, cells, k)
         similarity[block], indices[block] = values.view_as(similarity[block]), matches.view_as(indices[block])
     if h <= w:
         return CellMatches(similarity.transpose(0, 1), indices.transpose(0, 1))
@@ -150,7 +163,7 @@ def _topk(similarity: Tensor, far: Tensor, k: int) -> tuple[Tensor, Tensor]:
     They lie at the k positions that are best in any frame, so only those are compared in all frames.
     """
     c, _, n = similarity.shape
-    largest, position = _max_over_frames(similarity).masked_fill(far, -torch.inf).topk(min(k, n), -1)
+    largest, position = similarity.amax(0).masked_fill(far, -torch.inf).topk(min(k, n), -1)
     candidates = similarity.gather(2, position.expand(c, -1, -1)).masked_fill(largest == -torch.inf, -torch.inf)
     values, order = candidates.transpose(0, 1).flatten(1).topk(min(k, c * position.shape[1]), -1)
     width = position.shape[1]
@@ -159,64 +172,76 @@ def _topk(similarity: Tensor, far: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return F.pad(values, missing, value=-torch.inf), F.pad(index, missing)
 
 
-def _max_over_frames(similarity: Tensor) -> Tensor:
-    """Largest similarity of each position over the frames, (Q, n); in bfloat16, 0 where all are negative.
+def _possible_matches(queries: Tensor, keys: Tensor, quantized: _QuantizedCells, penalty: Tensor, k: int) -> Tensor:
+    """Indices among the C·n cells of those that may be among the k most similar ones of any query.
 
-    Positive bfloat16 numbers sort like the integers with the same bits, which are compared much faster.
+    queries: (Q, D). keys: int8 (C, n, D), quantized as `quantized`. penalty: (Q, n), added to the similarity: the least
+    number where a position is out of reach, 0 elsewhere.
     """
-    if similarity.dtype != _LOW_PRECISION:
-        return similarity.amax(0)
-    return similarity.view(torch.int16).amax(0).clamp_min(0).view(_LOW_PRECISION)
+    c, n, _ = keys.shape
+    scale = queries.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(queries.dtype).tiny) / _INT8_MAX
+    rounded = (queries / scale).round_()
+    query_error = (rounded * scale - queries).norm(dim=-1)
+    # |x·y − x'·y'| ≤ |x − x'|·|y| + |x'|·|y − y'|, in units of the integer products.
+    error = query_error * quantized.norm + (queries.norm(dim=-1) + query_error) * quantized.error
+    error = _ERROR_MARGIN * error / (scale[:, 0] * quantized.scale)
+    integers = rounded.to(torch.int8)
+    products = torch.empty(c, len(queries), n, dtype=torch.int32)
+    best = torch.full(products.shape[1:], torch.iinfo(torch.int32).min, dtype=torch.int32)
+    for frame, out in zip(keys, products, strict=True):
+        torch._int_mm(integers, frame.mT, out=out)
+        torch.maximum(best, out, out=best)
+    # The k best of all lie at the k positions that are best in any frame. float32 holds products below 2^24 exactly.
+    position = best.to(penalty.dtype).add_(penalty).topk(min(k, n), -1).indices
+    candidates = products.gather(2, position.expand(c, -1, -1)) + penalty.gather(1, position)
+    candidates = candidates.transpose(0, 1).flatten(1)
+    kth = candidates.topk(min(k, candidates.shape[1]), -1).values[:, -1]
+    # The k best are at least the k-th best product minus the error, so their products are above this.
+    least = (kth - 2 * error).clamp_min(torch.iinfo(torch.int32).min // 2).floor().to(torch.int32)[:, None]
+    slack = [torch.sub(frame, least, out=best).amax(0) for frame in products]
+    return (torch.cat(slack) >= 0).nonzero()[:, 0]
 
 
-def _refine_topk(
-    coarse: Tensor, error: Tensor, far: Tensor, queries: Tensor, all_cells: Tensor, cells: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """The k largest similarities of queries (Q, D) and their cells, each (Q, k), computed for candidates only.
+def _exact_topk(queries: Tensor, keys: Tensor, penalty: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest similarities of queries (Q, D) to keys (U, D), and their indices; penalty: (U, Q)."""
+    values, order = torch.addmm(penalty, keys, queries.mT).mT.contiguous().topk(min(k, len(keys)), -1)
+    values = values.masked_fill(values < torch.finfo(values.dtype).min / 2, -torch.inf)
+    missing = (0, k - values.shape[1])
+    return F.pad(values, missing, value=-torch.inf), F.pad(order, missing)
 
-    coarse: (C, Q, n), each within `error` (Q,) of the similarity. all_cells: (C·h·w, D), of which `cells` (C·n,) are
-    within reach of the block.
-    """
-    c, q, n = coarse.shape
-    # The k best are at least the k-th best coarse value minus the error, so their coarse values are above this.
-    threshold = _topk(coarse, far, k)[0][:, -1].to(error) - 2 * error
-    is_candidate = (_max_over_frames(coarse) >= threshold[:, None]) & ~far
-    crowded = is_candidate.sum(-1) > _MAX_CANDIDATES
-    query, position = (is_candidate & ~crowded[:, None]).nonzero().unbind(1)
-    pair, frame = coarse[:, query, position].T.ge(threshold[query, None]).nonzero().unbind(1)
-    query, position = query[pair], frame * n + position[pair]
-    count = query.bincount(minlength=q)
-    crowded |= count > _MAX_CANDIDATES
-    few = ~crowded[query]
-    query, candidates, count = query[few], cells[position[few]], count.masked_fill(crowded, 0)
-    table = queries.new_full((q, max(k, int(count.max()))), -torch.inf)
-    table_cells = torch.zeros_like(table, dtype=torch.long)
-    slot = torch.arange(len(query), device=query.device) - (count.cumsum(0) - count)[query]
-    table[query, slot] = torch.linalg.vecdot(queries[query], all_cells[candidates])
-    table_cells[query, slot] = candidates
-    values, order = table.topk(k, -1)
-    matches = table_cells.gather(1, order)
-    if bool(crowded.any()):
-        exact = _products(queries[crowded], all_cells[cells].view(c, n, -1))
-        values[crowded], index = _topk(exact, far[crowded], k)
-        matches[crowded] = cells[index]
-    return values, matches
+
+def _quantize_cells(cells: Tensor) -> _QuantizedCells:
+    """Quantize cells (M, D)."""
+    low, high = cells.aminmax()
+    scale = torch.maximum(-low, high).clamp_min(torch.finfo(cells.dtype).tiny) / _INT8_MAX
+    values = torch.empty(cells.shape, dtype=torch.int8)
+    norms, errors = [], []
+    for rows, out in zip(cells.split(_CHUNK), values.split(_CHUNK), strict=True):
+        scaled = rows / scale
+        rounded = scaled.round()
+        out.copy_(rounded)
+        errors.append(scaled.sub_(rounded).norm(dim=-1).max() * scale)
+        norms.append(rows.norm(dim=-1).max())
+    return _QuantizedCells(values, scale, torch.stack(norms).max(), torch.stack(errors).max())
 
 
 @cache
-def _bf16_is_faster(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether bfloat16 products are clearly faster on a device, by a trial of some milliseconds."""
+def _int8_is_faster(dtype: torch.dtype) -> bool:
+    """Whether 8-bit products are clearly faster on this CPU, by a trial of some milliseconds."""
 
     def min_seconds(dtype: torch.dtype) -> float:
-        queries, seconds = torch.ones(_BLOCK, 384, dtype=dtype, device=device), []
+        queries, seconds = torch.ones(_BLOCK, 384, dtype=dtype), []
         keys = queries.repeat(8, 1)
         for _ in range(6):
             start = time.perf_counter()
-            float((queries @ keys.mT)[0, 0])  # waits for the device
+            if dtype == torch.int8:
+                torch._int_mm(queries, keys.mT)
+            else:
+                torch.mm(queries, keys.mT)
             seconds.append(time.perf_counter() - start)
         return min(seconds)
 
-    return min_seconds(_LOW_PRECISION) < 0.75 * min_seconds(dtype)
+    return min_seconds(torch.int8) < 0.5 * min_seconds(dtype)
 
 
 def _blocks(length: int, width: int, radius: int | None) -> Iterator[tuple[slice, slice]]:

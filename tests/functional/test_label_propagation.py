@@ -42,16 +42,14 @@ def literal(query, context, *, k, radius, disk):
     disk=st.booleans(),
     block=st.sampled_from([1, 4, 512]),
     screened=st.booleans(),
-    crowd=st.sampled_from([2, 256]),
 )
-def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius, disk, block, screened, crowd):
+def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius, disk, block, screened):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_propagation, "_BLOCK", block)
-        patch.setattr(label_propagation, "_MAX_CANDIDATES", crowd)
         every = frames(c + 1, h, w)
         k = min(k, c * h * w)
         result = find_nearest_cells(
-            every[-1], every[:-1], k=k, radius=radius, circular=disk, use_bf16_prefilter=screened
+            every[-1], every[:-1], k=k, radius=radius, circular=disk, use_int8_prefilter=screened
         )
         values, cells = literal(every[-1], every[:-1], k=k, radius=radius, disk=disk)
     torch.testing.assert_close(result.similarity, values)
@@ -60,27 +58,34 @@ def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius
 
 
 @pytest.mark.parametrize("mean", [0.0, 3.0, -3.0])
-def test_products_of_short_floats_only_choose_what_is_looked_at(mean):
-    # Around a common mean, all similarities lie closer together than short floats can tell; or all are below 0.
+def test_products_of_integers_only_choose_what_is_looked_at(mean):
+    # Around a common mean, all similarities lie closer together than 8 bits can tell; or all are below 0.
     every = frames(6, 5, 8, d=80) + torch.tensor([mean] + [0.0] * 79)
     every[-1, :, :, 0] = every[-1, :, :, 0].abs()
     full, short = (
-        find_nearest_cells(every[-1], every[:-1], k=5, radius=3, use_bf16_prefilter=s) for s in (False, True)
+        find_nearest_cells(every[-1], every[:-1], k=5, radius=3, use_int8_prefilter=s) for s in (False, True)
     )
     assert torch.equal(full.indices, short.indices)
     torch.testing.assert_close(full.similarity, short.similarity, atol=1e-12, rtol=0)
 
 
-def test_rounding_is_within_the_bound_that_screening_relies_on():
-    every = frames(2, 20, 20, d=384).flatten(1, 2) * 7
-    coarse = every[0].to(torch.bfloat16) @ every[1].to(torch.bfloat16).mT
-    worst = (coarse.double() - every[0] @ every[1].mT).abs().max()
-    assert 0 < worst < label_propagation._ROUNDING_BOUND * 49
+def test_products_of_integers_leave_few_cells_and_all_of_the_best():
+    every = frames(4, 12, 12, d=384)
+    queries, context = every[-1].flatten(0, 1)[:40], every[:-1].flatten(1, 2)
+    quantized = label_propagation._quantize_cells(context.flatten(0, 1))
+    rounded = quantized.values.double() * quantized.scale
+    assert (rounded - context.flatten(0, 1)).norm(dim=1).max() <= quantized.error * (1 + 1e-9)
+    keys = quantized.values.view(3, 144, 384)
+    chosen = label_propagation._possible_matches(queries, keys, quantized, torch.zeros(40, 144).double(), 5)
+    best = (queries @ context.flatten(0, 1).T).topk(5, 1).indices
+    assert set(best.flatten().tolist()) <= set(chosen.tolist())
+    few = label_propagation._possible_matches(queries[:1], keys, quantized, torch.zeros(1, 144).double(), 5)
+    assert len(few) < 60
 
 
 def test_cells_that_are_all_alike_are_found_in_bounded_memory():
     alike = F.normalize(torch.ones(6, 12, 20, 64), dim=-1)
-    result = find_nearest_cells(alike[-1], alike[:-1], k=4, radius=5, use_bf16_prefilter=True)
+    result = find_nearest_cells(alike[-1], alike[:-1], k=4, radius=5, use_int8_prefilter=True)
     torch.testing.assert_close(result.similarity, torch.ones(12, 20, 4))
     y, x = result.indices % 240 // 20, result.indices % 20
     assert (y - torch.arange(12)[:, None, None]).abs().max() <= 5
