@@ -153,9 +153,8 @@ def _format_range(result: SearchResult) -> str:
 def _result_line(result: SearchResult, file: str, motion_weight: float) -> str:
     appearance = f"appearance {result.appearance:.4f}{_format_percentile(result.appearance_percentile)}"
     motion = f"motion {result.motion:.4f}{_format_percentile(result.motion_percentile)}"
-    parts = [f"{result.similarity:.4f}", appearance, motion, file, _format_range(result)]
-    alignment = [f"({result.alignment_text})"] if result.alignment_text else []
-    return "  ".join([*parts, *alignment, *["close"] * _is_close(result, motion_weight)])
+    time = _format_range(result) + ", close" * _is_close(result, motion_weight)
+    return "  ".join([f"{result.similarity:.4f}", appearance, motion, file, time])
 
 
 def _format_percentile(percentile: float | None) -> str:
