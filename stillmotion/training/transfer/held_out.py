@@ -2,8 +2,8 @@
 
 Regions of a frame, clusters of its patches by color and position, are propagated to another frame of the video and back
 to a crop of the first frame that is shifted by some patches. A model that matches patches by content brings each region
-back to its place; one that matches them by position is wrong by the shift. Of the checks that were tried, this one
-agreed best with the gain in J&F on DAVIS (see the transfer guide).
+back to its place; one that matches them by position is wrong by the shift. It agrees only moderately with the gain in
+J&F on DAVIS; the transfer guide has the figures of all checks that were tried.
 
 Shapes: T frames of a video, each as 2 crops of N = h·w patches, D channels, R regions.
 """
@@ -33,6 +33,7 @@ _NUM_FRAMES, _NUM_REGIONS = 4, 12
 _SHIFT_FRACTION = 0.25  # of the patches of a side
 _COLOR_SCALE, _POSITION_SCALE = 15.0, 3.0  # Lab units and patches that count as the same distance
 _NUM_MATCHES, _TEMPERATURE = 7, 0.1
+_MIN_STANDARD_ERRORS = 2.0  # of the gain, for the transferred model to be kept
 
 
 class HeldOutVideo(NamedTuple):
@@ -131,7 +132,7 @@ class HeldOutSelection:
     def select(self, model: TransferLoss) -> dict[str, Any]:
         """Load the best weights into the model and return what was found, as JSON data.
 
-        The transferred model is kept if its gain is larger than the standard error.
+        The transferred model is kept if its gain is larger than two standard errors: it is the best of many checks.
         """
         assert self._frozen is not None
         assert self._best is not None
@@ -139,7 +140,7 @@ class HeldOutSelection:
         self.is_final = True
         gain, standard_error = self._best.gain_over(self._frozen)
         return {
-            "kept": "transferred" if gain > standard_error else "frozen",
+            "kept": "transferred" if gain > _MIN_STANDARD_ERRORS * standard_error else "frozen",
             "step": self.best_step,
             "gain": gain,
             "standard_error": standard_error,
