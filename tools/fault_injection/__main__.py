@@ -78,7 +78,12 @@ def run_attacks(work_dir: Path, options: argparse.Namespace) -> list[Outcome]:
         return path
 
     def add(outcome: Outcome) -> None:
-        print(f"{outcome.name}: {outcome.num_done}, {len(outcome.failures)} failed", flush=True)
+        print(
+            f"{outcome.name}: {outcome.num_done}, {len(outcome.failures)} failed",
+            *outcome.failures,
+            sep="\n  ",
+            flush=True,
+        )
         outcomes.append(outcome)
 
     whole = folder("whole")
