@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from stillmotion.errors import StillmotionError
 from stillmotion.functional.motion_alignment import aligned_similarity
-from stillmotion.index.lance_tables import IndexTables, wrap_read_errors, wrap_write_errors
+from stillmotion.index.lance_tables import IndexTables, open_table, wrap_read_errors, wrap_write_errors
 from stillmotion.index.motion_fields import column_to_array, unflatten_fields
 from stillmotion.index.row_checksums import CALIBRATION_CHECKSUMS, verify_rows, with_checksums
 from stillmotion.index.search_backends import SearchResult
@@ -85,9 +86,12 @@ class Calibration:
         self.key, self._num_segments = "", len(tables)
         self._quantiles: dict[VectorName, np.ndarray] = {}
         with wrap_read_errors(uri):
-            if _TABLE not in tables.database.list_tables().tables:
+            table = open_table(tables.database, _TABLE)
+            if table is None:
                 return
-            rows = verify_rows(tables.database.open_table(_TABLE).to_arrow(), CALIBRATION_CHECKSUMS, uri)
+            rows = verify_rows(table.to_arrow(), CALIBRATION_CHECKSUMS, uri)
+        if not {"key", "level", *VECTOR_NAMES} <= set(rows.column_names):
+            raise StillmotionError(f"{uri} is damaged: its {_TABLE} lacks columns; delete it and index again")
         self.key = rows["key"][0].as_py()
         for name in VECTOR_NAMES:
             values = rows[name].to_numpy()[np.argsort(rows["level"].to_numpy())]

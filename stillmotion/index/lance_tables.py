@@ -106,7 +106,7 @@ class IndexTables:
         self.database, self.metadata = database, metadata
         self._is_verified = False
         self._videos = database.open_table("videos")
-        self.segments: Any = _open_table(database, "segments")
+        self.segments: Any = open_table(database, "segments")
 
     @classmethod
     def open(cls, uri: str) -> "IndexTables | None":
@@ -125,7 +125,7 @@ class IndexTables:
             return None  # without importing LanceDB
         with wrap_read_errors(uri):
             database = _connect(uri)
-            videos = _open_table(database, "videos")
+            videos = open_table(database, "videos")
             if videos is None:
                 return None
             return cls(database, _parse_metadata(videos.schema.metadata or {}, uri))
@@ -382,7 +382,7 @@ def _table_names(database: Any) -> list[str]:
     return list(database.list_tables().tables)
 
 
-def _open_table(database: Any, name: str) -> Any:
+def open_table(database: Any, name: str) -> Any:
     """Open a table; None if there is none, or if it was killed before its first commit."""
     if name not in _table_names(database):
         return None

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stillmotion.functional.motion_alignment import FIELD_GRID, field_spectrum, neighborhood_similarity
-from stillmotion.index.lance_tables import IndexTables, wrap_read_errors, wrap_write_errors
+from stillmotion.index.lance_tables import IndexTables, open_table, wrap_read_errors, wrap_write_errors
 from stillmotion.index.row_checksums import NEIGHBORHOOD_CHECKSUMS, verify_rows, with_checksums
 
 _TABLE = "neighborhoods"
@@ -68,8 +68,9 @@ class Neighborhoods:
     def __init__(self, tables: IndexTables) -> None:
         uri, rows = tables.database.uri, pa.table({"id": [], "similarity": []})
         with wrap_read_errors(uri):
-            if _TABLE in tables.database.list_tables().tables:
-                rows = verify_rows(tables.database.open_table(_TABLE).to_arrow(), NEIGHBORHOOD_CHECKSUMS, uri)
+            table = open_table(tables.database, _TABLE)
+            if table is not None:
+                rows = verify_rows(table.to_arrow(), NEIGHBORHOOD_CHECKSUMS, uri)
         self._ids = np.array(rows["id"].to_pylist(), str)  # sorted
         self._means = np.array(rows["similarity"].to_pylist(), np.float32)
 

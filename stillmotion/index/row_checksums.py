@@ -66,7 +66,10 @@ def verify_rows(rows: Rows, checksums: Mapping[str, Sequence[str]], uri: str) ->
         StillmotionError: If a value is not as it was stored.
     """
     for name, columns in checksums.items():
-        if name in rows.schema.names and rows[name].to_pylist() != _hash_rows(rows, columns):
+        if name not in rows.schema.names:
+            continue
+        has_columns = set(columns) <= set(rows.schema.names)
+        if not has_columns or rows[name].to_pylist() != _hash_rows(rows, columns):
             raise StillmotionError(
                 f"{uri} is damaged: stored values ({', '.join(columns)}) do not match their {name}; delete it and "
                 "index again"

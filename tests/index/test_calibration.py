@@ -137,3 +137,16 @@ def test_quantiles_follow_the_index(tmp_path: Path) -> None:
         (folder / "0.mp4").unlink(missing_ok=True)
         build_index(folder, load("flow"), tmp_path / "index")
     assert len(set(keys)) == 2
+
+
+def test_tables_that_a_full_disk_left_unfinished_are_written_again(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(50, 16))
+    index = vector_index(tmp_path, vectors)
+    expected = index.neighbors("00000003", top_k=5)
+    for file in (tmp_path / "calibration.lance" / "_versions").iterdir():
+        file.unlink()
+    tables = IndexTables.open(str(tmp_path))
+    assert tables is not None
+    assert Calibration(tables).key == ""
+    update_calibration(tables)
+    assert VideoIndex.open(tmp_path).neighbors("00000003", top_k=5) == expected
