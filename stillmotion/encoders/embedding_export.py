@@ -65,7 +65,8 @@ def export_embeddings(
         videos: Videos to embed.
         output_file: A .parquet file, whose columns whole, static, dynamic and motion are fixed-size lists of float32,
             or an .npz file with arrays of these names; path, and label where known, are further columns. Embeddings
-            that the encoder does not have are omitted. The vectors are not L2-normalized.
+            that the encoder does not have are omitted. The vectors are not L2-normalized. One cosine of two motion
+            vectors is a weaker comparison than that of searches, which align motion.
         num_clips: Evenly spaced clips per video; default 4, or 1 if the encoder samples frames over the whole video.
         num_crops: Crops per clip: 1 or 3.
         loader: Batch size and number of decoding processes.
