@@ -49,7 +49,7 @@ def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, inde
     result = [re.split(r"  +", line) for line in text.stdout.splitlines()]
     assert [Path(file).parent.name for *_, file, _ in result] == ["light"] * 5
     assert str(query) not in text.stdout
-    assert result[0][-1] == "0.00–0.40 s"
+    assert result[0][-1] == "0.00–0.40 s, close"
     page = tmp_path / "found.html"
     search = typed(
         home, "search", query, "--index", indexed, "--motion-weight", "0.3", "--from", "0.1", "--json", "--page", page
