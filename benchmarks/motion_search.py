@@ -108,8 +108,9 @@ class TwoStages:
 
     def scores(self, pool: Pool, queries: np.ndarray, references: np.ndarray) -> Tensor:
         """Scores of the references for the queries, -inf within a group."""
-        fields = (self._fields[rows] for rows in (queries, references))
-        return score_by_motion(*fields, pool.groups[queries], pool.groups[references])
+        return score_by_motion(
+            self._fields[queries], self._fields[references], pool.groups[queries], pool.groups[references]
+        )
 
 
 def cosines(vectors: Tensor) -> Similarity:
@@ -120,14 +121,16 @@ def cosines(vectors: Tensor) -> Similarity:
 
 def similarities(spec: str, features: dict[str, Tensor]) -> dict[str, Similarity | TwoStages]:
     """Similarities by name from the features of an encoder."""
-    vectors = {name: cosines(x) for name, x in features.items() if name != "displacements"}
+    rows: dict[str, Similarity | TwoStages] = {
+        name: cosines(x) for name, x in features.items() if name != "displacements"
+    }
     if "displacements" not in features:
-        return dict(vectors)
+        return rows
     displacements = features["displacements"]
     half_saturation = HALF_SATURATION if spec == FLOW_SPEC else None
     fields = motion_field(displacements)
     aligned = torch.cat([aligned_similarity(some, fields)[0] for some in fields.split(_BLOCK)])
-    return vectors | {
+    return rows | {
         "motion, one cosine": cosines(motion_vector(displacements, half_saturation=half_saturation)),
         "spectrum, one cosine": cosines(field_spectrum(fields)),
         "aligned": Similarity(aligned),

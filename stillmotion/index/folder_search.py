@@ -81,7 +81,9 @@ def search_folder(
     k = min(config.top_k + len(same_video), len(table.video_names))
     motion_weight = 1.0 if config.by == "motion" else config.motion_weight
     if motion_weight and table.features.motion_field.shape[-1]:
-        nearest = _score_aligned(query_features, table.features, motion_weight).topk(k)
+        nearest: tuple[torch.Tensor, torch.Tensor] = _score_aligned(query_features, table.features, motion_weight).topk(
+            k
+        )
     else:
         query_vectors, vectors = (torch.from_numpy(_vectors(x, config)) for x in (query_features, table.features))
         nearest = knn_search(query_vectors, vectors, k=k)

@@ -28,7 +28,7 @@ from stillmotion.index.row_checksums import (
     verify_rows,
     with_checksums,
 )
-from stillmotion.index.video_segments import VECTOR_NAMES, VectorName, VideoSegment
+from stillmotion.index.video_segments import VECTOR_NAMES, VideoSegment
 from stillmotion.utils.files import report_disk_errors
 from stillmotion.utils.hashing import hash_bytes
 
@@ -152,7 +152,7 @@ class IndexTables:
     def __len__(self) -> int:
         return 0 if self.segments is None else self.segments.count_rows()
 
-    def vector_dim(self, vector_name: VectorName | Literal["motion_field"]) -> int:
+    def vector_dim(self, vector_name: str) -> int:
         """Return the number of channels of a vector or of motion fields; 0 if there are none."""
         if self.segments is None or vector_name not in self.segments.schema.names:
             return 0

@@ -97,7 +97,8 @@ class _Ranking(NamedTuple):
 
     def result(self, i: int, segment: VideoSegment) -> SearchResult:
         alignment = None if self.alignment is None else ALIGNMENTS[int(self.alignment[i])]
-        return SearchResult(segment, *(float(x[i]) for x in self[:3]), alignment)
+        similarity, appearance, motion = (float(x[i]) for x in (self.similarity, self.appearance, self.motion))
+        return SearchResult(segment, similarity, appearance, motion, alignment)
 
 
 def _rank(candidates: _Candidates, query: Query, motion_weight: float) -> _Ranking:
@@ -112,8 +113,9 @@ def _rank(candidates: _Candidates, query: Query, motion_weight: float) -> _Ranki
         corrected = corrected.where(motion > 0, -1.0)  # a still segment is similar to nothing
     mixed = (1 - motion_weight) * candidates.appearance + motion_weight * corrected
     similarity, best = mixed.max(1)
-    rest = (x if x is None else x.gather(1, best[:, None])[:, 0] for x in (candidates.appearance, motion, alignment))
-    return _Ranking(similarity, *rest)
+    appearance, motion = (x.gather(1, best[:, None])[:, 0] for x in (candidates.appearance, motion))
+    alignment = None if alignment is None else alignment.gather(1, best[:, None])[:, 0]
+    return _Ranking(similarity, appearance, motion, alignment)
 
 
 class BruteForce:
@@ -136,7 +138,7 @@ class BruteForce:
         """Return a segment of the index as a query; KeyError if no segment has this id."""
         position = self.positions[id]
         appearance, motion = (self._vectors[name][position : position + 1].numpy() for name in VECTOR_NAMES)
-        field = None if self._fields is None else self._fields[position : position + 1]
+        field = None if self.fields is None else self.fields[position : position + 1]
         return Query(appearance, motion, field, self.segments[position].path)
 
     def neighbors(
@@ -155,14 +157,16 @@ class BruteForce:
         ranked[self._path_slices.get(query.video_path or "", slice(0, 0))] = -torch.inf
         if exclude_id is not None:
             ranked[self.positions[exclude_id]] = -torch.inf
-        num_candidates = top_k if self._fields is None or not motion_weight else max(_MIN_ALIGNED, top_k)
+        num_candidates = top_k if self.fields is None or not motion_weight else max(_MIN_ALIGNED, top_k)
         scores, positions = ranked.topk(min(num_candidates, len(ranked)))
         positions = positions[scores > -torch.inf]
         segments = [self.segments[i] for i in positions.tolist()]
-        extra: tuple[np.ndarray, ...] = ()
-        if self._fields is not None:
-            extra = self._fields[positions.numpy()], self._neighborhoods.means([segment.id for segment in segments])
-        ranking = _rank(_Candidates(*(x[positions] for x in cosines), *extra), query, motion_weight)
+        fields = neighborhoods = None
+        if self.fields is not None:
+            fields = self.fields[positions.numpy()]
+            neighborhoods = self._neighborhoods.means([segment.id for segment in segments])
+        appearance, motion = (x[positions] for x in cosines)
+        ranking = _rank(_Candidates(appearance, motion, fields, neighborhoods), query, motion_weight)
         return sort_results(ranking.result(i, segment) for i, segment in enumerate(segments))[:top_k]
 
     def _cosines(self, vector_name: VectorName, rows: np.ndarray) -> torch.Tensor:
@@ -174,7 +178,7 @@ class BruteForce:
         return {name: self._read_vectors(name) for name in VECTOR_NAMES}
 
     @cached_property
-    def _fields(self) -> np.ndarray | None:
+    def fields(self) -> np.ndarray | None:
         """Motion fields of all segments, int8 (n, F); None without."""
         has_fields = self._tables.vector_dim("motion_field") > 0
         return self._read_vectors("motion_field", np.int8).numpy() if has_fields else None
@@ -249,13 +253,14 @@ class IVF:
             else torch.zeros(len(rows), len(query.appearance))
             for name in VECTOR_NAMES
         ]
-        extra: tuple[np.ndarray, ...] = ()
+        fields = neighborhoods = None
         if "motion_field" in self._columns:
             mixed = ((1 - motion_weight) * cosines[0] + motion_weight * cosines[1]).amax(1)
             best = mixed.topk(min(max(_MIN_ALIGNED, top_k), len(mixed))).indices
             rows, cosines = rows.take(best.numpy()), [x[best] for x in cosines]
-            extra = column_to_array(rows["motion_field"]), self._neighborhoods.means(rows["id"].to_pylist())
-        ranking = _rank(_Candidates(*cosines, *extra), query, motion_weight)
+            fields = column_to_array(rows["motion_field"])
+            neighborhoods = self._neighborhoods.means(rows["id"].to_pylist())
+        ranking = _rank(_Candidates(cosines[0], cosines[1], fields, neighborhoods), query, motion_weight)
         segments = rows.select(METADATA_COLUMNS).to_pylist()
         return sort_results(ranking.result(i, VideoSegment(**x)) for i, x in enumerate(segments))[:top_k]
 
