@@ -110,6 +110,11 @@ class VideoIndex:
         with wrap_read_errors(self.uri):
             return self._brute_force.vectors(vector_name).numpy()
 
+    def motion_fields(self) -> np.ndarray | None:
+        """Return the motion fields of all segments, int8 (n, F), in the order of `segments`; None without."""
+        with wrap_read_errors(self.uri):
+            return self._brute_force.fields
+
     def failed_videos(self) -> dict[str, str]:
         """Return the videos that could not be read, with the reasons."""
         with wrap_read_errors(self.uri):

@@ -83,6 +83,9 @@ class FakeIndex:
     def vectors(self, vector_name: Literal["appearance", "motion"]) -> np.ndarray:
         return self._vectors[vector_name]
 
+    def motion_fields(self) -> None:
+        return None
+
     def neighbors(
         self, query: Any, *, motion_weight: float = 0.5, top_k: int = 12, exclude_same_video: bool = True
     ) -> list[SearchResult]:
