@@ -55,7 +55,7 @@ def update_calibration(tables: IndexTables) -> None:
         similarities = _pair_similarities(vectors[moves], paths[moves], is_field=column == "motion_field")
         if len(similarities) >= _MIN_PAIRS:
             quantiles[name] = np.quantile(similarities, _LEVELS).astype(np.float32)
-    content = pa.table({"key": [key] * len(_LEVELS), "level": _LEVELS, **quantiles})
+    content = pa.table([[key] * len(_LEVELS), _LEVELS, *quantiles.values()], names=["key", "level", *quantiles])
     with wrap_write_errors(tables.database.uri):
         tables.database.create_table(_TABLE, data=with_checksums(content, CALIBRATION_CHECKSUMS), mode="overwrite")
 
