@@ -3,7 +3,8 @@
 A similarity of 0.6 says little: in one folder all videos are that similar, in another none. The quantiles of the
 similarities between random segments of different videos are stored with the index and computed anew when it changes.
 They give a similarity its percentile. The best of n results has a high one even where nothing is alike; close is only
-what is more similar than the best of n unrelated segments in all but one of a thousand searches.
+what is more similar than the best of n unrelated segments in all but one of a thousand searches, if the similarities
+of unrelated segments have the tail of a normal distribution. (Their tail is somewhat heavier.)
 
 Shapes: n segments, m random ones.
 """

@@ -40,7 +40,7 @@ def update_neighborhoods(tables: IndexTables) -> None:
     sample that hardly changes when videos are added.
     """
     ids = sorted(id for by_path in tables.stored_fingerprints().values() for id in by_path)
-    if not tables.vector_dim("motion_field") or Neighborhoods(tables).is_current(ids):
+    if not ids or not tables.vector_dim("motion_field") or Neighborhoods(tables).is_current(ids):
         return
     rows = tables.rows_by_id(ids[:_MAX_REFERENCES], ["path", "motion_field"])
     paths, fields = np.array(rows["path"].to_pylist()), column_to_array(rows["motion_field"])

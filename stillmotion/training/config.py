@@ -94,9 +94,9 @@ def require_plain_training(config: "RunConfig", *, any_precision: bool = False) 
         object.__setattr__(config, "train", train)
     is_refused = train.precision != "fp32" and not any_precision
     if is_refused or train.grad_accum_steps > 1 or train.activation_checkpointing or train.compile:
-        precision = "" if any_precision else "--train.precision, "
+        where, precision = ("", "") if any_precision else (" in fp32", "--train.precision, ")
         raise StillmotionError(
-            f"{config.verb} trains a small module. Remove {precision}--train.grad-accum-steps, "
+            f"{config.verb} trains a small module{where}. Remove {precision}--train.grad-accum-steps, "
             "--train.activation-checkpointing and --train.compile."
         )
 

@@ -203,9 +203,8 @@ def propagate(
 
     Examples:
       stillmotion propagate models/dinov2 --data ~/DAVIS --out runs/davis
-      stillmotion propagate dinov2:dinov2_vits14.pth@layer=11 --data ~/DAVIS --resolution 240p --out runs/frozen
+      stillmotion propagate dinov2:dinov2_vits14.pth@layer=11 --data ~/DAVIS --protocol authors --out runs/frozen
       stillmotion propagate models/dinov2 --data ~/JHMDB --layout jhmdb --out runs/jhmdb
-      stillmotion propagate models/dinov2 --data ~/DAVIS --protocol authors --out runs/davis --dry-run
 
     Args:
         out: Folder for masks or points, overlay videos and results.json.
