@@ -19,6 +19,7 @@ from stillmotion.index.row_checksums import NEIGHBORHOOD_CHECKSUMS, verify_rows,
 
 _TABLE = "neighborhoods"
 _MAX_REFERENCES = 4096  # segments among which neighbors are searched
+_MIN_KEPT = 0.9  # fraction of segments with a stored mean above which only the others are computed
 _MAX_INT8 = 127
 
 
@@ -37,19 +38,27 @@ def update_neighborhoods(tables: IndexTables) -> None:
     """Compute each segment's mean similarity to its nearest neighbors in other videos, unless segments are the same.
 
     Neighbors are searched among at most 4,096 segments, the first ones by id; ids are hashes, so that this is a random
-    sample that hardly changes when videos are added.
+    sample that hardly changes when videos are added. An index of more segments than that keeps the means it has if at
+    most a tenth of its segments are new, so that adding a video does not compare all of them again.
     """
     ids = sorted(id for by_path in tables.stored_fingerprints().values() for id in by_path)
-    if not ids or not tables.vector_dim("motion_field") or Neighborhoods(tables).is_current(ids):
+    if not ids or not tables.vector_dim("motion_field"):
+        return
+    stored = Neighborhoods(tables)
+    if stored.is_current(ids):
         return
     rows = tables.rows_by_id(ids[:_MAX_REFERENCES], ["path", "motion_field"])
     paths, fields = np.array(rows["path"].to_pylist()), column_to_array(rows["motion_field"])
     references = unflatten_fields(fields)
     spectra = field_spectrum(references)
-    means: dict[str, float] = {}
+    means = stored.by_id(ids) if len(ids) > _MAX_REFERENCES else {}
+    if len(means) < _MIN_KEPT * len(ids):
+        means = {}
     for batch in tables.iter_batches(["id", "path", "motion_field"]):
         queries = unflatten_fields(column_to_array(batch["motion_field"]))
         for i, (id, path) in enumerate(zip(batch["id"].to_pylist(), batch["path"].to_pylist(), strict=True)):
+            if id in means:
+                continue
             # One segment at a time, so that the last digits do not depend on how segments were committed.
             same_video = torch.from_numpy(paths == path)
             means[id] = neighborhood_similarity(queries[i], references, spectra, same_video)
@@ -80,6 +89,11 @@ class Neighborhoods:
             return np.zeros(len(ids), np.float32)
         positions = np.searchsorted(self._ids, ids).clip(max=len(self._ids) - 1)
         return np.where(self._ids[positions] == np.array(ids, str), self._means[positions], self._means.mean())
+
+    def by_id(self, ids: Iterable[str]) -> dict[str, float]:
+        """Return the stored means of these segments; segments without one are left out."""
+        means = dict(zip(self._ids.tolist(), self._means.tolist(), strict=True))
+        return {id: means[id] for id in ids if id in means}
 
     def is_current(self, ids: Iterable[str]) -> bool:
         """Whether the means are those of exactly these segments; a build may have been killed before the end."""

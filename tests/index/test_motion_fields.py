@@ -149,3 +149,23 @@ def test_a_result_without_fields_has_no_alignment() -> None:
     result = SearchResult(VideoSegment("a", "a.mp4", 0.0, 3.0, 3.0), 0.5, 0.5, 0.5)
     assert result.alignment is None
     assert result.to_dict()["alignment"] == ""
+
+
+def test_a_large_index_computes_the_neighborhoods_of_new_segments_only(tmp_path, monkeypatch):
+    tables = IndexTables.open(field_index(tmp_path).uri)
+    assert tables is not None
+    row = SegmentRow(
+        VideoSegment("ffffffff", "new.mp4", 0.0, 3.0, 3.0),
+        "f",
+        np.eye(8, dtype=np.float32)[0],
+        field_spectrum(make_fields()[:1])[0].numpy(),
+        b"w",
+        quantize_fields(make_fields().flatten(1).numpy())[0],
+    )
+    tables.add_segments([row])
+    monkeypatch.setattr("stillmotion.index.motion_fields._MAX_REFERENCES", NUM_SEGMENTS - 1)
+    monkeypatch.setattr("stillmotion.index.motion_fields.neighborhood_similarity", lambda *arguments: 7.0)
+    before = Neighborhoods(tables).means([f"{i:08x}" for i in range(NUM_SEGMENTS)])
+    update_neighborhoods(tables)
+    after = Neighborhoods(tables).means([*(f"{i:08x}" for i in range(NUM_SEGMENTS)), "ffffffff"])
+    np.testing.assert_array_equal(after, [*before, 7.0])
