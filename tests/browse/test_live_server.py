@@ -87,7 +87,7 @@ def test_what_a_killed_server_leaves_is_swept_by_the_next(server: LiveServer, vi
     upload.join(10)
     assert alive_after(5.0, processes) == []
     assert list(server.temp_dir.glob("stillmotion-*")) != []
-    following = LiveServer(videos, server.temp_dir.parent, options=("--no-open",))
+    following = LiveServer(videos, server.home, options=("--no-open",))
     left = list(server.temp_dir.glob("stillmotion-*"))
     following.stop()
     assert left == []

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import zlib
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,8 +27,10 @@ class LiveServer:
     def __init__(
         self, videos: Path, home: Path, environment: dict[str, str] | None = None, options: tuple[str, ...] = ()
     ) -> None:
-        self.temp_dir = home / "temporary"
-        self.temp_dir.mkdir(parents=True, exist_ok=True)
+        self.home = home
+        # Near the root: the path of a socket has at most 107 characters.
+        self.temp_dir = Path(tempfile.gettempdir()) / f"live-{zlib.crc32(bytes(home)):08x}"
+        self.temp_dir.mkdir(exist_ok=True)
         places = {"TMPDIR": str(self.temp_dir), "XDG_CACHE_HOME": str(home / "cache")}
         self.errors = home / "stderr"
         with self.errors.open("a") as errors:

@@ -277,7 +277,6 @@ def _make_kinds(
         "the page": lambda rng: get(f"?{_odd_text(rng)}", _PROPER),
         "static files": static,
         "about": lambda rng: get(f"about?{_odd_text(rng)}", _PROPER),
-        "baselines": lambda rng: get(f"baselines?{_odd_text(rng)}", _PROPER),
         "lists of segments": listing,
         "segments": of_segment("segments"),
         "neighbors": neighbors,

@@ -215,7 +215,9 @@ class TransferTrainer(Trainer):
             return views[:, 0], views[:, 1], shifted
         frames = clips.to(self.device, non_blocking=True)
         first, second = self.image_model.patch_tokens(frames.transpose(0, 1).flatten(0, 1)).chunk(2)
-        per_video = [self._position_windows(videos[0] if self.follows_authors else video, epoch) for video in videos]
+        # One draw for the batch of all processes, or one for each video.
+        draws = [self.global_step] * len(videos) if self.follows_authors else videos
+        per_video = [self._position_windows(draw, epoch) for draw in draws]
         if per_video[0] is None:
             return first, second, None
         windows = torch.cat([w for w in per_video if w is not None])
@@ -238,14 +240,17 @@ class TransferTrainer(Trainer):
                 parts.append(self.image_model.patch_tokens(frames[:1].expand(len(windows), -1, -1, -1), windows))
         return self.token_cache.write(video, pair, torch.cat(parts))
 
-    def _position_windows(self, video: int, epoch: int) -> Tensor | None:
-        """Position windows (K, h, w, P) of a video: new ones in each epoch, or all fixed ones of its pair."""
+    def _position_windows(self, draw: int, epoch: int) -> Tensor | None:
+        """Position windows (K, h, w, P) of a draw, which is the number of a video or of a step.
+
+        They are new ones in each epoch, or all fixed ones of a video's pair.
+        """
         positions, data = self.config.method.positions, self.config.data
         if positions.window == "none":
             return None
         free = (self.position_grid.shape[0] - self.token_grid[0], self.position_grid.shape[1] - self.token_grid[1])
         index = epoch % self.pairs_per_video if self.pairs_per_video and positions.fixed_windows else epoch
-        rng = np.random.default_rng((data.seed, index, video, _RNG_WINDOWS))
+        rng = np.random.default_rng((data.seed, index, draw, _RNG_WINDOWS))
         num_draws = positions.fixed_windows or 1 if positions.window != "multiple" else 1
         num_windows = positions.fixed_windows or positions.num_windows
         corners = [
