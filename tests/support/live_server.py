@@ -28,6 +28,7 @@ class LiveServer:
         self, videos: Path, home: Path, environment: dict[str, str] | None = None, options: tuple[str, ...] = ()
     ) -> None:
         self.home = home
+        home.mkdir(parents=True, exist_ok=True)
         # Near the root: the path of a socket has at most 107 characters.
         self.temp_dir = Path(tempfile.gettempdir()) / f"live-{zlib.crc32(bytes(home)):08x}"
         self.temp_dir.mkdir(exist_ok=True)
