@@ -133,6 +133,7 @@ def test_keyboard_shortcuts(browser, address, index):
         assert "1 file could not be read:broken.mp4" in page.locator("#facts").text_content()
         page.keyboard.press("Escape")
         page.locator("dialog").wait_for(state="hidden")  # keys are its own till then
+        wait_for(page, "!document.activeElement.closest('dialog')")
         page.keyboard.press("t")
         wait_for(page, "document.documentElement.dataset.theme === 'dark'")
         assert errors == []
