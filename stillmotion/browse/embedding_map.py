@@ -32,7 +32,7 @@ _MAX_GRAPH_SEGMENTS = 2000  # segments that are linked to their neighbors; the o
 _GRAPH_CANDIDATES = 32  # segments by amplitude spectrum that are compared under alignment
 _GRAPH_COMPONENTS = 10
 _MAX_SILHOUETTE_SEGMENTS = 2000  # segments that the number of groups is chosen on
-_NUM_NEIGHBORS = 4
+_NUM_NEAREST_IN_SAMPLE = 4
 _MIN_SPACING = 0.6  # minimum distance of two points, relative to the side of the square that each could have
 _MAX_PUSHES = 60
 _MAX_GROUPS = 12
@@ -139,7 +139,7 @@ def _place_others(vectors: np.ndarray, sample: np.ndarray, points: np.ndarray) -
         return points
     from sklearn.neighbors import NearestNeighbors
 
-    nearest = NearestNeighbors(n_neighbors=_NUM_NEIGHBORS).fit(vectors[sample])
+    nearest = NearestNeighbors(n_neighbors=_NUM_NEAREST_IN_SAMPLE).fit(vectors[sample])
     all_points = points[nearest.kneighbors(vectors, return_distance=False)].mean(1)
     all_points[sample] = points
     return all_points

@@ -1,7 +1,7 @@
 """Motion fields of an index: how they are stored, and how similar each segment is to its neighbors.
 
-The means of similarities to neighbors (`neighborhood_similarity`) are a table of their own, which is computed anew for
-all segments at the end of every update that changes the index.
+The means of similarities to neighbors (`neighborhood_similarity`) are a table of their own, which is brought up
+to date at the end of every update that changes the index.
 
 Shapes: n segments, F numbers of a field.
 """

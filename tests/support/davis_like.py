@@ -6,7 +6,13 @@ import cv2
 import numpy as np
 import scipy.io
 from PIL import Image
+from torch.nn import functional as F
 
+from stillmotion.models.feature_maps import FrameFeatureExtractor
+
+POOLED_COLORS = FrameFeatureExtractor(
+    lambda x: F.avg_pool2d(x, 4).movedim(1, -1), mean=(0.5,) * 3, std=(0.2,) * 3, clip_length=3, size_divisor=4
+)
 COLORS = ((220, 40, 40), (40, 60, 220))
 
 

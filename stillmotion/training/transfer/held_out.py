@@ -22,6 +22,7 @@ from torch import Tensor
 from stillmotion.data.datasets.base import VideoDataset
 from stillmotion.data.video.reader import VideoReader
 from stillmotion.errors import VideoError, as_video_error
+from stillmotion.functional.label_propagation import find_nearest_cells, propagate_labels
 from stillmotion.methods.image_to_video import TransferLoss
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel
 from stillmotion.utils.formatting import format_count
@@ -277,9 +278,8 @@ def round_trip(
 
 def _propagate(keys: Tensor, labels: Tensor, queries: Tensor) -> Tensor:
     """Labels (N, R) of queries (N, D), from their most similar keys (N, D)."""
-    similarity, index = (queries @ keys.T).topk(min(_NUM_MATCHES, len(keys)), 1)
-    weights = (similarity / _TEMPERATURE).softmax(1)
-    return (weights[..., None] * labels[index]).sum(1)
+    matches = find_nearest_cells(queries[:, None], keys[None, :, None], k=min(_NUM_MATCHES, len(keys)))
+    return propagate_labels(labels[None, :, None], matches, temperature=_TEMPERATURE)[:, 0]
 
 
 def _color_regions(pixels: np.ndarray, grid_size: tuple[int, int]) -> Tensor:

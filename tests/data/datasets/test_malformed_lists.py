@@ -16,39 +16,9 @@ from stillmotion.data.datasets.csv_list import open_list_dataset
 from stillmotion.data.datasets.public_datasets import PUBLIC_DATASETS
 from stillmotion.data.datasets.verify import format_verification, verify_dataset
 from stillmotion.errors import StillmotionError
+from tools.fault_injection.annotation_lists import ANNOTATION_LISTS, LISTED_VIDEOS
 
-LISTS = {
-    "ucf101": {
-        "classInd.txt": "1 Archery\n2 Biking\n",
-        "trainlist01.txt": "Archery/v_Archery_g08_c01.avi 1\nBiking/v_Biking_g08_c01.avi 2\n",
-        "testlist01.txt": "Archery/v_Archery_g01_c01.avi\n",
-    },
-    "hmdb51": {"run_test_split1.txt": "run_1.avi 1 \n", "wave_test_split1.txt": "wave_1.avi 1 \nwave_2.avi 2 \n"},
-    "kinetics": {
-        "train.csv": "label,youtube_id,time_start,time_end,split\nabseiling,xyz,120,130,train\nzumba,v,0,10,train\n"
-    },
-    "ssv2": {
-        "something-something-v2-labels.json": '{"Closing something": "1", "Putting something": "0"}',
-        "something-something-v2-train.json": '[{"id": "74225", "template": "Closing [something]"}, {"id": 9}]',
-    },
-    "gym99": {
-        "gym99_train_element_v1.1.txt": "A0x_E_1 1\nA0x_E_2 0\n",
-        "gym99_categories.txt": "Clabel: 0; split\nb\n",
-    },
-    "diving48": {
-        "Diving48_V2_train.json": '[{"vid_name": "8qRm", "label": 1}, {"vid_name": "CVAf", "label": 0}]',
-        "Diving48_vocab.json": '[["Back", "PIKE"], ["Front", "FREE"]]',
-    },
-    "ava": {
-        "ava_train_v2.2.csv": "a,0902,0.1,0.2,0.3,0.4,11,0\nb,0903,0.1,0.2,0.3,0.4,12,0\n",
-        "ava_train_excluded_timestamps_v2.2.csv": "b,0904\n",
-        "ava_action_list_v2.2.pbtxt": 'item {\n name: "sit"\n id: 11\n}\nitem {\n name: "run"\n id: 12\n}\n',
-    },
-}
-VIDEOS = (
-    *("Archery/v_Archery_g08_c01.avi", "wave_1.avi", "xyz_000120_000130.mp4", "74225.webm", "9.webm", "A0x_E_1.mp4"),
-    *("8qRm.mp4", "a.mp4"),
-)
+LISTS = {name: files for name, files in ANNOTATION_LISTS.items() if name != "breakfast"}
 WORDS = (b"", b" ", b"\n", b"\0", b"\xff\xfe", b'"', b",", b"/", b"..", b"-1", b"nan", b"1e999", b"9" * 30, b"[", b"}")
 EXTRA_JSON = (None, True, 1.5, -1, "", "x", 10**12, [], {}, [[]], {"id": None}, "\ud800")
 
@@ -107,7 +77,7 @@ def _open(name: str, root: Path, lists: Path) -> None:
 
 @pytest.mark.parametrize("name", LISTS)
 def test_mutated_lists_only_raise_errors_that_the_user_can_fix(tmp_path: Path, name: str) -> None:
-    root, lists = touch_files(tmp_path / "videos", *VIDEOS), tmp_path / "lists"
+    root, lists = touch_files(tmp_path / "videos", *LISTED_VIDEOS), tmp_path / "lists"
     lists.mkdir()
     rng = np.random.default_rng(0)
     for list_name, text in LISTS[name].items():

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.davis_like import draw_squares, write_davis, write_jhmdb, write_vip
+from support.davis_like import POOLED_COLORS, draw_squares, write_davis, write_jhmdb, write_vip
 from support.progress import record_progress
-from torch.nn import functional as F
 
 from stillmotion.data.datasets.davis import MaskSequence, open_mask_sequences
 from stillmotion.data.datasets.jhmdb import KeypointSequence, open_keypoint_sequences
@@ -34,16 +33,12 @@ from stillmotion.evaluation.propagation.tracker import (
 )
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 
-COLOURS = FrameFeatureExtractor(
-    lambda x: F.avg_pool2d(x, 4).movedim(1, -1), mean=(0.5,) * 3, std=(0.2,) * 3, clip_length=3, size_divisor=4
-)
-
 
 @pytest.mark.parametrize("protocol", PROPAGATION_PROTOCOLS)
 def test_masks_follow_what_moves(protocol, tmp_path):
     (sequence, _), _ = open_mask_sequences("davis", write_davis(tmp_path), resolution="48p")
     result = propagate_masks(
-        COLOURS, sequence, PROPAGATION_PROTOCOLS[protocol], num_frames=8, image_size=(48, 64)
+        POOLED_COLORS, sequence, PROPAGATION_PROTOCOLS[protocol], num_frames=8, image_size=(48, 64)
     ).masks
     truth = draw_squares(8)[1]
     np.testing.assert_array_equal(result[0], truth[0])
@@ -120,7 +115,7 @@ def test_jhmdb_is_enlarged_to_the_protocols_320():
 
 def test_both_means_of_a_data_set_are_named_and_printed(tmp_path):
     root = write_vip(tmp_path / "vip")
-    report = evaluate_propagation(COLOURS, SequenceDataConfig(root, "vip"), tmp_path / "a")
+    report = evaluate_propagation(POOLED_COLORS, SequenceDataConfig(root, "vip"), tmp_path / "a")
     report.mean["sequence_mean"] = {"mIoU": 0.25, "copy_baseline mIoU": 0.125}
     means = [line for line in report.to_lines() if line.startswith("mean ")]
     assert len(means) == 2
@@ -128,7 +123,7 @@ def test_both_means_of_a_data_set_are_named_and_printed(tmp_path):
     assert "Eq. 37" in means[1]
     assert "0.250" in means[1]
     joints = evaluate_propagation(
-        COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", protocol="dino"
+        POOLED_COLORS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", protocol="dino"
     )
     rows = joints.sequences.values()
     for column in joints.columns:
@@ -148,7 +143,7 @@ def test_davis_is_scored_as_its_tool_does(tmp_path):
     # A second sequence with one object, so that means over objects and over sequences differ.
     for file in (root / "Annotations" / "48p" / "second").iterdir():
         Image.fromarray((np.array(Image.open(file)) == 1).astype(np.uint8)).save(file)
-    report = evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+    report = evaluate_propagation(POOLED_COLORS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
     values = {}
     for name, objects in (("first", (1, 2)), ("second", (1,))):
         for number in objects:
@@ -171,10 +166,10 @@ def test_davis_is_scored_as_its_tool_does(tmp_path):
 
 
 def test_vip_and_jhmdb_beat_a_copy_of_the_first_frame(tmp_path):
-    vip = evaluate_propagation(COLOURS, SequenceDataConfig(write_vip(tmp_path / "vip"), "vip"), tmp_path / "a")
+    vip = evaluate_propagation(POOLED_COLORS, SequenceDataConfig(write_vip(tmp_path / "vip"), "vip"), tmp_path / "a")
     assert vip.mean["mIoU"] > 0.8 > vip.mean["copy_baseline mIoU"]
     joints = evaluate_propagation(
-        COLOURS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", protocol="dino"
+        POOLED_COLORS, SequenceDataConfig(write_jhmdb(tmp_path / "jhmdb"), "jhmdb"), tmp_path / "b", protocol="dino"
     )
     assert joints.mean["PCK@0.2"] > joints.mean["copy_baseline PCK@0.2"]
     with np.load(tmp_path / "b" / "points" / "wave" / "me.npz") as table:
@@ -230,14 +225,14 @@ def test_broken_sequences_are_named_and_the_others_done(tmp_path):
     root = write_davis(tmp_path / "davis")
     (root / "JPEGImages" / "48p" / "first" / "00002.jpg").write_bytes(b"torn")
     with record_progress() as reported:
-        report = evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+        report = evaluate_propagation(POOLED_COLORS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
     assert list(report.sequences) == ["second"]
     assert "00002.jpg" in report.failed["first"]
     assert reported[-1] == (16, 16)
     assert "1 sequence skipped:" in report.to_lines()
     (root / "JPEGImages" / "48p" / "second" / "00002.jpg").write_bytes(b"torn")
     with pytest.raises(StillmotionError, match="None of the 2 sequences could be read"):
-        evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+        evaluate_propagation(POOLED_COLORS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
     assert not (tmp_path / "out" / "results.json").exists()
 
 
@@ -246,10 +241,10 @@ def test_a_video_without_objects_or_too_short_is_left_out(tmp_path):
     with pytest.raises(StillmotionError, match=r"at least 3 frames, got 2\. Increase --max-frames"):
         SequenceDataConfig(tmp_path, max_frames=2)
     with pytest.raises(StillmotionError, match="No sequences given"):
-        evaluate_propagation(COLOURS, SequenceDataConfig(), tmp_path / "out")
+        evaluate_propagation(POOLED_COLORS, SequenceDataConfig(), tmp_path / "out")
     root = write_davis(tmp_path / "davis", num_frames=2)
     with pytest.raises(StillmotionError, match="2 frames; at least 3 are needed"):
-        evaluate_propagation(COLOURS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
+        evaluate_propagation(POOLED_COLORS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
     empty = MaskSequence("empty", ArrayReader(pictures), [None, None])  # type: ignore[arg-type]
     with pytest.raises(StillmotionError, match="the first mask has no object"):
         DavisScorer().update(MaskTrack(empty, np.zeros_like(masks)))

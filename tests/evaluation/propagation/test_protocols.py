@@ -9,8 +9,7 @@ import scipy.io
 import torch
 from PIL import Image
 from support import literal_propagation as literal
-from support.davis_like import write_davis, write_jhmdb, write_vip
-from torch.nn import functional as F
+from support.davis_like import POOLED_COLORS, write_davis, write_jhmdb, write_vip
 
 from stillmotion.data.datasets.davis import read_mask
 from stillmotion.evaluation.metrics.propagation_metrics import boundary_f_measure, region_similarity
@@ -25,9 +24,6 @@ from stillmotion.evaluation.propagation.protocols import (
 from stillmotion.evaluation.propagation.tracker import propagate_sequence
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 
-POOLED = FrameFeatureExtractor(
-    lambda x: F.avg_pool2d(x, 4).movedim(1, -1), mean=(0.5,) * 3, std=(0.2,) * 3, clip_length=3, size_divisor=4
-)
 SIZE = (32, 40)  # of the network's input: 8×10 cells
 
 
@@ -85,7 +81,7 @@ def test_masks_are_those_of_loops_over_cells(name, tmp_path):
     masks = [read_mask(file) for file in sorted(truth.iterdir())]
     wanted = literal_masks(frames, masks[0], protocol)
     report = evaluate_propagation(
-        POOLED, SequenceDataConfig(root, resolution="48p"), tmp_path / "out", protocol=protocol, image_size=SIZE
+        POOLED_COLORS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out", protocol=protocol, image_size=SIZE
     )
     scores = []
     for t in range(1, 7):
@@ -125,12 +121,12 @@ def test_parts_of_vip_are_scored_with_the_first_frame_as_cells_give_it(tmp_path)
     wanted = literal_masks(frames, truth[0], protocol)
     assert (wanted[0] != truth[0]).any()
     report = evaluate_propagation(
-        POOLED, SequenceDataConfig(root, "vip"), tmp_path / "out", protocol=protocol, image_size=SIZE
+        POOLED_COLORS, SequenceDataConfig(root, "vip"), tmp_path / "out", protocol=protocol, image_size=SIZE
     )
     assert report.mean["mIoU"] == pytest.approx(literal.mean_iou(wanted, truth), abs=1e-9)
     ours = small("image-to-video", "vip")
     report = evaluate_propagation(
-        POOLED, SequenceDataConfig(root, "vip"), tmp_path / "out", protocol=ours, image_size=SIZE
+        POOLED_COLORS, SequenceDataConfig(root, "vip"), tmp_path / "out", protocol=ours, image_size=SIZE
     )
     wanted = literal_masks(frames, truth[0], ours)
     assert report.mean["mIoU"] == pytest.approx(literal.mean_iou(wanted[1:], truth[1:]), abs=1e-9)
@@ -148,7 +144,7 @@ def test_joints_of_jhmdb_are_those_of_loops_over_cells(tmp_path):
     labels = literal.propagate(literal_features(frames, authors=True), first, **loops(protocol))
     wanted = np.stack([literal.labels_to_joints(each, (48, 64)) for each in labels])
     report = evaluate_propagation(
-        POOLED, SequenceDataConfig(root, "jhmdb"), tmp_path / "out", protocol=protocol, image_size=SIZE
+        POOLED_COLORS, SequenceDataConfig(root, "jhmdb"), tmp_path / "out", protocol=protocol, image_size=SIZE
     )
     with np.load(tmp_path / "out" / "points" / "wave" / "me.npz") as table:
         np.testing.assert_allclose(table["points"][1:], wanted[1:], atol=1e-3)
