@@ -27,6 +27,7 @@ ERRORS = {
     "pretrain --data VIDEOS --out NEW --train.precision fp8": "'fp8'.*fp32.*bf16.*fp16",
     "pretrain --data VIDEOS --out NEW --optim.batch-size 0": "optim.batch_size is 0",
     "pretrain --data VIDEOS": "--out",
+    "pretrain laptop --data VIDEOS --out NEW": "unexpected argument 'laptop'; a recipe is given as --recipe",
     "pretrain --out NEW": "--data",
     "pretrain --data VIDEOS --layout ufc101 --out NEW": "no layout 'ufc101'; did you mean ucf101",
     "pretrain --recipe laptop --config FILE --out NEW": "both set all options",

@@ -86,6 +86,8 @@ def run_training_verb(function: Callable[..., Any], args: list[str], verb: str) 
         return
     from stillmotion.training.run_dir import load_config
 
+    if task == "pretrain" and args and not args[0].startswith("-"):
+        raise StillmotionError(f"unexpected argument {args[0]!r}; a recipe is given as --recipe NAME")
     args = ["--help" if arg == "--help-all" else arg for arg in args]
     file, rest = pop_option(args, "--config")
     name, head = pop_option(args, "--recipe")[0], pop_option(args, "--head")[0]
