@@ -5,6 +5,7 @@ is reported once and disabled.
 """
 
 import contextlib
+import functools
 import importlib.util
 import logging
 import os
@@ -61,6 +62,7 @@ class TensorBoardLogger:
     def __init__(self, run_dir: Path, config: Mapping[str, Any], start_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second to import
 
+        _hide_tensorboard_tracebacks()
         self._board = SummaryWriter(str(run_dir / "tensorboard"), purge_step=start_step + 1)
 
     def log_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -69,6 +71,18 @@ class TensorBoardLogger:
 
     def close(self, *, completed: bool) -> None:
         self._board.close()
+
+
+@functools.cache
+def _hide_tensorboard_tracebacks() -> None:
+    """Print no traceback of TensorBoard's writing thread; its error is raised again by the next call."""
+    print_traceback = threading.excepthook
+
+    def print_others(details: threading.ExceptHookArgs) -> None:
+        if not type(details.thread).__module__.startswith("tensorboard."):
+            print_traceback(details)
+
+    threading.excepthook = print_others
 
 
 class WandbLogger:

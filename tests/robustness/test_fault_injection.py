@@ -12,7 +12,7 @@ from tools.fault_injection.outcomes import Outcome, attack, format_table
 @pytest.mark.slow
 def test_a_part_of_every_attack() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "tools.fault_injection", "--scale", "0.05"],
+        [sys.executable, "-m", "tools.fault_injection", "--scale", "0.1"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

@@ -242,3 +242,20 @@ def test_loggers_may_change_between_two_attempts(noting, tmp_path: Path):
         train(small_config(), tmp_path / "run")
     train(small_config(overrides={"train.loggers": ("noting",)}), tmp_path / "run")
     assert [step for step, _ in noting[0].logged] == [2]
+
+
+def test_a_full_disk_disables_tensorboard_without_a_traceback(tmp_path, monkeypatch, caplog) -> None:
+    """TensorBoard writes in a thread of its own, whose traceback Python would print."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def fail(self, data):
+        raise OSError(28, "No space left on device")
+
+    printed = []
+    monkeypatch.setattr(RecordWriter, "write", fail)
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    loggers._hide_tensorboard_tracebacks.cache_clear()
+    loggers.LoggerCollection(["tensorboard"], tmp_path, start_step=0).close(completed=False)
+    loggers._hide_tensorboard_tracebacks.cache_clear()
+    assert not printed
+    assert "Logger tensorboard failed and was disabled ([Errno 28] No space left on device)" in caplog.text
