@@ -31,7 +31,8 @@ from stillmotion.data.datasets.shards import (
 )
 from stillmotion.data.loading.sampler import shuffle_with_buffer
 from stillmotion.data.transcode.manifest import MANIFEST_FILE, ManifestEntry, read_entries
-from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.segment_rows import CompletedVideo
 from stillmotion.training.dataset_fingerprint import fingerprint_dataset
 from stillmotion.utils.hashing import file_fingerprint, hash_path
 

@@ -31,10 +31,12 @@ from stillmotion.data.video.pyav_reader import PyAVReader
 from stillmotion.encoders import Encoder, load
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.functional.motion_alignment import field_spectrum
-from stillmotion.index import Query, VideoIndex, build_index, search_backends
-from stillmotion.index.lance_tables import IndexMetadata, IndexTables, SegmentRow
+from stillmotion.index import Query, VideoIndex, build_index
 from stillmotion.index.motion_fields import unflatten_fields
+from stillmotion.index.search import backends
 from stillmotion.index.segment_embedder import segment_input_config
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.segment_rows import SegmentRow
 from stillmotion.index.video_segments import VideoSegment
 
 MIN_SPEEDUP, MAX_MS, MAX_ALIGNED_MS = 4.0, 50.0, 150.0
@@ -137,7 +139,7 @@ def measure_aligned(num_segments: int, look_dim: int) -> None:
                     for segment, (look, motion, field) in zip(segments, rows, strict=False)
                 ]
             )
-        tables.compact(build_ivf=num_segments >= search_backends.IVF_MIN_SEGMENTS)
+        tables.compact(build_ivf=num_segments >= backends.IVF_MIN_SEGMENTS)
         index = VideoIndex.open(place)
         queries = [Query(*vectors(10**9 + i, 10**9 + i + 1)) for i in range(NUM_QUERIES)]
         for weight in (1.0, 0.5):
@@ -168,14 +170,14 @@ def measure_search(max_segments: int, dims: tuple[int, int], plot: str | None) -
         for size in [n for n in SIZES if n <= max_segments]:
             fill_tables(tables, len(tables), size, dims)
             started = time.perf_counter()
-            tables.compact(build_ivf=size >= search_backends.IVF_MIN_SEGMENTS)
+            tables.compact(build_ivf=size >= backends.IVF_MIN_SEGMENTS)
             tidied = time.perf_counter() - started
             index = VideoIndex.open(place)
             taken = median_ms(partial(index.neighbors, top_k=TOP_K), asked)
             bare, recall = measure_brute_force(size, dims, asked, index)
             rows.append((size, bare, taken, recall))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-            cells = f"{tidied:.0f} s" if size >= search_backends.IVF_MIN_SEGMENTS else "–"
+            cells = f"{tidied:.0f} s" if size >= backends.IVF_MIN_SEGMENTS else "–"
             print(f"{size:9,}{bare:9.1f} ms{taken:7.1f} ms{recall:8.2f}{cells:>15}{peak:6.2f} GiB", flush=True)
     for size, bare, taken, _ in [row for row in rows if row[0] == SIZES[2]]:
         print(f"among {size:,} moments: {taken - bare:+.1f} ms of the bare scan (at most {MAX_MS:g} ms more)")
@@ -214,7 +216,7 @@ def plot_times(rows: list[tuple[int, float, float, float]], file: str) -> None:
     sizes = [row[0] for row in rows]
     axes.loglog(sizes, [row[1] for row in rows], "o--", color="0.5", label="bare scan")
     axes.loglog(sizes, [row[2] for row in rows], "o-", color="C0", label="index")
-    axes.axvline(search_backends.IVF_MIN_SEGMENTS, color="0.8", zorder=0)
+    axes.axvline(backends.IVF_MIN_SEGMENTS, color="0.8", zorder=0)
     axes.set_xlabel("moments")
     axes.set_ylabel("ms a query")
     axes.legend(frameon=False)

@@ -15,7 +15,7 @@ from stillmotion.utils.worker_processes import JobFailed, Worker, WorkerDied, wo
 
 if TYPE_CHECKING:
     from stillmotion.encoders import Encoder
-    from stillmotion.index.query import Query
+    from stillmotion.index.search.query import Query
 
 
 class UploadJob(NamedTuple):
@@ -85,7 +85,7 @@ def embed_upload(job: UploadJob) -> "Query":
     Args:
         job: The video, and how its index was built.
     """
-    from stillmotion.index.query import embed_query
+    from stillmotion.index.search.query import embed_query
 
     encoder = _load_encoder(job.encoder_spec, job.device)
     _limit_process(os.path.dirname(job.video))

@@ -1,11 +1,11 @@
 from stillmotion.index.builder import build_index as build_index
-from stillmotion.index.folder_search import search_folder as search_folder
 from stillmotion.index.locations import default_index_dir as default_index_dir
-from stillmotion.index.query import Query as Query
-from stillmotion.index.query import embed_query as embed_query
-from stillmotion.index.query import search_index as search_index
-from stillmotion.index.search_backends import SearchResult as SearchResult
-from stillmotion.index.search_config import SearchConfig as SearchConfig
+from stillmotion.index.search.backends import SearchResult as SearchResult
+from stillmotion.index.search.config import SearchConfig as SearchConfig
+from stillmotion.index.search.folder_search import search_folder as search_folder
+from stillmotion.index.search.query import Query as Query
+from stillmotion.index.search.query import embed_query as embed_query
+from stillmotion.index.search.query import search_index as search_index
 from stillmotion.index.video_index import VideoIndex as VideoIndex
 from stillmotion.index.video_segments import VideoSegment as VideoSegment
 from stillmotion.index.video_segments import VideoSegmentConfig as VideoSegmentConfig

@@ -20,13 +20,11 @@ from stillmotion.distributed import process_group
 from stillmotion.encoders import Encoder
 from stillmotion.encoders.feature_cache import hash_encoder
 from stillmotion.errors import StillmotionError, VideoError, as_video_error
-from stillmotion.index import search_backends
-from stillmotion.index.calibration import update_calibration
-from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables, SegmentRow
 from stillmotion.index.locations import check_videos_dir, default_index_dir, is_remote_uri, resolve_uri
 from stillmotion.index.motion_fields import update_neighborhoods
 from stillmotion.index.prefetch import prefetch
-from stillmotion.index.rank_segment_store import RankSegmentStore, commit_leftovers
+from stillmotion.index.search import backends
+from stillmotion.index.search.calibration import update_calibration
 from stillmotion.index.segment_embedder import (
     THUMBNAIL_MAX_BYTES,
     THUMBNAIL_MAX_FRAMES,
@@ -37,6 +35,9 @@ from stillmotion.index.segment_embedder import (
     segment_input_config,
 )
 from stillmotion.index.segment_writer import CommitFunction, SegmentWriter
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.rank_segment_store import RankSegmentStore, commit_leftovers
+from stillmotion.index.storage.segment_rows import CompletedVideo, SegmentRow
 from stillmotion.index.trusted_indexes import remember_built
 from stillmotion.index.video_index import VideoIndex
 from stillmotion.index.video_segments import VideoSegmentConfig, make_segment, segment_video
@@ -259,7 +260,7 @@ def _update(
         for line in format_failed_videos({path: all_failed[path] for path in plan.pending_paths if path in all_failed}):
             logger.warning(line)
     if plan.has_changes:
-        process_group.run_on_main(lambda: tables.compact(build_ivf=len(tables) >= search_backends.IVF_MIN_SEGMENTS))
+        process_group.run_on_main(lambda: tables.compact(build_ivf=len(tables) >= backends.IVF_MIN_SEGMENTS))
     process_group.run_on_main(lambda: update_neighborhoods(tables))
     process_group.run_on_main(lambda: update_calibration(tables))
 

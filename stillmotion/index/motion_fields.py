@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from stillmotion.functional.motion_alignment import FIELD_GRID, field_spectrum, neighborhood_similarity
-from stillmotion.index.lance_tables import IndexTables, open_table, wrap_read_errors, wrap_write_errors
-from stillmotion.index.row_checksums import NEIGHBORHOOD_CHECKSUMS, verify_rows, with_checksums
+from stillmotion.index.storage.lance_connection import open_table, wrap_read_errors, wrap_write_errors
+from stillmotion.index.storage.lance_tables import IndexTables
+from stillmotion.index.storage.row_checksums import NEIGHBORHOOD_CHECKSUMS, verify_rows, with_checksums
 
 _TABLE = "neighborhoods"
 _MAX_REFERENCES = 4096  # segments among which neighbors are searched

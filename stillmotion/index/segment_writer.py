@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from stillmotion.encoders import Encoder
-from stillmotion.index.lance_tables import CompletedVideo, SegmentRow
 from stillmotion.index.segment_embedder import DecodedSegment, SegmentEmbedder
+from stillmotion.index.storage.segment_rows import CompletedVideo, SegmentRow
 
 _COMMIT_ROWS, _COMMIT_SECONDS = 64, 15.0  # segments, or seconds, after which rows are committed
 # Stores segments and then marks videos as completed; `IndexTables.commit` is one.

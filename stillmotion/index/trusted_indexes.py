@@ -3,8 +3,8 @@
 import contextlib
 
 from stillmotion.errors import StillmotionError
-from stillmotion.index.lance_tables import IndexMetadata
 from stillmotion.index.locations import user_cache_dir
+from stillmotion.index.storage.lance_tables import IndexMetadata
 from stillmotion.models.pretrained.hub import find_downloaded, is_hub_name
 from stillmotion.utils.formatting import printable_name
 from stillmotion.utils.hashing import hash_bytes

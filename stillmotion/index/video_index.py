@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stillmotion.errors import StillmotionError
-from stillmotion.index.lance_tables import METADATA_COLUMNS, IndexMetadata, IndexTables, wrap_read_errors
 from stillmotion.index.locations import default_index_dir, is_remote_uri, resolve_uri
+from stillmotion.index.storage.lance_connection import wrap_read_errors
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.segment_rows import METADATA_COLUMNS
 from stillmotion.index.video_segments import VectorName, VideoSegment, VideoSegmentConfig
 from stillmotion.utils.formatting import format_count
 from stillmotion.utils.typed_config import from_dict
 
 if TYPE_CHECKING:
-    from stillmotion.index.calibration import Calibration
-    from stillmotion.index.query import Query
-    from stillmotion.index.search_backends import IVF, BruteForce, SearchResult
+    from stillmotion.index.search.backends import IVF, BruteForce, SearchResult
+    from stillmotion.index.search.calibration import Calibration
+    from stillmotion.index.search.query import Query
 
 
 class VideoIndex:
@@ -141,7 +143,7 @@ class VideoIndex:
             KeyError: If no segment has this id.
             StillmotionError: If the query does not fit the index.
         """
-        from stillmotion.index.search_backends import check_query
+        from stillmotion.index.search.backends import check_query
 
         backend = self._ivf if self._is_large else self._brute_force
         with wrap_read_errors(self.uri):
@@ -161,25 +163,25 @@ class VideoIndex:
 
     @cached_property
     def _is_large(self) -> bool:
-        from stillmotion.index import search_backends
+        from stillmotion.index.search import backends
 
-        return len(self._tables) >= search_backends.IVF_MIN_SEGMENTS
+        return len(self._tables) >= backends.IVF_MIN_SEGMENTS
 
     @cached_property
     def _brute_force(self) -> "BruteForce":
-        from stillmotion.index.search_backends import BruteForce
+        from stillmotion.index.search.backends import BruteForce
 
         with wrap_read_errors(self.uri):
             return BruteForce(self._tables)
 
     @cached_property
     def _calibration(self) -> "Calibration":
-        from stillmotion.index.calibration import Calibration
+        from stillmotion.index.search.calibration import Calibration
 
         return Calibration(self._tables)
 
     @cached_property
     def _ivf(self) -> "IVF":
-        from stillmotion.index.search_backends import IVF
+        from stillmotion.index.search.backends import IVF
 
         return IVF(self._tables)

@@ -17,7 +17,7 @@ from stillmotion.browse.open_index import is_index, open_or_build_index
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.index import SearchConfig, VideoIndex, search_index
-from stillmotion.index.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
 from stillmotion.index.trusted_indexes import check_trusted
 
 

@@ -22,8 +22,8 @@ from stillmotion.index import (
     segment_embedder,
     segment_writer,
 )
-from stillmotion.index.lance_tables import IndexTables
 from stillmotion.index.locations import resolve_videos_dir
+from stillmotion.index.storage.lance_tables import IndexTables
 from stillmotion.utils.file_lock import lock_dir
 from stillmotion.utils.progress import RemainingTime
 

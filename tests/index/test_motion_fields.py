@@ -10,10 +10,12 @@ from support.shot_videos import write_shot_videos, write_shots
 from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.motion_alignment import Alignment, aligned_similarity, field_spectrum
-from stillmotion.index import VideoIndex, build_index, search_backends
-from stillmotion.index.lance_tables import IndexMetadata, IndexTables, SegmentRow
+from stillmotion.index import VideoIndex, build_index
 from stillmotion.index.motion_fields import Neighborhoods, quantize_fields, unflatten_fields, update_neighborhoods
-from stillmotion.index.search_backends import SearchResult
+from stillmotion.index.search import backends
+from stillmotion.index.search.backends import SearchResult
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.segment_rows import SegmentRow
 from stillmotion.index.video_segments import VideoSegment
 
 NUM_SEGMENTS = 24
@@ -72,7 +74,7 @@ def test_neighborhoods_are_the_mean_of_the_nearest_of_other_videos(tmp_path):
 @pytest.mark.parametrize("weight", [1.0, 0.4])
 def test_results_are_ranked_by_aligned_similarity_less_hubness(tmp_path, large, weight, monkeypatch):
     if large:
-        monkeypatch.setattr(search_backends, "IVF_MIN_SEGMENTS", 10)
+        monkeypatch.setattr(backends, "IVF_MIN_SEGMENTS", 10)
     index, stored = field_index(tmp_path), unflatten_fields(quantize_fields(make_fields().flatten(1).numpy()))
     ids = [f"{i:08x}" for i in range(NUM_SEGMENTS)]
     similarity = aligned_similarity(stored, stored)[0].fill_diagonal_(-1)
@@ -108,7 +110,7 @@ def test_by_appearance_alone_nothing_changes(tmp_path):
 
 
 def test_few_candidates_by_spectrum_find_the_copy(tmp_path, monkeypatch):
-    monkeypatch.setattr(search_backends, "_MIN_ALIGNED", 3)
+    monkeypatch.setattr(backends, "_MIN_ALIGNED", 3)
     assert field_index(tmp_path).neighbors("00000001", motion_weight=1, top_k=1)[0].segment.id == "00000000"
 
 

@@ -9,7 +9,7 @@ from support.class_videos import write_class_folders
 from support.process import Command, two_ranks
 
 from stillmotion.cli.verbs import VERBS, Verb
-from stillmotion.index.lance_tables import IndexTables
+from stillmotion.index.storage.lance_tables import IndexTables
 
 pytestmark = pytest.mark.slow
 

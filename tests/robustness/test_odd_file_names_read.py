@@ -13,8 +13,8 @@ from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.encoders import load
 from stillmotion.encoders.embedding_export import export_embeddings
 from stillmotion.explain.explain_videos import explain_videos
-from stillmotion.index.folder_search import search_folder
-from stillmotion.index.search_config import SearchConfig
+from stillmotion.index.search.config import SearchConfig
+from stillmotion.index.search.folder_search import search_folder
 
 ODD = (b"caf\xe9.mp4", b"a" * 251 + b".mp4", b"http:x.mp4", b"con:1 $a$_b.mp4")
 

@@ -12,7 +12,7 @@ import numpy as np
 from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 from stillmotion.data.video import open_video
 from stillmotion.data.video.writer import write_mp4
-from stillmotion.index.search_backends import SearchResult
+from stillmotion.index.search.backends import SearchResult
 from stillmotion.index.video_segments import VideoSegment
 from stillmotion.report.images import thumbnail_uri
 

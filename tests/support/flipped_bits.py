@@ -20,10 +20,11 @@ from stillmotion.data.loading.cached_tokens import TokenCache
 from stillmotion.data.transcode.manifest import find_copy_damage, read_entries
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.errors import StillmotionError
-from stillmotion.index.lance_files import HASH_FILE
-from stillmotion.index.lance_tables import CompletedVideo, IndexMetadata, IndexTables, SegmentRow
-from stillmotion.index.rank_segment_store import RankSegmentStore
-from stillmotion.index.search_backends import IVF
+from stillmotion.index.search.backends import IVF
+from stillmotion.index.storage.lance_files import HASH_FILE
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.rank_segment_store import RankSegmentStore
+from stillmotion.index.storage.segment_rows import CompletedVideo, SegmentRow
 from stillmotion.index.video_index import VideoIndex
 from stillmotion.index.video_segments import VECTOR_NAMES, VideoSegment
 from stillmotion.models.pretrained.weight_loading import load_weights

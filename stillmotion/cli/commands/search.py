@@ -22,7 +22,7 @@ from stillmotion.cli.parser import (
 from stillmotion.data.datasets.config import SYNTHETIC, VideoDataConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.errors import StillmotionError
-from stillmotion.index.search_config import SearchConfig
+from stillmotion.index.search.config import SearchConfig
 from stillmotion.index.video_segments import VideoSegmentConfig
 from stillmotion.utils.option_types import DeviceName
 from stillmotion.utils.progress import progress_bar
@@ -109,7 +109,7 @@ def search(
 
     opened = None if index is None else VideoIndex.open(index)  # before torch is imported
     from stillmotion.encoders import load
-    from stillmotion.index.search_results import report_folder_search, report_index_search
+    from stillmotion.index.search.results import report_folder_search, report_index_search
     from stillmotion.index.trusted_indexes import check_trusted
 
     if opened is not None:

@@ -5,8 +5,8 @@ from support.class_videos import write_class_folders
 from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError, VideoError
-from stillmotion.index.folder_search import search_folder
-from stillmotion.index.search_config import SearchConfig
+from stillmotion.index.search.config import SearchConfig
+from stillmotion.index.search.folder_search import search_folder
 
 
 @pytest.fixture

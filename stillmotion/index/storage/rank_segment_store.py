@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyarrow import feather
 
 from stillmotion.errors import StillmotionError
-from stillmotion.index.lance_tables import CompletedVideo, IndexTables, SegmentRow, to_arrow
+from stillmotion.index.storage.lance_tables import IndexTables
+from stillmotion.index.storage.segment_rows import CompletedVideo, SegmentRow, to_arrow
 from stillmotion.utils.file_lock import remove_stale_temp_files
 from stillmotion.utils.files import write_atomic
 from stillmotion.utils.hashing import hash_bytes

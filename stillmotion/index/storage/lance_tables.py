@@ -7,40 +7,42 @@ checksums, which are compared whenever they are read.
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from stillmotion.errors import StillmotionError
-from stillmotion.index.lance_files import hide_panic_message, store_search_index_hashes, verify_search_indexes
 from stillmotion.index.locations import is_remote_uri
-from stillmotion.index.row_checksums import (
+from stillmotion.index.storage.lance_connection import (
+    connect,
+    create_table,
+    open_table,
+    sql_value_lists,
+    table_names,
+    wrap_read_errors,
+    wrap_write_errors,
+)
+from stillmotion.index.storage.lance_files import store_search_index_hashes, verify_search_indexes
+from stillmotion.index.storage.row_checksums import (
     SEGMENT_CHECKSUMS,
     VIDEO_CHECKSUMS,
     columns_to_read,
     verify_rows,
     with_checksums,
 )
-from stillmotion.index.video_segments import VECTOR_NAMES, VideoSegment
-from stillmotion.utils.files import report_disk_errors
+from stillmotion.index.storage.segment_rows import METADATA_COLUMNS, CompletedVideo, SegmentRow, to_arrow
+from stillmotion.index.video_segments import VECTOR_NAMES
 from stillmotion.utils.hashing import hash_bytes
 
 FORMAT_VERSION = 4
-METADATA_COLUMNS = ("id", "path", "start", "end", "duration")
 _METADATA_KEY, _METADATA_CHECKSUM_KEY = "stillmotion", "stillmotion_checksum"
-_MAX_SQL_VALUES = 1000  # values in one SQL condition
 _IVF_SAMPLE_RATE = 32  # vectors per partition that k-means is trained on; they are held in memory
 _IVF_MAX_ITERATIONS = 20
 _KEEP_VERSIONS_FOR = timedelta(days=1)  # processes that have the index open may still read earlier versions
-# What LanceDB raises for a table that it cannot read or write; OSError comes from the disk.
-_LANCE_ERRORS = (RuntimeError, ValueError, OSError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -60,35 +62,6 @@ class IndexMetadata:
     videos: str
     settings: Mapping[str, Any]
     format: int = FORMAT_VERSION
-
-
-class SegmentRow(NamedTuple):
-    """A segment as it is stored.
-
-    Attributes:
-        segment: The segment.
-        fingerprint: Fingerprint of its video.
-        appearance: Unit vector (D,).
-        motion: Unit vector (M,).
-        thumbnail: Thumbnail as WebP.
-        motion_field: Motion field, int8 (F,); (0,) for encoders without fields.
-    """
-
-    segment: VideoSegment
-    fingerprint: str
-    appearance: np.ndarray
-    motion: np.ndarray
-    thumbnail: bytes
-    motion_field: np.ndarray = np.zeros(0, np.int8)
-
-
-class CompletedVideo(NamedTuple):
-    """A video that is complete. `failure` is the reason why it could not be read; empty for one that was read."""
-
-    path: str
-    fingerprint: str
-    duration: float
-    failure: str = ""
 
 
 class IndexTables:
@@ -124,7 +97,7 @@ class IndexTables:
         if not is_remote_uri(uri) and not Path(uri, "videos.lance").is_dir():
             return None  # without importing LanceDB
         with wrap_read_errors(uri):
-            database = _connect(uri)
+            database = connect(uri)
             videos = open_table(database, "videos")
             if videos is None:
                 return None
@@ -139,13 +112,13 @@ class IndexTables:
             metadata: What the index is built with.
         """
         with wrap_write_errors(uri):
-            database = _connect(uri)
+            database = connect(uri)
             columns = [(name, pa.string()) for name in ("path", "fingerprint", "failure", *VIDEO_CHECKSUMS)]
             text = json.dumps(asdict(metadata))
             content = {_METADATA_KEY: text, _METADATA_CHECKSUM_KEY: hash_bytes(text.encode())}
             schema = pa.schema([*columns, ("duration", pa.float64())], content)
-            _create_table(database, "videos", schema=schema)
-            if "segments" in _table_names(database):
+            create_table(database, "videos", schema=schema)
+            if "segments" in table_names(database):
                 database.drop_table("segments")
             return cls(database, metadata)
 
@@ -229,7 +202,7 @@ class IndexTables:
         """
         self._verify_search_indexes()
         names = list(dict.fromkeys(["id", *columns]))
-        batches = [batch for some in _sql_value_lists(ids) for batch in self.iter_batches(names, f"id IN ({some})")]
+        batches = [batch for some in sql_value_lists(ids) for batch in self.iter_batches(names, f"id IN ({some})")]
         if not batches:
             return pa.table({name: [] for name in names})
         rows = pa.Table.from_batches(batches)
@@ -257,7 +230,7 @@ class IndexTables:
             return
         with wrap_write_errors(self.database.uri):
             if self.segments is None:
-                self.segments = _create_table(self.database, "segments", data=content)
+                self.segments = create_table(self.database, "segments", data=content)
             else:
                 self.segments.add(content)
 
@@ -275,7 +248,7 @@ class IndexTables:
     def unmark_completed(self, paths: Iterable[str]) -> None:
         """Mark videos as incomplete."""
         with wrap_write_errors(self.database.uri):
-            for some in _sql_value_lists(paths):
+            for some in sql_value_lists(paths):
                 self._videos.delete(f"path IN ({some})")
 
     def delete_segments(self, column: Literal["id", "path"], values: Iterable[str]) -> None:
@@ -287,7 +260,7 @@ class IndexTables:
         """
         if self.segments is not None:
             with wrap_write_errors(self.database.uri):
-                for some in _sql_value_lists(values):
+                for some in sql_value_lists(values):
                     self.segments.delete(f"{column} IN ({some})")
 
     def compact(self, *, build_ivf: bool) -> None:
@@ -323,37 +296,6 @@ class IndexTables:
             segments.create_index(name, config=configs[name])
 
 
-@contextmanager
-def wrap_read_errors(uri: str) -> Iterator[None]:
-    """Turn LanceDB's read errors into one line that names the index."""
-    try:
-        with hide_panic_message():
-            yield
-    except BaseException as error:
-        if not _is_lance_error(error):
-            raise
-        raise StillmotionError(
-            f"{uri} cannot be read as an index ({_first_line(error)}); delete it and index again"
-        ) from None
-
-
-@contextmanager
-def wrap_write_errors(uri: str) -> Iterator[None]:
-    """Turn LanceDB's write errors into one line that names the index."""
-    try:
-        with report_disk_errors(uri):
-            yield
-    except BaseException as error:
-        if not _is_lance_error(error):
-            raise
-        raise StillmotionError(f"cannot write to {uri}: {_first_line(error)}; choose another --out") from None
-
-
-def _is_lance_error(error: BaseException) -> bool:
-    # A panic of the Rust library is a BaseException of one of two classes that cannot be imported.
-    return isinstance(error, _LANCE_ERRORS) or type(error).__name__ in ("PanicException", "RustPanic")
-
-
 def _parse_metadata(stored: Mapping[bytes, bytes], uri: str) -> IndexMetadata:
     text = stored.get(_METADATA_KEY.encode(), b"{}")
     data = json.loads(text)
@@ -364,60 +306,3 @@ def _parse_metadata(stored: Mapping[bytes, bytes], uri: str) -> IndexMetadata:
     if set(data) != {field.name for field in fields(IndexMetadata)} or not isinstance(data["settings"], dict):
         raise StillmotionError(f"{uri} lacks settings of an index; delete it and index again")
     return IndexMetadata(**data)
-
-
-def _first_line(error: BaseException) -> str:
-    message = str(error).strip().partition("\n")[0].partition(", /")[0]  # a line of LanceDB's source follows
-    return message[:300] or type(error).__name__
-
-
-def _connect(uri: str) -> Any:
-    os.environ.setdefault("LANCEDB_LOG", "error")  # read on import; it warns of partitions that it splits
-    import lancedb  # seconds to import
-
-    return lancedb.connect(uri)
-
-
-def _table_names(database: Any) -> list[str]:
-    return list(database.list_tables().tables)
-
-
-def open_table(database: Any, name: str) -> Any:
-    """Open a table; None if there is none, or if it was killed before its first commit."""
-    if name not in _table_names(database):
-        return None
-    try:
-        return database.open_table(name)
-    except ValueError as error:
-        if "was not found" in str(error):
-            return None
-        raise
-
-
-def _create_table(database: Any, name: str, **content: Any) -> Any:
-    """Create a table, replacing one that was never finished."""
-    return database.create_table(name, mode="overwrite" if name in _table_names(database) else "create", **content)
-
-
-def sql_quote(value: str | None) -> str:
-    """Quote a string for SQL."""
-    return "'" + (value or "").replace("'", "''") + "'"
-
-
-def _sql_value_lists(values: Iterable[str]) -> Iterator[str]:
-    """Yield comma-separated SQL values, a limited number at a time."""
-    quoted = [sql_quote(value) for value in values]
-    for start in range(0, len(quoted), _MAX_SQL_VALUES):
-        yield ", ".join(quoted[start : start + _MAX_SQL_VALUES])
-
-
-def to_arrow(rows: Sequence[SegmentRow]) -> pa.Table:
-    """Convert segments to the Arrow table that is stored, with checksums."""
-    columns: dict[str, Any] = {name: [getattr(row.segment, name) for row in rows] for name in METADATA_COLUMNS}
-    columns["fingerprint"] = [row.fingerprint for row in rows]
-    for name, dtype in (*((name, np.float32) for name in VECTOR_NAMES), ("motion_field", np.int8)):
-        vectors = np.stack([getattr(row, name) for row in rows]).astype(dtype)
-        if vectors.shape[1]:
-            columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    columns["thumbnail"] = pa.array([row.thumbnail for row in rows], pa.binary())
-    return with_checksums(pa.table(columns), SEGMENT_CHECKSUMS)

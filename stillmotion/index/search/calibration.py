@@ -17,10 +17,11 @@ import torch
 
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.motion_alignment import aligned_similarity
-from stillmotion.index.lance_tables import IndexTables, open_table, wrap_read_errors, wrap_write_errors
 from stillmotion.index.motion_fields import column_to_array, unflatten_fields
-from stillmotion.index.row_checksums import CALIBRATION_CHECKSUMS, verify_rows, with_checksums
-from stillmotion.index.search_backends import SearchResult
+from stillmotion.index.search.backends import SearchResult
+from stillmotion.index.storage.lance_connection import open_table, wrap_read_errors, wrap_write_errors
+from stillmotion.index.storage.lance_tables import IndexTables
+from stillmotion.index.storage.row_checksums import CALIBRATION_CHECKSUMS, verify_rows, with_checksums
 from stillmotion.index.video_segments import VECTOR_NAMES, VectorName
 from stillmotion.utils.hashing import hash_bytes
 

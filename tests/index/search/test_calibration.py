@@ -12,8 +12,9 @@ from stillmotion.data.video.writer import write_mp4
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.index import VideoIndex, build_index
-from stillmotion.index.calibration import Calibration, update_calibration
-from stillmotion.index.lance_tables import IndexMetadata, IndexTables, SegmentRow
+from stillmotion.index.search.calibration import Calibration, update_calibration
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.segment_rows import SegmentRow
 from stillmotion.index.video_segments import VideoSegment
 
 FRAMES, HEIGHT, WIDTH = 24, 64, 80

@@ -16,7 +16,7 @@ from stillmotion.encoders.feature_cache import DEFAULT_NUM_CLIPS, check_cache_di
 from stillmotion.encoders.input_paths import collect_input_paths
 from stillmotion.evaluation.retrieval.motion_ranking import score_by_motion
 from stillmotion.functional.knn import knn_search, l2_normalize
-from stillmotion.index.search_config import SearchConfig
+from stillmotion.index.search.config import SearchConfig
 from stillmotion.index.video_segments import time_range_to_frames
 from stillmotion.utils.formatting import format_failed_videos
 

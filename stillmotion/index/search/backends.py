@@ -17,10 +17,12 @@ import torch
 
 from stillmotion.errors import StillmotionError
 from stillmotion.functional.motion_alignment import ALIGNMENTS, FIELD_GRID, NUM_NEIGHBORS, Alignment, aligned_similarity
-from stillmotion.index.lance_tables import METADATA_COLUMNS, IndexTables, sql_quote
 from stillmotion.index.motion_fields import Neighborhoods, column_to_array, unflatten_fields
-from stillmotion.index.query import Query
-from stillmotion.index.search_config import check_motion_weight
+from stillmotion.index.search.config import check_motion_weight
+from stillmotion.index.search.query import Query
+from stillmotion.index.storage.lance_connection import sql_quote
+from stillmotion.index.storage.lance_tables import IndexTables
+from stillmotion.index.storage.segment_rows import METADATA_COLUMNS
 from stillmotion.index.video_segments import VECTOR_NAMES, VectorName, VideoSegment
 from stillmotion.utils.formatting import printable_name
 
@@ -45,7 +47,7 @@ class SearchResult(NamedTuple):
         appearance_percentile: Percentage of random pairs of segments of the index that are less similar by appearance;
             None if there are too few to say.
         motion_percentile: The same by motion.
-        close_by: Vectors by which the segment is more similar than chance explains (`stillmotion.index.calibration`).
+        close_by: Vectors by which the segment is more similar than chance explains (see `calibration`).
     """
 
     segment: VideoSegment

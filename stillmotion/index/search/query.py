@@ -8,13 +8,13 @@ import numpy as np
 
 from stillmotion.data.video import open_video
 from stillmotion.errors import StillmotionError
-from stillmotion.index.search_config import SearchConfig
+from stillmotion.index.search.config import SearchConfig
 from stillmotion.index.video_segments import VideoSegmentConfig, make_segment, segment_video, time_range_to_frames
 from stillmotion.utils.formatting import printable_name
 
 if TYPE_CHECKING:
     from stillmotion.encoders import Encoder
-    from stillmotion.index.search_backends import SearchResult
+    from stillmotion.index.search.backends import SearchResult
     from stillmotion.index.video_index import VideoIndex
 
 _DEFAULT_MOTION_WEIGHT = 0.5

@@ -12,11 +12,11 @@ from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.data.video import open_video
 from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError
-from stillmotion.index.folder_search import search_folder
 from stillmotion.index.previews import encode_preview
-from stillmotion.index.query import resolve_motion_weight, search_index
-from stillmotion.index.search_backends import SearchResult
-from stillmotion.index.search_config import SearchConfig
+from stillmotion.index.search.backends import SearchResult
+from stillmotion.index.search.config import SearchConfig
+from stillmotion.index.search.folder_search import search_folder
+from stillmotion.index.search.query import resolve_motion_weight, search_index
 from stillmotion.index.video_index import VideoIndex
 from stillmotion.index.video_segments import VectorName
 from stillmotion.report.images import data_uri

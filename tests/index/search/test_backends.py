@@ -9,10 +9,12 @@ from support.shot_videos import write_shot_videos, write_shots
 
 from stillmotion.encoders import Encoder
 from stillmotion.errors import StillmotionError
-from stillmotion.index import Query, VideoIndex, VideoSegmentConfig, build_index, embed_query, search_backends
-from stillmotion.index.lance_tables import IndexMetadata, IndexTables, SegmentRow
-from stillmotion.index.query import search_index
-from stillmotion.index.search_config import SearchConfig
+from stillmotion.index import Query, VideoIndex, VideoSegmentConfig, build_index, embed_query
+from stillmotion.index.search import backends
+from stillmotion.index.search.config import SearchConfig
+from stillmotion.index.search.query import search_index
+from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
+from stillmotion.index.storage.segment_rows import SegmentRow
 from stillmotion.index.video_segments import VideoSegment
 
 
@@ -52,7 +54,7 @@ def literal(index: VideoIndex, id: str, *, mix: float, apart: bool) -> dict[str,
 def test_the_most_similar_come_first(tmp_path: Path, mix: float, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     index = made_up(tmp_path, moments=60)
     if large:
-        monkeypatch.setattr(search_backends, "IVF_MIN_SEGMENTS", 10)
+        monkeypatch.setattr(backends, "IVF_MIN_SEGMENTS", 10)
     id = index.segments()[7].id
     for apart in (True, False):
         wanted = literal(index, id, mix=mix, apart=apart)
@@ -70,7 +72,7 @@ def test_ivf_gives_the_results_of_brute_force(tmp_path: Path, monkeypatch: pytes
     ids = [moment.id for moment in index.segments()[::97]]
     exact = [[one.segment.id for one in index.neighbors(id, motion_weight=0.4, top_k=5)] for id in ids]
     IndexTables.open(str(tmp_path)).compact(build_ivf=True)  # type: ignore[union-attr]
-    monkeypatch.setattr(search_backends, "IVF_MIN_SEGMENTS", 500)
+    monkeypatch.setattr(backends, "IVF_MIN_SEGMENTS", 500)
     opened = VideoIndex.open(tmp_path)
     assert [[one.segment.id for one in opened.neighbors(id, motion_weight=0.4, top_k=5)] for id in ids] == exact
     assert opened.thumbnail(ids[0]) == b"w"

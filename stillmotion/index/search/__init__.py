@@ -1,0 +1,1 @@
+"""Search an index, or a folder without one, by appearance or motion."""

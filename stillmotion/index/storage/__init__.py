@@ -1,0 +1,1 @@
+"""The LanceDB tables of an index, and their checksums."""
