@@ -246,13 +246,11 @@ def test_loggers_may_change_between_two_attempts(noting, tmp_path: Path):
 
 def test_a_full_disk_disables_tensorboard_without_a_traceback(tmp_path, monkeypatch, caplog) -> None:
     """TensorBoard writes in a thread of its own, whose traceback Python would print."""
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
     def fail(self, data):
         raise OSError(28, "No space left on device")
 
     printed = []
-    monkeypatch.setattr(RecordWriter, "write", fail)
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", fail)
     monkeypatch.setattr(threading, "excepthook", printed.append)
     loggers._hide_tensorboard_tracebacks.cache_clear()
     loggers.LoggerCollection(["tensorboard"], tmp_path, start_step=0).close(completed=False)
