@@ -246,6 +246,7 @@ def test_loggers_may_change_between_two_attempts(noting, tmp_path: Path):
 
 def test_a_full_disk_disables_tensorboard_without_a_traceback(tmp_path, monkeypatch, caplog) -> None:
     """TensorBoard writes in a thread of its own, whose traceback Python would print."""
+
     def fail(self, data):
         raise OSError(28, "No space left on device")
 
