@@ -46,10 +46,14 @@ def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, inde
     query = indexed / "light" / "3.mp4"
     text = typed(home, "search", query, "--index", indexed, "--by", "appearance", "--top-k", "5")
     assert text.expect_success() == ""
-    result = [re.split(r"  +", line) for line in text.stdout.splitlines()]
-    assert [Path(file).parent.name for *_, file, _ in result] == ["light"] * 5
+    header, *lines = text.stdout.splitlines()
+    assert header.split() == ["appearance", "motion", "segment"]
+    result = [re.split(r"  +", line.strip()) for line in lines[:5]]
+    assert [Path(file).parent.name for _, _, file, *_ in result] == ["light"] * 5
+    assert "Ranked by appearance." in text.stdout
     assert str(query) not in text.stdout
-    assert result[0][-1] == "0.00–0.40 s, close"
+    assert result[0][3] == "0.00–0.40 s"
+    assert result[0][4].startswith("close")
     page = tmp_path / "found.html"
     search = typed(
         home, "search", query, "--index", indexed, "--motion-weight", "0.3", "--from", "0.1", "--json", "--page", page

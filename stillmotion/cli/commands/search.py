@@ -92,8 +92,8 @@ def search(
       stillmotion search jump.mp4 --index ~/videos --motion-weight 0.3 --page results.html
       stillmotion search jump.mp4 --encoder flow --data ~/videos --by motion --top-k 3
 
-    Prints similarities and paths, best first. With --encoder and --data it searches whole videos without an index;
-    their features are cached and reused as by retrieve.
+    Prints percentiles and paths, best first; --json has similarities, too. With --encoder and --data it searches whole
+    videos without an index; their features are cached and reused as by retrieve.
 
     Args:
         video: Query video.

@@ -24,6 +24,9 @@ from stillmotion.report.page import write_page
 from stillmotion.report.page_blocks import Block, Section, Text, Thumbnail, Thumbnails
 from stillmotion.utils.formatting import printable_name
 
+_LINE_HEADER = "appearance  motion  segment"
+_PERCENTAGES = "Percentages are the share of random pairs of segments of the index that are less similar."
+
 
 @dataclass(frozen=True)
 class ResultCard:
@@ -86,16 +89,20 @@ def report_index_search(index: VideoIndex, encoder: Encoder, video: str, config:
     paths = [index.video_path(result.segment.id) for result in results]
     files = [printable_name(str(path)) for path in paths]
     weight = resolve_motion_weight(config)
+    description = (
+        f"Segments of {printable_name(str(index.videos_dir))}, best first. Ranked by {_format_weight(weight)}. "
+        f"{sum(_is_close(result, weight) for result in results)} of {len(results)} are closer than chance explains."
+    )
+    lines = [_result_line(result, file, weight) for result, file in zip(results, files, strict=True)]
     return SearchReport(
-        [_result_line(result, file, weight) for result, file in zip(results, files, strict=True)],
+        [_LINE_HEADER, *lines, "", description, _PERCENTAGES] if lines else [],
         [result.to_dict() | {"file": file} for result, file in zip(results, files, strict=True)],
         ResultCard(partial(_preview_uri, Path(video), config.start, config.end), printable_name(video)),
         [
             ResultCard(partial(_segment_uri, index, result, path), _result_caption(result, weight))
             for result, path in zip(results, paths, strict=True)
         ],
-        f"Segments of {printable_name(str(index.videos_dir))}, best first. Ranked by {_format_weight(weight)}. "
-        f"{sum(_is_close(result, weight) for result in results)} of {len(results)} are closer than chance explains.",
+        description,
     )
 
 
@@ -151,14 +158,16 @@ def _format_range(result: SearchResult) -> str:
 
 
 def _result_line(result: SearchResult, file: str, motion_weight: float) -> str:
-    appearance = f"appearance {result.appearance:.4f}{_format_percentile(result.appearance_percentile)}"
-    motion = f"motion {result.motion:.4f}{_format_percentile(result.motion_percentile)}"
-    time = _format_range(result) + ", close" * _is_close(result, motion_weight)
-    return "  ".join([f"{result.similarity:.4f}", appearance, motion, file, time])
+    appearance = _format_similarity(result.appearance, result.appearance_percentile)
+    motion = _format_similarity(result.motion, result.motion_percentile)
+    # How an unrelated segment is best aligned says nothing.
+    notes = ["close", *filter(None, [result.alignment_text])] if _is_close(result, motion_weight) else []
+    return "  ".join([f"{appearance:>10}  {motion:>6}", file, _format_range(result), ", ".join(notes)]).rstrip()
 
 
-def _format_percentile(percentile: float | None) -> str:
-    return "" if percentile is None else f" ({percentile:.1f} %)"
+def _format_similarity(similarity: float, percentile: float | None) -> str:
+    """The percentile; in an index of too few segments for one, the similarity."""
+    return f"{similarity:.3f}" if percentile is None else f"{percentile:.0f} %"
 
 
 def _is_close(result: SearchResult, motion_weight: float) -> bool:
