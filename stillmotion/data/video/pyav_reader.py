@@ -7,7 +7,7 @@ reliable timestamps. Otherwise (AVI with B-frames, missing or repeated timestamp
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -243,13 +243,11 @@ class PyAVReader(VideoReader):
         order = check_frame_indices(self.path, indices, len(self)).tolist()
         unique = sorted(set(order))
         input_limits.check_clip_size(self.path, len(order), *self._index.frame_size)
-        images: dict[int, np.ndarray] | None = None
+        images: dict[int, np.ndarray] = {}
         if self._index.pts is not None:
-            try:
+            with suppress(_PtsNotAscending):
                 images = dict(self._decode_by_pts(unique, self._index.pts))
-            except _PtsNotAscending:
-                images = None
-        if images is None:
+        if len(images) < len(unique):  # the times of a damaged file may be others after a seek
             images = dict(self._decode_by_count(unique))
         self._check_decoded(len(images), len(unique))
         return np.stack([images[index] for index in order])
@@ -259,15 +257,13 @@ class PyAVReader(VideoReader):
         done = 0
         # All frames are decoded without seeking.
         if self._index.pts is not None and len(indices) < len(self):
-            try:
-                for _, image in self._decode_by_pts(indices, self._index.pts):
+            with suppress(_PtsNotAscending):
+                for index, image in self._decode_by_pts(indices, self._index.pts):
+                    if index != indices[done]:  # one is missing
+                        break
                     done += 1
                     yield image
-            except _PtsNotAscending:
-                pass  # decode the rest by counting
-            else:
-                self._check_decoded(done, len(indices))
-        if done < len(indices):
+        if done < len(indices):  # decode the rest by counting
             for _, image in self._decode_by_count(indices[done:]):
                 done += 1
                 yield image

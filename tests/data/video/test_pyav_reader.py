@@ -154,6 +154,17 @@ def test_an_avi_cut_within_a_frame_is_called_truncated(write_video: WriteVideo) 
         open_video(path)
 
 
+def test_frames_that_a_seek_misses_in_a_damaged_index_are_counted(write_video: WriteVideo) -> None:
+    path = write_video("a.avi", codec="mpeg4")
+    expected, content = sequential(path), bytearray(path.read_bytes())
+    entry = content.rindex(b"00dc", 0, content.rindex(b"00dc"))
+    content[entry : entry + 4] = b"xxdc"  # an entry of the index that is not found after a seek
+    path.write_bytes(content)
+    opened = open_video(path)
+    np.testing.assert_array_equal(opened.get_frames([0, 29]), expected[[0, 29]])
+    np.testing.assert_array_equal(list(opened.iter_frames([0, 14, 29])), expected[[0, 14, 29]])
+
+
 def test_damaged_middle_is_counted_in_the_message(write_video: WriteVideo) -> None:
     path = write_video(num_frames=40, gop=250)
     with av.open(str(path)) as container:
