@@ -1,5 +1,6 @@
 """A part of `make torture`; its table fails when something falls short."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,24 @@ def test_a_part_of_every_attack() -> None:
         assert int(num_done) > 0
         assert int(num_failed) == 0
         assert float(seconds) >= 0
+
+
+def test_a_disk_of_the_tool_is_gone_when_the_tool_is_killed(tmp_path: Path) -> None:
+    script = f"""
+import os, signal, sys
+from pathlib import Path
+from tools.fault_injection.full_disks import enter_private_mounts, small_disk
+if not enter_private_mounts():
+    sys.exit(3)
+with small_disk(Path({str(tmp_path / "disk")!r}), 16, True):
+    assert {str(tmp_path)!r} in Path("/proc/self/mounts").read_text()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    code = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], check=False).returncode
+    if code == 3:
+        pytest.skip("only root may mount")
+    assert code == -signal.SIGKILL
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
 
 
 def test_the_table_fails_if_an_attack_fails_or_is_left_out() -> None:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tools.fault_injection.commands import RunningCommand, start_warm_process
-from tools.fault_injection.full_disks import fill_disks
+from tools.fault_injection.full_disks import enter_private_mounts, fill_disks
 from tools.fault_injection.jobs import make_jobs, pretrain_words, run_baselines, select_writers, write_videos
 from tools.fault_injection.kills import kill_commands
 from tools.fault_injection.mutated_videos import attack_videos, list_videos
@@ -64,6 +64,7 @@ def run_attacks(work_dir: Path, options: argparse.Namespace) -> list[Outcome]:
         options: Counts of the attacks, and the seed.
     """
     started = time.monotonic()
+    can_mount = enter_private_mounts()
     start_warm_process()
     videos, run_dir = write_videos(work_dir / "videos"), work_dir / "run"
     command = RunningCommand((*pretrain_words("simclr", 1), "--out", str(run_dir)), work_dir)
@@ -97,7 +98,8 @@ def run_attacks(work_dir: Path, options: argparse.Namespace) -> list[Outcome]:
     if options.pairs:
         add(run_pairs(writers, baselines, folder("pairs"), count=options.pairs, seed=seed))
     if options.disks:
-        add(fill_disks(writers, baselines, folder("disks"), count=options.disks, seed=seed))
+        disks = folder("disks")
+        add(fill_disks(writers, baselines, disks, count=options.disks, seed=seed, can_mount=can_mount))
     damaged = [*(LIST_TARGETS if options.lists else ()), *(INDEX_TARGETS if options.indexes else ())]
     index = whole / "index"
     write_targets(damaged, folder("targets"), videos=videos, run_dir=run_dir, index=index)

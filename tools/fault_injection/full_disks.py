@@ -6,9 +6,11 @@ without loading workers are attacked in this way.
 """
 
 import contextlib
+import ctypes
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,10 +22,28 @@ _ERRORS = ("No space left", "free)", "File too large")
 _VERBS_WITHOUT_WORKERS = ("index", "prepare", "segment", "static-dynamic")
 _MAX_TRIES = 4  # to find a size that is too small
 _PAGE_KIB = 4  # a tmpfs holds whole pages
+_CLONE_NEWNS = 0x20000  # of unshare
+
+
+def enter_private_mounts() -> bool:
+    """Let this thread, and what it starts, mount file systems that nobody else sees and that end with the last of them.
+
+    Returns:
+        Whether the system allows it: root on Linux.
+    """
+    if sys.platform != "linux" or ctypes.CDLL(None).unshare(_CLONE_NEWNS) != 0:
+        return False
+    return subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, check=False).returncode == 0
 
 
 def fill_disks(
-    jobs: Sequence[Job], baselines: Mapping[str, Baseline], work_dir: Path, *, count: int, seed: int
+    jobs: Sequence[Job],
+    baselines: Mapping[str, Baseline],
+    work_dir: Path,
+    *,
+    count: int,
+    seed: int,
+    can_mount: bool,
 ) -> Outcome:
     """Run commands on full disks.
 
@@ -33,8 +53,8 @@ def fill_disks(
         work_dir: Folder to work in.
         count: Number of full disks.
         seed: Seed of their sizes.
+        can_mount: Whether `enter_private_mounts` has succeeded before the first command was started.
     """
-    can_mount = _can_mount(work_dir)
     if not can_mount:
         jobs = [job for job in jobs if job.words[0] in _VERBS_WITHOUT_WORKERS and job.name in baselines]
 
@@ -59,7 +79,7 @@ def fill_disks(
 
 def _fill_once(job: Job, baseline: Baseline, folder: Path, kib: int, can_mount: bool) -> tuple[bool, str | None]:
     """Whether the disk was full, and what went wrong."""
-    with _small_disk(folder / "disk", kib, can_mount) as grow:
+    with small_disk(folder / "disk", kib, can_mount) as grow:
         out = folder / "disk" / "out"
         command = job.start(out, folder, max_file_bytes=None if can_mount else kib * 1024)
         code = command.wait()
@@ -83,8 +103,14 @@ def _fill_once(job: Job, baseline: Baseline, folder: Path, kib: int, can_mount: 
 
 
 @contextlib.contextmanager
-def _small_disk(folder: Path, kib: int, can_mount: bool) -> Iterator[Callable[[], object]]:
-    """A folder of limited size; yields a function that enlarges it."""
+def small_disk(folder: Path, kib: int, can_mount: bool) -> Iterator[Callable[[], object]]:
+    """Make a folder of limited size; yields a function that enlarges it.
+
+    Args:
+        folder: Folder to make.
+        kib: Its size.
+        can_mount: Whether to mount a tmpfs; otherwise it is a plain folder.
+    """
     folder.mkdir()
     if not can_mount:
         yield lambda: None
@@ -94,11 +120,3 @@ def _small_disk(folder: Path, kib: int, can_mount: bool) -> Iterator[Callable[[]
         yield lambda: subprocess.run(["mount", "-o", "remount,size=200m", str(folder)], check=True)
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def _can_mount(work_dir: Path) -> bool:
-    try:
-        with _small_disk(work_dir / "mount", _PAGE_KIB, True):
-            return True
-    except (OSError, subprocess.CalledProcessError):
-        return False

@@ -22,7 +22,7 @@ from stillmotion.training.tasks import TASKS, get_recipe, list_recipes
 from tools.fault_injection.annotation_lists import ANNOTATION_LISTS, LISTED_VIDEOS
 from tools.fault_injection.checks import read_index
 
-_NUM_COPIEDLISTED_VIDEOS = 3
+_NUM_COPIED_VIDEOS = 3
 _SMALL_COPIES = PrepareConfig(short_side=24)
 
 
@@ -140,7 +140,7 @@ def write_targets(names: Iterable[str], output_dir: Path, *, videos: Path, run_d
         run_dir: Folder of a pre-training run.
         index: Index of the videos, for the target of this name.
     """
-    few = sorted(videos.rglob("*.mp4"))[:_NUM_COPIEDLISTED_VIDEOS]
+    few = sorted(videos.rglob("*.mp4"), key=lambda video: video.name)[:_NUM_COPIED_VIDEOS]
     for name in names:
         folder = output_dir / name
         if name in ANNOTATION_LISTS:
@@ -169,10 +169,14 @@ def write_targets(names: Iterable[str], output_dir: Path, *, videos: Path, run_d
 def _write_videos_target(name: str, folder: Path, videos: list[Path]) -> None:
     originals = folder / "videos"
     originals.mkdir(parents=True)
-    for video in videos:
-        shutil.copy2(video, originals)
+    for video in videos:  # in folders of classes
+        (originals / video.parent.name).mkdir(exist_ok=True)
+        shutil.copy2(video, originals / video.parent.name)
     if name == "labels.csv":
-        rows = [f"videos/{video.name},{i % 2},{'test' if i else 'train'}" for i, video in enumerate(videos)]
+        rows = [
+            f"videos/{video.parent.name}/{video.name},{i % 2},{'test' if i else 'train'}"
+            for i, video in enumerate(videos)
+        ]
         (folder / "labels.csv").write_text("\n".join(["path,label,split", *rows]) + "\n")
     elif name == "copies":
         prepare_dataset(VideoDataConfig(str(originals)).open(), folder / "copies", _SMALL_COPIES)
