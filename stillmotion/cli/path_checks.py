@@ -18,6 +18,7 @@ _INPUT_OPTIONS = (
     "--reference-video",
     "--reference-folder",
 )
+_PATH_STARTS = ("/", "./", "../", "~/")  # of an encoder that is a file or folder
 # Verbs whose first word is an existing file or folder.
 _INPUT_WORDS = ("browse", "index", "report", "search")
 
@@ -36,6 +37,10 @@ def check_input_paths(verb: str, args: Sequence[str]) -> None:
         _check_exists(args[0])
     for position, arg in enumerate(args):
         option, equals, value = arg.partition("=")
+        follows_option = position > 0 and args[position - 1].startswith("--")
+        if arg.startswith(_PATH_STARTS) and (not follows_option or args[position - 1] == "--encoder"):
+            path, at, _ = arg.rpartition("@")  # an encoder's options follow the @
+            _check_exists(path if at and not os.path.exists(os.path.expanduser(arg)) else arg)
         if option in _INPUT_OPTIONS:
             if not equals:
                 value = args[position + 1] if position + 1 < len(args) else ""
