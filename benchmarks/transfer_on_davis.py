@@ -8,8 +8,8 @@ Sequences are divided into two halves, every other one in alphabetical order. Wi
 unlabeled frames of one half and evaluated on the other, and the reverse, so that all sequences count. With --data, it
 is trained on those videos and evaluated on all sequences. A row is `laptop-transfer` (or --recipe) with overrides. The
 frozen model embeds each frame once for all rows. A cell (material, layer, protocol, row, seed, step) is kept as JSON
-under --out/cells and is not computed again. Intervals are those of the gain in J&F over the frozen model, over
-resampled sequences and seeds.
+under --out/cells and is not computed again. Intervals are those of the gain in J&F over the frozen model or another
+row (--against), over resampled sequences and seeds. "chosen" takes for each half what is best on the other half.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from torch import Tensor
 
 from stillmotion.encoders.patch_tokens import load_patch_tokens
 from stillmotion.encoders.run_weights import epoch_weights_path
-from stillmotion.evaluation.propagation.config import SequenceDataConfig
+from stillmotion.evaluation.propagation.config import PropagationConfig, SequenceDataConfig
 from stillmotion.evaluation.propagation.evaluate import evaluate_propagation, open_sequences
 from stillmotion.models.feature_maps import FrameFeatureExtractor
 from stillmotion.models.pretrained.frozen_image_model import FrozenImageModel, ImageModelConfig, load_image_model
@@ -42,18 +42,32 @@ from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 CONFIDENCE_LEVEL, N_RESAMPLES = 0.95, 5000
 SAVED_STEPS = (10, 30, 100, 300, 1000)  # besides --steps, so that they can be evaluated later
 OTHER_HALF = "other half"  # of the sequences: the default material
+FROZEN = "frozen"  # the row of the frozen model
+FROZEN_GROUP: dict[str, Any] = {"material": "", "row": FROZEN, "step": 0}
 Scores = dict[str, dict[str, float]]  # by sequence, then by measure
 Maps = Callable[[Tensor], Tensor]
+
+
+class Group(NamedTuple):
+    """Cells that differ by seed only."""
+
+    layer: str
+    protocol: str
+    material: str
+    row: str
+    step: int
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--summary", action="store_true", help="only print the table of all cells and draw steps.png")
+    parser.add_argument("--summary", action="store_true", help="only print the tables of all cells and draw steps.png")
+    parser.add_argument("--against", default=FROZEN, help="the row that gains are over")
     parser.add_argument("--images", help="a folder that transformers wrote")
     parser.add_argument("--layer", type=int, help="tokens after this block; default: the output")
     parser.add_argument("--davis")
     parser.add_argument("--resolution", default="480p")
+    parser.add_argument("--image-size", help="size of frames for the network, HEIGHTxWIDTH; default: the protocol's")
     parser.add_argument("--frames", type=int, help="only the first so many of a sequence")
     parser.add_argument("--data", help="videos to train on; default: the other half of the sequences")
     parser.add_argument("--material", help="name of these videos in the table; default: their file name")
@@ -71,7 +85,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if not options.summary:
         Benchmark(options).run()
-    print_table(options.out)
+    print_tables(options.out, options.against)
 
 
 class Benchmark:
@@ -88,7 +102,7 @@ class Benchmark:
 
     def run(self) -> None:
         for protocol in self.options.protocol:
-            self.cell(protocol, "frozen", 0, 0, partial(self.evaluate_frozen, protocol))
+            self.cell(protocol, FROZEN, 0, 0, partial(self.evaluate_frozen, protocol))
         for seed in self.options.seeds:
             for row in self.options.row:
                 name, _, overrides = row.partition(":")
@@ -103,7 +117,7 @@ class Benchmark:
         """Compute a cell, unless it is there."""
         layer = "output" if self.options.layer is None else str(self.options.layer)
         key = {
-            "material": "" if row == "frozen" else self.material,
+            "material": "" if row == FROZEN else self.material,
             "layer": layer,
             "protocol": protocol,
             "row": row,
@@ -187,7 +201,9 @@ class Benchmark:
             lambda frames: project(self.encode(frames)), mean=mean, std=std, size_divisor=self.images.patch_size
         )
         sequences = replace(self.sequences, sequence_names=tuple(names or self.halves[0] + self.halves[1]))
-        return evaluate_propagation(network, sequences, self.out / "masks", protocol=protocol).sequences  # type: ignore[return-value]
+        image_size = PropagationConfig(image_size=self.options.image_size).parsed_image_size()
+        folder = self.out / "masks"
+        return evaluate_propagation(network, sequences, folder, protocol=protocol, image_size=image_size).sequences  # type: ignore[return-value]
 
 
 def cache_tokens(images: FrozenImageModel, cache_dir: Path) -> Maps:
@@ -205,63 +221,104 @@ def cache_tokens(images: FrozenImageModel, cache_dir: Path) -> Maps:
     return lambda frames: torch.stack([of_frame(frame) for frame in frames])
 
 
-def print_table(out: Path) -> None:
-    """Print a row for each group of cells that differ by seed only, and draw J&F against steps."""
-    groups: dict[tuple[str, ...], dict[int, list[dict[str, Any]]]] = {}
+def print_tables(out: Path, against: str) -> None:
+    """Print the gain of each group of cells that differ by seed only, and what is chosen on the other half."""
+    groups: dict[Group, list[dict[str, Any]]] = {}
     for file in sorted((out / "cells").glob("*.json")):
         cell = json.loads(file.read_text())
-        key = tuple(str(cell[name]) for name in ("layer", "protocol", "material", "row"))
-        groups.setdefault(key, {}).setdefault(cell["step"], []).append(cell)
-    print(
-        "layer | protocol | material | row | steps | seeds | J | F | J&F | gain [95 %] | sequences up | cycle accuracy"
-    )
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for key, by_step in groups.items():
-        frozen = groups.get((key[0], key[1], "", "frozen"), {}).get(0)
-        if frozen is None:
-            continue
-        for step, cells in sorted(by_step.items()):
-            print_row([*key, str(step)], [cell["scores"] for cell in cells], frozen[0]["scores"], cells)
-            curves.setdefault(" ".join(key), []).append(
-                (step, float(np.mean([[s["J&F"] for s in cell["scores"].values()] for cell in cells])))
-            )
-    draw_steps({name: points for name, points in curves.items() if len(points) > 1}, out / "steps.png")
+        group = Group(*(cell[name] for name in Group._fields))
+        groups.setdefault(group, []).append(cell)
+    print(f"gain over {against} [95 %]")
+    print(*Group._fields, "seeds", "J", "F", "J&F", "gain", "up", "by sequence", "cycle accuracy", sep=" | ")
+    for group, cells in sorted(groups.items()):
+        # The frozen model has one cell for each layer and protocol, other rows one for each seed and material.
+        base = FROZEN_GROUP if against == FROZEN else {"row": against}
+        baseline = groups.get(group._replace(**base))
+        if baseline is not None and group.row != against:
+            accuracy = [cell["cycle_accuracy"] for cell in cells if cell["cycle_accuracy"] is not None]
+            print_gain(group, cells, baseline, f"{np.mean(accuracy):.2f}" if accuracy else "")
+    for protocol in sorted({group.protocol for group in groups}):
+        print_choice({group: cells for group, cells in groups.items() if group.protocol == protocol})
+    draw_steps(groups, out / "steps.png")
 
 
-def print_row(names: list[str], scores_by_seed: list[Scores], frozen: Scores, cells: list[dict[str, Any]]) -> None:
-    """A row of the table: means, and the gain over the frozen model with its interval."""
-    gain = np.array([[scores[s]["J&F"] - frozen[s]["J&F"] for s in frozen] for scores in scores_by_seed])
+def print_gain(group: Group, cells: list[dict[str, Any]], baseline: list[dict[str, Any]], note: str = "") -> None:
+    """Print a row of the table: means, and the gain over a baseline with its interval."""
+    scores = {measure: score_table(cells, measure) for measure in ("J", "F", "J&F")}
+    num_seeds = len(cells) if len(baseline) == 1 else min(len(cells), len(baseline))
+    gain = scores["J&F"][:num_seeds] - score_table(baseline, "J&F")[:num_seeds]
     rng = np.random.default_rng(0)
     seeds, places = (rng.integers(n, size=(N_RESAMPLES, n)) for n in gain.shape)
     means = gain[seeds[:, :, None], places[:, None, :]].mean((1, 2))
     low, high = np.quantile(means, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
-    j, f, both = (np.mean([[scores[s][c] for s in frozen] for scores in scores_by_seed]) for c in ("J", "F", "J&F"))
-    accuracy = [cell["cycle_accuracy"] for cell in cells if cell["cycle_accuracy"] is not None]
     print(
-        *names,
+        *group,
         len(gain),
-        f"{j:.3f} | {f:.3f} | {both:.3f} | {gain.mean():+.4f} [{low:+.3f}, {high:+.3f}]",
+        *(f"{table.mean():.3f}" for table in scores.values()),
+        f"{gain.mean():+.4f} [{low:+.3f}, {high:+.3f}]",
         f"{int((gain.mean(0) > 0).sum())} of {gain.shape[1]}",
-        f"{np.mean(accuracy):.2f}" if accuracy else "",
+        " ".join(f"{value:+.3f}" for value in gain.mean(0)),
+        note,
         sep=" | ",
         flush=True,
     )
 
 
-def draw_steps(curves: dict[str, list[tuple[int, float]]], file: Path) -> None:
-    """Draw J&F against steps."""
-    if not curves:
-        return
+def print_choice(groups: dict[Group, list[dict[str, Any]]]) -> None:
+    """Print the gain where layer, material, row and step are chosen for each half by the J&F of the other half.
+
+    The frozen model's layer is chosen in the same way.
+    """
+    chosen: dict[bool, list[list[dict[str, Any]]]] = {True: [], False: []}
+    for half in (0, 1):
+        for is_frozen in (True, False):
+            candidates = [group for group in groups if (group.row == FROZEN) == is_frozen]
+            if not candidates:
+                return
+            best = max(candidates, key=lambda group: score_table(groups[group], "J&F")[:, 1 - half :: 2].mean())
+            print(f"chosen for half {half}:", *best, sep=" | ")
+            chosen[is_frozen].append(groups[best])
+    num_seeds = min(len(cells) for cells in chosen[False])
+    merged = [[merge_halves(*pair) for pair in zip(*halves, strict=False)] for halves in chosen.values()]
+    protocol = next(iter(groups)).protocol
+    print_gain(Group("chosen", protocol, "chosen", "chosen", 0), merged[1][:num_seeds], merged[0])
+
+
+def merge_halves(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """A cell with the scores of the first half of the sequences from one cell, and of the second from another."""
+    names = sorted(first["scores"])
+    return {"scores": {name: (first, second)[i % 2]["scores"][name] for i, name in enumerate(names)}}
+
+
+def score_table(cells: list[dict[str, Any]], measure: str) -> np.ndarray:
+    """Scores (seeds, sequences) of cells; sequences in alphabetical order."""
+    return np.array([[cell["scores"][name][measure] for name in sorted(cell["scores"])] for cell in cells])
+
+
+def draw_steps(groups: dict[Group, list[dict[str, Any]]], file: Path) -> None:
+    """Draw the mean J&F against steps, from the frozen model on, with the range over seeds."""
     from matplotlib.figure import Figure
 
-    figure = Figure((8, 4.5), layout="constrained")
+    figure = Figure((7, 4), layout="constrained")
     axes = figure.add_subplot()
-    for name, points in curves.items():
-        axes.plot(*zip(*points, strict=True), marker="o", label=name)
-    axes.set_xlabel("steps")
-    axes.set_ylabel("J&F")
-    axes.legend(fontsize=7)
-    figure.savefig(file, dpi=150)
+    curves = {group._replace(step=0) for group in groups if group.step}
+    for curve in sorted(curves):
+        steps = sorted(group.step for group in groups if group._replace(step=0) == curve)
+        frozen = groups.get(curve._replace(**FROZEN_GROUP))
+        if len(steps) < 2 or frozen is None:
+            continue
+        means = [score_table(frozen, "J&F").mean(1)]
+        means += [score_table(groups[curve._replace(step=step)], "J&F").mean(1) for step in steps]
+        label = f"{curve.row}, {curve.material}, block {curve.layer}, {curve.protocol}"
+        line = axes.plot([0, *steps], [each.mean() for each in means], marker="o", markersize=3, label=label)[0]
+        low, high = ([getattr(each, name)() for each in means] for name in ("min", "max"))
+        axes.fill_between([0, *steps], low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_xlabel("training steps (0: the frozen model)")
+    axes.set_ylabel("J&F, mean over sequences")
+    if axes.lines:
+        axes.legend(fontsize=8)
+        figure.savefig(file, dpi=110)
 
 
 def slug(name: str) -> str:
