@@ -25,6 +25,7 @@ _INT8_MAX = 127
 _CHUNK = 512  # cells that are quantized at a time, so that they stay in the cache
 _ERROR_MARGIN = 1.01  # of the rounding error of 8-bit products, for that of full precision
 _MIN_CHANNELS = 64  # with fewer, the product does not dominate the time
+_MAX_POSSIBLE = 0.4  # fraction of cells that are compared again; with more, 8-bit products save no time
 
 
 class CellMatches(NamedTuple):
@@ -67,7 +68,7 @@ def find_nearest_cells(
         radius: Largest distance in rows and columns; None is unlimited.
         circular: Measure the distance in Euclidean norm, less than `radius`.
         use_int8_prefilter: Compute 8-bit products first (CPU only); the matches are the same. None does so where a
-            short trial finds it faster.
+            short trial finds them faster on this CPU, and few cells of one frame to compare again.
 
     Returns:
         Similarities and indices of the matches.
@@ -88,7 +89,12 @@ def find_nearest_cells(
             f"least {int(circular)}."
         )
     if use_int8_prefilter is None:
-        use_int8_prefilter = d >= _MIN_CHANNELS and query.device.type == "cpu" and _int8_is_faster(query.dtype)
+        use_int8_prefilter = (
+            d >= _MIN_CHANNELS
+            and query.device.type == "cpu"
+            and _int8_is_faster(query.dtype)
+            and _few_are_possible(query, context[-1], k)
+        )
     cell_index = torch.arange(h * w, device=query.device).view(h, w)
     all_cells, queries, keys, quantized = context.reshape(-1, d), query, context, None
     if use_int8_prefilter:
@@ -200,6 +206,14 @@ def _possible_matches(queries: Tensor, keys: Tensor, quantized: _QuantizedCells,
     least = (kth - 2 * error).clamp_min(torch.iinfo(torch.int32).min // 2).floor().to(torch.int32)[:, None]
     slack = [torch.sub(frame, least, out=best).amax(0) for frame in products]
     return (torch.cat(slack) >= 0).nonzero()[:, 0]
+
+
+def _few_are_possible(query: Tensor, frame: Tensor, k: int) -> bool:
+    """Whether the first queries of (h, w, D) leave few possible matches in a frame (h, w, D)."""
+    queries, cells = query.flatten(0, 1)[:_BLOCK], frame.flatten(0, 1)
+    quantized, penalty = _quantize_cells(cells), queries.new_zeros(len(queries), len(cells))
+    possible = _possible_matches(queries, quantized.values[None], quantized, penalty, k)
+    return len(possible) <= _MAX_POSSIBLE * len(cells)
 
 
 def _exact_topk(queries: Tensor, keys: Tensor, penalty: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -83,6 +83,19 @@ def test_products_of_integers_leave_few_cells_and_all_of_the_best():
     assert len(few) < 60
 
 
+@pytest.mark.parametrize(("spread", "expected"), [(1.0, True), (0.05, False)])
+def test_integers_are_left_out_where_most_cells_would_be_compared_again(spread, expected, monkeypatch):
+    # With little spread around a common mean, 8 bits tell few cells apart.
+    monkeypatch.setattr(label_propagation, "_int8_is_faster", lambda dtype: True)
+    quantized, original = [], label_propagation._quantize_cells
+    monkeypatch.setattr(
+        label_propagation, "_quantize_cells", lambda cells: quantized.append(len(cells)) or original(cells)
+    )
+    every = F.normalize(torch.ones(384) + spread * 20 * frames(2, 24, 24, d=384), dim=-1)
+    find_nearest_cells(every[1], every[:2], k=1, radius=5)
+    assert quantized == [576, 2 * 576][: 1 + expected]
+
+
 def test_cells_that_are_all_alike_are_found_in_bounded_memory():
     alike = F.normalize(torch.ones(6, 12, 20, 64), dim=-1)
     result = find_nearest_cells(alike[-1], alike[:-1], k=4, radius=5, use_int8_prefilter=True)
