@@ -48,7 +48,8 @@ STEP_COST_FILE = "step_cost.json"
 LOG_FILE = "log.txt"
 TOKEN_FEATURE = "tokens"  # feature kind of a transfer run's metrics
 _GEOMETRY_COLUMNS = ("cycle_accuracy", "inter_distance", "intra_distance", "margin")
-_JF_COLUMN = "J&F"
+# Scores of label propagation by data set; PCK for others.
+_PROPAGATION_COLUMNS = {"davis": ("J&F",), "vip": ("mIoU",)}
 _NUM_RESAMPLES = 20  # of bootstrap intervals; a sweep has intervals over seeds instead
 _TIMED_STEPS = 3  # steps, of which the fastest counts
 _GRACE_SECONDS = 60.0  # for a stopped run to save itself
@@ -247,7 +248,7 @@ def evaluate_transfer_run(run_dir: Path, config: TransferConfig, eval_options: M
         run_dir: Run folder.
         config: Config of the run.
         eval_options: `data`, the videos for cycle accuracy and distances, and their number `videos`; `sequences` in
-            the layout of DAVIS at a `resolution`, or None; `compare_untrained` for the frozen model.
+            a `sequence_layout` (DAVIS at a `resolution`), or None; `compare_untrained` for the frozen model.
     """
     options = GeometryConfig(
         max_videos=eval_options["videos"], image_size=config.data.image_size, n_resamples=_NUM_RESAMPLES
@@ -261,11 +262,13 @@ def evaluate_transfer_run(run_dir: Path, config: TransferConfig, eval_options: M
         name: {column: row.metrics[column].value for column in _GEOMETRY_COLUMNS} for name, row in rows.items()
     }
     if eval_options.get("sequences"):
-        sequences = SequenceDataConfig(eval_options["sequences"], resolution=eval_options["resolution"])
+        layout = eval_options.get("sequence_layout", "davis")
+        sequences = SequenceDataConfig(eval_options["sequences"], layout, resolution=eval_options["resolution"])
+        columns = _PROPAGATION_COLUMNS.get(layout, ("PCK@0.1", "PCK@0.2"))
         for name in metrics:
             encoder = transferred if name == "pretrained" else _frozen_image_encoder(config)
             propagated = evaluate_propagation(encoder, sequences, run_dir / "propagated_masks" / name)
-            metrics[name][_JF_COLUMN] = propagated.mean[_JF_COLUMN]
+            metrics[name] |= {column: propagated.mean[column] for column in columns}
     write_json(run_dir / TRANSFER_METRICS_FILE, {name: {TOKEN_FEATURE: cells} for name, cells in metrics.items()})
 
 

@@ -21,7 +21,7 @@ from stillmotion.studies.sweep.table import (
 )
 
 _PROBE_CAPTION = "Top-1 accuracy of linear probes on the {feature} features: "
-_TRANSFER_CAPTION = "Cycle accuracy, inter- and intra-video distances, and J&F of propagated masks: "
+_TRANSFER_CAPTION = "Cycle accuracy, inter- and intra-video distances, and scores of label propagation: "
 _STAR_CAPTION = (
     "mean ± standard deviation over {seeds} seeds. A star marks a difference from “{reference}” that is significant at "
     "95 % (noise pooled over the points, seeds as blocks)."

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -58,8 +58,9 @@ class SweepOptions:
         eval_clips: Clips per video for the linear probe.
         eval_num_videos: Number of synthetic videos to train a probe, and as many to test it.
         feature: Features of the table; results.json also has whole and concat.
-        sequences: Folder in the layout of DAVIS for mask propagation (J&F), for transfer recipes.
-        resolution: Resolution of the sequences: their folder under JPEGImages.
+        sequences: Data set folder for label propagation, for transfer recipes.
+        sequence_layout: Its layout: davis (scored by J&F), vip (mIoU), jhmdb or points (PCK).
+        resolution: Resolution of DAVIS: name of the folder under JPEGImages.
     """
 
     num_seeds: int = 3
@@ -69,6 +70,7 @@ class SweepOptions:
     eval_num_videos: int = 400
     feature: FeatureKind = "whole"
     sequences: str | None = None
+    sequence_layout: Literal["davis", "vip", "jhmdb", "points"] = "davis"
     resolution: str = "480p"
 
     def __post_init__(self) -> None:
@@ -85,7 +87,7 @@ def run_plans(
 ) -> list[dict[str, Any]]:
     """Train and evaluate every point of the plans with every seed; write `results.json`, `results.csv`, `report.html`.
 
-    Transfer recipes are evaluated by cycle accuracy, distances and J&F; their baseline is the frozen model.
+    Transfer recipes are evaluated by cycle accuracy, distances and label propagation, beside the frozen model.
 
     Args:
         plans: Plans.
@@ -146,6 +148,7 @@ def _eval_options(base: RunConfig, options: SweepOptions) -> tuple[str, dict[str
     if isinstance(base, TransferConfig):
         propagation = {
             "sequences": options.sequences and str(Path(options.sequences).resolve()),
+            "sequence_layout": options.sequence_layout,
             "resolution": options.resolution,
         }
         return TOKEN_FEATURE, videos | propagation | {"kinds": [TOKEN_FEATURE]}

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from support.davis_like import write_jhmdb, write_vip
 
 from stillmotion.data.synthetic.factors import SyntheticConfig, write_davis_layout
 from stillmotion.errors import StillmotionError
@@ -110,3 +111,19 @@ def test_a_frozen_model_is_measured_only_where_it_is_asked_for(swept, tmp_path):
     evaluate_transfer_run(run, small(), asked)
     assert set(json.loads((run / "transfer_metrics.json").read_text())) == {"pretrained"}
     (run / "transfer_metrics.json").write_text(before)
+
+
+@pytest.mark.parametrize(
+    ("layout", "write", "columns"), [("vip", write_vip, {"mIoU"}), ("jhmdb", write_jhmdb, {"PCK@0.1", "PCK@0.2"})]
+)
+def test_parts_and_joints_are_scored_too(swept, tmp_path, layout, write, columns):
+    out, result = swept
+    run = out / "runs" / result["points"]["3"]["run_dirs"][0].rpartition("/")[2]
+    file = run / "transfer_metrics.json"
+    before = file.read_text()
+    asked = {"data": "synthetic", "videos": 3, "sequence_layout": layout, "resolution": "480p"}
+    evaluate_transfer_run(run, small(), asked | {"sequences": str(write(tmp_path / layout))})
+    scores = json.loads(file.read_text())["pretrained"]["tokens"]
+    file.write_text(before)
+    assert columns <= set(scores)
+    assert "J&F" not in scores
