@@ -16,7 +16,7 @@ def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
     run = str(tmp_path / "run")
     trained = Command("transfer", "--recipe", "ijepa-b16", "--debug", "--out", run, *SMALL.split())
     assert "step 8/8" in trained.expect_success()
-    assert f"stillmotion report {run}, geometry --encoder {run}" in trained.stdout
+    assert f"stillmotion report {run}, geometry {run}" in trained.stdout
     measured = Command(
         "geometry", "--encoder", run, "--max-videos", "4", "--n-resamples", "20", "--out", str(tmp_path / "g.json")
     )

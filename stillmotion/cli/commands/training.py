@@ -185,7 +185,7 @@ def transfer(
     if is_main_process():
         if (Path(folder) / HELD_OUT_FILE).exists():
             print(describe_selection(read_json(Path(folder) / HELD_OUT_FILE)))
-        print(f"trained: {folder}. Next: stillmotion report {folder}, geometry --encoder {folder}, propagate {folder}")
+        print(f"trained: {folder}. Next: stillmotion report {folder}, geometry {folder}, propagate {folder}")
 
 
 def _with_image_model(config: "TransferConfig", encoder: str | None) -> "TransferConfig":

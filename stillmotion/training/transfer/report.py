@@ -130,7 +130,7 @@ def write_transfer_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path
     """
     folder = Path(run_dir)
     config = load_config(folder, TransferConfig)
-    commands = f"stillmotion geometry --encoder {run_dir} --data …\nstillmotion propagate {run_dir} --data … --out …"
+    commands = f"stillmotion geometry {run_dir} --data …\nstillmotion propagate {run_dir} --data … --out …"
     sections = [
         *progress_sections(folder),
         Section("Settings", [_settings(config)]),

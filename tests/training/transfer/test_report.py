@@ -23,7 +23,7 @@ def test_the_page_holds_settings_curves_and_matches(trained: Path) -> None:
     for label in ("loss part cycle", "loss part separability", "cycle accuracy over the steps"):
         assert f'aria-label="{label}"' in html
     assert html.count("data:image/webp") == 4
-    for words in (f"geometry --encoder {trained} --data …", f"propagate {trained} --data … --out …"):
+    for words in (f"geometry {trained} --data …", f"propagate {trained} --data … --out …"):
         assert f"stillmotion {words}" in html
 
 
