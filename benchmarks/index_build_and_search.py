@@ -15,6 +15,7 @@ under alignment.
 """
 
 import argparse
+import math
 import resource
 import statistics
 import tempfile
@@ -30,7 +31,7 @@ from stillmotion.data.datasets.folder import find_videos
 from stillmotion.data.video.pyav_reader import PyAVReader
 from stillmotion.encoders import Encoder, load
 from stillmotion.encoders.feature_extraction import eval_crop
-from stillmotion.functional.motion_alignment import field_spectrum
+from stillmotion.functional.motion_alignment import FIELD_SHAPE, field_spectrum
 from stillmotion.index import Query, VideoIndex, build_index
 from stillmotion.index.motion_fields import unflatten_fields
 from stillmotion.index.search import backends
@@ -40,7 +41,7 @@ from stillmotion.index.storage.segment_rows import SegmentRow
 from stillmotion.index.video_segments import VideoSegment
 
 MIN_SPEEDUP, MAX_MS, MAX_ALIGNED_MS = 4.0, 50.0, 150.0
-NUM_FIELD_VALUES = 15 * 8 * 10 * 2
+NUM_FIELD_VALUES = math.prod(FIELD_SHAPE)
 NUM_GROUPS, BATCH_SIZE, TOP_K, NUM_QUERIES = 2000, 1000, 10, 20
 SIZES = (1000, 10_000, 99_000, 200_000, 500_000, 1_000_000)
 

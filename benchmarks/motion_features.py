@@ -28,7 +28,8 @@ def load_features(spec: str, videos: list[Path], cache_dir: Path) -> dict[str, T
         cache_dir: Folder of the files.
 
     Returns:
-        Features by name, one row per video: "displacements" (n, T-1, h, w, 2) of image models and `flow`, and vectors.
+        Features by name, one row per video: "displacements" (n, T-1, h, w, 2) of image models and `flow`, "changes"
+        (n, T-1, h, w) of `flow`, and vectors.
     """
     encoder: Encoder | None = None
     rows: dict[str, list[np.ndarray]] = {}
@@ -56,9 +57,10 @@ def extract(encoder: Encoder, path: Path) -> dict[str, Tensor]:
     frames = dict(zip(unique, video.iter_frames(unique), strict=True))
     clips = eval_crop(config)(np.stack([frames[i] for i in indices]))[:1]
     if isinstance(encoder, FlowEncoder):
-        gray = clips.mean(1)
+        gray = clips.mean(1)[:, :: clips.shape[2] // 15]  # 16 frames
         differences = F.adaptive_avg_pool2d(gray.diff(dim=1).abs(), _DIFFERENCE_CELLS).flatten(1)
-        return {"displacements": encoder.cell_flow(clips)[0], "pixel differences": differences[0]}
+        displacements, changes = encoder.cell_motion(clips)
+        return {"displacements": displacements[0], "changes": changes[0], "pixel differences": differences[0]}
     if encoder.backbone.is_framewise:
         maps = encoder.forward_features(clips)[1].float()
         vectors = {"mean token": maps.mean((1, 2, 3)), "SemanticMoments": semantic_moments(maps.movedim(-1, 1))}

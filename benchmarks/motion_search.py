@@ -122,13 +122,13 @@ def cosines(vectors: Tensor) -> Similarity:
 def similarities(spec: str, features: dict[str, Tensor]) -> dict[str, Similarity | TwoStages]:
     """Similarities by name from the features of an encoder."""
     rows: dict[str, Similarity | TwoStages] = {
-        name: cosines(x) for name, x in features.items() if name != "displacements"
+        name: cosines(x) for name, x in features.items() if name not in ("displacements", "changes")
     }
     if "displacements" not in features:
         return rows
     displacements = features["displacements"]
     half_saturation = HALF_SATURATION if spec == FLOW_SPEC else None
-    fields = motion_field(displacements)
+    fields = motion_field(displacements, features.get("changes"))
     aligned = torch.cat([aligned_similarity(some, fields)[0] for some in fields.split(_BLOCK)])
     return rows | {
         "motion, one cosine": cosines(motion_vector(displacements, half_saturation=half_saturation)),

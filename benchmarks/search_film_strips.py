@@ -78,7 +78,7 @@ def main() -> None:
     vectors = F.normalize(motion_vector(displacements), dim=-1)
     old = (vectors[queries] @ vectors.mT).numpy()
     groups = np.unique([video.group for video in videos], return_inverse=True)[1]
-    fields = motion_field(displacements).flatten(1).numpy()
+    fields = motion_field(displacements, features.get("changes")).flatten(1).numpy()
     new = score_by_motion(fields[queries], fields, groups[queries], groups).numpy()
     mpl.use("Agg")
     from matplotlib import pyplot as plt

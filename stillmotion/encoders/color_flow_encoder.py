@@ -2,7 +2,7 @@
 
 It is the default where no trained model is available, and a baseline for trained ones.
 
-Shapes: b clips of T frames, c×c cells.
+Shapes: b clips of T frames; S steps of several frames, h×w cells.
 """
 
 import cv2
@@ -15,17 +15,19 @@ from stillmotion.data.video.optical_flow import DISFlow
 from stillmotion.encoders.embedding import Embedding
 from stillmotion.encoders.encoder import Encoder, EncoderOrigin
 from stillmotion.encoders.spec import EncoderKind, EncoderSpec
-from stillmotion.functional.motion_alignment import motion_field
+from stillmotion.functional.motion_alignment import FIELD_GRID, motion_field
 from stillmotion.functional.token_motion import motion_vector
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.input_config import InputConfig, Normalization
 
 FLOW_SPEC = "flow"
-_FLOW_CELLS = 9  # cells per side of a flow field
+_FLOW_STEPS, _FLOW_CELLS = FIELD_GRID[0], FIELD_GRID[1:]  # rows and columns of cells
+_FRAMES_PER_STEP = 8  # flow finds many short displacements more surely than one long one
 HALF_SATURATION = 0.2  # displacement in cells
 _COLOR_CELLS = 16  # cells per side of a color layout
 _MEAN_COLOR_WEIGHT = 4.0  # weight of a frame's mean color, relative to a cell
-_INPUT_CONFIG = InputConfig(16, 0, 128, Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), whole_frame=True)
+_NORMALIZATION = Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+_INPUT_CONFIG = InputConfig(1 + _FLOW_STEPS * _FRAMES_PER_STEP, 0, 64, _NORMALIZATION, whole_frame=True)
 
 
 class ColorLayout(Backbone):
@@ -68,24 +70,46 @@ class FlowEncoder(Encoder):
         self.register_buffer("_device_buffer", torch.empty(0), persistent=False)
 
     def forward(self, clips: Tensor) -> Embedding:
-        flow = self.cell_flow(clips)
+        displacements, changes = self.cell_motion(clips)
         # Flow jumps where it loses track, so the direction counts more than the distance.
-        motion = motion_vector(flow, half_saturation=HALF_SATURATION)
-        return self.decompose(self.frame_features(clips), motion, motion_field(flow))
+        motion = motion_vector(displacements, half_saturation=HALF_SATURATION)
+        frames = _step_limits(clips.shape[2], clips.device)
+        return self.decompose(self.frame_features(clips[:, :, frames]), motion, motion_field(displacements, changes))
 
-    def cell_flow(self, clips: Tensor) -> Tensor:
-        """Return the mean displacement of each cell between frames, (b, T-1, c, c, 2), in cells, rows first."""
+    def cell_motion(self, clips: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the motion of cells from step to step, each the sum over the frames of the step.
+
+        Args:
+            clips: Clips (b, 3, T, H, W) with values in [0, 1].
+
+        Returns:
+            Displacements (b, S, h, w, 2), in cells, rows first; absolute changes of brightness, (b, S, h, w).
+        """
         frames = (clips.detach().clamp(0, 1) * 255).round().to(torch.uint8).movedim(1, -1).cpu().numpy()
-        search = DISFlow()
-        fields = torch.from_numpy(np.stack([np.stack(list(search(clip))) for clip in frames])).flip(-1)
-        cells = F.adaptive_avg_pool2d(fields.flatten(0, 1).movedim(-1, 1), _FLOW_CELLS).movedim(1, -1)
-        per_pixel = torch.tensor([_FLOW_CELLS / fields.shape[2], _FLOW_CELLS / fields.shape[3]])
-        return (cells * per_pixel).unflatten(0, fields.shape[:2]).to(clips.device)
+        search = DISFlow("dis-ultrafast", finest_scale=1)
+        per_pixel = torch.tensor([c / side for c, side in zip(_FLOW_CELLS, clips.shape[3:], strict=True)])
+        fields = torch.from_numpy(np.stack([np.stack(list(map(_mean_of_cells, search(clip)))) for clip in frames]))
+        changes = F.adaptive_avg_pool2d(clips.mean(1).diff(dim=1).abs().cpu(), _FLOW_CELLS)
+        path = torch.cat([fields.flip(-1) * per_pixel, changes[..., None]], -1).cumsum(1)
+        limits = _step_limits(clips.shape[2], path.device)
+        motion = F.pad(path, (0, 0, 0, 0, 0, 0, 1, 0))[:, limits].diff(dim=1).to(clips.device)
+        return motion[..., :2], motion[..., 2]
 
     @property
     def device(self) -> torch.device:
         """Device of its results."""
         return self._device_buffer.device
+
+
+def _step_limits(num_frames: int, device: torch.device) -> Tensor:
+    """Frames at which the steps of a clip begin and end, evenly over the clip."""
+    return torch.linspace(0, num_frames - 1, min(_FLOW_STEPS + 1, num_frames), device=device).round().long()
+
+
+def _mean_of_cells(field: np.ndarray) -> np.ndarray:
+    """Average a field (H, W, 2) over cells."""
+    rows, columns = _FLOW_CELLS
+    return cv2.resize(field, (columns, rows), interpolation=cv2.INTER_AREA)
 
 
 def _to_lab(colors: np.ndarray) -> np.ndarray:

@@ -117,7 +117,7 @@ class Encoder(nn.Module):
         Args:
             frames: Features of the backbone, (b, T', D).
             motion: Motion vectors, (b, M), or None.
-            field: Motion fields, (b, T-1, h, w, 2), or None.
+            field: Motion fields, (b, T-1, h, w, 3), or None.
 
         Returns:
             The embedding.

@@ -45,7 +45,7 @@ class Features:
         static: (N, V, D), or (N, V, 0) where clips are too short to decompose.
         dynamic: (N, V, D), or (N, V, 0) where clips are too short to decompose.
         motion: (N, V, M), or (N, V, 0) where there is none.
-        motion_field: (N, V, 2400), or (N, V, 0) where there is none.
+        motion_field: (N, V, 3600), or (N, V, 0) where there is none.
         frames: Per-frame features of each video's first view, (N, T, D); None unless requested.
         failed: Name and reason of each video that could not be read.
     """

@@ -5,6 +5,7 @@ their motion vectors counts all of that as a difference; here the first clip is 
 `ALIGNMENTS`, and the most similar one counts.
 
 Shapes: B clips, q queries, n fields, T-1 steps, h×w cells, a alignments; a displacement is (rows, columns), in cells.
+The three channels of a field are how a cell moves along the rows and the columns, and how much it changes.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from torch import Tensor
 from stillmotion.functional.token_motion import STILL_RMS, mirror_symmetrize, subtract_camera_motion
 
 FIELD_GRID = (15, 8, 10)  # steps, rows and columns of a motion field
+FIELD_SHAPE = (*FIELD_GRID, 3)
+_MIRROR_SIGNS = (1.0, -1.0, 1.0)  # of the channels in a mirror image
 MAX_STEPS, MAX_COLUMNS = 4, 2  # largest shifts
 FAST_SPEED = 4 / 3
 NUM_NEIGHBORS = 10  # nearest fields whose mean similarity is a neighborhood's
@@ -69,28 +72,34 @@ ALIGNMENTS: tuple[Alignment, ...] = tuple(
 """All alignments; `aligned_similarity` gives positions in this list. The first one changes nothing."""
 
 
-def motion_field(displacements: Tensor, grid: tuple[int, int, int] = FIELD_GRID) -> Tensor:
-    """Motion field of a clip: signed square roots of displacements without camera motion, on a fixed grid.
+def motion_field(
+    displacements: Tensor, changes: Tensor | None = None, grid: tuple[int, int, int] = FIELD_GRID
+) -> Tensor:
+    """Motion field of a clip: how far each cell moves and how much it changes, relative to its frame, on a fixed grid.
 
-    The root keeps a few large displacements from outweighing all others.
+    Changes show also what moves too fast to be followed; both parts have the same norm. Signed square roots keep a few
+    large values from outweighing all others.
 
     Args:
         displacements: Displacements, (B, T-1, h, w, 2), in cells.
+        changes: How much each cell changes, (B, T-1, h, w), in any unit; None makes the third channel zero.
         grid: Steps, rows and columns of the field.
 
     Returns:
-        Fields, (B, *grid, 2); zero for a clip that is almost still.
+        Fields, (B, *grid, 3), of displacements and changes less the median of their frame; zero for a clip that is
+        almost still.
     """
-    x = subtract_camera_motion(displacements)
-    moving = x.square().mean((1, 2, 3, 4), keepdim=True).sqrt() >= STILL_RMS
-    cells = x.new_tensor([grid[1] / x.shape[2], grid[2] / x.shape[3]])
-    x = torch.where(moving, x * cells, 0.0)
-    x = x.sign() * x.abs().sqrt()
-    return F.adaptive_avg_pool3d(x.movedim(-1, 1), grid).movedim(1, -1)
+    changes = displacements.new_zeros(displacements.shape[:-1]) if changes is None else changes
+    x = subtract_camera_motion(torch.cat([displacements, changes[..., None]], -1))
+    moving = x[..., :2].square().mean((1, 2, 3, 4)).sqrt() >= STILL_RMS
+    x = x * x.new_tensor([grid[1] / x.shape[2], grid[2] / x.shape[3], 1.0])
+    x = F.adaptive_avg_pool3d((x.sign() * x.abs().sqrt()).movedim(-1, 1), grid).movedim(1, -1)
+    parts = torch.cat([_unit(x[..., :2]), _unit(x[..., 2:])], -1)
+    return torch.where(moving[:, None, None, None, None], parts, 0.0)
 
 
 def field_spectrum(fields: Tensor) -> Tensor:
-    """Amplitude spectra of fields (n, T-1, h, w, 2) and their mirror images as unit vectors, zero for still clips.
+    """Amplitude spectra of fields (n, T-1, h, w, 3) and their mirror images as unit vectors, zero for still clips.
 
     A cosine of two is a quick estimate of their aligned similarity.
     """
@@ -112,8 +121,8 @@ def aligned_similarity(queries: Tensor, fields: Tensor) -> tuple[Tensor, Tensor]
     the similarity is symmetric.
 
     Args:
-        queries: Motion fields, (q, T-1, h, w, 2).
-        fields: Motion fields to compare with, (n, T-1, h, w, 2).
+        queries: Motion fields, (q, T-1, h, w, 3).
+        fields: Motion fields to compare with, (n, T-1, h, w, 3).
 
     Returns:
         Similarities, float32 (q, n), at most 1, and 0 for still clips; positions of the best alignments in
@@ -137,8 +146,8 @@ def neighborhood_similarity(field: Tensor, references: Tensor, spectra: Tensor, 
     Without Parallel Data", arXiv 1710.04087).
 
     Args:
-        field: Motion field, (T-1, h, w, 2).
-        references: Motion fields, (n, T-1, h, w, 2).
+        field: Motion field, (T-1, h, w, 3).
+        references: Motion fields, (n, T-1, h, w, 3).
         spectra: Their `field_spectrum`, (n, M), by which candidates are found.
         excluded: References that do not count, bool (n,).
 
@@ -154,7 +163,7 @@ def neighborhood_similarity(field: Tensor, references: Tensor, spectra: Tensor, 
 
 
 def _stretch(fields: Tensor) -> Tensor:
-    """Stretch the middle of fields (n, T-1, h, w, 2) over all steps, by linear interpolation."""
+    """Stretch the middle of fields (n, T-1, h, w, 3) over all steps, by linear interpolation."""
     steps = torch.arange(fields.shape[1], device=fields.device, dtype=fields.dtype)
     middle = (fields.shape[1] - 1) / 2
     positions = middle + (steps - middle) / FAST_SPEED
@@ -163,8 +172,8 @@ def _stretch(fields: Tensor) -> Tensor:
 
 
 def _mirror_and_shift(x: Tensor) -> Tensor:
-    """Fields (q, T-1, h, w, 2) and their mirror images at all shifts, flattened, (q, a/3, channels)."""
-    both = torch.stack([x, x.flip(3) * x.new_tensor([1.0, -1.0])], 1)
+    """Fields (q, T-1, h, w, 3) and their mirror images at all shifts, flattened, (q, a/3, channels)."""
+    both = torch.stack([x, x.flip(3) * x.new_tensor(_MIRROR_SIGNS)], 1)
     columns = _shift(both, _COLUMN_SHIFTS, dim=4).flatten(1, 2)
     return _shift(columns, _STEP_SHIFTS, dim=2).flatten(1, 2).flatten(2)
 
@@ -178,4 +187,4 @@ def _shift(x: Tensor, shifts: Sequence[int], *, dim: int) -> Tensor:
 
 def _unit(x: Tensor) -> Tensor:
     """Scale each field to unit length; still ones stay zero."""
-    return F.normalize(x.flatten(1), dim=-1).view_as(x)
+    return F.normalize(x.flatten(1), dim=-1).view(x.shape)

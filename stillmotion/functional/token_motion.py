@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 
-MOTION_VERSION = 1  # increase it when the vectors change, so that cached ones are recomputed
+MOTION_VERSION = 2  # increase it when the vectors change, so that cached ones are recomputed
 MOTION_MIN_FRAMES = 2
 SEARCH_RADIUS, MATCH_TEMPERATURE = 2, 0.1
 STILL_RMS = 0.01  # in cells; a clip whose displacements have a smaller root mean square counts as still
@@ -71,7 +71,7 @@ def token_matches(tokens: Tensor, *, radius: int = SEARCH_RADIUS, temperature: f
 
 
 def subtract_camera_motion(displacements: Tensor) -> Tensor:
-    """Subtract the median displacement of each frame, an estimate of camera motion, from (B, T-1, h, w, 2)."""
+    """Subtract the median of each frame, for displacements an estimate of camera motion, from (B, T-1, h, w, C)."""
     return displacements - displacements.flatten(2, 3).median(2).values[:, :, None, None]
 
 

@@ -20,6 +20,7 @@ from stillmotion.distributed import process_group
 from stillmotion.encoders import Encoder
 from stillmotion.encoders.feature_cache import hash_encoder
 from stillmotion.errors import StillmotionError, VideoError, as_video_error
+from stillmotion.functional.token_motion import MOTION_VERSION
 from stillmotion.index.locations import check_videos_dir, default_index_dir, is_remote_uri, resolve_uri
 from stillmotion.index.motion_fields import update_neighborhoods
 from stillmotion.index.prefetch import prefetch
@@ -178,6 +179,7 @@ def _check_build(
         "input_config": asdict(segment_input_config(encoder)),
         "segmentation": asdict(segmentation),
         "thumbnail": [THUMBNAIL_SIDE, THUMBNAIL_MAX_BYTES, THUMBNAIL_MAX_FRAMES],
+        "motion": MOTION_VERSION,
     }
     digest = hash_encoder(encoder, settings).hexdigest()[:32]
     uri = process_group.run_on_main(lambda: _resolve_index_uri(folder, encoder.origin.spec, output_dir))

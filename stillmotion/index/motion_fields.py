@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from stillmotion.functional.motion_alignment import FIELD_GRID, field_spectrum, neighborhood_similarity
+from stillmotion.functional.motion_alignment import FIELD_SHAPE, field_spectrum, neighborhood_similarity
 from stillmotion.index.storage.lance_connection import open_table, wrap_read_errors, wrap_write_errors
 from stillmotion.index.storage.lance_tables import IndexTables
 from stillmotion.index.storage.row_checksums import NEIGHBORHOOD_CHECKSUMS, verify_rows, with_checksums
@@ -31,8 +31,8 @@ def quantize_fields(fields: np.ndarray) -> np.ndarray:
 
 
 def unflatten_fields(fields: np.ndarray) -> Tensor:
-    """Return flat fields (n, F) of any type as float32 (n, T-1, h, w, 2)."""
-    return torch.from_numpy(np.ascontiguousarray(fields, np.float32)).view(-1, *FIELD_GRID, 2)
+    """Return flat fields (n, F) of any type as float32 (n, T-1, h, w, 3)."""
+    return torch.from_numpy(np.ascontiguousarray(fields, np.float32)).view(-1, *FIELD_SHAPE)
 
 
 def update_neighborhoods(tables: IndexTables) -> None:

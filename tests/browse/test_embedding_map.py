@@ -73,14 +73,14 @@ def test_a_name_stays_with_its_moments_when_groups_are_found_anew(tmp_path):
 def moving_fields(num_kinds: int, per_kind: int) -> torch.Tensor:
     """Fields of several random motions, each at several moments and mirrored; the last ones are still."""
     generator = torch.Generator().manual_seed(0)
-    fields = torch.zeros(num_kinds, per_kind, 15, 8, 10, 2)
+    fields = torch.zeros(num_kinds, per_kind, 15, 8, 10, 3)
     for kind, i in itertools.product(range(num_kinds - 1), range(per_kind)):
         if i == 0:
-            motion = torch.randn(7, 8, 6, 2, generator=generator)
-        field = torch.zeros(15, 8, 10, 2)
+            motion = torch.randn(7, 8, 6, 3, generator=generator)
+        field = torch.zeros(15, 8, 10, 3)
         field[4:11, :, 2:8] = motion
         field = field.roll(int(torch.randint(-3, 4, (), generator=generator)), 0)
-        fields[kind, i] = field.flip(2) * torch.tensor([1.0, -1.0]) if i % 2 else field
+        fields[kind, i] = field.flip(2) * torch.tensor([1.0, -1.0, 1.0]) if i % 2 else field
     noise = 0.3 * torch.randn(fields.shape, generator=generator)
     fields[:-1] += noise[:-1]
     return fields.flatten(0, 1)
@@ -115,5 +115,5 @@ def test_links_are_the_nearest_of_a_literal_computation() -> None:
 
 
 def test_unrelated_motions_are_one_group() -> None:
-    fields = torch.randn(60, 15, 8, 10, 2, generator=torch.Generator().manual_seed(0))
+    fields = torch.randn(60, 15, 8, 10, 3, generator=torch.Generator().manual_seed(0))
     assert kmeans_groups(embed_graph(graph_of(fields)), min_silhouette=0.36).tolist() == [0] * 60

@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from support.class_videos import write_class_folders
 
 from stillmotion.data.datasets.splits import TrainTestConfig
@@ -34,10 +35,21 @@ def half_moving() -> torch.Tensor:
 
 
 def test_its_flow_is_how_far_a_picture_went_in_cells():
-    clip = panned(2, -4)
-    (field,) = load("flow").cell_flow(clip)
-    middle = field[:, 3:6, 3:6].mean((0, 1, 2)) * 128 / 9
+    (displacements,), _ = load("flow").cell_motion(panned(2, -4))
+    middle = displacements[:, 3:5, 3:7].mean((0, 1, 2)) * 128 / torch.tensor([8, 10])
     torch.testing.assert_close(middle, torch.tensor([2.0, -4.0]), atol=0.3, rtol=0)
+
+
+def test_the_motion_of_a_step_is_the_sum_over_its_frames():
+    clip = panned(0, 1, frames=31)
+    (displacements,), (changes,) = load("flow").cell_motion(clip)
+    assert displacements.shape == (15, 8, 10, 2)
+    middle = displacements[:, 3:5, 3:7].mean((0, 1, 2)) * 128 / torch.tensor([8, 10])
+    torch.testing.assert_close(middle, torch.tensor([0.0, 2.0]), atol=0.15, rtol=0)
+    brightness = clip[0].mean(0)
+    step = (brightness[8] - brightness[7]).abs() + (brightness[7] - brightness[6]).abs()
+    expected = F.adaptive_avg_pool2d(step[None], (8, 10))[0]
+    torch.testing.assert_close(changes[3], expected)
 
 
 def test_a_still_clip_has_no_motion_and_half_a_moving_picture_has():
@@ -90,4 +102,4 @@ def test_the_best_encoder_is_a_cached_model_or_flow(tmp_path, monkeypatch):
 def test_it_is_shown_frames_of_the_whole_video(tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=1)
     result = extract_features(load("flow"), TrainTestConfig(folder).with_split().open())
-    assert result.motion.shape[1:] == (1, 15 * 9 * 9 * 2 + 8 * 9 * 5 * 2)
+    assert result.motion.shape[1:] == (1, 15 * 8 * 10 * 2 + 8 * 8 * 5 * 2)

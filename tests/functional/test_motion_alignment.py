@@ -13,14 +13,16 @@ from stillmotion.functional.motion_alignment import (
     motion_field,
 )
 
+MIRROR = torch.tensor([1.0, -1.0, 1.0])
+
 
 def random_fields(n, seed=0, shape=(15, 8, 10)):
-    return torch.randn(n, *shape, 2, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(n, *shape, 3, generator=torch.Generator().manual_seed(seed))
 
 
 def inner_fields(n, seed=0):
     """Smooth motion away from the border, so that shifts lose nothing and a change of speed little."""
-    fields = torch.zeros(n, 15, 8, 10, 2)
+    fields = torch.zeros(n, 15, 8, 10, 3)
     time = torch.linspace(0, torch.pi, 7)
     patterns = random_fields(n, seed, (2, 8, 4))
     fields[:, 4:11, :, 3:7] = (time.sin()[:, None, None, None] * patterns[:, :1]) + (
@@ -30,12 +32,12 @@ def inner_fields(n, seed=0):
 
 
 def shifted(field, steps=0, columns=0, mirrored=False):
-    field = field.flip(-2) * torch.tensor([1.0, -1.0]) if mirrored else field
+    field = field.flip(-2) * MIRROR if mirrored else field
     return field.roll((steps, columns), (-4, -2))
 
 
 def stretched(field):
-    """The middle of a field (T-1, h, w, 2), FAST_SPEED times as long, by NumPy's interpolation."""
+    """The middle of a field (T-1, h, w, 3), FAST_SPEED times as long, by NumPy's interpolation."""
     steps = np.arange(len(field))
     positions = (len(field) - 1) / 2 + (steps - (len(field) - 1) / 2) / FAST_SPEED
     flat = field.reshape(len(field), -1).numpy()
@@ -50,7 +52,7 @@ def literal_spectrum(field):
 
 
 def literal_similarity(x, y):
-    """One pair of fields (T-1, h, w, 2), alignment by alignment and cell by cell."""
+    """One pair of fields (T-1, h, w, 3), alignment by alignment and cell by cell."""
     cosines = []
     for alignment in ALIGNMENTS:
         a = stretched(x) if alignment.speed < 1 else x
@@ -61,7 +63,7 @@ def literal_similarity(x, y):
                 s, d = t - alignment.steps, c - alignment.columns
                 if 0 <= s < a.shape[0] and 0 <= d < a.shape[2]:
                     source = a[s, :, a.shape[2] - 1 - d if alignment.mirrored else d]
-                    factor = torch.tensor([1.0, -1.0 if alignment.mirrored else 1.0])
+                    factor = MIRROR if alignment.mirrored else 1.0
                     total += (source * factor * b[t, :, c]).sum().item()
         cosines.append(total / (a.norm() * b.norm()).item())
     best = int(np.argmax(cosines))
@@ -134,21 +136,35 @@ def test_a_still_clip_matches_nothing():
     assert (field_spectrum(fields)[1] == 0).all()
 
 
-def test_a_field_is_the_signed_root_of_motion_relative_to_the_camera():
-    displacements = random_fields(2)
-    camera = random_fields(2, seed=1, shape=(15, 1, 1))
-    field = motion_field(displacements + camera)
-    relative = displacements - displacements.flatten(2, 3).median(2).values[:, :, None, None]
-    torch.testing.assert_close(field * field.abs(), relative, atol=1e-4, rtol=1e-4)
-    assert (motion_field(0.001 * displacements + camera) == 0).all()
+def test_a_field_is_the_signed_root_of_motion_and_change_relative_to_the_frame():
+    motion, camera = random_fields(2), random_fields(2, seed=1, shape=(15, 1, 1))
+    field = motion_field((motion + camera)[..., :2], (motion + camera)[..., 2])
+    relative = motion - motion.flatten(2, 3).median(2).values[:, :, None, None]
+    for channels in (slice(2), slice(2, 3)):
+        root = (relative.sign() * relative.abs().sqrt())[..., channels]
+        expected = torch.nn.functional.normalize(root.flatten(1), dim=1).view_as(root)
+        torch.testing.assert_close(field[..., channels], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_the_field_of_an_almost_still_clip_is_zero_whatever_changes():
+    motion = random_fields(2)
+    assert (motion_field(0.001 * motion[..., :2] + 3, motion[..., 2]) == 0).all()
+
+
+def test_without_changes_the_third_channel_is_zero():
+    motion = random_fields(2)
+    field = motion_field(motion[..., :2])
+    torch.testing.assert_close(field[..., :2], motion_field(motion[..., :2], motion[..., 2])[..., :2])
+    assert (field[..., 2] == 0).all()
 
 
 def test_a_field_has_a_fixed_grid_in_its_own_cells():
     displacements = torch.zeros(1, 7, 16, 20, 2)
     displacements[:, :, 4:8, 4:8] = torch.tensor([2.0, -8.0])
-    field = motion_field(displacements)
-    assert field.shape == (1, 15, 8, 10, 2)
-    torch.testing.assert_close(field[0, 3, 2, 2], torch.tensor([1.0, -2.0]))
+    field = motion_field(displacements, displacements[..., 0])
+    assert field.shape == (1, 15, 8, 10, 3)
+    scale = (15 * 4 * (1 + 4)) ** 0.5
+    torch.testing.assert_close(field[0, 3, 2, 2], torch.tensor([1 / scale, -2 / scale, 1 / (15 * 4) ** 0.5]))
 
 
 def test_spectra_find_shifted_and_mirrored_copies():

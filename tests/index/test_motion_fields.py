@@ -23,9 +23,9 @@ NUM_SEGMENTS = 24
 
 def make_fields() -> torch.Tensor:
     """Random motion in the middle; segment 1 is segment 0 mirrored and two steps later, the last one is still."""
-    fields = torch.zeros(NUM_SEGMENTS, 15, 8, 10, 2)
-    fields[:, 4:11, :, 2:8] = torch.randn(NUM_SEGMENTS, 7, 8, 6, 2, generator=torch.Generator().manual_seed(0))
-    fields[1] = (fields[0].flip(2) * torch.tensor([1.0, -1.0])).roll(2, 0)
+    fields = torch.zeros(NUM_SEGMENTS, 15, 8, 10, 3)
+    fields[:, 4:11, :, 2:8] = torch.randn(NUM_SEGMENTS, 7, 8, 6, 3, generator=torch.Generator().manual_seed(0))
+    fields[1] = (fields[0].flip(2) * torch.tensor([1.0, -1.0, 1.0])).roll(2, 0)
     fields[-1] = 0
     return fields
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.shot_videos import write_shots
 
-from stillmotion.data.video import open_video
+from stillmotion.data.video import open_video, pyav_reader
 from stillmotion.data.video.reader import ArrayReader, VideoReader
 from stillmotion.data.video.writer import write_mp4
 from stillmotion.errors import StillmotionError
@@ -127,6 +127,28 @@ def test_frames_shrunk_by_the_decoder_are_every_frame_shrunk(tmp_path: Path) -> 
     result = np.stack(list(video.iter_shrunk_frames(16)))
     assert result.shape == (20, 16, 16, 3)
     assert np.abs(result - expected).mean() < 6  # another filter
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_a_short_video_is_decoded_once_for_cuts_and_clips(
+    tmp_path: Path, is_short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_shots(tmp_path / "a.mp4", (0, 1), (3, 1))
+    expected = open_video(path).get_frames([2, 5, 19])
+    if not is_short:
+        monkeypatch.setattr(pyav_reader, "_MAX_KEPT_PIXELS", 1)
+    video, num_opened = open_video(path), 0
+    open_container = pyav_reader.open_container
+
+    def count(*arguments: object) -> object:
+        nonlocal num_opened
+        num_opened += 1
+        return open_container(*arguments)
+
+    monkeypatch.setattr(pyav_reader, "open_container", count)
+    assert detect_cuts(video, 0.2) == [10]
+    np.testing.assert_array_equal(np.stack(list(video.iter_frames([2, 5, 19]))), expected)
+    assert num_opened == (1 if is_short else 2)
 
 
 def test_an_id_depends_on_path_content_and_time() -> None:

@@ -68,10 +68,13 @@ class DISFlow:
 
     Args:
         name: Preset, such as dis-medium.
+        finest_scale: Level of the image pyramid at which the search ends; 0 is the whole resolution, None the preset's.
     """
 
-    def __init__(self, name: str = "dis-medium") -> None:
+    def __init__(self, name: str = "dis-medium", *, finest_scale: int | None = None) -> None:
         self._search: Any = cv2.DISOpticalFlow.create(_PRESETS[name])
+        if finest_scale is not None:
+            self._search.setFinestScale(finest_scale)
 
     def __call__(self, frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         for first, second in pairwise(_to_gray(frame) for frame in frames):

@@ -4,6 +4,7 @@ A packet index gives the number of frames, their timestamps and the seek points 
 reliable timestamps. Otherwise (AVI with B-frames, missing or repeated timestamps), frames are counted by decoding them.
 """
 
+import math
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ _TIMED_CONTAINERS = ("mov,mp4", "matroska,webm")
 _CODECS_WITH_HIDDEN_FRAMES = ("vp8",)
 # A video counts as complete if no more than so many frames, plus a fraction, of the expected ones are missing.
 _MISSING_FRAMES_ALLOWED, _MISSING_FRACTION_ALLOWED = 2, 0.05
+_MAX_KEPT_PIXELS = 1 << 26  # of decoded frames; 96 MiB as most decoders store them
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,7 @@ class PyAVReader(VideoReader):
         )
         self.fps, self.expected_frames = self._index.fps, self._index.expected_frames
         self.constant_rate_indices = self._index.constant_rate_indices
+        self._kept_frames: list[Any] = []  # all frames, decoded but not converted, or none
 
     @staticmethod
     def _read_packet_index(path: Path) -> PacketIndex:
@@ -254,6 +257,10 @@ class PyAVReader(VideoReader):
 
     def _iter_unique(self, indices: list[int]) -> Iterator[np.ndarray]:
         check_frame_indices(self.path, indices, len(self))
+        if self._kept_frames:
+            convert, (height, width) = VideoReformatter(), self._index.frame_size
+            yield from (_to_rgb(convert, self._kept_frames[index], (width, height)) for index in indices)
+            return
         done = 0
         # All frames are decoded without seeking.
         if self._index.pts is not None and len(indices) < len(self):
@@ -270,11 +277,16 @@ class PyAVReader(VideoReader):
         self._check_decoded(done, len(indices))
 
     def iter_shrunk_frames(self, side: int) -> Iterator[np.ndarray]:
+        # The frames of a short video are kept, so that reading them next does not decode it again.
+        kept: list[Any] | None = None
+        if len(self) * math.prod(self._index.frame_size) <= _MAX_KEPT_PIXELS:
+            kept = []
         done = 0
-        for _, image in self._decode_by_count(list(range(len(self))), size=(side, side)):
+        for _, image in self._decode_by_count(list(range(len(self))), size=(side, side), kept=kept):
             done += 1
             yield image
         self._check_decoded(done, len(self))
+        self._kept_frames = kept or []
 
     def _check_decoded(self, decoded: int, requested: int) -> None:
         if decoded < requested:
@@ -312,7 +324,7 @@ class PyAVReader(VideoReader):
                         break
 
     def _decode_by_count(
-        self, indices: list[int], *, size: tuple[int, int] | None = None
+        self, indices: list[int], *, size: tuple[int, int] | None = None, kept: list[Any] | None = None
     ) -> Iterator[tuple[int, np.ndarray]]:
         convert, requested = VideoReformatter(), set(indices)
         with open_container(self.path) as (container, stream):
@@ -320,6 +332,8 @@ class PyAVReader(VideoReader):
             for index, frame in enumerate(container.decode(stream)):
                 if index in requested:
                     yield index, _to_rgb(convert, frame, size)
+                    if kept is not None:
+                        kept.append(frame)
                 if index >= indices[-1]:
                     break
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stillmotion.functional.motion_alignment import (
-    FIELD_GRID,
+    FIELD_SHAPE,
     aligned_similarity,
     field_spectrum,
     neighborhood_similarity,
@@ -34,9 +34,7 @@ def score_by_motion(
         Scores, (q, r): the best references have the highest ones, and those left out -inf. Scores below -1 are of
         references that were not compared under alignment.
     """
-    x, y = (
-        torch.from_numpy(np.ascontiguousarray(z, np.float32)).view(-1, *FIELD_GRID, 2) for z in (queries, references)
-    )
+    x, y = (torch.from_numpy(np.ascontiguousarray(z, np.float32)).view(-1, *FIELD_SHAPE) for z in (queries, references))
     x_groups, y_groups = torch.from_numpy(query_groups), torch.from_numpy(reference_groups)
     spectra = field_spectrum(y)
     means = torch.tensor(
