@@ -14,6 +14,7 @@ from support.class_videos import write_class_folders
 from support.process import Command
 
 from stillmotion.browse.open_index import is_index, open_or_build_index
+from stillmotion.cli.main import dispatch
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.index import SearchConfig, VideoIndex, search_index
@@ -148,11 +149,17 @@ def test_an_index_from_elsewhere_is_served_only_if_it_is_trusted(tmp_path, monke
 
 
 def test_an_index_from_elsewhere_downloads_no_model_unless_it_is_trusted(tmp_path):
-    metadata = IndexMetadata("nobody/no-such-model@size=64", "", "/", {})
-    for serves_videos in (False, True):
+    videos, index = tmp_path / "videos", tmp_path / "index"
+    write_class_folders(videos, videos_per_class=1, num_frames=8, image_size=32)
+    IndexTables.create(str(index), IndexMetadata("nobody/no-such-model@size=64", "", "/", {}))
+    for use in (
+        lambda: open_or_build_index(index),
+        lambda: open_or_build_index(videos, output_dir=index),
+        lambda: dispatch(["search", str(videos / "dark" / "0.mp4"), "--index", str(index)]),
+    ):
         with pytest.raises(StillmotionError, match=r"download the model nobody/no-such-model; add --trust-index"):
-            check_trusted(str(tmp_path), metadata, serves_videos=serves_videos)
-    check_trusted(str(tmp_path), IndexMetadata("flow", "", "/", {}), serves_videos=False)
+            use()
+    check_trusted(str(index), IndexMetadata("flow", "", "/", {}), serves_videos=False)
 
 
 def test_an_index_without_settings_is_one_line(tmp_path):

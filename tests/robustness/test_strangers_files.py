@@ -12,6 +12,7 @@ from support.tiny_transformers import save_model
 
 from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
+from stillmotion.models.pretrained.weight_loading import read_state_dict
 
 
 def check_refused(spec: str | Path, match: str) -> None:
@@ -26,6 +27,8 @@ def test_a_checkpoint_that_holds_itself(key: str, tmp_path: Path) -> None:
     content[key] = content
     torch.save(content, tmp_path / "ring.pt")
     check_refused(tmp_path / "ring.pt", r"ring\.pt")
+    with pytest.raises(StillmotionError, match=r"ring\.pt holds no named tensors"):
+        read_state_dict(tmp_path / "ring.pt")
 
 
 def test_a_checkpoint_of_many_paths_to_few_entries(tmp_path: Path) -> None:
