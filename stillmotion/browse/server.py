@@ -77,14 +77,21 @@ class _TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(MAX_SILENT_SECONDS, self._check_progress, self.cycle)
+        self._check_later()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()  # it would keep the connection in memory
+        super().connection_lost(exc)
+
+    def _check_later(self) -> None:
+        self._timer = self.loop.call_later(MAX_SILENT_SECONDS, self._check_progress, self.cycle)
 
     def _check_progress(self, last_cycle: object) -> None:
         is_waiting = self.cycle is None or self.cycle.response_complete
         if is_waiting and self.cycle is last_cycle:
             self.transport.close()
-        elif not self.transport.is_closing():
-            self.loop.call_later(MAX_SILENT_SECONDS, self._check_progress, self.cycle)
+        else:
+            self._check_later()
 
 
 class _Server(uvicorn.Server):

@@ -1,17 +1,23 @@
 """What the server leaves on the machine: no token in a command line, no files of killed processes, no process."""
 
+import asyncio
+import gc
 import os
 import stat
 import subprocess
 import tempfile
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
+import uvicorn
+from starlette.responses import PlainTextResponse
 from support.process_tree import alive_after
+from uvicorn.server import ServerState
 
-from stillmotion.browse.server import _redirect_file
+from stillmotion.browse.server import _redirect_file, _TimedProtocol
 from stillmotion.browse.upload_worker import UploadEmbedder
 from stillmotion.errors import VideoError
 from stillmotion.index.video_segments import VideoSegmentConfig
@@ -68,3 +74,27 @@ def test_a_dropped_video_that_is_being_decoded_ends_with_the_server(
     assert "endless: its process ended" in str(errors[0])
     assert pid is not None
     assert alive_after(5.0, [pid]) == []
+
+
+def test_a_connection_that_has_ended_is_not_kept_in_memory() -> None:
+    async def connect() -> bool:
+        settings = uvicorn.Config(PlainTextResponse("answer"), lifespan="off", log_config=None)
+        settings.load()
+        connections: list[weakref.ref[_TimedProtocol]] = []
+
+        def accept() -> _TimedProtocol:
+            connection = _TimedProtocol(settings, ServerState(), {})
+            connections.append(weakref.ref(connection))
+            return connection
+
+        async with await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert (await reader.read()).endswith(b"answer")
+            writer.close()
+            await writer.wait_closed()
+        await asyncio.sleep(0.1)
+        gc.collect()
+        return connections[0]() is None
+
+    assert asyncio.run(connect())
