@@ -7,13 +7,17 @@ import os
 import re
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from stillmotion.errors import StillmotionError
 from stillmotion.utils.files import _host_id, ensure_dir, remove_path, report_disk_errors
 
 LOCK_FILE = ".lock"
+_LOCKED = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
+_NAMELESS_SECONDS = 2.0  # in which the holder of a lock writes its name, or releases the lock
 _TEMP_NAME = re.compile(r"stillmotion-[a-z]+-(\d+)-([0-9a-f]{8})-")
 _TEMP_FILE = re.compile(r"\.(\d+)-\d+(?:-([0-9a-f]{8}))?\.part")
 
@@ -34,16 +38,12 @@ def lock_dir(directory: str | Path, *, option_name: str = "--out") -> Iterator[N
         handle = open(path / LOCK_FILE, "a+")  # noqa: SIM115 (open as long as the folder is locked)
     with handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN):
-                yield  # a file system without locks
-                return
-            handle.seek(0)
-            who = handle.read().strip() or "another process"
-            raise StillmotionError(
-                f"{path} is being written by {who}; wait for it, or choose another {option_name}"
-            ) from None
+            holder = _wait_for_lock(handle)
+        except OSError:
+            yield  # a file system without locks
+            return
+        if holder is not None:
+            raise StillmotionError(f"{path} is being written by {holder}; wait for it, or choose another {option_name}")
         handle.truncate(0)
         with report_disk_errors(path / LOCK_FILE, option_name=option_name):
             # Not through the buffer of the file, which would be written again on closing.
@@ -53,6 +53,27 @@ def lock_dir(directory: str | Path, *, option_name: str = "--out") -> Iterator[N
             yield
         finally:
             handle.truncate(0)
+
+
+def _wait_for_lock(handle: IO[str]) -> str | None:
+    """Lock a file; returns who has locked it instead, in words.
+
+    A file without a name is locked for a moment only: its holder is about to write the name, or to release the lock.
+    """
+    deadline = time.monotonic() + _NAMELESS_SECONDS
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return None
+        except OSError as error:
+            if error.errno not in _LOCKED:
+                raise
+        handle.seek(0)
+        if holder := handle.read().strip():
+            return holder
+        if time.monotonic() > deadline:
+            return "another process"
+        time.sleep(0.01)
 
 
 def lock_holder(directory: str | Path) -> str | None:
@@ -82,7 +103,7 @@ def is_lock_free(directory: str | Path) -> bool:
         with open(Path(directory) / LOCK_FILE) as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
+        return error.errno not in _LOCKED
     return True
 
 

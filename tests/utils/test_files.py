@@ -1,9 +1,11 @@
 """Files are written atomically, folders have one writer, inputs are never written to."""
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -117,6 +119,19 @@ def test_a_folder_has_one_writer_and_is_free_when_that_one_is_killed(tmp_path: P
         assert not list((tmp_path / "run").glob(".*.part"))
     with lock_dir(tmp_path / "run"):
         pass
+
+
+def test_a_lock_without_a_name_is_waited_for(tmp_path: Path) -> None:
+    with open(tmp_path / LOCK_FILE, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        naming = threading.Timer(0.2, lambda: print("process 3 on moon", file=handle, flush=True))
+        naming.start()
+        with pytest.raises(StillmotionError, match="is being written by process 3 on moon"), lock_dir(tmp_path):
+            pass
+        handle.truncate(0)  # the holder has ended its work, and releases the lock
+        threading.Timer(0.2, handle.close).start()
+        with lock_dir(tmp_path):
+            assert handle.closed
 
 
 def test_an_output_may_not_be_hold_or_lie_in_what_is_read(tmp_path: Path) -> None:
