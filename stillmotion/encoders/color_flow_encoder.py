@@ -65,7 +65,7 @@ class FlowEncoder(Encoder):
     """
 
     def __init__(self, origin: EncoderOrigin | None = None) -> None:
-        super().__init__(ColorLayout(), input_config=_INPUT_CONFIG, origin=origin)
+        super().__init__(ColorLayout(), input_config=_INPUT_CONFIG, eval_input=_INPUT_CONFIG, origin=origin)
         self._device_buffer: Tensor  # holds the device
         self.register_buffer("_device_buffer", torch.empty(0), persistent=False)
 
@@ -99,6 +99,19 @@ class FlowEncoder(Encoder):
     def device(self) -> torch.device:
         """Device of its results."""
         return self._device_buffer.device
+
+
+def motion_encoder(encoder: Encoder) -> Encoder:
+    """Return the encoder by whose motion videos are searched: `flow` for image models, others themselves.
+
+    Image models see few frames of a video; flow follows many.
+
+    Args:
+        encoder: Encoder of appearance.
+    """
+    if isinstance(encoder, FlowEncoder) or not encoder.backbone.is_framewise:
+        return encoder
+    return FlowEncoder(EncoderOrigin(FLOW_SPEC, FLOW_SPEC))
 
 
 def _step_limits(num_frames: int, device: torch.device) -> Tensor:

@@ -21,8 +21,8 @@ class Embedding(NamedTuple):
             frames (`stillmotion.functional.token_motion`), for `flow` from optical flow; for clip models it is
             `dynamic`. (b, 0) where there is none. One cosine of two such vectors counts a later start or a mirrored
             view as another motion; searches compare `motion_field` instead where there is one.
-        motion_field: Fields for `stillmotion.functional.aligned_similarity`, flattened, (b, 3600); (b, 0) for clip
-            models and single frames.
+        motion_field: Fields of `flow` for `stillmotion.functional.aligned_similarity`, flattened, (b, 3600); (b, 0) for
+            other encoders.
         frames: Features per time step, (b, T, D).
     """
 

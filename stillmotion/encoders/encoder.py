@@ -18,8 +18,7 @@ from stillmotion.data.synthetic.factors import SyntheticConfig
 from stillmotion.encoders.embedding import Embedding, Embeddings
 from stillmotion.encoders.feature_extraction import extract_features, resolve_num_clips
 from stillmotion.errors import NonFiniteError, StillmotionError, VideoError
-from stillmotion.functional.motion_alignment import motion_field
-from stillmotion.functional.token_motion import MOTION_MIN_FRAMES, motion_vector, token_displacements
+from stillmotion.functional.token_motion import motion_embedding
 from stillmotion.methods.static_dynamic import StaticDynamicConfig, decompose
 from stillmotion.models.backbones import Backbone
 from stillmotion.models.feature_maps import check_stage, feature_map_at
@@ -94,10 +93,7 @@ class Encoder(nn.Module):
             embedding = self.decompose(self.frame_features(clips))
             return embedding._replace(motion=embedding.dynamic)
         frames, maps = self.forward_features(clips)
-        if maps.shape[1] < MOTION_MIN_FRAMES:
-            return self.decompose(frames)
-        displacements = token_displacements(maps.float())
-        return self.decompose(frames, motion_vector(displacements), motion_field(displacements))
+        return self.decompose(frames, motion_embedding(maps.float()))
 
     def frame_features(self, clips: Tensor) -> Tensor:
         """Return one feature per time step of normalized clips, (b, T', D), without decomposition."""

@@ -33,7 +33,7 @@ from stillmotion.index.segment_embedder import (
     DecodedSegment,
     SegmentEmbedder,
     decode_segments,
-    segment_input_config,
+    segment_inputs,
 )
 from stillmotion.index.segment_writer import CommitFunction, SegmentWriter
 from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
@@ -141,7 +141,7 @@ def estimate_index_build(
         file = files[pending[index]]
         video = open_video(file.path)
         segments = [(f, make_segment(file.index_path, "", video, f)) for f in segment_video(video, segmentation)]
-        return file.num_bytes, list(decode_segments(video, segments, segment_input_config(encoder)))
+        return file.num_bytes, list(decode_segments(video, segments, segment_inputs(encoder)))
 
     samples, seconds = decode_samples(len(pending), decode)
     segments = [segment for _, part in samples for segment in part]
@@ -149,7 +149,7 @@ def estimate_index_build(
     num_segments = len(segments) * num_bytes / max(1, sum(size for size, _ in samples))
     thumbnail_bytes = sum(len(segment.thumbnail) for segment in segments) / len(segments)
     embedder = SegmentEmbedder(encoder)
-    clips = [segments[i % len(segments)].clip for i in range(embedder.batch_size)]
+    clips = [segments[i % len(segments)].clips[0] for i in range(embedder.batch_size)]
     work = ForwardWork(
         name="segments",
         amount=f"about {format_significant(num_segments)}",
@@ -176,7 +176,7 @@ def _check_build(
     if output_dir is not None and not is_remote_uri(output_dir):
         check_no_overlap(Path(output_dir).expanduser(), [folder])
     settings = {
-        "input_config": asdict(segment_input_config(encoder)),
+        "inputs": [asdict(config) for config in segment_inputs(encoder)],
         "segmentation": asdict(segmentation),
         "thumbnail": [THUMBNAIL_SIDE, THUMBNAIL_MAX_BYTES, THUMBNAIL_MAX_FRAMES],
         "motion": MOTION_VERSION,
@@ -373,7 +373,7 @@ def _iter_segments(
                 ]
                 stored = stored_ids.get(file.index_path, ())
                 missing = [(frames, segment) for frames, segment in segments if segment.id not in stored]
-                for segment in decode_segments(video, missing, segment_input_config(encoder)):
+                for segment in decode_segments(video, missing, segment_inputs(encoder)):
                     yield file, segment
         except VideoError as error:
             yield file, CompletedVideo(file.index_path, file.fingerprint, duration, printable_name(str(error)))

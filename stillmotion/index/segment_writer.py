@@ -54,7 +54,7 @@ class SegmentWriter:
         self._flush()
 
     def _embed(self) -> None:
-        vectors = zip(*self._embedder([segment.clip for segment, _ in self._pending]), strict=True)
+        vectors = zip(*self._embedder([segment.clips for segment, _ in self._pending]), strict=True)
         for (segment, fingerprint), (appearance, motion, field) in zip(self._pending, vectors, strict=True):
             self._rows.append(SegmentRow(segment.segment, fingerprint, appearance, motion, segment.thumbnail, field))
         self._pending.clear()

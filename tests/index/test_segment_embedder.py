@@ -14,7 +14,8 @@ from support.shot_videos import write_shots
 
 from stillmotion.data.transforms.sampling import read_clips, sample_uniform_clips
 from stillmotion.data.video import open_video
-from stillmotion.encoders import load
+from stillmotion.encoders import Encoder, load
+from stillmotion.encoders.color_flow_encoder import ColorLayout
 from stillmotion.encoders.feature_extraction import eval_crop
 from stillmotion.errors import StillmotionError
 from stillmotion.index.prefetch import prefetch
@@ -37,13 +38,13 @@ def test_overlapping_segments_are_decoded_as_if_each_were_read_alone(tmp_path: P
         (span, make_segment("a.mp4", "f", video, span))
         for span in segment_video(video, VideoSegmentConfig(max_seconds=3, overlap_seconds=1))
     ]
-    result = list(decode_segments(video, parts, intake))
+    result = list(decode_segments(video, parts, [intake]))
     assert [piece.segment for piece in result] == [one for _, one in parts]
     for (span, _), piece in zip(parts, result, strict=True):
         steps = span.start + sample_uniform_clips(
             span.stop - span.start, num_frames=intake.num_frames, stride=0, num_clips=1
         )
-        torch.testing.assert_close(piece.clip, eval_crop(intake)(read_clips(video, steps)[0])[0], rtol=0, atol=0)
+        torch.testing.assert_close(piece.clips[0], eval_crop(intake)(read_clips(video, steps)[0])[0], rtol=0, atol=0)
         picture = Image.open(io.BytesIO(piece.thumbnail))
         assert picture.format == "WEBP"
         assert 1 < getattr(picture, "n_frames", 1) <= 16
@@ -67,7 +68,10 @@ def test_vectors_do_not_depend_on_the_rest_of_the_batch() -> None:
         assert (
             embedder.batch_size * intake.num_frames <= FRAMES_PER_BATCH < (embedder.batch_size + 1) * intake.num_frames
         )
-        clips = list(torch.rand(embedder.batch_size, 3, intake.num_frames, intake.image_size, intake.image_size))
+        clips = [
+            [torch.rand(3, config.num_frames, config.image_size, config.image_size) for config in embedder.inputs]
+            for _ in range(embedder.batch_size)
+        ]
         together, alone = embedder(clips), [embedder([clip]) for clip in clips]
         turned = embedder(clips[::-1])
         for part in (0, 1):
@@ -81,7 +85,7 @@ def test_a_diverged_network_is_an_error() -> None:
     with torch.no_grad():
         next(encoder.parameters()).fill_(torch.nan)
     with pytest.raises(StillmotionError, match=r"NaN or infinite.*diverged"):
-        SegmentEmbedder(encoder)([torch.rand(3, encoder.eval_input.num_frames, 32, 32)])
+        SegmentEmbedder(encoder)([[torch.rand(3, encoder.eval_input.num_frames, 32, 32)]])
 
 
 def test_prefetch_keeps_the_order_raises_errors_and_stops_when_closed() -> None:
@@ -100,3 +104,23 @@ def test_prefetch_keeps_the_order_raises_errors_and_stops_when_closed() -> None:
     assert next(left) == 0
     left.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
+
+
+def test_the_motion_of_an_image_model_is_that_of_flow(tmp_path: Path) -> None:
+    flow = load("flow")
+    backbone = ColorLayout()
+    backbone.register_parameter("weight", torch.nn.Parameter(torch.zeros(())))  # it tells the device
+    encoder = Encoder(backbone, input_config=replace(flow.input_config, num_frames=6, image_size=32))
+    video = open_video(write_shots(tmp_path / "a.mp4", (0, 6), (1, 3)))
+    parts = [(span, make_segment("a.mp4", "f", video, span)) for span in segment_video(video, VideoSegmentConfig())]
+    vectors = {}
+    for one in (encoder, flow):
+        embedder = SegmentEmbedder(one)
+        decoded = list(decode_segments(video, parts, embedder.inputs))
+        assert [piece.segment for piece in decoded] == [segment for _, segment in parts]
+        vectors[one] = [embedder([piece.clips]) for piece in decoded]
+    for own, moving in zip(vectors[encoder], vectors[flow], strict=True):
+        np.testing.assert_array_equal(own.motion_field, moving.motion_field)
+        np.testing.assert_array_equal(own.motion, moving.motion)
+        assert own.motion_field.any()
+    assert [config.num_frames for config in SegmentEmbedder(encoder).inputs] == [16, 121]

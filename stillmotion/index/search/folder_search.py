@@ -12,8 +12,10 @@ from stillmotion.data.datasets.config import VideoDataConfig
 from stillmotion.data.loading.loader_config import LoaderConfig
 from stillmotion.data.video.reader import FrameSubset, VideoReader, to_frame_indices
 from stillmotion.encoders import Encoder, Features, extract_features, resolve_num_clips
+from stillmotion.encoders.color_flow_encoder import motion_encoder
 from stillmotion.encoders.feature_cache import DEFAULT_NUM_CLIPS, check_cache_dir, load_or_extract_features
 from stillmotion.encoders.input_paths import collect_input_paths
+from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.retrieval.motion_ranking import score_by_motion
 from stillmotion.functional.knn import knn_search, l2_normalize
 from stillmotion.index.search.config import SearchConfig
@@ -66,6 +68,8 @@ def search_folder(
         The most similar videos, best first; the query itself is left out.
     """
     config = config or SearchConfig()
+    motion_weight, mover = 1.0 if config.by == "motion" else config.motion_weight, motion_encoder(encoder)
+    encoder = mover if motion_weight == 1 else encoder
     query_set = _TrimmedVideo(Path(query), config.start, config.end)
     query_set.open_video(0)  # an unreadable query is reported before the folder is embedded
     num_clips = resolve_num_clips(encoder, config.num_clips, default=DEFAULT_NUM_CLIPS)
@@ -75,15 +79,28 @@ def search_folder(
     )
     query_features = extract_features(encoder, query_set, num_clips=num_clips, average_views=True)
     table = load_or_extract_features(encoder, dataset, num_clips=num_clips, cache_dir=config.cache_dir, loader=loader)
+    moving = query_features, table.features
+    if motion_weight and mover is not encoder:
+        moving = (
+            extract_features(mover, query_set, num_clips=num_clips, average_views=True),
+            load_or_extract_features(
+                mover, dataset, num_clips=num_clips, cache_dir=config.cache_dir, loader=loader
+            ).features,
+        )
+        if not np.array_equal(moving[1].index, table.features.index):
+            raise StillmotionError(
+                f"{videos.path}: some videos can be read only in part; search by appearance or motion"
+            )
     for line in format_failed_videos(dict(table.features.failed)):
         logger.warning(line)
     same_video = [i for i, name in enumerate(table.video_names) if Path(name).resolve() == Path(query).resolve()]
     k = min(config.top_k + len(same_video), len(table.video_names))
-    motion_weight = 1.0 if config.by == "motion" else config.motion_weight
-    if motion_weight and table.features.motion_field.shape[-1]:
-        nearest: tuple[torch.Tensor, torch.Tensor] = _score_aligned(query_features, table.features, motion_weight).topk(
-            k
-        )
+    if motion_weight and moving[1].motion_field.shape[-1]:
+        scores = motion_weight * _score_aligned(*moving)
+        if motion_weight < 1:
+            looks = (torch.from_numpy(l2_normalize(x.vectors("static"))) for x in (query_features, table.features))
+            scores += (1 - motion_weight) * (next(looks) @ next(looks).mT)
+        nearest: tuple[torch.Tensor, torch.Tensor] = scores.topk(k)
     else:
         query_vectors, vectors = (torch.from_numpy(_vectors(x, config)) for x in (query_features, table.features))
         nearest = knn_search(query_vectors, vectors, k=k)
@@ -96,14 +113,10 @@ def search_folder(
     return matches[: config.top_k]
 
 
-def _score_aligned(query: Features, features: Features, motion_weight: float) -> torch.Tensor:
-    """Score all videos by appearance and by motion under alignment, (1, n)."""
+def _score_aligned(query: Features, features: Features) -> torch.Tensor:
+    """Score all videos by motion under alignment, (1, n)."""
     fields = query.motion_field.mean(1), features.motion_field.mean(1)
-    scores = motion_weight * score_by_motion(*fields, np.array([-1]), np.arange(len(fields[1])))
-    if motion_weight < 1:
-        appearance = (torch.from_numpy(l2_normalize(x.vectors("static"))) for x in (query, features))
-        scores += (1 - motion_weight) * (next(appearance) @ next(appearance).mT)
-    return scores
+    return score_by_motion(*fields, np.array([-1]), np.arange(len(fields[1])))
 
 
 def _vectors(features: Features, config: SearchConfig) -> np.ndarray:

@@ -68,14 +68,14 @@ def embed_query(
     embedder, vectors = SegmentEmbedder(encoder), []
     pending: list[DecodedSegment] = []
     thumbnail = b""
-    for segment in decode_segments(opened, segments, embedder.input_config):
+    for segment in decode_segments(opened, segments, embedder.inputs):
         thumbnail = thumbnail or segment.thumbnail
         pending.append(segment)
         if len(pending) == embedder.batch_size:
-            vectors.append(embedder([segment.clip for segment in pending]))
+            vectors.append(embedder([segment.clips for segment in pending]))
             pending.clear()
     if pending:
-        vectors.append(embedder([segment.clip for segment in pending]))
+        vectors.append(embedder([segment.clips for segment in pending]))
     appearance, motion, field = (np.concatenate(rows) for rows in zip(*vectors, strict=True))
     return Query(appearance, motion, field if field.shape[1] else None, thumbnail=thumbnail)
 

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from support.class_videos import write_class_folders
 
 from stillmotion.data.datasets.config import VideoDataConfig
-from stillmotion.encoders import load
+from stillmotion.encoders import Encoder, load
+from stillmotion.encoders.color_flow_encoder import ColorLayout
 from stillmotion.errors import StillmotionError, VideoError
 from stillmotion.index.search.config import SearchConfig
 from stillmotion.index.search.folder_search import search_folder
@@ -32,3 +36,17 @@ def test_an_invalid_search_fails_before_any_work(run, folder):
     with pytest.raises(VideoError, match="nowhere"):
         search_folder(encoder, folder / "nowhere.mp4", VideoDataConfig(folder))
     assert not (run / "features").exists()
+
+
+def test_an_image_model_is_searched_by_the_motion_of_flow(folder):
+    flow = load("flow")
+    backbone = ColorLayout()
+    backbone.register_parameter("weight", torch.nn.Parameter(torch.zeros(())))  # it tells the device
+    encoder = Encoder(backbone, input_config=replace(flow.input_config, num_frames=6, image_size=32))
+    query, videos = folder / "light" / "1.mp4", VideoDataConfig(folder)
+    by_flow = search_folder(flow, query, videos, SearchConfig(by="motion"))
+    assert search_folder(encoder, query, videos, SearchConfig(by="motion")) == by_flow
+    looks = {x.path: x.similarity for x in search_folder(encoder, query, videos, SearchConfig(by="appearance"))}
+    moves = {match.path: match.similarity for match in by_flow}
+    for match in search_folder(encoder, query, videos, SearchConfig(motion_weight=0.25)):
+        assert match.similarity == pytest.approx(0.75 * looks[match.path] + 0.25 * moves[match.path], abs=1e-5)
