@@ -5,6 +5,7 @@ PYTHONPATH=tests python -m support.flipped_bits
 
 import itertools
 import logging
+import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,10 @@ from stillmotion.data.loading.cached_tokens import TokenCache
 from stillmotion.data.transcode.manifest import find_copy_damage, read_entries
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.errors import StillmotionError
+from stillmotion.functional.motion_alignment import FIELD_SHAPE
+from stillmotion.index.motion_fields import update_neighborhoods
 from stillmotion.index.search.backends import IVF
+from stillmotion.index.search.calibration import update_calibration
 from stillmotion.index.storage.lance_files import HASH_FILE
 from stillmotion.index.storage.lance_tables import IndexMetadata, IndexTables
 from stillmotion.index.storage.rank_segment_store import RankSegmentStore
@@ -111,6 +115,7 @@ def weights_of_a_run(folder: Path) -> StoredFile:
 def make_rows(count: int = 30) -> list[SegmentRow]:
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((2, count, 32)).astype(np.float32)
+    fields = rng.integers(-127, 128, (count, math.prod(FIELD_SHAPE)), np.int8)
     return [
         SegmentRow(
             VideoSegment(f"{i:016x}", f"video-{i // 3}.mp4", float(i), i + 1.5, 90.0),
@@ -118,13 +123,14 @@ def make_rows(count: int = 30) -> list[SegmentRow]:
             vectors[0, i],
             vectors[1, i],
             rng.bytes(50),
+            fields[i],
         )
         for i in range(count)
     ]
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """All that an index tells: its segments, vectors, thumbnails, failures and metadata."""
+    """All that an index tells: its segments, vectors, thumbnails, failures, metadata, and neighbors of a segment."""
     index = VideoIndex.open(folder)
     segments = index.segments()
     assert len(index) == len(segments)
@@ -134,6 +140,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         "failures": index.failed_videos(),
         "thumbnails": [index.thumbnail(segment.id) for segment in segments],
         **{name: torch.from_numpy(index.vectors(name)) for name in VECTOR_NAMES},
+        "neighbors": index.neighbors(segments[0].id, top_k=5),
     }
 
 
@@ -142,6 +149,8 @@ def index_file(kind: str) -> Callable[[Path], StoredFile]:
         tables = IndexTables.create(str(folder), _METADATA)
         videos = [CompletedVideo(f"video-{i}.mp4", f"fingerprint-{i}", 90.0) for i in range(10)]
         tables.commit(make_rows(), [*videos, CompletedVideo("broken.mp4", "other", 0.0, "cannot be decoded")])
+        update_neighborhoods(tables)
+        update_calibration(tables)
         before = read_index(folder)
         if kind.endswith("_versions"):
             file = min((folder / kind).glob("*.manifest"))  # they are numbered downwards; others are not read
@@ -284,6 +293,8 @@ KINDS: dict[str, Callable[[Path], StoredFile]] = {
     "checkpoint.safetensors": weights_of_a_run,
     "index: segments": index_file("segments.lance/data"),
     "index: videos": index_file("videos.lance/data"),
+    "index: neighborhoods": index_file("neighborhoods.lance/data"),
+    "index: calibration": index_file("calibration.lance/data"),
     "index: manifest of a version": index_file("segments.lance/_versions"),
     "index: IVF partitions": search_index_file("index.idx"),
     "index: IVF vectors": search_index_file("auxiliary.idx"),

@@ -127,9 +127,14 @@ class IndexTables:
 
     def vector_dim(self, vector_name: str) -> int:
         """Return the number of channels of a vector or of motion fields; 0 if there are none."""
-        if self.segments is None or vector_name not in self.segments.schema.names:
-            return 0
-        return self.segments.schema.field(vector_name).type.list_size
+        names = [] if self.segments is None else self.segments.schema.names
+        if vector_name in names:
+            return self.segments.schema.field(vector_name).type.list_size
+        if f"{vector_name}_checksum" in names:
+            raise StillmotionError(
+                f"{self.database.uri} is damaged: it has no column {vector_name}; delete it and index again"
+            )
+        return 0
 
     def completed_videos(self) -> dict[str, CompletedVideo]:
         """Return the completed videos by path."""
