@@ -38,8 +38,8 @@ docs: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/python -m stillmotion demo --out runs/demo
 
-# Kill commands, run them twice at once, fill the disk, damage their files and send odd requests; up to 15 minutes on two
-# cores. TORTURE="--seed 1 --videos-from FOLDER" passes options.
+# Kill commands, run them twice at once, fill the disk, damage their files and send odd requests; about five minutes on
+# two idle cores. TORTURE="--seed 1 --videos-from FOLDER" passes options.
 torture: $(STAMP)
 	$(BIN)/python -m tools.fault_injection $(TORTURE)
 
