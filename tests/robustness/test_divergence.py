@@ -1,4 +1,4 @@
-"""C11: what diverges is never called good, and may go on more gently in its own folder."""
+"""What diverges is never called good, and may go on more gently in its own folder."""
 
 import math
 from pathlib import Path

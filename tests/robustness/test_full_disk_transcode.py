@@ -1,4 +1,4 @@
-"""C5: a disk that is full while videos are copied is one line, and nothing half-written is counted."""
+"""A disk that is full while videos are copied is one line, and nothing half-written is counted."""
 
 import resource
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""C4: processes that copy end with their command, and one that dies costs its video a line."""
+"""Processes that copy end with their command, and one that dies costs its video a line."""
 
 import os
 import signal

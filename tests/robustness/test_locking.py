@@ -1,4 +1,4 @@
-"""C3: a run folder has one writer, and whoever comes second is told who that is."""
+"""A run folder has one writer, and whoever comes second is told who that is."""
 
 import json
 import signal

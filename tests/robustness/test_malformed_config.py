@@ -1,4 +1,4 @@
-"""C14: whatever stands in a config.json, what comes of it is one line."""
+"""Whatever stands in a config.json, what comes of it is one line."""
 
 import copy
 import json

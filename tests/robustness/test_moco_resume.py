@@ -1,4 +1,4 @@
-"""C9: MoCo shuffles keys over ranks by a generator that nothing else draws from; a resumed run repeats the draws."""
+"""MoCo shuffles keys over ranks by a generator that nothing else draws from; a resumed run repeats the draws."""
 
 from pathlib import Path
 

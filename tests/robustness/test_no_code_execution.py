@@ -1,4 +1,4 @@
-"""C7: nothing that lies in a file is executed, and nobody is asked whether it may be."""
+"""Nothing that lies in a file is executed, and nobody is asked whether it may be."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""C10: files of whatever name and kind are found once and copied, or named."""
+"""Files of whatever name and kind are found once and copied, or named."""
 
 import os
 from pathlib import Path

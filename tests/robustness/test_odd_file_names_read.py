@@ -1,4 +1,4 @@
-"""C10: no name of a file stops a verb that reads videos."""
+"""No name of a file stops a verb that reads videos."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""C4: when a command is killed, whatever it started ends within five seconds; and nobody ends in a traceback."""
+"""When a command is killed, whatever it started ends within five seconds; and nobody ends in a traceback."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""C1: no verb that copies writes to what it reads, and what it wrote is no input."""
+"""No verb that copies writes to what it reads, and what it wrote is no input."""
 
 from pathlib import Path
 

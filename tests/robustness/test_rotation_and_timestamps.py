@@ -1,4 +1,4 @@
-"""C16: a video that says how it is to be turned is turned, and clips are taken by time."""
+"""A video that says how it is to be turned is turned, and clips are taken by time."""
 
 from fractions import Fraction
 from pathlib import Path

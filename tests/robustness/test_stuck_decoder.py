@@ -1,4 +1,4 @@
-"""C13: a decoder that is stuck or dies is named and replaced, and a stuck run can be stopped."""
+"""A decoder that is stuck or dies is named and replaced, and a stuck run can be stopped."""
 
 import os
 import signal

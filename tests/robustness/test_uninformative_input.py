@@ -1,4 +1,4 @@
-"""C12: what teaches nothing is an error that says why, and what has changed is told."""
+"""What teaches nothing is an error that says why, and what has changed is told."""
 
 import shutil
 from pathlib import Path
