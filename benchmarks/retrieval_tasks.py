@@ -77,9 +77,9 @@ def open_task(spec: str) -> RetrievalTask:
     )
 
 
-def queries_of(task: RetrievalTask, *, report: bool) -> np.ndarray:
-    """Mask (n,) of the queries for reporting, or of those for choosing."""
-    return task.reported if report else ~task.reported
+def queries_of(task: RetrievalTask, *, report: bool | None) -> np.ndarray:
+    """Mask (n,) of the queries for reporting, of those for choosing, or (None) of all."""
+    return task.reported == report if report is not None else np.ones_like(task.reported)
 
 
 def semantic_moments(clips: Tensor) -> Tensor:

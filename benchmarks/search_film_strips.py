@@ -1,7 +1,7 @@
 """Film strips of queries of a mixed folder and their first five results, by one cosine and under alignment, as a PNG.
 
     python benchmarks/search_film_strips.py --data ut_interaction:fold:4 ucf101_3class:group:4 droid:group:2 \\
-        samples::2 --encoder models/dinov2_vits14@layer=11 --features runs/motion/features --out strips.png
+        samples::2 --encoder flow --features runs/motion/features/flow --out strips.png
 
 A set is a folder, the column of its labels.csv with groups, and the number of queries. Videos of the query's own group
 are left out. A folder without labels.csv has no groups. The queries are the first videos by the hash of their paths, of
@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from motion_features import load_features
 
 from stillmotion.data.video import VIDEO_SUFFIXES, open_video
+from stillmotion.encoders.color_flow_encoder import FLOW_SPEC, HALF_SATURATION
 from stillmotion.evaluation.retrieval.motion_ranking import score_by_motion
 from stillmotion.functional.motion_alignment import motion_field
 from stillmotion.functional.token_motion import motion_vector
@@ -75,7 +76,8 @@ def main() -> None:
     queries = [videos.index(video) for _, part in sets for video in part]
     features = load_features(args.encoder, [video.path for video in videos], args.features)
     displacements = features["displacements"]
-    vectors = F.normalize(motion_vector(displacements), dim=-1)
+    half_saturation = HALF_SATURATION if args.encoder == FLOW_SPEC else None
+    vectors = F.normalize(motion_vector(displacements, half_saturation=half_saturation), dim=-1)
     old = (vectors[queries] @ vectors.mT).numpy()
     groups = np.unique([video.group for video in videos], return_inverse=True)[1]
     fields = motion_field(displacements, features.get("changes")).flatten(1).numpy()

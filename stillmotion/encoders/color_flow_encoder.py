@@ -24,6 +24,7 @@ FLOW_SPEC = "flow"
 _FLOW_STEPS, _FLOW_CELLS = FIELD_GRID[0], FIELD_GRID[1:]  # rows and columns of cells
 _FRAMES_PER_STEP = 8  # flow finds many short displacements more surely than one long one
 HALF_SATURATION = 0.2  # displacement in cells
+_LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue, as in ITU-R BT.601
 _COLOR_CELLS = 16  # cells per side of a color layout
 _MEAN_COLOR_WEIGHT = 4.0  # weight of a frame's mean color, relative to a cell
 _NORMALIZATION = Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
@@ -85,11 +86,12 @@ class FlowEncoder(Encoder):
         Returns:
             Displacements (b, S, h, w, 2), in cells, rows first; absolute changes of brightness, (b, S, h, w).
         """
-        frames = (clips.detach().clamp(0, 1) * 255).round().to(torch.uint8).movedim(1, -1).cpu().numpy()
+        gray = torch.einsum("bcthw,c->bthw", clips.detach().float().cpu(), torch.tensor(_LUMINANCE)).clamp(0, 1)
+        frames = (gray * 255).round().to(torch.uint8).numpy()
         search = DISFlow("dis-ultrafast", finest_scale=1)
         per_pixel = torch.tensor([c / side for c, side in zip(_FLOW_CELLS, clips.shape[3:], strict=True)])
         fields = torch.from_numpy(np.stack([np.stack(list(map(_mean_of_cells, search(clip)))) for clip in frames]))
-        changes = F.adaptive_avg_pool2d(clips.mean(1).diff(dim=1).abs().cpu(), _FLOW_CELLS)
+        changes = F.adaptive_avg_pool2d(gray.diff(dim=1).abs(), _FLOW_CELLS)
         path = torch.cat([fields.flip(-1) * per_pixel, changes[..., None]], -1).cumsum(1)
         limits = _step_limits(clips.shape[2], path.device)
         motion = F.pad(path, (0, 0, 0, 0, 0, 0, 1, 0))[:, limits].diff(dim=1).to(clips.device)

@@ -64,7 +64,7 @@ def load_flow(name: str, *, weights: str | Path | None = None, device: str = "cp
 
 
 class DISFlow:
-    """Dense inverse search (OpenCV) on gray frames.
+    """Dense inverse search (OpenCV) on gray frames; RGB ones are converted.
 
     Args:
         name: Preset, such as dis-medium.
@@ -85,4 +85,4 @@ def _to_gray(frame: np.ndarray) -> np.ndarray:
     if min(frame.shape[:2]) < _DIS_MIN_SIZE:
         height, width = frame.shape[:2]
         raise VideoError(f"frames are {width}×{height}; DIS optical flow needs at least {_DIS_MIN_SIZE} per side")
-    return cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
+    return frame if frame.ndim == 2 else cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
