@@ -5,8 +5,8 @@
 
 A set is a folder with a labels.csv of the columns path, class and the one after the colon, its group: a video is
 searched among the videos of other groups of its set, and once more with all other sets. Half of the groups, by hash,
-are for choosing settings; --report shows the others and both, too. 95 % intervals resample the groups of each class. The
-frames are spread over the whole video. Features are kept in --out, so that a run continues where it was.
+are for choosing settings; --report shows the others and both, too. 95 % intervals resample the groups of each class.
+The frames are spread over the whole video. Features are kept in --out, so that a run continues where it was.
 
 "leakage" is how often the nearest other video of the distractors is of the same group (a laboratory) and has the same
 value in the further columns (a scene); by chance is the last row.
