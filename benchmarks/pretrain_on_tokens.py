@@ -21,7 +21,18 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
-from retrieval_tasks import RetrievalTask, open_task, queries_of, semantic_moments
+from retrieval_tasks import (
+    RetrievalTask,
+    Runs,
+    Scores,
+    mean_scores,
+    open_task,
+    print_gains,
+    print_rows,
+    queries_of,
+    semantic_moments,
+    write_video_list,
+)
 from torch import Tensor
 
 from stillmotion.data.loading.cached_tokens import TokenCache, TokenGridAugmentation
@@ -43,14 +54,13 @@ from stillmotion.training.tasks import get_recipe
 from stillmotion.utils.files import write_json
 from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 
+VIDEO_LIST = "videos.csv"
 METHODS: dict[str, dict[str, object]] = {
     "phase-free": {},
     "Eq. 21": {"method.static_dynamic.pooling": "eq21"},
     "projected-frames": {"method.project_components": False},
     "tokens": {"method.model.match_radius": 0},
 }
-METRICS = ("R@1", "mAP")
-Scores = dict[str, np.ndarray]  # metrics of each video (2, n), by task
 
 
 def main() -> None:
@@ -66,9 +76,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     tasks = [open_task(spec) for spec in options.data]
-    link_videos(tasks, options.out / "videos")
+    write_video_list(tasks, options.out / VIDEO_LIST)
     baselines: dict[str, Scores] = {}
-    runs: dict[tuple[str, str], dict[int, list[Scores]]] = {}  # of each seed, by method and component, and by step
+    runs: Runs = {}
     for method in options.methods:
         for seed in options.seeds:
             config = make_config(options, method, seed)
@@ -92,19 +102,10 @@ def main() -> None:
         plot_curves(runs, baselines, tasks, report=options.report).savefig(options.plot)
 
 
-def link_videos(tasks: list[RetrievalTask], folder: Path) -> None:
-    """Link all sets in one folder, so that they are one set of training videos."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for task in tasks:
-        if not (folder / task.root.name).is_symlink():
-            (folder / task.root.name).symlink_to(task.root)
-
-
 def make_config(options: argparse.Namespace, method: str, seed: int) -> PretrainConfig:
     """The recipe with the changes of a method and of the command line; epochs 4, 8, 16, … and the last are saved."""
     changes = {
-        "data.path": str((options.out / "videos").absolute()),
-        "data.layout": "folder",
+        "data.path": str((options.out / VIDEO_LIST).absolute()),
         "method.model.image_model.path": options.images,
         "train.seed": seed,
     }
@@ -143,10 +144,8 @@ def evaluate(
     cache, rows, side = open_tokens(config, output_dir)
     vectors: dict[str, dict[Path, np.ndarray]] = {}
     for path in sorted({task.root / path for task in tasks for path in task.paths}):
-        set_name = next(task.root for task in tasks if task.root in path.parents)
-        name = output_dir.absolute() / "videos" / set_name.name / path.relative_to(set_name)
-        tokens = cache.read(rows[str(name)], 0)
-        assert tokens is not None, f"{name} cannot be read"
+        tokens = cache.read(rows[str(path)], 0)
+        assert tokens is not None, f"{path} cannot be read"
         clips = torch.stack([tokens[first::2] for first in range(2)]).unflatten(2, (side, side))
         for kind, x in embed(clips.movedim(-1, 1)).items():
             vectors.setdefault(kind, {})[path] = F.normalize(x, dim=-1).mean(0).numpy()
@@ -202,54 +201,7 @@ def evaluate_baselines(options: argparse.Namespace, seed: int, tasks: list[Retri
     return evaluate(embed, make_config(options, "tokens", seed), tasks, options.out)
 
 
-def mean_scores(seeds: list[Scores]) -> Scores:
-    """Mean over seeds of the scores of each video."""
-    return {title: np.mean([scores[title] for scores in seeds], axis=0) for title in seeds[0]}
-
-
-def print_rows(rows: dict[str, Scores], tasks: list[RetrievalTask], *, report: bool) -> None:
-    """Print R@1 and mAP of each row on all tasks."""
-    print(f"{' / '.join(METRICS):48}" + "".join(f"{task.title:>24}" for task in tasks))
-    for name, scores in rows.items():
-        values = (scores[task.title][:, queries_of(task, report=report)].mean(1) for task in tasks)
-        print(f"{name:48}" + "".join(f"{f'{recall:.3f} / {precision:.3f}':>24}" for recall, precision in values))
-
-
-def print_gains(
-    runs: dict[tuple[str, str], dict[int, list[Scores]]], baselines: dict[str, Scores], tasks: list[RetrievalTask]
-) -> None:
-    """Print what training changes, on the queries for reporting, at the step of the highest mAP on those for choosing.
-
-    Differences are those from the untrained network and from features without training, with 95 % intervals.
-    """
-    print(
-        "| task | method | component | step | metric | untrained | trained | difference | "
-        + " | ".join(baselines)
-        + " |"
-    )
-    for task in tasks:
-        for (method, component), by_step in runs.items():
-            means = {step: mean_scores(seeds)[task.title] for step, seeds in by_step.items()}
-            chosen = max((step for step in means if step), key=lambda step: means[step][1, ~task.reported].mean())
-            others = {"untrained": means[0]} | {name: scores[task.title] for name, scores in baselines.items()}
-            for metric, metric_name in enumerate(METRICS):
-                texts = []
-                for values in others.values():
-                    gain = (means[chosen] - values)[metric]
-                    low, high = task.interval(gain, task.reported)
-                    texts.append(f"{gain[task.reported].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
-                before, after = (means[step][metric, task.reported].mean() for step in (0, chosen))
-                cells = (task.title, method, component, chosen, metric_name, f"{before:.3f}", f"{after:.3f}", *texts)
-                print("| " + " | ".join(map(str, cells)) + " |")
-
-
-def plot_curves(
-    runs: dict[tuple[str, str], dict[int, list[Scores]]],
-    baselines: dict[str, Scores],
-    tasks: list[RetrievalTask],
-    *,
-    report: bool,
-) -> Figure:
+def plot_curves(runs: Runs, baselines: dict[str, Scores], tasks: list[RetrievalTask], *, report: bool) -> Figure:
     """Plot R@1 against steps, on a logarithmic axis: a row for features and one for embeddings, a column for a task."""
     spaces = ("features", "embeddings")
     figure = Figure(figsize=(3 + 3 * len(tasks), 5), layout="constrained")

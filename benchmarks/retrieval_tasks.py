@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillmotion.data.datasets.base import VideoDataset
+from stillmotion.data.transforms.sampling import read_clips, sample_uniform_clips
 from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_means, percentile_interval
 from stillmotion.evaluation.retrieval.evaluate import score_retrieval
 
 CELLS = (4, 5)  # rows and columns of SemanticMoments
+METRICS = ("R@1", "mAP")
+Scores = dict[str, np.ndarray]  # metrics of each video (2, n), by task
+Runs = dict[tuple[str, str], dict[int, list[Scores]]]  # scores of each seed, by method and component, and by step
 
 
 @dataclass(frozen=True)
@@ -90,3 +96,62 @@ def semantic_moments(clips: Tensor) -> Tensor:
     variance = difference.square().mean(1)
     skewness = (difference**3).mean(1) / (variance + 1e-6) ** 1.5
     return torch.cat([F.normalize(x, dim=-1) for x in (mean, variance, skewness)], -1)
+
+
+def write_video_list(tasks: list[RetrievalTask], file: Path) -> None:
+    """Write a list of the videos of all sets, so that they are one set of training videos."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    paths = sorted({task.root / path for task in tasks for path in task.paths})
+    with file.open("w", newline="") as stream:
+        csv.writer(stream).writerows([["path"], *([path] for path in paths)])
+
+
+def mean_scores(seeds: list[Scores]) -> Scores:
+    """Mean over seeds of the scores of each video."""
+    return {title: np.mean([scores[title] for scores in seeds], axis=0) for title in seeds[0]}
+
+
+def print_rows(rows: dict[str, Scores], tasks: list[RetrievalTask], *, report: bool) -> None:
+    """Print R@1 and mAP of each row on all tasks."""
+    print(f"{' / '.join(METRICS):48}" + "".join(f"{task.title:>24}" for task in tasks))
+    for name, scores in rows.items():
+        values = (scores[task.title][:, queries_of(task, report=report)].mean(1) for task in tasks)
+        print(f"{name:48}" + "".join(f"{f'{recall:.3f} / {precision:.3f}':>24}" for recall, precision in values))
+
+
+def print_gains(runs: Runs, baselines: dict[str, Scores], tasks: list[RetrievalTask]) -> None:
+    """Print what training changes, on the queries for reporting, at the step of the highest mAP on those for choosing.
+
+    Differences are those from the untrained network and from features without training, with 95 % intervals.
+    """
+    print(
+        "| task | method | component | step | metric | untrained | trained | difference | "
+        + " | ".join(baselines)
+        + " |"
+    )
+    for task in tasks:
+        for (method, component), by_step in runs.items():
+            means = {step: mean_scores(seeds)[task.title] for step, seeds in by_step.items()}
+            chosen = max((step for step in means if step), key=lambda step: means[step][1, ~task.reported].mean())
+            others = {"untrained": means[0]} | {name: scores[task.title] for name, scores in baselines.items()}
+            for metric, metric_name in enumerate(METRICS):
+                texts = []
+                for values in others.values():
+                    gain = (means[chosen] - values)[metric]
+                    low, high = task.interval(gain, task.reported)
+                    texts.append(f"{gain[task.reported].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+                before, after = (means[step][metric, task.reported].mean() for step in (0, chosen))
+                cells = (task.title, method, component, chosen, metric_name, f"{before:.3f}", f"{after:.3f}", *texts)
+                print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def pixel_features(videos: VideoDataset) -> dict[str, np.ndarray]:
+    """Features (n, D) of raw pixels, 16 gray frames of 24×24 per video, by name."""
+    small = []
+    for i in range(len(videos)):
+        video = videos.open_video(i)
+        frames = read_clips(video, sample_uniform_clips(len(video), num_frames=16, stride=0, num_clips=1))[0]
+        small.append([cv2.resize(cv2.cvtColor(f, cv2.COLOR_RGB2GRAY), (24, 24), interpolation=3) for f in frames])
+    gray = np.array(small, np.float32) / 255
+    features = {"mean frame": gray.mean(1), "differences of frames": np.abs(np.diff(gray, axis=1)), "16 frames": gray}
+    return {name: x.reshape(len(x), -1) for name, x in features.items()}

@@ -11,17 +11,18 @@ runs/motion.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from component_tables import nearest_neighbor_hits, official_split, pixel_features
+from retrieval_tasks import pixel_features
 
 from stillmotion.data.datasets.splits import TrainTestConfig, TrainTestSplit
 from stillmotion.encoders import FeatureKind, load
 from stillmotion.encoders.feature_cache import load_or_extract_features
 from stillmotion.evaluation.linear_probe.classifiers import logistic_probe
+from stillmotion.evaluation.retrieval.evaluate import score_retrieval
 
 FEATURE_KINDS: tuple[FeatureKind, ...] = ("whole", "static", "motion")
 FeatureSource = Callable[
@@ -74,6 +75,26 @@ def print_rows(variant: str, path: str, source: FeatureSource) -> None:
         found = (nearest_neighbor_hits(x, y, folds).mean() for folds in ([split], parted.folds))
         probe = logistic_probe(x[train, None], y[train], x[test, None], y[test]).top1
         print(f"{name:44}{variant:10}" + "".join(f"{value:7.3f}" for value in (*found, probe)), flush=True)
+
+
+def official_split(data: str, train_test_split: TrainTestSplit) -> tuple[np.ndarray, np.ndarray]:
+    """Indices in `train_test_split` of the training and test videos of the official split."""
+    numbers = {train_test_split.dataset.name(i): i for i in range(len(train_test_split.dataset))}
+    official = TrainTestConfig(data).open()
+    train, test = (np.array([numbers[official.dataset.name(int(i))] for i in part]) for part in official.folds[0])
+    return train, test
+
+
+def nearest_neighbor_hits(
+    features: np.ndarray, labels: np.ndarray, folds: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> np.ndarray:
+    """Return whether the nearest training video of each test video is of its class, all folds together."""
+    return np.concatenate(
+        [
+            score_retrieval(features[test], labels[test], features[train], labels[train]).hits[:, 0]
+            for train, test in folds
+        ]
+    )
 
 
 if __name__ == "__main__":
