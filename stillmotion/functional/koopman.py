@@ -14,7 +14,7 @@ Shapes: b clips, T frames, M channels, n = T-1 transitions.
 
 import contextlib
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -232,9 +232,23 @@ def _float64(frames: Tensor) -> Tensor:
     return frames.to(torch.float64)  # autocast does not change it
 
 
+class _GramMatrix(torch.autograd.Function):
+    """XᵀX. Its gradient takes one product of the frames' size; autograd would take two and add a transposed copy."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x @ x.mT
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return (grads[0] + grads[0].mT) @ x
+
+
 def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
     """XᵀX divided by trace(BᵀB)/n, and that divisor."""
-    gram = x @ x.mT
+    gram = _GramMatrix.apply(x)
     squares = gram.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(squares[:, :-1].mean(1), _MIN_RELATIVE_SQUARE * squares.mean(1)).clamp_min(_MIN_MEAN_SQUARE)
     return gram / scale[:, None, None], scale
