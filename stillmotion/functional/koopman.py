@@ -12,6 +12,7 @@ in a clip's frames gives NaN in its results: nothing here waits for the device t
 Shapes: b clips, T frames, M channels, n = T-1 transitions.
 """
 
+import cmath
 import contextlib
 import math
 from typing import Any, Literal, NamedTuple, get_args
@@ -273,32 +274,37 @@ def _filter_static(operator: Tensor, vectors: Tensor, radius: float, filter_orde
 
     Each term -p/order · (A - pI)⁻¹ is as well conditioned as A; the power itself would be as badly as A^order.
     """
-    d = (operator - torch.eye(operator.shape[-1], dtype=operator.dtype, device=operator.device)) / radius
-    roots = [_unit(math.pi * (2 * k + 1) / filter_order) for k in range((filter_order + 1) // 2)]
-    # A root above the real axis counts for its conjugate, too.
-    weights = [(-1 if abs(p.imag) < 1e-12 else -2) * p / filter_order for p in roots]
-    return _resolvents(d.mT @ d, vectors, roots, weights)
+    eye = torch.eye(operator.shape[-1], dtype=operator.dtype, device=operator.device)
+    d = (operator - eye) / radius
+    p, count = _upper_roots(filter_order, d.device)
+    systems = (d.mT @ d)[:, None] - p * eye
+    solved = torch.linalg.solve_ex(systems, vectors[:, None].expand(-1, len(p), -1, -1).to(p.dtype)).result
+    return (-count * p / filter_order * solved).sum(1).real
 
 
 def _contour_projector(operator: Tensor, vectors: Tensor, radius: float, nodes: int) -> Tensor:
-    """(1/2πi)∮ (zI - K)⁻¹ v dz round the circle of this radius about 1, by the trapezoid rule."""
-    upper = [radius * _unit(2 * math.pi * (k + 0.5) / nodes) for k in range((nodes + 1) // 2)]
-    weights = [-(1 if abs(z.imag) < 1e-12 else 2) * z / nodes for z in upper]
-    return _resolvents(operator, vectors, [1 + z for z in upper], weights)
+    """(1/2πi)∮ (zI - K)⁻¹ v dz round the circle of this radius about 1, by the trapezoid rule.
+
+    Nodes z = 1 + ξp and their conjugates are added in real arithmetic, where C = (K - I)/ξ:
+    -p (C - pI)⁻¹ - p̄ (C - p̄I)⁻¹ = 2 (I - Re(p) C) (C² - 2 Re(p) C + I)⁻¹.
+    """
+    eye = torch.eye(operator.shape[-1], dtype=operator.dtype, device=operator.device)
+    c = (operator - eye) / radius
+    p, count = _upper_roots(nodes, c.device)
+    systems = (c @ c + eye)[:, None] - 2 * p.real * c[:, None]
+    solved = torch.linalg.solve_ex(systems, vectors[:, None].expand(-1, len(p), -1, -1)).result * (count / nodes)
+    return solved.sum(1) - c @ (p.real * solved).sum(1)
 
 
-def _unit(angle: float) -> complex:
-    return complex(math.cos(angle), math.sin(angle))
+def _upper_roots(order: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Roots p of p^order = -1 that are not below the real axis, (k, 1, 1), and how many roots each stands for.
 
-
-def _resolvents(matrix: Tensor, vectors: Tensor, shifts: list[complex], weights: list[complex]) -> Tensor:
-    """Re Σ_k w_k (A - s_k I)⁻¹ v, all shifts and clips in one batched solve."""
-    s = torch.tensor(shifts, dtype=torch.complex128, device=matrix.device)
-    w = torch.tensor(weights, dtype=torch.complex128, device=matrix.device)
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    systems = matrix[:, None] - s[:, None, None] * eye
-    solved = torch.linalg.solve_ex(systems, vectors[:, None].expand(-1, len(shifts), -1, -1).to(s.dtype)).result
-    return (w[:, None, None] * solved).sum(1).real
+    A root above the real axis stands for its conjugate, too.
+    """
+    roots = [cmath.exp(1j * math.pi * (2 * k + 1) / order) for k in range((order + 1) // 2)]
+    counts = [1 if abs(p.imag) < 1e-12 else 2 for p in roots]
+    p = torch.tensor(roots, dtype=torch.complex128, device=device)
+    return p[:, None, None], torch.tensor(counts, dtype=torch.float64, device=device)[:, None, None]
 
 
 def _threshold_projector(operator: Tensor, vectors: Tensor, radius: float) -> Tensor:
