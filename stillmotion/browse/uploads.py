@@ -92,10 +92,10 @@ class UploadedQueries:
         Raises:
             HTTPException: If another upload is being processed, or the video is too large or cannot be read.
         """
-        if self._lock.locked():
-            raise HTTPException(429, "Another upload is being processed; try again in a moment.")
         if size is not None and size > self.max_upload_bytes:
             raise self._too_large()
+        if self._lock.locked():
+            raise HTTPException(429, "Another upload is being processed; try again in a moment.")
         async with self._lock:
             with _temporary_file() as file:
                 num_bytes = 0

@@ -62,10 +62,6 @@ class LiveServer:
         finally:
             connection.close()
 
-    def resident_mib(self, pid: int | None = None) -> float:
-        status = Path(f"/proc/{pid or self.process.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
     def processes(self) -> list[int]:
         return [self.process.pid, *descendants(self.process.pid)]
 

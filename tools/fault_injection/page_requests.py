@@ -16,42 +16,16 @@ from tools.fault_injection.kills import wait_for_address
 from tools.fault_injection.outcomes import Outcome, attack
 
 _TIMEOUT = 60.0
-_MAX_GROWTH_BYTES = 512 * 2**20  # of the memory of the server
+_MAX_GROWTH_BYTES = 200 * 2**20  # of the memory of the server
+_NUM_CONCURRENT = 8  # requests, except for uploads, of which the page takes one at a time
 _ODD_TEXTS = (
-    *(
-        "",
-        " ",
-        "..",
-        "../../etc/passwd",
-        "%2e%2e%2f",
-        "\0",
-        "\n",
-        "é",
-        "\udcff",
-        "'",
-        '"',
-        "-1",
-        "0",
-        "1",
-        "1e999",
-        "nan",
-    ),
-    *(
-        "9" * 40,
-        "x" * 3000,
-        "null",
-        "[]",
-        "{}",
-        "<script>",
-        "motion",
-        "appearance",
-        "motion:0",
-        "index.html",
-        "page.js",
-    ),
+    *("", " ", "..", "../../etc/passwd", "%2e%2e%2f", "....//x", "C:\\x", "~", "%", "\0", "\n", "é", "\udcff", "²"),
+    *("'", '"', "-1", "0", "1", "0x10", "1e999", "nan", "9" * 40, "9" * 5000, "x" * 3000, "null", "[]", "{}"),
+    *("<script>", "motion", "appearance", "motion:0", "index.html", "page.js"),
 )
 _MESSAGE_BYTES = 64 * 1024
 _PROPER = "proper"
+_GIF_HEADER = b"GIF89aside\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0side\0\2\2D\1\0;"
 
 
 class Page:
@@ -121,14 +95,17 @@ def request_pages(index: Path, videos: Path, work_dir: Path, *, count: int, seed
     with unchanged(videos, failures):
         kinds = _make_kinds(page, segments, videos)
         page.request("POST", "uploads", body=next(videos.rglob("*.mp4")).read_bytes())  # starts the process of uploads
-        num_bytes = _resident_bytes(command)
+        num_bytes = [_resident_bytes(command)]
         outcomes = []
         for kind, request in kinds.items():
-            outcomes.append(attack(f"page: {kind}", count, seed, lambda _, rng, request=request: request(rng)))
+            name, num_concurrent = f"page: {kind}", 1 if "upload" in kind else _NUM_CONCURRENT
+            send = lambda _, rng, request=request: request(rng)  # noqa: E731
+            outcomes.append(attack(name, count, seed, send, num_concurrent=num_concurrent))
         started = time.monotonic()
-        growth = _resident_bytes(command) - num_bytes
-        if growth > _MAX_GROWTH_BYTES:
-            failures.append(f"memory of the server grew by {growth / 2**20:.0f} MiB")
+        num_bytes.append(_resident_bytes(command))
+        memory = " → ".join(f"{each / 2**20:.0f}" for each in num_bytes) + " MiB"
+        if num_bytes[1] - num_bytes[0] > _MAX_GROWTH_BYTES:
+            failures.append(f"memory of the server grew: {memory}")
         if page.get_json("segments")["segments"] != segments:  # type: ignore[index]
             failures.append("the list of segments has changed")
         command.terminate()
@@ -141,7 +118,7 @@ def request_pages(index: Path, videos: Path, work_dir: Path, *, count: int, seed
         failures.append(f"{len(left)} temporary files are left, such as {left[0]}")
     if digest_index(index) != before:
         failures.append("the index has changed")
-    return [*outcomes, Outcome("page: the server afterwards", 1, 1, failures, time.monotonic() - started)]
+    return [*outcomes, Outcome(f"page: the server, {memory}", 1, 1, failures, time.monotonic() - started)]
 
 
 def _make_kinds(
@@ -212,7 +189,15 @@ def _make_kinds(
         if not is_proper:
             start = rng.randrange(len(content))
             content = rng.choice(
-                (content[:start], b"", rng.randbytes(2000), content[:start] + bytes(len(content) - start))
+                (
+                    content[:start],
+                    content[:start] + bytes(len(content) - start),
+                    rng.randbytes(2000),
+                    b"",
+                    b"PK\3\4" + rng.randbytes(500),
+                    b"ffconcat version 1.0\nfile /etc/passwd\n",
+                    _GIF_HEADER.replace(b"side", rng.choice((8000, 65000)).to_bytes(2, "little") * 2),
+                )
             )
         path = f"uploads?name={_odd_text(rng)}"
         status, body = page.request("POST", path, body=content)
@@ -221,7 +206,10 @@ def _make_kinds(
         return f"an upload got status {status}: {body[:100]!r}" if is_proper else _judge(status, body, path)
 
     def broken_upload(rng: random.Random) -> str | None:
-        """Close the connection within an upload; the server must be free for the next one."""
+        """Claim too much, or close the connection within an upload; the server must be free for the next one."""
+        if rng.random() < 0.2:
+            status, _ = page.request("POST", "uploads", headers={"Content-Length": str(rng.choice((2**32, 10**17)))})
+            return None if status == 413 else f"an upload of that size got status {status}"
         with socket.create_connection(("127.0.0.1", page.port), _TIMEOUT) as client:
             client.sendall(
                 f"POST {page.path}uploads HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000\r\n\r\n".encode()
