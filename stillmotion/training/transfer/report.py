@@ -133,10 +133,10 @@ def write_transfer_page(run_dir: str | Path, *, reload_seconds: int = 0) -> Path
     commands = f"stillmotion geometry {run_dir} --data …\nstillmotion propagate {run_dir} --data … --out …"
     sections = [
         *progress_sections(folder),
+        *_held_out_sections(folder),
         Section("Settings", [_settings(config)]),
         Section("Losses", loss_curve_blocks({folder.name: folder})),
         Section("Cycle accuracy", _cycle_accuracy_blocks(folder)),
-        *_held_out_sections(folder),
         *evaluation_sections(folder),
         *([] if reload_seconds else [Section("Matched patches", _match_blocks(folder, config))]),
         *retrieval_sections(folder),
@@ -198,7 +198,7 @@ def _held_out_sections(folder: Path) -> list[Section]:
         return []
     file = folder / HELD_OUT_FILE
     conclusion = [Text(describe_selection(read_json(file)))] if file.exists() else []
-    return [Section("Held-out videos", [*conclusion, figure_block(figures, caption=_HELD_OUT_CAPTION)])]
+    return [Section("Is it better than the frozen model?", [*conclusion, figure_block(figures, caption=_HELD_OUT_CAPTION)])]
 
 
 def _match_blocks(folder: Path, config: TransferConfig) -> list[Block]:
