@@ -198,7 +198,7 @@ def _held_out_sections(folder: Path) -> list[Section]:
         return []
     file = folder / HELD_OUT_FILE
     conclusion = [Text(describe_selection(read_json(file)))] if file.exists() else []
-    blocks = [*conclusion, figure_block(figures, caption=_HELD_OUT_CAPTION)]
+    blocks: list[Block] = [*conclusion, figure_block(figures, caption=_HELD_OUT_CAPTION)]
     return [Section("Is it better than the frozen model?", blocks)]
 
 
