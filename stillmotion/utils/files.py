@@ -283,7 +283,8 @@ def _disk_error_reason(error: BaseException, path: Path) -> str:
 
 
 def _is_disk_full(error: BaseException) -> bool:
-    texts = ("No space left", "PytorchStreamWriter", "inline_container", "os error 28", "quota")
+    # torch.save raises RuntimeErrors of its C++ library.
+    texts = ("No space left", "PytorchStreamWriter", "inline_container", "iostream error", "os error 28", "quota")
     is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return is_full or any(text in str(error) for text in texts)
 

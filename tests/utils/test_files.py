@@ -87,6 +87,15 @@ def test_a_failed_write_keeps_the_existing_file(tmp_path: Path) -> None:
         write_atomic(file, wrong)
 
 
+@pytest.mark.parametrize("text", ["PytorchStreamWriter failed writing file", "basic_ios::clear: iostream error"])
+def test_what_torch_raises_on_a_full_disk_is_reported_as_one(tmp_path: Path, text: str) -> None:
+    def full(partial: Path) -> None:
+        raise RuntimeError(text)
+
+    with pytest.raises(StillmotionError, match=r"cannot write .*a\.bin"):
+        write_atomic(tmp_path / "a.bin", full)
+
+
 def test_damaged_json_is_an_error_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1')
     with pytest.raises(StillmotionError, match=r"a\.json is torn or damaged .*; delete it"):

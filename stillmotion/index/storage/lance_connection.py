@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,13 +31,19 @@ def table_names(database: Any) -> list[str]:
 
 
 def open_table(database: Any, name: str) -> Any:
-    """Open a table; None if there is none, or if it was killed before its first commit."""
+    """Open a table; None if there is none, or if it was killed before its first commit.
+
+    Raises:
+        ValueError: If LanceDB cannot read it, or if its first commit has disappeared.
+    """
     if name not in table_names(database):
         return None
     try:
         return database.open_table(name)
     except ValueError as error:
-        if "was not found" in str(error):
+        # LanceDB writes the hint after the first commit. Without it the table was never finished.
+        hint = Path(database.uri, f"{name}.lance", "_versions", "latest_version_hint.json")
+        if "was not found" in str(error) and not hint.exists():
             return None
         raise
 

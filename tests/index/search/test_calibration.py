@@ -80,6 +80,14 @@ def test_damaged_quantiles_are_an_error(tmp_path: Path) -> None:
         VideoIndex.open(tmp_path).neighbors("00000000")
 
 
+def test_quantiles_whose_commit_has_disappeared_are_an_error(tmp_path: Path) -> None:
+    vector_index(tmp_path, np.random.default_rng(0).normal(size=(20, 8)))
+    for manifest in (tmp_path / "calibration.lance" / "_versions").glob("*.manifest"):
+        manifest.unlink()
+    with pytest.raises(StillmotionError, match="delete it and index again"):
+        VideoIndex.open(tmp_path).neighbors("00000000")
+
+
 def num_close(index: VideoIndex) -> int:
     """Number of results that are close by either vector."""
     found = [index.neighbors(s.id, motion_weight=weight) for s in index.segments() for weight in (0, 1)]
