@@ -56,8 +56,10 @@ def is_first_to_report(message: str) -> bool:
     """
     if not is_multi_process() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return True
-    from torch.distributed import TCPStore
-
+    try:
+        from torch.distributed import TCPStore
+    except (ImportError, AttributeError, SystemError):  # a signal has ended the first import of torch
+        return True
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     key = f"stillmotion/{attempt}/{hash_bytes(message.encode(errors='replace'), digest_size=8)}"

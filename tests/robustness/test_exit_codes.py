@@ -1,6 +1,7 @@
-"""C12, C15: the edge of the command line: one line and an exit code that means something."""
+"""Exit codes: whatever ends a command is reported in one line, with an exit code that tells the causes apart."""
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from support.class_videos import write_class_folders
 from support.process import Command
 
 from stillmotion.cli.exit_codes import exit_on_error
+from stillmotion.distributed.torchrun import is_first_to_report
 from stillmotion.errors import Interrupted, StillmotionError
 
 ENDS: dict[str, tuple[BaseException, int, str]] = {
@@ -50,3 +52,11 @@ def test_sigterm_ends_a_verb_with_143_and_one_line(tmp_path: Path) -> None:
     assert command.wait() in (143, -signal.SIGTERM)  # the latter before the program has begun
     assert "Traceback" not in command.stderr
     assert not (tmp_path / "rows.npz").exists()
+
+
+def test_a_rank_that_is_stopped_while_torch_is_imported_reports_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch cannot be imported a second time if a signal has interrupted the first."""
+    for name, value in {"WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "torch.distributed", None)
+    assert is_first_to_report("stopped")

@@ -93,9 +93,9 @@ def _kill(command: RunningCommand) -> str | None:
     if living:
         return f"{len(living)} processes live on"
     # torchrun prints a traceback of its own when it is killed.
-    return (
-        "printed a traceback" if "Traceback" in command.output and "torch/distributed" not in command.output else None
-    )
+    if "Traceback" in command.output and "torch/distributed" not in command.output:
+        return f"printed a traceback: {command.last_line}"
+    return None
 
 
 def _kill_during_upload(
