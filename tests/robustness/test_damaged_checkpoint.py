@@ -1,4 +1,4 @@
-"""C2, C5: a run that says "trained" has weights, whatever befell its two files."""
+"""A run that says "trained" has weights, whatever befell its two files."""
 
 import errno
 import shutil

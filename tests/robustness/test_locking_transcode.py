@@ -1,4 +1,4 @@
-"""C3, C8: a folder of copies has one writer, and what is torn in it is made again or refused in one line."""
+"""A folder of copies has one writer, and what is torn in it is made again or refused in one line."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""C12, D4: stand-ins are spread, and nothing about the videos passes in silence."""
+"""Stand-ins are spread, and nothing about the videos passes in silence."""
 
 from collections import Counter
 from dataclasses import replace
