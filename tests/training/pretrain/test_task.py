@@ -276,7 +276,7 @@ def test_two_processes_train_batch_norms_and_both_levels_to_the_weights_of_one(t
 def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos: Path, tmp_path: Path) -> None:
     network = "--method.model.stage-channels 4 8 --method.model.projector-hidden-dim 16"
     size = "--data.image-size 16 --data.num-frames 4 --data.frame-stride 1 --data.augment weak"
-    rates = "--optim.name sgd --optim.lr 0.5 --optim.batch-size 4 --optim.epochs 3"
+    rates = "--optim.name sgd --optim.lr 0.1 --optim.batch-size 4 --optim.epochs 3"
     options = f"--recipe k400-simclr --debug --data {videos} {size} {network} {rates} --train.num-threads 1".split()
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, "-m", "stillmotion", "pretrain", "--out", str(tmp_path / "two"), *options]
