@@ -1,9 +1,9 @@
 """Top-k matching in context frames (restricted attention) and label averaging.
 
-A block of queries is compared with the cells within its reach in each context frame. Where 8-bit integer products are
-faster, they are computed first, and all cells that may be among the k best of any query of the block, within the bound
-of the rounding error, are compared again in full precision, so the matches are those of full precision. Memory: one
-block and a copy of the context.
+A block of queries is compared with the cells within its reach in each context frame. Where products of 16-bit floats or
+8-bit integers are faster, they are computed first, and all cells that may be among the k best of any query of the
+block, within the bound of the rounding error, are compared again in full precision, so the matches are those of full
+precision. Memory: one block and a copy of the context.
 
 Shapes: C context frames of h×w cells, D channels, L labels, k matches; a block has Q queries with n cells of a frame
 within reach. The index of a context cell counts all C·h·w cells.
@@ -12,7 +12,7 @@ within reach. The index of a context cell counts all C·h·w cells.
 import time
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +21,16 @@ from torch import Tensor
 from stillmotion.errors import StillmotionError
 
 _BLOCK = 128  # approximate queries per block: large enough for an efficient product, with few cells out of reach
-_INT8_MAX = 127
-_CHUNK = 512  # cells that are quantized at a time, so that they stay in the cache
-_ERROR_MARGIN = 1.01  # of the rounding error of 8-bit products, for that of full precision
+_CHUNK = 512  # cells that are rounded at a time, so that they stay in the cache
+_ERROR_MARGIN = 1.01  # of the rounding error of products, for that of full precision
 _MIN_CHANNELS = 64  # with fewer, the product does not dominate the time
-_MAX_POSSIBLE = 0.4  # fraction of cells that are compared again; with more, 8-bit products save no time
+_MAX_POSSIBLE = 0.4  # fraction of cells that are compared again; with more, a prefilter saves no time
+# Types of a prefilter, the most accurate first, with the largest norm of a 16-bit cell, whose products stay below the
+# largest float16, and the largest value of an 8-bit cell.
+_PREFILTER_RANGES = {torch.float16: 128.0, torch.bfloat16: 128.0, torch.int8: 127.0}
+_MIN_PREFILTER_SPEEDUP = 2.0  # of products
+_TRIAL_SECONDS = 0.02  # at most, of each type: a CPU without instructions for a type is slow
+_SPEED_TOLERANCE = 1.3  # a more accurate type is used if it is slower by at most this
 
 
 class CellMatches(NamedTuple):
@@ -40,11 +45,10 @@ class CellMatches(NamedTuple):
     indices: Tensor
 
 
-class _QuantizedCells(NamedTuple):
-    """Cells (M, D) as int8 times one scale; the largest norm of a cell and of its rounding error."""
+class _RoundedCells(NamedTuple):
+    """Cells (M, D) in a scale of their own, rounded; the largest norm of a cell and of its rounding error."""
 
     values: Tensor
-    scale: Tensor
     norm: Tensor
     error: Tensor
 
@@ -57,7 +61,7 @@ def find_nearest_cells(
     k: int,
     radius: int | None = None,
     circular: bool = False,
-    use_int8_prefilter: bool | None = None,
+    prefilter_dtype: torch.dtype | Literal["auto"] | None = "auto",
 ) -> CellMatches:
     """For each query cell, find the k most similar context cells within a spatial radius, by inner product.
 
@@ -67,8 +71,9 @@ def find_nearest_cells(
         k: Number of matches.
         radius: Largest distance in rows and columns; None is unlimited.
         circular: Measure the distance in Euclidean norm, less than `radius`.
-        use_int8_prefilter: Compute 8-bit products first (CPU only); the matches are the same. None does so where a
-            short trial finds them faster on this CPU, and few cells of one frame to compare again.
+        prefilter_dtype: Compute products of this type first (CPU only): float16, bfloat16 or int8; None does not. The
+            matches are the same. auto uses the type that a short trial finds fast on this CPU, if it leaves few cells
+            of one frame to compare again.
 
     Returns:
         Similarities and indices of the matches.
@@ -88,18 +93,15 @@ def find_nearest_cells(
             f"k is {k}; must be between 1 and the number of context cells, {c * h * w}. radius is {radius}; must be at "
             f"least {int(circular)}."
         )
-    if use_int8_prefilter is None:
-        use_int8_prefilter = (
-            d >= _MIN_CHANNELS
-            and query.device.type == "cpu"
-            and _int8_is_faster(query.dtype)
-            and _few_are_possible(query, context[-1], k)
-        )
+    if prefilter_dtype == "auto":
+        prefilter_dtype = _fast_dtype(query.dtype) if d >= _MIN_CHANNELS and query.device.type == "cpu" else None
+        if prefilter_dtype and not _few_are_possible(query, context[-1], k, prefilter_dtype):
+            prefilter_dtype = None
     cell_index = torch.arange(h * w, device=query.device).view(h, w)
-    all_cells, queries, keys, quantized = context.reshape(-1, d), query, context, None
-    if use_int8_prefilter:
-        quantized = _quantize_cells(all_cells)
-        keys = quantized.values.view(context.shape)
+    all_cells, queries, keys, rounded = context.reshape(-1, d), query, context, None
+    if prefilter_dtype:
+        rounded = _round_cells(all_cells, prefilter_dtype)
+        keys = rounded.values.view(context.shape)
     if h <= w:  # blocks are slices of the longer axis, which comes first, so that cells within reach are contiguous
         queries, keys, cell_index = queries.transpose(0, 1), keys.transpose(1, 2).contiguous(), cell_index.T
     frame_start = torch.arange(c, device=query.device)[:, None] * (h * w)
@@ -111,9 +113,9 @@ def find_nearest_cells(
         block_queries, near = queries[block].reshape(-1, d), keys[:, *reach].reshape(c, -1, d)
         far = _out_of_reach(block, reach, radius, circular=circular, device=query.device)
         cells = (frame_start + cell_index[reach].reshape(-1)).reshape(-1)
-        if quantized is not None:
+        if rounded is not None:
             penalty = far.to(query.dtype).mul_(torch.finfo(query.dtype).min)
-            chosen = _possible_matches(block_queries, near, quantized, penalty, k)
+            chosen = _possible_matches(block_queries, near, rounded, penalty, k)
             values, order = _exact_topk(block_queries, all_cells[cells[chosen]], penalty.mT[chosen % far.shape[1]], k)
             matches = cells[chosen[order]]
         else:
@@ -178,41 +180,47 @@ def _topk(similarity: Tensor, far: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return F.pad(values, missing, value=-torch.inf), F.pad(index, missing)
 
 
-def _possible_matches(queries: Tensor, keys: Tensor, quantized: _QuantizedCells, penalty: Tensor, k: int) -> Tensor:
+def _possible_matches(queries: Tensor, keys: Tensor, rounded: _RoundedCells, penalty: Tensor, k: int) -> Tensor:
     """Indices among the C·n cells of those that may be among the k most similar ones of any query.
 
-    queries: (Q, D). keys: int8 (C, n, D), quantized as `quantized`. penalty: (Q, n), added to the similarity: the least
-    number where a position is out of reach, 0 elsewhere.
+    queries: (Q, D). keys: (C, n, D), some of the values of `rounded`. penalty: (Q, n), added to the similarity: the
+    least number where a position is out of reach, 0 elsewhere.
     """
-    c, n, _ = keys.shape
-    scale = queries.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(queries.dtype).tiny) / _INT8_MAX
-    rounded = (queries / scale).round_()
-    query_error = (rounded * scale - queries).norm(dim=-1)
-    # |x·y − x'·y'| ≤ |x − x'|·|y| + |x'|·|y − y'|, in units of the integer products.
-    error = query_error * quantized.norm + (queries.norm(dim=-1) + query_error) * quantized.error
-    error = _ERROR_MARGIN * error / (scale[:, 0] * quantized.scale)
-    integers = rounded.to(torch.int8)
-    products = torch.empty(c, len(queries), n, dtype=torch.int32)
-    best = torch.full(products.shape[1:], torch.iinfo(torch.int32).min, dtype=torch.int32)
+    c, n, d = keys.shape
+    own = _round_cells(queries, keys.dtype, per_cell=True)
+    # |x·y − x'·y'| ≤ |x − x'|·|y| + |x'|·|y − y'|, in the scales of both.
+    error = own.error * rounded.norm + (own.norm + own.error) * rounded.error
+    products_dtype, multiply = torch.int32, torch._int_mm
+    if keys.dtype.is_floating_point:
+        # Rounding of the sum, of the product and (half of its unit more) of the threshold below.
+        unit = d * torch.finfo(torch.float32).eps + 0.75 * torch.finfo(keys.dtype).eps
+        error = error + unit * own.norm * rounded.norm
+        products_dtype, multiply = keys.dtype, torch.mm
+    error = _ERROR_MARGIN * error
+    products, query_columns = torch.empty(c, n, len(queries), dtype=products_dtype), own.values.mT.contiguous()
     for frame, out in zip(keys, products, strict=True):
-        torch._int_mm(integers, frame.mT, out=out)
-        torch.maximum(best, out, out=best)
+        multiply(frame, query_columns, out=out)
     # The k best of all lie at the k positions that are best in any frame. float32 holds products below 2^24 exactly.
-    position = best.to(penalty.dtype).add_(penalty).topk(min(k, n), -1).indices
-    candidates = products.gather(2, position.expand(c, -1, -1)) + penalty.gather(1, position)
-    candidates = candidates.transpose(0, 1).flatten(1)
-    kth = candidates.topk(min(k, candidates.shape[1]), -1).values[:, -1]
+    best = products.amax(0).mT.to(penalty.dtype).add_(penalty)
+    position = best.topk(min(k, n), -1).indices
+    candidates = products.gather(1, position.mT.expand(c, -1, -1)) + penalty.gather(1, position).mT
+    kth = candidates.flatten(0, 1).mT.topk(min(k, c * position.shape[1]), -1).values[:, -1]
     # The k best are at least the k-th best product minus the error, so their products are above this.
-    least = (kth - 2 * error).clamp_min(torch.iinfo(torch.int32).min // 2).floor().to(torch.int32)[:, None]
-    slack = [torch.sub(frame, least, out=best).amax(0) for frame in products]
-    return (torch.cat(slack) >= 0).nonzero()[:, 0]
+    least = kth - 2 * error
+    if not keys.dtype.is_floating_point:
+        least = least.clamp_min(torch.iinfo(torch.int32).min // 2).floor()
+    query, position = (best >= least[:, None]).nonzero(as_tuple=True)
+    frame, pair = (products[:, position, query] >= least[query].to(products_dtype)).nonzero(as_tuple=True)
+    is_possible = torch.zeros(c * n, dtype=torch.bool)
+    is_possible[frame * n + position[pair]] = True
+    return is_possible.nonzero()[:, 0]
 
 
-def _few_are_possible(query: Tensor, frame: Tensor, k: int) -> bool:
+def _few_are_possible(query: Tensor, frame: Tensor, k: int, dtype: torch.dtype) -> bool:
     """Whether the first queries of (h, w, D) leave few possible matches in a frame (h, w, D)."""
     queries, cells = query.flatten(0, 1)[:_BLOCK], frame.flatten(0, 1)
-    quantized, penalty = _quantize_cells(cells), queries.new_zeros(len(queries), len(cells))
-    possible = _possible_matches(queries, quantized.values[None], quantized, penalty, k)
+    rounded, penalty = _round_cells(cells, dtype), queries.new_zeros(len(queries), len(cells))
+    possible = _possible_matches(queries, rounded.values[None], rounded, penalty, k)
     return len(possible) <= _MAX_POSSIBLE * len(cells)
 
 
@@ -224,38 +232,46 @@ def _exact_topk(queries: Tensor, keys: Tensor, penalty: Tensor, k: int) -> tuple
     return F.pad(values, missing, value=-torch.inf), F.pad(order, missing)
 
 
-def _quantize_cells(cells: Tensor) -> _QuantizedCells:
-    """Quantize cells (M, D)."""
-    low, high = cells.aminmax()
-    scale = torch.maximum(-low, high).clamp_min(torch.finfo(cells.dtype).tiny) / _INT8_MAX
-    values = torch.empty(cells.shape, dtype=torch.int8)
+def _round_cells(cells: Tensor, dtype: torch.dtype, *, per_cell: bool = False) -> _RoundedCells:
+    """Scale cells (M, D), all alike or each by itself, and round them; norm and error are (M,) or of all cells."""
+    is_float, info = dtype.is_floating_point, torch.finfo(cells.dtype)
+    sizes = torch.linalg.vector_norm(cells, 2.0 if is_float else torch.inf, dim=-1, keepdim=True)
+    largest = sizes if per_cell else sizes.amax(0, keepdim=True).expand_as(sizes)
+    factors = _PREFILTER_RANGES[dtype] / largest.clamp_min(info.tiny)
+    values = torch.empty(cells.shape, dtype=dtype)
     norms, errors = [], []
-    for rows, out in zip(cells.split(_CHUNK), values.split(_CHUNK), strict=True):
-        scaled = rows / scale
-        rounded = scaled.round()
-        out.copy_(rounded)
-        errors.append(scaled.sub_(rounded).norm(dim=-1).max() * scale)
-        norms.append(rows.norm(dim=-1).max())
-    return _QuantizedCells(values, scale, torch.stack(norms).max(), torch.stack(errors).max())
+    for rows, factor, size, out in zip(*(x.split(_CHUNK) for x in (cells, factors, sizes, values)), strict=True):
+        scaled = rows * factor
+        out.copy_(scaled if is_float else scaled.round())
+        norms.append(size[:, 0] * factor[:, 0] if is_float else scaled.norm(dim=-1))
+        if is_float:
+            info = torch.finfo(dtype)
+            errors.append(info.eps / 2 * norms[-1] + info.tiny * cells.shape[1] ** 0.5)
+        else:
+            errors.append(scaled.sub_(out).norm(dim=-1))
+    norm, error = torch.cat(norms), torch.cat(errors)
+    return _RoundedCells(values, norm, error) if per_cell else _RoundedCells(values, norm.max(), error.max())
 
 
 @cache
-def _int8_is_faster(dtype: torch.dtype) -> bool:
-    """Whether 8-bit products are clearly faster on this CPU, by a trial of some milliseconds."""
+def _fast_dtype(dtype: torch.dtype) -> torch.dtype | None:
+    """Type whose products are clearly faster on this CPU, by a trial of some milliseconds; None if there is none."""
+    trials = {candidate: _min_product_seconds(candidate) for candidate in _PREFILTER_RANGES}
+    if min(trials.values()) * _MIN_PREFILTER_SPEEDUP > _min_product_seconds(dtype):
+        return None
+    return next(name for name, seconds in trials.items() if seconds <= _SPEED_TOLERANCE * min(trials.values()))
 
-    def min_seconds(dtype: torch.dtype) -> float:
-        queries, seconds = torch.ones(_BLOCK, 384, dtype=dtype), []
-        keys = queries.repeat(8, 1)
-        for _ in range(6):
-            start = time.perf_counter()
-            if dtype == torch.int8:
-                torch._int_mm(queries, keys.mT)
-            else:
-                torch.mm(queries, keys.mT)
-            seconds.append(time.perf_counter() - start)
-        return min(seconds)
 
-    return min_seconds(torch.int8) < 0.5 * min_seconds(dtype)
+def _min_product_seconds(dtype: torch.dtype) -> float:
+    """Least time of a product of cells of this type with a block of queries."""
+    queries, cells = torch.ones(384, _BLOCK, dtype=dtype), torch.ones(8 * _BLOCK, 384, dtype=dtype)
+    multiply = torch.mm if dtype.is_floating_point else torch._int_mm
+    seconds: list[float] = []
+    while len(seconds) < 6 and sum(seconds) < _TRIAL_SECONDS:
+        start = time.perf_counter()
+        multiply(cells, queries)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def _blocks(length: int, width: int, radius: int | None) -> Iterator[tuple[slice, slice]]:

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,9 @@ from stillmotion.functional.label_propagation import find_nearest_cells, merge_m
 def frames(c, h, w, d=6, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return F.normalize(torch.randn(c, h, w, d, generator=generator, dtype=torch.float64), dim=-1)
+
+
+PREFILTERS = [None, torch.float16, torch.bfloat16, torch.int8]
 
 
 def literal(query, context, *, k, radius, disk):
@@ -41,64 +46,93 @@ def literal(query, context, *, k, radius, disk):
     radius=st.integers(1, 4),
     disk=st.booleans(),
     block=st.sampled_from([1, 4, 512]),
-    screened=st.booleans(),
+    prefilter=st.sampled_from(PREFILTERS),
 )
-def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius, disk, block, screened):
+def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius, disk, block, prefilter):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_propagation, "_BLOCK", block)
         every = frames(c + 1, h, w)
         k = min(k, c * h * w)
-        result = find_nearest_cells(
-            every[-1], every[:-1], k=k, radius=radius, circular=disk, use_int8_prefilter=screened
-        )
+        result = find_nearest_cells(every[-1], every[:-1], k=k, radius=radius, circular=disk, prefilter_dtype=prefilter)
         values, cells = literal(every[-1], every[:-1], k=k, radius=radius, disk=disk)
     torch.testing.assert_close(result.similarity, values)
     known = values > -torch.inf
     assert torch.equal(result.indices[known], cells[known])
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
+@pytest.mark.parametrize("prefilter", PREFILTERS[1:])
 @pytest.mark.parametrize("mean", [0.0, 3.0, -3.0])
-def test_products_of_integers_only_choose_what_is_looked_at(mean):
+def test_a_prefilter_does_not_change_the_matches(mean, prefilter, scale):
     # Around a common mean, all similarities lie closer together than 8 bits can tell; or all are below 0.
-    every = frames(6, 5, 8, d=80) + torch.tensor([mean] + [0.0] * 79)
+    every = scale * (frames(6, 5, 8, d=80) + torch.tensor([mean] + [0.0] * 79))
     every[-1, :, :, 0] = every[-1, :, :, 0].abs()
     full, short = (
-        find_nearest_cells(every[-1], every[:-1], k=5, radius=3, use_int8_prefilter=s) for s in (False, True)
+        find_nearest_cells(every[-1], every[:-1], k=5, radius=3, prefilter_dtype=dtype) for dtype in (None, prefilter)
     )
     assert torch.equal(full.indices, short.indices)
-    torch.testing.assert_close(full.similarity, short.similarity, atol=1e-12, rtol=0)
+    torch.testing.assert_close(full.similarity, short.similarity, atol=1e-12 * scale**2, rtol=0)
 
 
-def test_products_of_integers_leave_few_cells_and_all_of_the_best():
+@pytest.mark.parametrize("prefilter", PREFILTERS[1:])
+def test_cells_of_very_different_lengths_keep_their_matches(prefilter):
+    every = frames(4, 5, 8, d=80) * torch.logspace(-8, 3, 40, dtype=torch.float64).view(5, 8, 1)
+    full, short = (find_nearest_cells(every[-1], every[:-1], k=5, prefilter_dtype=dtype) for dtype in (None, prefilter))
+    assert torch.equal(full.indices, short.indices)
+
+
+@pytest.mark.parametrize(("prefilter", "most"), [(torch.float16, 6), (torch.bfloat16, 30), (torch.int8, 60)])
+def test_a_prefilter_leaves_few_cells_and_all_of_the_best(prefilter, most):
     every = frames(4, 12, 12, d=384)
     queries, context = every[-1].flatten(0, 1)[:40], every[:-1].flatten(1, 2)
-    quantized = label_propagation._quantize_cells(context.flatten(0, 1))
-    rounded = quantized.values.double() * quantized.scale
-    assert (rounded - context.flatten(0, 1)).norm(dim=1).max() <= quantized.error * (1 + 1e-9)
-    keys = quantized.values.view(3, 144, 384)
-    chosen = label_propagation._possible_matches(queries, keys, quantized, torch.zeros(40, 144).double(), 5)
+    rounded = label_propagation._round_cells(context.flatten(0, 1), prefilter)
+    size = context.norm(dim=-1).max() if prefilter.is_floating_point else context.abs().max()
+    scaled = context.flatten(0, 1) * (label_propagation._PREFILTER_RANGES[prefilter] / size)
+    assert (rounded.values.double() - scaled).norm(dim=1).max() <= rounded.error
+    keys = rounded.values.view(3, 144, 384)
+    chosen = label_propagation._possible_matches(queries, keys, rounded, torch.zeros(40, 144).double(), 5)
     best = (queries @ context.flatten(0, 1).T).topk(5, 1).indices
     assert set(best.flatten().tolist()) <= set(chosen.tolist())
-    few = label_propagation._possible_matches(queries[:1], keys, quantized, torch.zeros(1, 144).double(), 5)
-    assert len(few) < 60
+    few = label_propagation._possible_matches(queries[:1], keys, rounded, torch.zeros(1, 144).double(), 5)
+    assert len(few) <= most
 
 
 @pytest.mark.parametrize(("spread", "expected"), [(1.0, True), (0.05, False)])
-def test_integers_are_left_out_where_most_cells_would_be_compared_again(spread, expected, monkeypatch):
+def test_a_prefilter_is_left_out_where_most_cells_would_be_compared_again(spread, expected, monkeypatch):
     # With little spread around a common mean, 8 bits tell few cells apart.
-    monkeypatch.setattr(label_propagation, "_int8_is_faster", lambda dtype: True)
-    quantized, original = [], label_propagation._quantize_cells
-    monkeypatch.setattr(
-        label_propagation, "_quantize_cells", lambda cells: quantized.append(len(cells)) or original(cells)
-    )
+    monkeypatch.setattr(label_propagation, "_fast_dtype", lambda dtype: torch.int8)
+    rounded, original = [], label_propagation._round_cells
+
+    def count_frames(cells, dtype, *, per_cell=False):
+        if not per_cell:
+            rounded.append(len(cells))
+        return original(cells, dtype, per_cell=per_cell)
+
+    monkeypatch.setattr(label_propagation, "_round_cells", count_frames)
     every = F.normalize(torch.ones(384) + spread * 20 * frames(2, 24, 24, d=384), dim=-1)
     find_nearest_cells(every[1], every[:2], k=1, radius=5)
-    assert quantized == [576, 2 * 576][: 1 + expected]
+    assert rounded == [576, 2 * 576][: 1 + expected]
 
 
-def test_cells_that_are_all_alike_are_found_in_bounded_memory():
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ((1.0, 1.1, 1.2, 4.0), torch.float16),
+        ((3.0, 1.0, 1.0, 4.0), torch.bfloat16),
+        ((3.0, 3.0, 1.0, 4.0), torch.int8),
+        ((math.inf, math.inf, 3.0, 4.0), None),
+    ],
+)
+def test_the_prefilter_is_the_most_accurate_of_the_fast_types(seconds, expected, monkeypatch):
+    by_dtype = dict(zip((torch.float16, torch.bfloat16, torch.int8, torch.float32), seconds, strict=True))
+    monkeypatch.setattr(label_propagation, "_min_product_seconds", by_dtype.__getitem__)
+    assert label_propagation._fast_dtype.__wrapped__(torch.float32) == expected
+
+
+@pytest.mark.parametrize("prefilter", PREFILTERS)
+def test_cells_that_are_all_alike_are_found_in_bounded_memory(prefilter):
     alike = F.normalize(torch.ones(6, 12, 20, 64), dim=-1)
-    result = find_nearest_cells(alike[-1], alike[:-1], k=4, radius=5, use_int8_prefilter=True)
+    result = find_nearest_cells(alike[-1], alike[:-1], k=4, radius=5, prefilter_dtype=prefilter)
     torch.testing.assert_close(result.similarity, torch.ones(12, 20, 4))
     y, x = result.indices % 240 // 20, result.indices % 20
     assert (y - torch.arange(12)[:, None, None]).abs().max() <= 5
