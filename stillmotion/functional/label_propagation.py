@@ -201,7 +201,7 @@ def _possible_matches(queries: Tensor, keys: Tensor, rounded: _RoundedCells, pen
     for frame, out in zip(keys, products, strict=True):
         multiply(frame, query_columns, out=out)
     # The k best of all lie at the k positions that are best in any frame. float32 holds products below 2^24 exactly.
-    best = products.amax(0).mT.to(penalty.dtype).add_(penalty)
+    best = penalty + products.amax(0).mT.contiguous()
     position = best.topk(min(k, n), -1).indices
     candidates = products.gather(1, position.mT.expand(c, -1, -1)) + penalty.gather(1, position).mT
     kth = candidates.flatten(0, 1).mT.topk(min(k, c * position.shape[1]), -1).values[:, -1]
