@@ -36,6 +36,7 @@ from stillmotion.training.run_log import load_metrics
 from stillmotion.training.transfer.config import TransferConfig
 from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import transfer
+from stillmotion.utils.device import autocast
 from stillmotion.utils.files import write_atomic, write_json
 from stillmotion.utils.typed_config import apply_overrides, parse_assignments
 
@@ -71,6 +72,12 @@ def main() -> None:
     parser.add_argument("--frames", type=int, help="only the first so many of a sequence")
     parser.add_argument("--data", help="videos to train on; default: the other half of the sequences")
     parser.add_argument("--material", help="name of these videos in the table; default: their file name")
+    parser.add_argument(
+        "--precision",
+        choices=("fp32", "bf16"),
+        default="fp32",
+        help="autocast precision of the frozen model on the sequences; take another --out for each",
+    )
     parser.add_argument("--size", type=int, default=224, help="pixels a side of training crops")
     parser.add_argument("--pairs", type=int, default=45, help="least number of pairs in an epoch")
     parser.add_argument("--batch", type=int, default=15)
@@ -94,7 +101,7 @@ class Benchmark:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.out = options, options.out
         self.images = load_image_model(ImageModelConfig(path=options.images, layer=options.layer))
-        self.encode = cache_tokens(self.images, self.out / "frames")
+        self.encode = cache_tokens(self.images, self.out / "frames", options.precision)
         self.sequences = SequenceDataConfig(options.davis, resolution=options.resolution, max_frames=options.frames)
         names = sorted(sequence.name for sequence in open_sequences(self.sequences)[0])
         self.halves = names[::2], names[1::2]
@@ -206,7 +213,7 @@ class Benchmark:
         return evaluate_propagation(network, sequences, folder, protocol=protocol, image_size=image_size).sequences  # type: ignore[return-value]
 
 
-def cache_tokens(images: FrozenImageModel, cache_dir: Path) -> Maps:
+def cache_tokens(images: FrozenImageModel, cache_dir: Path, precision: str) -> Maps:
     """Normalized frames (T, 3, H, W) to frozen tokens (T, h, w, D), which are computed once and kept."""
     cache_dir.mkdir(parents=True, exist_ok=True)
 
@@ -214,7 +221,9 @@ def cache_tokens(images: FrozenImageModel, cache_dir: Path) -> Maps:
         key = f"{images.layer}-{frame.shape[1]}x{frame.shape[2]}-{zlib.crc32(frame.numpy().tobytes()):08x}"
         file = cache_dir / f"{key}.npy"
         if not file.exists():
-            tokens = images.patch_tokens(frame[None])[0].unflatten(0, images.patch_grid(*frame.shape[1:]))
+            with autocast(torch.device("cpu"), precision):
+                tokens = images.patch_tokens(frame[None])[0]
+            tokens = tokens.unflatten(0, images.patch_grid(*frame.shape[1:]))
             write_atomic(file, lambda partial: np.save(partial, tokens.half().numpy()))
         return torch.from_numpy(np.load(file)).float()
 
