@@ -226,11 +226,15 @@ def _require_tables(uri: str) -> IndexTables:
 def _check_compatible(uri: str, stored: IndexMetadata, requested: IndexMetadata) -> None:
     if stored.videos != requested.videos:
         raise StillmotionError(f"{uri} is the index of {stored.videos}; choose another --out")
-    if stored.encoder != requested.encoder or stored.digest != requested.digest:
-        other = stored.encoder if stored.encoder != requested.encoder else "other weights or settings of it"
+    if stored.encoder != requested.encoder:
         raise StillmotionError(
-            f"{uri} was built with {other}, not with {requested.encoder}; vectors of two encoders cannot be mixed. "
-            "Pass that --encoder, choose another --out, or delete the index"
+            f"{uri} was built with {stored.encoder}, not with {requested.encoder}; vectors of two encoders cannot be "
+            "mixed. Pass that --encoder, choose another --out, or delete the index"
+        )
+    if stored.digest != requested.digest:
+        raise StillmotionError(
+            f"{uri} was built with {stored.encoder}, but with other weights, settings or another version of "
+            "stillmotion, whose vectors cannot be mixed with new ones. Choose another --out, or delete the index"
         )
 
 

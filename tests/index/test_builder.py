@@ -151,7 +151,7 @@ def test_encoders_settings_and_folders_are_not_mixed(tmp_path: Path, encoder: En
             lambda: build_index(folder, load("debug:k400-simclr"), default_index_dir(folder)),
             "built with flow@frames=6,size=48, not with debug:k400-simclr",
         ),
-        (lambda: build_index(folder, encoder, segmentation=CUTTING), "other weights or settings"),
+        (lambda: build_index(folder, encoder, segmentation=CUTTING), "other weights, settings or another version"),
         (
             lambda: build_index(other, encoder, default_index_dir(folder)),
             f"is the index of {folder}; choose another --out",

@@ -98,7 +98,8 @@ class PropagationReport:
 
     def to_lines(self) -> list[str]:
         """Return the results as lines of text."""
-        note = f"{format_count(self.frames, 'frame')} in {self.seconds:.0f} s; protocol {self.protocol}"
+        speed = f"{self.frames / max(self.seconds, 0.01):.2g} frames/s"
+        note = f"{format_count(self.frames, 'frame')} in {self.seconds:.0f} s ({speed}); protocol {self.protocol}"
         return [*self.table().to_text(), note, *format_failed_videos(self.failed, noun="sequence")]
 
     def _row(self, name: str, frames: str, scores: ScoreRow) -> list[str]:
