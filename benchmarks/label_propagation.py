@@ -1,7 +1,7 @@
 """Label propagation by restricted attention, against the dense affinity matrix.
 
     python benchmarks/label_propagation.py             480×880 pixels, patches of 16, first + 20 context frames
-    python benchmarks/label_propagation.py --radius 12
+    python benchmarks/label_propagation.py --encoder models/dinov2_vits14@layer=11 --video DAVIS/JPEGImages/480p/goat
 
 Limits: at least 10× faster, a fraction of the memory, the same labels. The dense reference is that of the common
 script: the whole (context · cells) × cells matrix, masked, thresholded at the k-th value of each column, normalized and
@@ -14,11 +14,16 @@ import argparse
 import time
 from collections.abc import Callable
 
+import cv2
+import numpy as np
 import torch
 import torch.nn.functional as F
 from profiler_memory import peak_memory
 from torch import Tensor
 
+from stillmotion.data.video import open_video
+from stillmotion.encoders import load
+from stillmotion.evaluation.propagation.evaluate import to_dense_encoder
 from stillmotion.functional.label_propagation import find_nearest_cells, propagate_labels
 
 MIN_SPEEDUP = 10.0
@@ -54,6 +59,14 @@ def moving_features(num_frames: int, h: int, w: int, d: int) -> Tensor:
     return F.normalize(moved + 0.4 * torch.randn_like(moved), dim=-1)
 
 
+def video_features(spec: str, folder: str, num_frames: int, size: tuple[int, int]) -> Tensor:
+    """Unit features (frames, h, w, d) of the first frames of a video, resized to about this height and width."""
+    network, video = to_dense_encoder(load(spec)), open_video(folder)
+    height, width = network.nearest_valid_size(*size)
+    frames = np.stack([cv2.resize(frame, (width, height)) for frame in video.get_frames(list(range(num_frames)))])
+    return F.normalize(torch.stack(list(network.iter_maps(num_frames, lambda indices: frames[indices]))), dim=-1)
+
+
 def min_times(candidates: dict[str, Callable[[], Tensor]], rounds: int) -> dict[str, float]:
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
@@ -67,7 +80,9 @@ def min_times(candidates: dict[str, Callable[[], Tensor]], rounds: int) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, nargs=2, default=(480, 880))
-    parser.add_argument("--patch", type=int, default=16)
+    parser.add_argument("--patch", type=int, default=16, help="size of a cell of synthetic features, in pixels")
+    parser.add_argument("--encoder", help="encoder whose features of --video are matched, in place of synthetic ones")
+    parser.add_argument("--video", help="video or folder of frames")
     parser.add_argument("--context", type=int, default=20, help="frames besides the first")
     parser.add_argument("--channels", type=int, default=384)
     parser.add_argument("--radius", type=int, default=20)
@@ -77,8 +92,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    h, w = (edge // options.patch for edge in options.size)
-    frames = moving_features(options.context + 2, h, w, options.channels)
+    if options.encoder:
+        frames = video_features(options.encoder, options.video, options.context + 2, options.size)
+    else:
+        frames = moving_features(
+            options.context + 2, *(edge // options.patch for edge in options.size), options.channels
+        )
+    h, w, channels = frames.shape[1:]
     query, context = frames[-1], frames[:-1]
     labels = (
         F.one_hot(torch.randint(4, (h // 5 + 1, w // 5 + 1))).float().repeat_interleave(5, 0).repeat_interleave(5, 1)
@@ -102,7 +122,7 @@ def main() -> None:
     seconds = min_times(contestants | products, options.rounds)
     memory = {name: peak_memory(call) for name, call in contestants.items()}
     found = [call() for call in contestants.values()]
-    print(f"{h}×{w} cells, {len(context)} context frames, {options.channels} channels, radius {options.radius}")
+    print(f"{h}×{w} cells, {len(context)} context frames, {channels} channels, radius {options.radius}")
     print(f"{'':<12}{'frames/s':>10}{'MiB':>8}")
     for name in contestants:
         print(f"{name:<12}{1 / seconds[name]:>10.2f}{memory[name]:>8.0f}")
@@ -110,7 +130,7 @@ def main() -> None:
     same = (found[0].argmax(-1) == found[1].argmax(-1)).float().mean()
     verdict = "" if faster >= MIN_SPEEDUP else f"   below the limit of {MIN_SPEEDUP:.0f}×"
     print(f"{faster:.1f}× faster, 1/{memory['dense'] / memory['restricted']:.0f} of the memory{verdict}")
-    speed = 2 * options.channels * float(near.sum()) / seconds["restricted"] / 1e9
+    speed = 2 * channels * float(near.sum()) / seconds["restricted"] / 1e9
     peaks = {name: 2 * MATMUL_SIZE**3 / seconds[name] / 1e9 for name in products}
     shares = ", ".join(f"{speed / peak:.0%} of the peak in {name} ({peak:.0f})" for name, peak in peaks.items())
     print(f"{speed:.0f} GFLOP/s of products within reach: {shares}")

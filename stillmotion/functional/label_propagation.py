@@ -30,7 +30,7 @@ _MAX_POSSIBLE = 0.4  # fraction of cells that are compared again; with more, a p
 _PREFILTER_RANGES = {torch.float16: 128.0, torch.bfloat16: 128.0, torch.int8: 127.0}
 _MIN_PREFILTER_SPEEDUP = 2.0  # of products
 _TRIAL_SECONDS = 0.02  # at most, of each type: a CPU without instructions for a type is slow
-_SPEED_TOLERANCE = 1.3  # a more accurate type is used if it is slower by at most this
+_SPEED_TOLERANCE = 2.0  # a more accurate type is used if it is slower by at most this: fewer cells remain
 
 
 class CellMatches(NamedTuple):
