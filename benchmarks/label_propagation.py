@@ -95,9 +95,8 @@ def main() -> None:
     if options.encoder:
         frames = video_features(options.encoder, options.video, options.context + 2, options.size)
     else:
-        frames = moving_features(
-            options.context + 2, *(edge // options.patch for edge in options.size), options.channels
-        )
+        h, w = (edge // options.patch for edge in options.size)
+        frames = moving_features(options.context + 2, h, w, options.channels)
     h, w, channels = frames.shape[1:]
     query, context = frames[-1], frames[:-1]
     labels = (
