@@ -20,7 +20,7 @@ from torch import Tensor
 
 from stillmotion.errors import StillmotionError
 
-_BLOCK = 128  # approximate queries per block: large enough for an efficient product, with few cells out of reach
+_BLOCK = 96  # approximate queries per block: large enough for an efficient product, with few cells out of reach
 _CHUNK = 512  # cells that are rounded at a time, so that they stay in the cache
 _ERROR_MARGIN = 1.01  # of the rounding error of products, for that of full precision
 _MIN_CHANNELS = 64  # with fewer, the product does not dominate the time
@@ -30,7 +30,7 @@ _MAX_POSSIBLE = 0.4  # fraction of cells that are compared again; with more, a p
 _PREFILTER_RANGES = {torch.float16: 128.0, torch.bfloat16: 128.0, torch.int8: 127.0}
 _MIN_PREFILTER_SPEEDUP = 2.0  # of products
 _TRIAL_SECONDS = 0.02  # at most, of each type: a CPU without instructions for a type is slow
-_SPEED_TOLERANCE = 2.0  # a more accurate type is used if it is slower by at most this: fewer cells remain
+_SPEED_TOLERANCE = 3.0  # a more accurate type is used if it is slower by at most this: fewer cells remain
 
 
 class CellMatches(NamedTuple):
@@ -46,9 +46,10 @@ class CellMatches(NamedTuple):
 
 
 class _RoundedCells(NamedTuple):
-    """Cells (M, D) in a scale of their own, rounded; the largest norm of a cell and of its rounding error."""
+    """Cells (M, D), multiplied by a factor and rounded; the largest norm of a scaled cell and of its rounding error."""
 
     values: Tensor
+    factor: Tensor
     norm: Tensor
     error: Tensor
 
@@ -115,7 +116,7 @@ def find_nearest_cells(
         cells = (frame_start + cell_index[reach].reshape(-1)).reshape(-1)
         if rounded is not None:
             penalty = far.to(query.dtype).mul_(torch.finfo(query.dtype).min)
-            chosen = _possible_matches(block_queries, near, rounded, penalty, k)
+            chosen = _possible_matches(block_queries, near, rounded, penalty, k, all_cells, cells)
             values, order = _exact_topk(block_queries, all_cells[cells[chosen]], penalty.mT[chosen % far.shape[1]], k)
             matches = cells[chosen[order]]
         else:
@@ -180,11 +181,20 @@ def _topk(similarity: Tensor, far: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return F.pad(values, missing, value=-torch.inf), F.pad(index, missing)
 
 
-def _possible_matches(queries: Tensor, keys: Tensor, rounded: _RoundedCells, penalty: Tensor, k: int) -> Tensor:
+def _possible_matches(
+    queries: Tensor,
+    keys: Tensor,
+    rounded: _RoundedCells,
+    penalty: Tensor,
+    k: int,
+    context: Tensor,
+    cells: Tensor,
+) -> Tensor:
     """Indices among the C·n cells of those that may be among the k most similar ones of any query.
 
     queries: (Q, D). keys: (C, n, D), some of the values of `rounded`. penalty: (Q, n), added to the similarity: the
-    least number where a position is out of reach, 0 elsewhere.
+    least number where a position is out of reach, 0 elsewhere. cells: indices (C·n,) of the keys among `context`
+    (M, D), the cells in full precision.
     """
     c, n, d = keys.shape
     own = _round_cells(queries, keys.dtype, per_cell=True)
@@ -200,13 +210,15 @@ def _possible_matches(queries: Tensor, keys: Tensor, rounded: _RoundedCells, pen
     products, query_columns = torch.empty(c, n, len(queries), dtype=products_dtype), own.values.mT.contiguous()
     for frame, out in zip(keys, products, strict=True):
         multiply(frame, query_columns, out=out)
-    # The k best of all lie at the k positions that are best in any frame. float32 holds products below 2^24 exactly.
+    # The k largest products lie at the k positions that are best in any frame. The least of their exact similarities
+    # is a lower bound of the k-th best. float32 holds products below 2^24 exactly.
     best = penalty + products.amax(0).mT.contiguous()
     position = best.topk(min(k, n), -1).indices
     candidates = products.gather(1, position.mT.expand(c, -1, -1)) + penalty.gather(1, position).mT
-    kth = candidates.flatten(0, 1).mT.topk(min(k, c * position.shape[1]), -1).values[:, -1]
-    # The k best are at least the k-th best product minus the error, so their products are above this.
-    least = kth - 2 * error
+    order = candidates.flatten(0, 1).mT.topk(min(k, c * position.shape[1]), -1).indices
+    frame, position = order // position.shape[1], position.gather(1, order % position.shape[1])
+    similarity = (context[cells[frame * n + position]] @ queries[:, :, None])[:, :, 0] + penalty.gather(1, position)
+    least = own.factor * rounded.factor * similarity.amin(-1) - error
     if not keys.dtype.is_floating_point:
         least = least.clamp_min(torch.iinfo(torch.int32).min // 2).floor()
     query, position = (best >= least[:, None]).nonzero(as_tuple=True)
@@ -220,7 +232,7 @@ def _few_are_possible(query: Tensor, frame: Tensor, k: int, dtype: torch.dtype) 
     """Whether the first queries of (h, w, D) leave few possible matches in a frame (h, w, D)."""
     queries, cells = query.flatten(0, 1)[:_BLOCK], frame.flatten(0, 1)
     rounded, penalty = _round_cells(cells, dtype), queries.new_zeros(len(queries), len(cells))
-    possible = _possible_matches(queries, rounded.values[None], rounded, penalty, k)
+    possible = _possible_matches(queries, rounded.values[None], rounded, penalty, k, cells, torch.arange(len(cells)))
     return len(possible) <= _MAX_POSSIBLE * len(cells)
 
 
@@ -244,13 +256,11 @@ def _round_cells(cells: Tensor, dtype: torch.dtype, *, per_cell: bool = False) -
         scaled = rows * factor
         out.copy_(scaled if is_float else scaled.round())
         norms.append(size[:, 0] * factor[:, 0] if is_float else scaled.norm(dim=-1))
-        if is_float:
-            info = torch.finfo(dtype)
-            errors.append(info.eps / 2 * norms[-1] + info.tiny * cells.shape[1] ** 0.5)
-        else:
-            errors.append(scaled.sub_(out).norm(dim=-1))
+        errors.append(scaled.sub_(out).norm(dim=-1))
     norm, error = torch.cat(norms), torch.cat(errors)
-    return _RoundedCells(values, norm, error) if per_cell else _RoundedCells(values, norm.max(), error.max())
+    if per_cell:
+        return _RoundedCells(values, factors[:, 0], norm, error)
+    return _RoundedCells(values, factors[0, 0], norm.max(), error.max())
 
 
 @cache
