@@ -24,13 +24,14 @@ _BLOCK = 96  # approximate queries per block: large enough for an efficient prod
 _CHUNK = 512  # cells that are rounded at a time, so that they stay in the cache
 _ERROR_MARGIN = 1.01  # of the rounding error of products, for that of full precision
 _MIN_CHANNELS = 64  # with fewer, the product does not dominate the time
-_MAX_POSSIBLE = 0.4  # fraction of cells that are compared again; with more, a prefilter saves no time
-# Types of a prefilter, the most accurate first, with the largest norm of a 16-bit cell, whose products stay below the
-# largest float16, and the largest value of an 8-bit cell.
+# Types of a prefilter, with the largest norm of a 16-bit cell, whose products stay below the largest float16, and the
+# largest value of an 8-bit cell.
 _PREFILTER_RANGES = {torch.float16: 128.0, torch.bfloat16: 128.0, torch.int8: 127.0}
-_MIN_PREFILTER_SPEEDUP = 2.0  # of products
+_MIN_PREFILTER_SPEEDUP = 2.0  # of products; rounding costs time, too
 _TRIAL_SECONDS = 0.02  # at most, of each type: a CPU without instructions for a type is slow
-_SPEED_TOLERANCE = 3.0  # a more accurate type is used if it is slower by at most this: fewer cells remain
+# Time to gather a cell and compare it again, as a multiple of its product in full precision, and times the cells that
+# remain, as a multiple of those that remain in one frame of a trial. Measured on real tokens.
+_CHECK_COST = 2.5
 
 
 class CellMatches(NamedTuple):
@@ -73,8 +74,8 @@ def find_nearest_cells(
         radius: Largest distance in rows and columns; None is unlimited.
         circular: Measure the distance in Euclidean norm, less than `radius`.
         prefilter_dtype: Compute products of this type first (CPU only): float16, bfloat16 or int8; None does not. The
-            matches are the same. auto uses the type that a short trial finds fast on this CPU, if it leaves few cells
-            of one frame to compare again.
+            matches are the same. auto estimates the time of each from a short trial of its speed on this CPU and from
+            the cells of one frame that it leaves to compare again.
 
     Returns:
         Similarities and indices of the matches.
@@ -95,9 +96,8 @@ def find_nearest_cells(
             f"least {int(circular)}."
         )
     if prefilter_dtype == "auto":
-        prefilter_dtype = _fast_dtype(query.dtype) if d >= _MIN_CHANNELS and query.device.type == "cpu" else None
-        if prefilter_dtype and not _few_are_possible(query, context[-1], k, prefilter_dtype):
-            prefilter_dtype = None
+        use_prefilter = d >= _MIN_CHANNELS and query.device.type == "cpu"
+        prefilter_dtype = _choose_prefilter(query, context, k) if use_prefilter else None
     cell_index = torch.arange(h * w, device=query.device).view(h, w)
     all_cells, queries, keys, rounded = context.reshape(-1, d), query, context, None
     if prefilter_dtype:
@@ -228,12 +228,26 @@ def _possible_matches(
     return is_possible.nonzero()[:, 0]
 
 
-def _few_are_possible(query: Tensor, frame: Tensor, k: int, dtype: torch.dtype) -> bool:
-    """Whether the first queries of (h, w, D) leave few possible matches in a frame (h, w, D)."""
-    queries, cells = query.flatten(0, 1)[:_BLOCK], frame.flatten(0, 1)
+def _choose_prefilter(query: Tensor, context: Tensor, k: int) -> torch.dtype | None:
+    """Type with the least estimated time of a product, with the comparison of what remains in full precision."""
+    full_seconds = _min_product_seconds(query.dtype)
+    seconds: dict[torch.dtype | None, float] = {None: full_seconds}
+    for dtype in _PREFILTER_RANGES:
+        product_seconds = _min_product_seconds(dtype)
+        if product_seconds * _MIN_PREFILTER_SPEEDUP < full_seconds:
+            seconds[dtype] = product_seconds + _CHECK_COST * full_seconds * _possible_fraction(query, context, k, dtype)
+    return min(seconds, key=seconds.__getitem__)
+
+
+def _possible_fraction(query: Tensor, context: Tensor, k: int, dtype: torch.dtype) -> float:
+    """Fraction of the cells of the last context frame that may be a match of any of the first queries."""
+    queries, cells = query.flatten(0, 1)[:_BLOCK], context[-1].flatten(0, 1)
     rounded, penalty = _round_cells(cells, dtype), queries.new_zeros(len(queries), len(cells))
-    possible = _possible_matches(queries, rounded.values[None], rounded, penalty, k, cells, torch.arange(len(cells)))
-    return len(possible) <= _MAX_POSSIBLE * len(cells)
+    share = -(-k // len(context))  # of the k matches that lie in one frame
+    possible = _possible_matches(
+        queries, rounded.values[None], rounded, penalty, share, cells, torch.arange(len(cells))
+    )
+    return len(possible) / len(cells)
 
 
 def _exact_topk(queries: Tensor, keys: Tensor, penalty: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -247,7 +261,8 @@ def _exact_topk(queries: Tensor, keys: Tensor, penalty: Tensor, k: int) -> tuple
 def _round_cells(cells: Tensor, dtype: torch.dtype, *, per_cell: bool = False) -> _RoundedCells:
     """Scale cells (M, D), all alike or each by itself, and round them; norm and error are (M,) or of all cells."""
     is_float, info = dtype.is_floating_point, torch.finfo(cells.dtype)
-    sizes = torch.linalg.vector_norm(cells, 2.0 if is_float else torch.inf, dim=-1, keepdim=True)
+    chunks = cells.split(_CHUNK)
+    sizes = torch.cat([rows.norm(dim=-1) if is_float else rows.abs().amax(-1) for rows in chunks])[:, None]
     largest = sizes if per_cell else sizes.amax(0, keepdim=True).expand_as(sizes)
     factors = _PREFILTER_RANGES[dtype] / largest.clamp_min(info.tiny)
     values = torch.empty(cells.shape, dtype=dtype)
@@ -264,14 +279,6 @@ def _round_cells(cells: Tensor, dtype: torch.dtype, *, per_cell: bool = False) -
 
 
 @cache
-def _fast_dtype(dtype: torch.dtype) -> torch.dtype | None:
-    """Type whose products are clearly faster on this CPU, by a trial of some milliseconds; None if there is none."""
-    trials = {candidate: _min_product_seconds(candidate) for candidate in _PREFILTER_RANGES}
-    if min(trials.values()) * _MIN_PREFILTER_SPEEDUP > _min_product_seconds(dtype):
-        return None
-    return next(name for name, seconds in trials.items() if seconds <= _SPEED_TOLERANCE * min(trials.values()))
-
-
 def _min_product_seconds(dtype: torch.dtype) -> float:
     """Least time of a product of cells of this type with a block of queries."""
     queries, cells = torch.ones(384, _BLOCK, dtype=dtype), torch.ones(8 * _BLOCK, 384, dtype=dtype)

@@ -101,7 +101,8 @@ def test_a_prefilter_leaves_few_cells_and_all_of_the_best(prefilter, most):
 @pytest.mark.parametrize(("spread", "expected"), [(1.0, True), (0.05, False)])
 def test_a_prefilter_is_left_out_where_most_cells_would_be_compared_again(spread, expected, monkeypatch):
     # With little spread around a common mean, 8 bits tell few cells apart.
-    monkeypatch.setattr(label_propagation, "_fast_dtype", lambda dtype: torch.int8)
+    seconds = {torch.float16: math.inf, torch.bfloat16: math.inf, torch.int8: 1.0, torch.float64: 4.0}
+    monkeypatch.setattr(label_propagation, "_min_product_seconds", seconds.__getitem__)
     rounded, original = [], label_propagation._round_cells
 
     def count_frames(cells, dtype, *, per_cell=False):
@@ -116,18 +117,22 @@ def test_a_prefilter_is_left_out_where_most_cells_would_be_compared_again(spread
 
 
 @pytest.mark.parametrize(
-    ("seconds", "expected"),
+    ("seconds", "possible", "expected"),
     [
-        ((1.0, 1.1, 1.2, 4.0), torch.float16),
-        ((5.0, 2.5, 1.0, 4.0), torch.bfloat16),
-        ((5.0, 3.5, 1.0, 4.0), torch.int8),
-        ((math.inf, math.inf, 3.0, 4.0), None),
+        ((1.0, 1.1, 1.2, 4.0), (0.1, 0.1, 0.1), torch.float16),
+        ((5.0, 2.0, 1.0, 8.0), (0.0, 0.1, 0.1), torch.int8),
+        ((5.0, 2.0, 1.0, 8.0), (0.0, 0.1, 0.2), torch.bfloat16),
+        ((math.inf, math.inf, 3.0, 4.0), (0.0, 0.0, 0.0), None),
+        ((math.inf, math.inf, 1.0, 4.0), (0.0, 0.0, 0.6), None),
     ],
 )
-def test_the_prefilter_is_the_most_accurate_of_the_fast_types(seconds, expected, monkeypatch):
-    by_dtype = dict(zip((torch.float16, torch.bfloat16, torch.int8, torch.float32), seconds, strict=True))
+def test_the_prefilter_takes_the_least_time_with_what_it_leaves_to_compare(seconds, possible, expected, monkeypatch):
+    dtypes = (torch.float16, torch.bfloat16, torch.int8, torch.float32)
+    by_dtype, fractions = (dict(zip(dtypes, values, strict=False)) for values in (seconds, possible))
     monkeypatch.setattr(label_propagation, "_min_product_seconds", by_dtype.__getitem__)
-    assert label_propagation._fast_dtype.__wrapped__(torch.float32) == expected
+    monkeypatch.setattr(label_propagation, "_possible_fraction", lambda query, context, k, dtype: fractions[dtype])
+    query = torch.zeros(2, 2, 4)
+    assert label_propagation._choose_prefilter(query, query[None], 1) == expected
 
 
 @pytest.mark.parametrize("prefilter", PREFILTERS)
