@@ -63,7 +63,7 @@ def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, caplog: py
     )
     assert caplog.messages == [
         "video-5: 8 of 16 frames can be read; truncated or damaged",
-        "1 of 64 videos are shorter than a clip; their last frame is repeated",
+        "1 of 64 videos are shorter than a clip; frames are repeated",
     ]
 
 
@@ -75,7 +75,7 @@ def test_short_and_cut_videos_are_told_once_in_training(
     )
     train(small_config(overrides={"data.augment": "none", "optim.epochs": 2, "data.frame_stride": 2}), tmp_path)
     assert caplog.messages.count("video-5: 8 of 16 frames can be read; truncated or damaged") == 1
-    assert caplog.messages.count("1 of 64 videos are shorter than a clip; their last frame is repeated") == 1
+    assert caplog.messages.count("1 of 64 videos are shorter than a clip; frames are repeated") == 1
 
 
 def test_fewer_videos_than_the_default_batch_are_taken_together_and_said_so(

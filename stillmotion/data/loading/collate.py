@@ -124,7 +124,7 @@ class BatchWarnings:
         """Yield one message with the number of short videos, the first time that there are some."""
         if self._too_short and not self._counted:
             self._counted = True
-            yield f"{len(self._too_short)} of {num_videos} videos are shorter than a clip; their last frame is repeated"
+            yield f"{len(self._too_short)} of {num_videos} videos are shorter than a clip; frames are repeated"
 
 
 def log_warnings(batches: Iterable[Batch], *, num_videos: int) -> Iterator[Batch]:
