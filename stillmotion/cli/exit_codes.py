@@ -1,9 +1,9 @@
 """Exit codes of the command line: errors become one line on stderr and one of these codes.
 
-2     what a user can mend: an option, a file, a full disk, a device that is not there, too little memory
+2     what a user can correct: an option, a file, a full disk, a device that is not there, too little memory
 130   stopped by Ctrl-C, 143 by SIGTERM; a run has saved itself, and the same command resumes it
-1     whoever read the output, such as `head`, has seen enough; or `data check` found something missing
-70    a fault of stillmotion's own
+1     the reader of the output, such as `head`, has closed it; or `data check` finds that something is missing
+70    a bug in stillmotion
 """
 
 import contextlib
@@ -28,11 +28,15 @@ _OUT_OF_MEMORY_TEXTS = (
 
 @contextlib.contextmanager
 def exit_on_error(*, show_traceback: bool = False) -> Iterator[None]:
-    """Let what ends the work within end the process as the table above says; debug: errors are raised as they are."""
+    """End the process with one line and one of the exit codes above where an error leaves the block.
+
+    Args:
+        show_traceback: Raise the error with its traceback instead.
+    """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # names of files may be no text at all
-    with contextlib.suppress(ValueError):  # outside the main thread signals are somebody else's
+            stream.reconfigure(errors="backslashreplace")  # file names need not be valid text
+    with contextlib.suppress(ValueError):  # only the main thread can handle signals
         signal.signal(signal.SIGTERM, _raise_on_sigterm)
     try:
         yield
@@ -53,22 +57,23 @@ def exit_on_error(*, show_traceback: bool = False) -> Iterator[None]:
 
 
 def _user_message(error: Exception) -> str | None:
-    """What a user is told who can mend it; None where it is a fault of ours."""
+    """Message for an error that a user can correct; None for a bug."""
     if isinstance(error, StillmotionError):
         return str(error)
-    said = str(error).strip().partition("\n")[0]
+    reason = str(error).strip().partition("\n")[0]
     if isinstance(error, MemoryError) or any(word in str(error) for word in _OUT_OF_MEMORY_TEXTS):
-        return f"out of memory ({said or 'no more to be had'}); lower the batch, the frames or the size"
+        return f"out of memory ({reason or 'allocation failed'}); lower the batch size, the number of frames or their size"
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror or said}"
+        return f"{place}{error.strerror or reason}"
     return None
 
 
 def _bug_report_message(error: Exception) -> str:
-    said = str(error).strip().partition("\n")[0]
+    reason = str(error).strip().partition("\n")[0]
     return (
-        f"{type(error).__name__}: {said}. This is a fault of stillmotion's: --traceback shows where, please report it"
+        f"{type(error).__name__}: {reason}. This is a bug in stillmotion: add --traceback to see where, and please "
+        "report it"
     )
 
 

@@ -18,7 +18,7 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
     "memory": (MemoryError(), 2, "out of memory"),
     "memory of a device": (RuntimeError("CUDA out of memory. Tried to allocate"), 2, "lower the batch"),
     "memory of the CPU": (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2, "lower the batch"),
-    "a fault of ours": (KeyError("x"), 70, "KeyError: 'x'. This is a fault of stillmotion's: --traceback shows where"),
+    "a bug": (KeyError("x"), 70, "KeyError: 'x'. This is a bug in stillmotion: add --traceback to see where"),
     "Ctrl-C": (KeyboardInterrupt(), 130, "stopped"),
     "a run that saved itself": (Interrupted("stopped at step 3"), 130, "stopped at step 3"),
 }
