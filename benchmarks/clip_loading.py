@@ -51,9 +51,9 @@ def load_naively(path: str, seed: tuple[int, ...]) -> torch.Tensor:
     clips = []
     for _ in range(NUM_CLIPS):
         start = rng.integers(0, max(1, len(images) - (NUM_FRAMES - 1) * STRIDE))
-        chosen = [images[min(start + STRIDE * i, len(images) - 1)] for i in range(NUM_FRAMES)]
-        change = draw_augmentation(rng, *chosen[0].size)
-        frames = [(np.asarray(change(image), np.float32) / 255 - 0.45) / 0.225 for image in chosen]
+        clip_images = [images[min(start + STRIDE * i, len(images) - 1)] for i in range(NUM_FRAMES)]
+        change = draw_augmentation(rng, *clip_images[0].size)
+        frames = [(np.asarray(change(image), np.float32) / 255 - 0.45) / 0.225 for image in clip_images]
         clips.append(np.stack(frames).transpose(3, 0, 1, 2))
     return torch.from_numpy(np.stack(clips))
 
@@ -73,9 +73,9 @@ def draw_augmentation(rng: np.random.Generator, width: int, height: int) -> Call
             image = ImageEnhance.Brightness(image).enhance(factors[0])
             image = ImageEnhance.Contrast(image).enhance(factors[1])
             image = ImageEnhance.Color(image).enhance(factors[2])
-            turned = np.array(image.convert("HSV"))
-            turned[..., 0] += np.uint8(hue % 256)
-            image = Image.fromarray(turned, "HSV").convert("RGB")
+            hsv = np.array(image.convert("HSV"))
+            hsv[..., 0] += np.uint8(hue % 256)
+            image = Image.fromarray(hsv, "HSV").convert("RGB")
         if grey:
             image = ImageOps.grayscale(image).convert("RGB")
         if blur:
@@ -126,9 +126,9 @@ def time_on_device(videos: VideoDataset, *, rounds: int) -> float:
     )
     seconds = []
     for _ in range(rounds):
-        started = time.process_time()
+        start = time.process_time()
         preset.apply_on_device(clips, changes)
-        seconds.append((time.process_time() - started) / (NUM_CLIPS * len(videos)))
+        seconds.append((time.process_time() - start) / (NUM_CLIPS * len(videos)))
     return statistics.median(seconds)
 
 
@@ -155,8 +155,8 @@ def measure(folder: Path, *, num_videos: int, rounds: int) -> None:
     """Prints the rates and their ratios to the baseline."""
     originals = VideoDataConfig(str(folder)).open()
     with tempfile.TemporaryDirectory() as copies:
-        chosen = np.linspace(0, len(originals) - 1, min(num_videos, len(originals))).astype(int)
-        sample = Subset(originals, np.unique(chosen))
+        indices = np.linspace(0, len(originals) - 1, min(num_videos, len(originals))).astype(int)
+        sample = Subset(originals, np.unique(indices))
         prepared = {form: Path(copies, form) for form in get_args(OutputFormat)}
         for form, out in prepared.items():
             prepare_dataset(sample, out, PrepareConfig(format=form))
@@ -181,16 +181,16 @@ def measure(folder: Path, *, num_videos: int, rounds: int) -> None:
             }
         seconds: dict[str, list[float]] = {name: [] for name in methods}
         for round_ in range(rounds + 1):
-            spent = dict.fromkeys(methods, 0.0)
+            round_seconds = dict.fromkeys(methods, 0.0)
             for index in range(len(sample)):
                 for name, method in methods.items():
-                    started = time.process_time()
+                    start = time.process_time()
                     method(round_, index)
-                    spent[name] += time.process_time() - started
+                    round_seconds[name] += time.process_time() - start
             for name in methods if round_ else ():  # the first round warms up
-                seconds[name].append(spent[name] / (NUM_CLIPS * len(sample)))
-        rest = time_on_device(VideoDataConfig(str(prepared["shards"])).open(), rounds=rounds)
-        differ = [
+                seconds[name].append(round_seconds[name] / (NUM_CLIPS * len(sample)))
+        device_seconds = time_on_device(VideoDataConfig(str(prepared["shards"])).open(), rounds=rounds)
+        differing = [
             name
             for name in methods
             if name.endswith(TORCHCODEC_SUFFIX)
@@ -207,11 +207,13 @@ def measure(folder: Path, *, num_videos: int, rounds: int) -> None:
         if name.endswith(TORCHCODEC_SUFFIX):
             by_pyav = statistics.median(seconds[name.removesuffix(TORCHCODEC_SUFFIX)])
             ratio = by_pyav / statistics.median(seconds[name])
-            print(f"{name}: {ratio:.2f}× PyAV's clips/s; clips differ in {differ.count(name)} of {len(sample)} videos")
+            num_differing = f"{differing.count(name)} of {len(sample)}"
+            print(f"{name}: {ratio:.2f}× PyAV's clips/s; clips differ in {num_differing} videos")
     pixels = 3 * NUM_FRAMES * IMAGE_SIZE**2
-    whole, cut = (1e3 * statistics.median(seconds[name]) for name in ("prepared as shards", "shards, cut alone"))
-    print(f"finished by a worker: {4 * pixels / 1e6:.2f} MB and {whole:.2f} ms a clip")
-    print(f"finished on a device: {pixels / 1e6:.2f} MB and {cut:.2f} ms a clip, {1e3 * rest:.2f} ms there (this CPU)")
+    full, crop_only = (1e3 * statistics.median(seconds[name]) for name in ("prepared as shards", "shards, cut alone"))
+    print(f"finished by a worker: {4 * pixels / 1e6:.2f} MB and {full:.2f} ms a clip")
+    on_device = f"{1e3 * device_seconds:.2f} ms there (this CPU)"
+    print(f"finished on a device: {pixels / 1e6:.2f} MB and {crop_only:.2f} ms a clip, {on_device}")
 
 
 def main() -> None:

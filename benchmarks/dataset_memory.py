@@ -1,9 +1,9 @@
-"""What is held and how long it takes for each video, before any is decoded: what grows with the size of a set.
+"""Memory and time per video of what grows with the size of a data set, before any video is decoded.
 
     python benchmarks/dataset_memory.py [--videos 200000]
 
-Lists, shards, an epoch's order, what a run notes of its set, and what an index knows, of made-up names; each in a
-process of its own. Memory is what that process holds more afterwards, time is the processor's.
+Measures lists, shards, the order of an epoch, the fingerprint of a run's data set and the videos of an index, with
+made-up names, each in its own process. Memory is the growth of the resident set of that process; time is CPU time.
 """
 
 import argparse
@@ -52,30 +52,30 @@ def write_csv(folder: Path, num_videos: int) -> None:
 def write_shards(folder: Path, num_videos: int) -> None:
     def sample(i: int) -> dict[str, Any]:
         row = {"class": f"class-{i % 400:03d}", "label": str(i % 400)}
-        place = {
+        location = {
             "shard": i // _VIDEOS_PER_SHARD,
             "offset": i % _VIDEOS_PER_SHARD * 200_000,
             "size": 190_000,
             "hash": f"{i:016x}",
         }
-        return {"index": i, "path": video_name(i), "frames": 300, "fps": 30.0, **place, "row": row}
+        return {"index": i, "path": video_name(i), "frames": 300, "fps": 30.0, **location, "row": row}
 
     write_sample_list(str(folder / SAMPLE_LIST_FILE), [sample(i) for i in range(num_videos)])
     shards = [{"name": f"shard-{k:06d}.tar", "size": 1} for k in range(-(-num_videos // _VIDEOS_PER_SHARD))]
-    about = {
+    metadata = {
         "version": SHARD_FORMAT_VERSION,
         "classes": [],
         "list_hash": hash_path(folder / SAMPLE_LIST_FILE),
         "shards": shards,
     }
-    (folder / SHARD_INDEX_FILE).write_text(json.dumps({**about, "hash": hash_shard_index(about)}))
+    (folder / SHARD_INDEX_FILE).write_text(json.dumps({**metadata, "hash": hash_shard_index(metadata)}))
 
 
 def open_shards_with_labels(folder: Path, num_videos: int) -> Any:
-    """A set of shards as training has it: names and labels were asked for once."""
-    found = open_shard_dataset(str(folder))
-    assert len(found.labels["class"]) == num_videos
-    return found, [found.name(i) for i in range(0, num_videos, 100)]
+    """Open shards and read labels and names once, as training does."""
+    dataset = open_shard_dataset(str(folder))
+    assert len(dataset.labels["class"]) == num_videos
+    return dataset, [dataset.name(i) for i in range(0, num_videos, 100)]
 
 
 def write_manifest(folder: Path, num_videos: int) -> None:
@@ -134,14 +134,14 @@ def _resident_bytes() -> int:
 
 
 def _measure(job: str, folder: str, num_videos: int, connection: Any) -> None:
-    do = JOBS[job][1]
-    before, started = _resident_bytes(), time.process_time()
-    kept = do(Path(folder), num_videos)
+    job_function = JOBS[job][1]
+    bytes_before, start = _resident_bytes(), time.process_time()
+    result = job_function(Path(folder), num_videos)
     connection.send(
         (
-            time.process_time() - started,
-            _resident_bytes() - before,
-            len(kept) if job.startswith("finger") else num_videos,
+            time.process_time() - start,
+            _resident_bytes() - bytes_before,
+            len(result) if job.startswith("finger") else num_videos,
         )
     )
 
@@ -155,14 +155,14 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             if write is not None:
                 write(Path(folder), videos)
-            mine, theirs = multiprocessing.Pipe(duplex=False)
-            process = multiprocessing.get_context("spawn").Process(target=_measure, args=(job, folder, videos, theirs))
+            receiver, sender = multiprocessing.Pipe(duplex=False)
+            process = multiprocessing.get_context("spawn").Process(target=_measure, args=(job, folder, videos, sender))
             process.start()
-            taken, held, done = mine.recv()
+            seconds, num_bytes, num_items = receiver.recv()
             process.join()
-        each, size = taken / done, max(0, held) / done
-        grown = "".join(f"{each * n:12.0f} s {size * n / 2**30:5.1f} GiB" for n in SIZES)
-        print(f"{job:28}{each * 1e6:12.1f}{size:8.0f}{grown}", flush=True)
+        seconds_per_video, bytes_per_video = seconds / num_items, max(0, num_bytes) / num_items
+        estimates = "".join(f"{seconds_per_video * n:12.0f} s {bytes_per_video * n / 2**30:5.1f} GiB" for n in SIZES)
+        print(f"{job:28}{seconds_per_video * 1e6:12.1f}{bytes_per_video:8.0f}{estimates}", flush=True)
 
 
 if __name__ == "__main__":

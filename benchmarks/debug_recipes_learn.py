@@ -1,4 +1,4 @@
-"""Do the debug twins learn? What is left of each component's loss after 100 steps, chance beside it.
+"""Loss of each component after 100 steps of the debug recipes, beside the loss at chance.
 
     python benchmarks/debug_recipes_learn.py                                           five objectives, whole and split
     python benchmarks/debug_recipes_learn.py --recipe debug:k400-bod-simclr --seeds 3 method.gradient_balance=0

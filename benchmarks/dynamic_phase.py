@@ -71,8 +71,8 @@ def main() -> None:
     for pooling in POOLINGS:
         first, second = dynamic_components(windows, pooling).unbind(1)
         cosines = first.view(-1, GROUP_SIZE, DIM) @ second.view(-1, GROUP_SIZE, DIM).mT
-        found = (cosines.argmax(2) == torch.arange(GROUP_SIZE)).double().mean()
-        print(f"{pooling:10}{(first * second).sum(1).mean():10.2f}{found:8.2f}")
+        hit_rate = (cosines.argmax(2) == torch.arange(GROUP_SIZE)).double().mean()
+        print(f"{pooling:10}{(first * second).sum(1).mean():10.2f}{hit_rate:8.2f}")
     if options.figure:
         write_figure(options.figure)
 

@@ -1,7 +1,7 @@
 """Frames per second of the dynamic set, against a plain loop of OpenCV calls in one process.
 
     python benchmarks/dynamic_set.py [--data FOLDER] [--flow dis-medium]
-    python benchmarks/dynamic_set.py --half [--data FOLDER]    what flow at half the resolution is worth, instead
+    python benchmarks/dynamic_set.py --half [--data FOLDER]    speed and error of flow at half the resolution, instead
 
 The loop reads a video with cv2.VideoCapture, finds DIS flow on grey frames, samples the last noise frame by cv2.remap
 (nearest) and writes FFV1 with cv2.VideoWriter. It does less: its noise repeats itself where the flow expands, motion of
@@ -39,8 +39,8 @@ PRESETS = {
 
 
 def plain_loop(paths: list[Path], output_dir: Path, flow: str) -> None:
-    """A dynamic set the literal way."""
-    search = cv2.DISOpticalFlow.create(PRESETS[flow])
+    """Write a dynamic set by a loop of OpenCV calls."""
+    flow_search = cv2.DISOpticalFlow.create(PRESETS[flow])
     for number, path in enumerate(paths):
         video = cv2.VideoCapture(str(path))
         height, width = (int(video.get(p)) for p in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH))
@@ -50,17 +50,17 @@ def plain_loop(paths: list[Path], output_dir: Path, flow: str) -> None:
         writer = cv2.VideoWriter(
             str(output_dir / f"{number}.mkv"), cv2.VideoWriter.fourcc(*"FFV1"), 25, (width, height)
         )
-        before = None
+        previous = None
         while True:
-            there, frame = video.read()
-            if not there:
+            has_frame, frame = video.read()
+            if not has_frame:
                 break
             grey = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
-            if before is not None:
-                place = grid + search.calc(grey, before, None)
-                noise = cv2.remap(noise, place, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_WRAP)
+            if previous is not None:
+                coordinates = grid + flow_search.calc(grey, previous, None)
+                noise = cv2.remap(noise, coordinates, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_WRAP)
             writer.write(noise)
-            before = grey
+            previous = grey
         writer.release()
         video.release()
 
@@ -73,9 +73,9 @@ class StageTimer:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        before = time.process_time()
+        start = time.process_time()
         yield
-        self.spent[name] = self.spent.get(name, 0.0) + time.process_time() - before
+        self.spent[name] = self.spent.get(name, 0.0) + time.process_time() - start
 
     def format_line(self, frames: int) -> str:
         total = sum(self.spent.values())
@@ -84,63 +84,63 @@ class StageTimer:
 
 
 def measure_stages(paths: list[Path], flow: FlowName) -> None:
-    """Prints what each stage takes of a frame, a video in memory at a time, in the loop and in `accumulate`."""
-    loop, own = StageTimer(), StageTimer()
-    count, search = 0, cv2.DISOpticalFlow.create(PRESETS[flow])
+    """Print the CPU time per frame of each stage in the loop and in `accumulate`, one video in memory at a time."""
+    loop_timer, library_timer = StageTimer(), StageTimer()
+    num_frames, flow_search = 0, cv2.DISOpticalFlow.create(PRESETS[flow])
     with tempfile.TemporaryDirectory() as out:
         for path in paths:
-            with own("decode"):
+            with library_timer("decode"):
                 frames = list(open_video(path).iter_constant_rate())
-            with own("flow"):
+            with library_timer("flow"):
                 fields = list(load_flow(flow)(frames))
             size = frames[0].shape[:2]
-            with own("noise and warp"):
-                moved = [frame for frame, _ in warp_noise(iter(fields), size, np.random.default_rng(0))]
-            with own("encode"):
-                write_mp4(Path(out, "made.mp4"), moved, size=size, fps=25, gop_size=8)
-            count += len(frames)
+            with library_timer("noise and warp"):
+                noise_frames = [frame for frame, _ in warp_noise(iter(fields), size, np.random.default_rng(0))]
+            with library_timer("encode"):
+                write_mp4(Path(out, "made.mp4"), noise_frames, size=size, fps=25, gop_size=8)
+            num_frames += len(frames)
             video = cv2.VideoCapture(str(path))
-            with loop("decode"):
+            with loop_timer("decode"):
                 frames = [video.read()[1] for _ in frames]
-            with loop("flow"):
+            with loop_timer("flow"):
                 grey = [cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY) for frame in frames]
-                fields = [search.calc(after, before, None) for before, after in pairwise(grey)]
+                fields = [flow_search.calc(second, first, None) for first, second in pairwise(grey)]
             grid = np.stack(np.meshgrid(np.arange(size[1]), np.arange(size[0])), -1).astype(np.float32)
-            with loop("remap"):
+            with loop_timer("remap"):
                 for field in fields:
-                    cv2.remap(moved[0], grid + field, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_WRAP)
+                    cv2.remap(noise_frames[0], grid + field, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_WRAP)
             writer = cv2.VideoWriter(str(Path(out, "made.mkv")), cv2.VideoWriter.fourcc(*"FFV1"), 25, size[::-1])
-            with loop("encode"):
-                for frame in moved:
+            with loop_timer("encode"):
+                for frame in noise_frames:
                     writer.write(frame)
                 writer.release()
-    print(f"CPU time of stages, ms per frame\n  OpenCV loop  {loop.format_line(count)}")
-    print(f"  accumulate   {own.format_line(count)}")
+    print(f"CPU time of stages, ms per frame\n  OpenCV loop  {loop_timer.format_line(num_frames)}")
+    print(f"  accumulate   {library_timer.format_line(num_frames)}")
 
 
-def flow_at_half_resolution(flow_search: Any, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Flow that is searched for at half the resolution."""
-    size = np.array(before.shape[::-1])
-    small = (cv2.resize(grey, tuple((size + 1) // 2), interpolation=cv2.INTER_AREA) for grey in (before, after))
+def flow_at_half_resolution(flow_search: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the flow from `first` to `second`, estimated at half the resolution."""
+    size = np.array(first.shape[::-1])
+    small = (cv2.resize(grey, tuple((size + 1) // 2), interpolation=cv2.INTER_AREA) for grey in (first, second))
     field = cv2.resize(flow_search.calc(*small, None), tuple(size), interpolation=cv2.INTER_LINEAR)
     return field * (size / ((size + 1) // 2)).astype(np.float32)
 
 
 def measure_half(paths: list[Path], flow: FlowName, num_frames: int = 40) -> None:
-    """Prints what flow at half the resolution is worth: its error, in px, and that of the flow found in moved noise.
+    """Print the speed of flow at half the resolution and its errors in px.
 
-    The error is that of frames which are warped by known smooth flow, borders left out; what is found in the noise, by
-    the whole flow, is held against the whole flow of the video.
+    The first error is that of the flow between frames that are warped by a known smooth flow, without borders. For the
+    second, noise is warped by the estimated flow; full-resolution flow of this noise is compared with the video's.
     """
-    whole, fast = (cv2.DISOpticalFlow.create(PRESETS[name]) for name in (flow, "dis-fast"))
-    ways: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-        flow: lambda before, after: whole.calc(before, after, None),
-        f"{flow} at half": lambda before, after: flow_at_half_resolution(whole, before, after),
-        "dis-fast": lambda before, after: fast.calc(before, after, None),
+    full, fast = (cv2.DISOpticalFlow.create(PRESETS[name]) for name in (flow, "dis-fast"))
+    methods: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+        flow: lambda first, second: full.calc(first, second, None),
+        f"{flow} at half": lambda first, second: flow_at_half_resolution(full, first, second),
+        "dis-fast": lambda first, second: fast.calc(first, second, None),
     }
-    error: dict[str, list[float]] = {name: [] for name in ways}
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    took = {name: StageTimer() for name in ways}
+    error: dict[str, list[float]] = {name: [] for name in methods}
+    noise_error: dict[str, list[float]] = {name: [] for name in methods}
+    timers = {name: StageTimer() for name in methods}
     rng = np.random.default_rng(0)
     inner = (slice(8, -8),) * 2
     for path in paths:
@@ -150,30 +150,32 @@ def measure_half(paths: list[Path], flow: FlowName, num_frames: int = 40) -> Non
         ]
         height, width = grey[0].shape
         grid = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1).astype(np.float32)
-        for before in grey[::8]:
+        for first in grey[::8]:
             coarse = rng.normal(0, 2.5, (4, 5, 2)).astype(np.float32)
-            back = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
-            after = cv2.remap(before, grid - back, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
-            known = back
+            inverse = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+            second = cv2.remap(first, grid - inverse, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+            true_flow = inverse
             for _ in range(10):  # from where a pixel comes to where it goes
-                known = cv2.remap(back, grid + known, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-            for name, way in ways.items():
-                with took[name]("flow"):
-                    field = way(before, after)
-                error[name].append(endpoint_error(field[inner], known[inner]))
-        fields = {name: [way(*pair) for pair in pairwise(grey)] for name, way in ways.items()}
-        for name in ways:
+                true_flow = cv2.remap(
+                    inverse, grid + true_flow, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+                )
+            for name, method in methods.items():
+                with timers[name]("flow"):
+                    field = method(first, second)
+                error[name].append(endpoint_error(field[inner], true_flow[inner]))
+        fields = {name: [method(*pair) for pair in pairwise(grey)] for name, method in methods.items()}
+        for name in methods:
             noise = warp_noise(iter(fields[name]), (height, width), np.random.default_rng(0))
-            seen = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame, _ in noise]
-            again = [ways[flow](*pair) for pair in pairwise(seen)]
-            found[name] += [endpoint_error(*pair) for pair in zip(again, fields[flow], strict=True)]
-    for name, stages in took.items():
-        words = f"{np.mean(error[name]):.2f} px off, in the noise {np.mean(found[name]):.2f}"
-        print(f"{name:28} {words}; {1e3 * stages.spent['flow'] / len(error[name]):.2f} ms")
+            noise_frames = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame, _ in noise]
+            noise_flow = [methods[flow](*pair) for pair in pairwise(noise_frames)]
+            noise_error[name] += [endpoint_error(*pair) for pair in zip(noise_flow, fields[flow], strict=True)]
+    for name, stages in timers.items():
+        line = f"{np.mean(error[name]):.2f} px off, in the noise {np.mean(noise_error[name]):.2f}"
+        print(f"{name:28} {line}; {1e3 * stages.spent['flow'] / len(error[name]):.2f} ms")
 
 
-def endpoint_error(flow: np.ndarray, other: np.ndarray) -> float:
-    return float(np.hypot(*(flow - other).transpose(2, 0, 1)).mean())
+def endpoint_error(flow: np.ndarray, reference: np.ndarray) -> float:
+    return float(np.hypot(*(flow - reference).transpose(2, 0, 1)).mean())
 
 
 def folder_bytes(folder: Path) -> int:
@@ -181,7 +183,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def measure(paths: list[Path], *, flow: FlowName, rounds: int, num_processes: int) -> None:
-    """Prints rates, their ratios to the loop's, and bytes per frame."""
+    """Print frames per second, their ratios to the loop, and bytes per frame."""
     frames = sum(len(open_video(path)) for path in paths)
     data = PathDataset(paths, root=Path(os.path.commonpath([path.parent for path in paths])))
     dynamic = StaticDynamicSetConfig("dynamic", flow=flow)
@@ -194,26 +196,26 @@ def measure(paths: list[Path], *, flow: FlowName, rounds: int, num_processes: in
         ),
         "static": lambda out: make_static_dynamic_set(data, out, StaticDynamicSetConfig("static")),
     }
-    clock: dict[str, list[float]] = {name: [] for name in methods}
-    busy: dict[str, list[float]] = {name: [] for name in methods}
+    wall_seconds: dict[str, list[float]] = {name: [] for name in methods}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in methods}
     sizes: dict[str, int] = {}
     for _ in range(rounds):
         for name, method in methods.items():
             with tempfile.TemporaryDirectory() as out:
-                started, spent = time.perf_counter(), time.process_time()
+                wall_start, cpu_start = time.perf_counter(), time.process_time()
                 method(Path(out))
-                clock[name].append((time.perf_counter() - started) / frames)
-                busy[name].append((time.process_time() - spent) / frames)
+                wall_seconds[name].append((time.perf_counter() - wall_start) / frames)
+                cpu_seconds[name].append((time.process_time() - cpu_start) / frames)
                 sizes[name] = folder_bytes(Path(out))
     print(f"{len(paths)} videos, {frames} frames, {flow}, {rounds} rounds")
     print(f"{'':28} {'CPU time':>22} {'by the clock':>22} {'kB/frame':>9}")
-    base = {"clock": statistics.median(clock["OpenCV loop"]), "busy": statistics.median(busy["OpenCV loop"])}
+    wall_base, cpu_base = (statistics.median(seconds["OpenCV loop"]) for seconds in (wall_seconds, cpu_seconds))
     for name in methods:
-        wall, cpu = statistics.median(clock[name]), statistics.median(busy[name])
+        wall, cpu = statistics.median(wall_seconds[name]), statistics.median(cpu_seconds[name])
         # CPU time of other processes is not counted here.
-        used = f"{1 / cpu:8.0f} frames/s {base['busy'] / cpu:4.2f}×" if "processes" not in name else ""
-        real = f"{1 / wall:8.0f} frames/s {base['clock'] / wall:4.2f}×"
-        print(f"{name:28} {used:>22} {real:>22} {sizes[name] / frames / 1e3:9.1f}")
+        cpu_rate = f"{1 / cpu:8.0f} frames/s {cpu_base / cpu:4.2f}×" if "processes" not in name else ""
+        wall_rate = f"{1 / wall:8.0f} frames/s {wall_base / wall:4.2f}×"
+        print(f"{name:28} {cpu_rate:>22} {wall_rate:>22} {sizes[name] / frames / 1e3:9.1f}")
 
 
 def write_videos(output_dir: Path, *, num_videos: int, num_frames: int = 120) -> list[Path]:
@@ -251,8 +253,8 @@ def main() -> None:
             paths = write_videos(Path(folder), num_videos=options.videos)
         else:
             data = VideoDataConfig(options.data).open()
-            chosen = np.linspace(0, len(data) - 1, min(options.videos, len(data))).astype(int)
-            paths = [Path(data.name(i)) for i in sorted(set(chosen.tolist()))]
+            indices = np.linspace(0, len(data) - 1, min(options.videos, len(data))).astype(int)
+            paths = [Path(data.name(i)) for i in sorted(set(indices.tolist()))]
         if options.half:
             measure_half(paths, options.flow)
             return

@@ -1,10 +1,9 @@
-"""Exact search by cosine against the bare matrix product with top-k, which holds all similarities at once.
+"""Exact search by cosine against the plain matrix product with top-k, which holds all similarities in memory.
 
     python benchmarks/exact_search.py [--queries 10000] [--references 10000] [--channels 512]
 
-All find the 10 nearest of each query. The bare product is given unit vectors; `top_k` normalises its own.
-Contestants take turns; the figures are medians over rounds on one thread, by the processor's clock, so that other work
-on the machine does not count.
+Both return the 10 nearest references of each query. The plain product gets unit vectors; `top_k` normalizes its input.
+The methods take turns; the figures are medians over rounds of the CPU time on one thread.
 """
 
 import argparse
@@ -43,15 +42,15 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in methods}
     for _ in range(options.rounds + 1):
         for name, method in methods.items():
-            started = time.process_time()
+            start = time.process_time()
             method()
-            seconds[name].append(time.process_time() - started)
-    print(f"torch {torch.__version__}; {options.queries} × {options.references} × {options.stage_channels}, k = {K}")
-    medians = {name: statistics.median(taken[1:]) for name, taken in seconds.items()}  # the first round warms up
+            seconds[name].append(time.process_time() - start)
+    print(f"torch {torch.__version__}; {options.queries} × {options.references} × {options.channels}, k = {K}")
+    medians = {name: statistics.median(times[1:]) for name, times in seconds.items()}  # the first round warms up
     base = medians["product + top-k"]
-    for name, taken in medians.items():
+    for name, median in medians.items():
         limit = f"  (at most {MAX_RATIO}×)" if name == "top_k" else ""
-        print(f"{name:18}{taken:8.2f} s{taken / base:8.2f}×{limit}")
+        print(f"{name:18}{median:8.2f} s{median / base:8.2f}×{limit}")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ SIZES = (1000, 10_000, 99_000, 200_000, 500_000, 1_000_000)
 
 
 def naive_features(file: Path, encoder: Encoder) -> torch.Tensor:
-    """Per-frame features of a whole video, the literal way."""
+    """Features of every frame of a video, one frame at a time."""
     crop, video = eval_crop(segment_input_config(encoder)), PyAVReader(file)
     with torch.inference_mode():
         return torch.cat(
@@ -57,41 +57,43 @@ def naive_features(file: Path, encoder: Encoder) -> torch.Tensor:
 
 def measure_build(data: str, encoder_spec: str, num_videos: int) -> None:
     encoder = load(encoder_spec)
-    network = [0.0]
-    real = encoder.forward
+    network_seconds = [0.0]
+    original_forward = encoder.forward
 
     def forward(clips: torch.Tensor) -> object:
-        started = time.perf_counter()
-        found = real(clips)
-        network[0] += time.perf_counter() - started
-        return found
+        start = time.perf_counter()
+        embedding = original_forward(clips)
+        network_seconds[0] += time.perf_counter() - start
+        return embedding
 
     files = [file for file in find_videos(Path(data)) if file.is_file()]
-    chosen = files[:: max(1, len(files) // num_videos)][:num_videos]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "videos"
+    videos = files[:: max(1, len(files) // num_videos)][:num_videos]
+    with tempfile.TemporaryDirectory() as work_dir:
+        folder = Path(work_dir) / "videos"
         folder.mkdir()
-        for number, file in enumerate(chosen):
+        for number, file in enumerate(videos):
             (folder / f"{number}{file.suffix}").symlink_to(file.resolve())
         encoder.forward = forward  # type: ignore[method-assign]
-        started = time.perf_counter()
-        index = build_index(folder, encoder, Path(place) / "index")
-        ours = time.perf_counter() - started
-        encoder.forward = real  # type: ignore[method-assign]
-        started = time.perf_counter()
-        frames = sum(naive_features(file, encoder).shape[1] for file in chosen)
-        loop = time.perf_counter() - started
-    intake, minutes = segment_input_config(encoder), 60 * len(chosen)
-    print(f"{len(chosen)} videos, {frames} frames, {len(index)} segments")
-    print(f"{intake.num_frames} frames per segment at {intake.image_size} pixels")
-    print(f"index         {minutes / ours:8.1f} videos a minute, {network[0] / ours:.0%} of the time in the network")
-    print(f"simple loop   {minutes / loop:8.1f} videos a minute")
-    print(f"ratio         {loop / ours:8.1f}×  (at least {MIN_SPEEDUP:g}×)")
+        start = time.perf_counter()
+        index = build_index(folder, encoder, Path(work_dir) / "index")
+        index_seconds = time.perf_counter() - start
+        encoder.forward = original_forward  # type: ignore[method-assign]
+        start = time.perf_counter()
+        frames = sum(naive_features(file, encoder).shape[1] for file in videos)
+        loop_seconds = time.perf_counter() - start
+    input_config, video_minutes = segment_input_config(encoder), 60 * len(videos)
+    print(f"{len(videos)} videos, {frames} frames, {len(index)} segments")
+    print(f"{input_config.num_frames} frames per segment at {input_config.image_size} pixels")
+    network_fraction = network_seconds[0] / index_seconds
+    print(f"index         {video_minutes / index_seconds:8.1f} videos a minute, ", end="")
+    print(f"{network_fraction:.0%} of the time in the network")
+    print(f"simple loop   {video_minutes / loop_seconds:8.1f} videos a minute")
+    print(f"ratio         {loop_seconds / index_seconds:8.1f}×  (at least {MIN_SPEEDUP:g}×)")
     print(f"peak memory of both {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 
 def random_vectors(first: int, last: int, dim: int) -> np.ndarray:
-    """Unit vectors of moments by their numbers, in blocks of `BATCH`, (last - first, width): each in some group."""
+    """Unit vectors (last - first, dim) of the segments with these numbers; each belongs to a random group."""
     centres = np.random.default_rng((dim, 1)).standard_normal((NUM_GROUPS, dim), np.float32)
     rng = np.random.default_rng((dim, 2, first))
     rows = centres[rng.integers(NUM_GROUPS, size=last - first)] + 0.7 * rng.standard_normal(
@@ -129,8 +131,8 @@ def measure_aligned(num_segments: int, look_dim: int) -> None:
         fields = random_fields(first, last)
         return random_vectors(first, last, look_dim), field_spectrum(unflatten_fields(fields)).numpy(), fields
 
-    with tempfile.TemporaryDirectory() as place:
-        tables = IndexTables.create(place, IndexMetadata("made up", "0", place, {}))
+    with tempfile.TemporaryDirectory() as work_dir:
+        tables = IndexTables.create(work_dir, IndexMetadata("made up", "0", work_dir, {}))
         for start in range(0, num_segments, BATCH_SIZE):
             rows = zip(*vectors(start, min(start + BATCH_SIZE, num_segments)), strict=True)
             segments = (VideoSegment(f"{start + i:024x}", f"{start + i}.mp4", 0.0, 6.0, 6.0) for i in range(BATCH_SIZE))
@@ -141,47 +143,49 @@ def measure_aligned(num_segments: int, look_dim: int) -> None:
                 ]
             )
         tables.compact(build_ivf=num_segments >= backends.IVF_MIN_SEGMENTS)
-        index = VideoIndex.open(place)
+        index = VideoIndex.open(work_dir)
         queries = [Query(*vectors(10**9 + i, 10**9 + i + 1)) for i in range(NUM_QUERIES)]
         for weight in (1.0, 0.5):
-            taken = median_ms(partial(index.neighbors, motion_weight=weight, top_k=TOP_K), queries)
-            print(
-                f"{num_segments:9,} segments, motion weight {weight:g}: {taken:.1f} ms (at most {MAX_ALIGNED_MS:g} ms)"
-            )
+            milliseconds = median_ms(partial(index.neighbors, motion_weight=weight, top_k=TOP_K), queries)
+            print(f"{num_segments:9,} segments, motion weight {weight:g}: {milliseconds:.1f} ms", end="")
+            print(f" (at most {MAX_ALIGNED_MS:g} ms)")
 
 
 def median_ms(search: Callable[[Query], object], queries: list[Query]) -> float:
-    """Milliseconds of a query."""
-    taken = []
+    """Median CPU time of a query in milliseconds."""
+    times = []
     for query in queries:
-        started = time.process_time()
+        start = time.process_time()
         search(query)
-        taken.append(1000 * (time.process_time() - started))
-    return statistics.median(taken[1:])  # the first one loads
+        times.append(1000 * (time.process_time() - start))
+    return statistics.median(times[1:])  # the first one loads
 
 
 def measure_search(max_segments: int, dims: tuple[int, int], plot: str | None) -> None:
     numbers = range(10**9, 10**9 + NUM_QUERIES)
-    asked = [Query(*(random_vectors(number, number + 1, width) for width in dims)) for number in numbers]
+    queries = [Query(*(random_vectors(number, number + 1, width) for width in dims)) for number in numbers]
     rows: list[tuple[int, float, float, float]] = []
     print(f"look {dims[0]}, motion {dims[1]} channels; the median of {NUM_QUERIES - 1} queries at mix 0.5, top {TOP_K}")
     print(f"{'moments':>9}{'bare scan':>12}{'index':>10}{'recall':>8}{'cells made in':>15}{'peak':>10}")
-    with tempfile.TemporaryDirectory() as place:
-        tables = IndexTables.create(place, IndexMetadata("made up", "0", place, {}))
+    with tempfile.TemporaryDirectory() as work_dir:
+        tables = IndexTables.create(work_dir, IndexMetadata("made up", "0", work_dir, {}))
         for size in [n for n in SIZES if n <= max_segments]:
             fill_tables(tables, len(tables), size, dims)
-            started = time.perf_counter()
+            start = time.perf_counter()
             tables.compact(build_ivf=size >= backends.IVF_MIN_SEGMENTS)
-            tidied = time.perf_counter() - started
-            index = VideoIndex.open(place)
-            taken = median_ms(partial(index.neighbors, top_k=TOP_K), asked)
-            bare, recall = measure_brute_force(size, dims, asked, index)
-            rows.append((size, bare, taken, recall))
+            compact_seconds = time.perf_counter() - start
+            index = VideoIndex.open(work_dir)
+            index_ms = median_ms(partial(index.neighbors, top_k=TOP_K), queries)
+            scan_ms, recall = measure_brute_force(size, dims, queries, index)
+            rows.append((size, scan_ms, index_ms, recall))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-            cells = f"{tidied:.0f} s" if size >= backends.IVF_MIN_SEGMENTS else "–"
-            print(f"{size:9,}{bare:9.1f} ms{taken:7.1f} ms{recall:8.2f}{cells:>15}{peak:6.2f} GiB", flush=True)
-    for size, bare, taken, _ in [row for row in rows if row[0] == SIZES[2]]:
-        print(f"among {size:,} moments: {taken - bare:+.1f} ms of the bare scan (at most {MAX_MS:g} ms more)")
+            cells = f"{compact_seconds:.0f} s" if size >= backends.IVF_MIN_SEGMENTS else "–"
+            print(
+                f"{size:9,}{scan_ms:9.1f} ms{index_ms:7.1f} ms{recall:8.2f}{cells:>15}{peak:6.2f} GiB",
+                flush=True,
+            )
+    for size, scan_ms, index_ms, _ in [row for row in rows if row[0] == SIZES[2]]:
+        print(f"among {size:,} moments: {index_ms - scan_ms:+.1f} ms of the bare scan (at most {MAX_MS:g} ms more)")
     if plot is not None:
         plot_times(rows, plot)
 
@@ -189,24 +193,27 @@ def measure_search(max_segments: int, dims: tuple[int, int], plot: str | None) -
 def measure_brute_force(
     size: int, dims: tuple[int, int], queries: list[Query], index: VideoIndex
 ) -> tuple[float, float]:
-    """Milliseconds of the bare scan, some moments in memory at a time, and how much of its answer an index has."""
-    total = np.zeros(len(queries))
+    """Milliseconds of a query by brute force, with some segments in memory at a time, and the recall of the index."""
+    seconds = np.zeros(len(queries))
     best: list[list[tuple[float, str]]] = [[] for _ in queries]
     for start in range(0, size, 100_000):
         end = min(start + 100_000, size)
-        parts = [(a, min(a + BATCH_SIZE, end)) for a in range(start, end, BATCH_SIZE)]
-        look, motion = (torch.from_numpy(np.concatenate([random_vectors(a, b, w) for a, b in parts])) for w in dims)
+        blocks = [(a, min(a + BATCH_SIZE, end)) for a in range(start, end, BATCH_SIZE)]
+        look, motion = (torch.from_numpy(np.concatenate([random_vectors(a, b, w) for a, b in blocks])) for w in dims)
         for number, query in enumerate(queries):
             q = [torch.from_numpy(x[0]) for x in (query.appearance, query.motion)]
-            started = time.process_time()
-            scores, found = (0.5 * (look @ q[0]) + 0.5 * (motion @ q[1])).topk(TOP_K)
-            total[number] += time.process_time() - started
-            best[number] += [(s, f"{start + i:024x}") for s, i in zip(scores.tolist(), found.tolist(), strict=True)]
+            start = time.process_time()
+            scores, rows = (0.5 * (look @ q[0]) + 0.5 * (motion @ q[1])).topk(TOP_K)
+            seconds[number] += time.process_time() - start
+            best[number] += [(s, f"{start + i:024x}") for s, i in zip(scores.tolist(), rows.tolist(), strict=True)]
     hits = [
-        len({one.segment.id for one in index.neighbors(query, top_k=TOP_K)} & {id for _, id in sorted(found)[-TOP_K:]})
-        for query, found in zip(queries, best, strict=True)
+        len(
+            {neighbor.segment.id for neighbor in index.neighbors(query, top_k=TOP_K)}
+            & {id for _, id in sorted(pairs)[-TOP_K:]}
+        )
+        for query, pairs in zip(queries, best, strict=True)
     ]
-    return 1000 * statistics.median(total.tolist()), sum(hits) / TOP_K / len(queries)
+    return 1000 * statistics.median(seconds.tolist()), sum(hits) / TOP_K / len(queries)
 
 
 def plot_times(rows: list[tuple[int, float, float, float]], file: str) -> None:
@@ -227,17 +234,17 @@ def plot_times(rows: list[tuple[int, float, float, float]], file: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="what", required=True)
-    making = verbs.add_parser("make")
-    making.add_argument("--data", required=True)
-    making.add_argument("--encoder", required=True)
-    making.add_argument("--videos", type=int, default=12)
-    searching = verbs.add_parser("search")
-    searching.add_argument("--most", type=int, default=1_000_000)
-    searching.add_argument("--look", type=int, default=384)
-    searching.add_argument("--motion", type=int, default=512)
-    searching.add_argument("--plot")
-    aligning = verbs.add_parser("aligned")
-    aligning.add_argument("--most", type=int, default=99_000)
+    make_parser = verbs.add_parser("make")
+    make_parser.add_argument("--data", required=True)
+    make_parser.add_argument("--encoder", required=True)
+    make_parser.add_argument("--videos", type=int, default=12)
+    search_parser = verbs.add_parser("search")
+    search_parser.add_argument("--most", type=int, default=1_000_000)
+    search_parser.add_argument("--look", type=int, default=384)
+    search_parser.add_argument("--motion", type=int, default=512)
+    search_parser.add_argument("--plot")
+    aligned_parser = verbs.add_parser("aligned")
+    aligned_parser.add_argument("--most", type=int, default=99_000)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.what == "make":

@@ -33,8 +33,8 @@ def literal_decompose(frames: Tensor, *, dtype: torch.dtype, radius: float = 0.1
     operator = x[:, 1:].mT @ torch.linalg.pinv(x[:, :-1].mT)
     values, vectors = torch.linalg.eig(operator)
     coordinates = torch.linalg.inv(vectors) @ x.mean(1)[..., None].to(values.dtype)
-    inside = ((values - 1).abs() < radius) * values
-    static, dynamic = (vectors @ (weights[..., None] * coordinates) for weights in (inside, values - inside))
+    near_one = ((values - 1).abs() < radius) * values
+    static, dynamic = (vectors @ (weights[..., None] * coordinates) for weights in (near_one, values - near_one))
     return static[..., 0].real, dynamic[..., 0].real
 
 
@@ -45,7 +45,7 @@ def drifting_frames(batch_size: int, num_frames: int, dim: int) -> Tensor:
 
 
 def time_forward_backward(decompose: Callable, frames: Tensor) -> float:
-    """Of one forward and backward; a turn has as many of them as take a twentieth of a second."""
+    """Seconds of one forward and backward pass; they are repeated for a twentieth of a second."""
     start, calls = time.process_time(), 0
     while calls == 0 or time.process_time() - start < 0.05:
         static, dynamic = decompose(frames)
@@ -60,7 +60,7 @@ def median_times(candidates: dict[Any, tuple[Callable, Tensor]], rounds: int) ->
     for _ in range(rounds + 1):
         for name, (split, frames) in candidates.items():
             times[name].append(time_forward_backward(split, frames))
-    return {name: statistics.median(taken[1:]) for name, taken in times.items()}
+    return {name: statistics.median(seconds[1:]) for name, seconds in times.items()}
 
 
 def compare_with_literal(batch_size: int, num_frames: int, dim: int, rounds: int) -> None:
@@ -105,7 +105,7 @@ def measure_growth(batch_size: int, shapes: list[tuple[int, int]], rounds: int) 
     print(f"\n{'T':>6}{'M':>6}" + "".join(f"{name + ', ms':>14}{'':8}" for name in DECOMPOSITIONS))
     for shape in shapes:
         row = [(times[name, shape], times[name, shape] / times[name, shapes[0]]) for name in DECOMPOSITIONS]
-        print(f"{shape[0]:6}{shape[1]:6}" + "".join(f"{1e3 * taken:14.1f}{ratio:7.1f}×" for taken, ratio in row))
+        print(f"{shape[0]:6}{shape[1]:6}" + "".join(f"{1e3 * seconds:14.1f}{ratio:7.1f}×" for seconds, ratio in row))
 
 
 def main() -> None:

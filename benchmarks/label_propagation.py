@@ -33,14 +33,14 @@ MATMUL_SIZE = 1536  # rows and columns of the product that shows the machine's p
 def propagate_dense(
     query: Tensor, context: Tensor, labels: Tensor, window: Tensor, *, k: int, temperature: float
 ) -> Tensor:
-    """Labels (h, w, L), by the whole matrix of affinities. near: (context, cells, cells), 1 within the radius."""
+    """Labels (h, w, L) by the dense affinity matrix. window: (context, cells, cells), 1 within the radius."""
     c, h, w, d = context.shape
-    keys, asking = context.reshape(c, h * w, d).mT, query.reshape(1, h * w, d).repeat(c, 1, 1)
-    affinity = torch.exp(torch.bmm(asking, keys) / temperature)
+    keys, queries = context.reshape(c, h * w, d).mT, query.reshape(1, h * w, d).repeat(c, 1, 1)
+    affinity = torch.exp(torch.bmm(queries, keys) / temperature)
     affinity *= window
     affinity = affinity.transpose(2, 1).reshape(-1, h * w)
-    least = affinity.topk(k, dim=0).values.amin(0)
-    affinity[affinity < least] = 0
+    threshold = affinity.topk(k, dim=0).values.amin(0)
+    affinity[affinity < threshold] = 0
     affinity /= affinity.sum(0, keepdim=True)
     return (labels.flatten(0, 2).T @ affinity).T.view(h, w, -1)
 
@@ -55,8 +55,8 @@ def moving_features(num_frames: int, h: int, w: int, d: int) -> Tensor:
     """Unit features (frames, h, w, d) of a smooth scene that moves half a cell a frame and flickers."""
     ground = torch.randn(1, d, h // 3, w // 3 + num_frames // 3)
     wide = F.interpolate(ground, (h, 2 * w + num_frames), mode="bicubic")[0].movedim(0, -1)
-    moved = torch.stack([wide[:, t : t + 2 * w : 2] for t in range(num_frames)])
-    return F.normalize(moved + 0.4 * torch.randn_like(moved), dim=-1)
+    frames = torch.stack([wide[:, t : t + 2 * w : 2] for t in range(num_frames)])
+    return F.normalize(frames + 0.4 * torch.randn_like(frames), dim=-1)
 
 
 def video_features(spec: str, folder: str, num_frames: int, size: tuple[int, int]) -> Tensor:
@@ -68,13 +68,13 @@ def video_features(spec: str, folder: str, num_frames: int, size: tuple[int, int
 
 
 def min_times(candidates: dict[str, Callable[[], Tensor]], rounds: int) -> dict[str, float]:
-    taken: dict[str, list[float]] = {name: [] for name in candidates}
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, call in candidates.items():
             start = time.process_time()
             call()
-            taken[name].append(time.process_time() - start)
-    return {name: min(times) for name, times in taken.items()}
+            seconds[name].append(time.process_time() - start)
+    return {name: min(times) for name, times in seconds.items()}
 
 
 def main() -> None:
@@ -104,36 +104,36 @@ def main() -> None:
     )
     labels = labels[None, :h, :w].repeat(len(context), 1, 1, 1)
     rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
-    away = [(x.reshape(-1, 1) - x.reshape(1, -1)).abs() for x in (rows, columns)]
-    near = ((away[0] <= options.radius) & (away[1] <= options.radius)).float().repeat(len(context), 1, 1)
-    rule = {"k": options.k, "temperature": options.temperature}
-    contestants: dict[str, Callable[[], Tensor]] = {
-        "dense": lambda: propagate_dense(query, context, labels, near, **rule),
-        "restricted": lambda: propagate_restricted(query, context, labels, radius=options.radius, **rule),
+    distances = [(x.reshape(-1, 1) - x.reshape(1, -1)).abs() for x in (rows, columns)]
+    window = ((distances[0] <= options.radius) & (distances[1] <= options.radius)).float().repeat(len(context), 1, 1)
+    settings = {"k": options.k, "temperature": options.temperature}
+    methods: dict[str, Callable[[], Tensor]] = {
+        "dense": lambda: propagate_dense(query, context, labels, window, **settings),
+        "restricted": lambda: propagate_restricted(query, context, labels, radius=options.radius, **settings),
     }
     square = torch.randn(MATMUL_SIZE, MATMUL_SIZE)
-    half, integers = square.half(), (32 * square).clamp(-127, 127).to(torch.int8)
+    half_square, int8_square = square.half(), (32 * square).clamp(-127, 127).to(torch.int8)
     products: dict[str, Callable[[], Tensor]] = {
         "float32": lambda: square @ square,
-        "float16": lambda: half @ half,
-        "int8": lambda: torch._int_mm(integers, integers.mT),
+        "float16": lambda: half_square @ half_square,
+        "int8": lambda: torch._int_mm(int8_square, int8_square.mT),
     }
-    seconds = min_times(contestants | products, options.rounds)
-    memory = {name: peak_memory(call) for name, call in contestants.items()}
-    found = [call() for call in contestants.values()]
+    seconds = min_times(methods | products, options.rounds)
+    memory = {name: peak_memory(call) for name, call in methods.items()}
+    results = [call() for call in methods.values()]
     print(f"{h}×{w} cells, {len(context)} context frames, {channels} channels, radius {options.radius}")
     print(f"{'':<12}{'frames/s':>10}{'MiB':>8}")
-    for name in contestants:
+    for name in methods:
         print(f"{name:<12}{1 / seconds[name]:>10.2f}{memory[name]:>8.0f}")
-    faster = seconds["dense"] / seconds["restricted"]
-    same = (found[0].argmax(-1) == found[1].argmax(-1)).float().mean()
-    verdict = "" if faster >= MIN_SPEEDUP else f"   below the limit of {MIN_SPEEDUP:.0f}×"
-    print(f"{faster:.1f}× faster, 1/{memory['dense'] / memory['restricted']:.0f} of the memory{verdict}")
-    speed = 2 * channels * float(near.sum()) / seconds["restricted"] / 1e9
+    speedup = seconds["dense"] / seconds["restricted"]
+    agreement = (results[0].argmax(-1) == results[1].argmax(-1)).float().mean()
+    verdict = "" if speedup >= MIN_SPEEDUP else f"   below the limit of {MIN_SPEEDUP:.0f}×"
+    print(f"{speedup:.1f}× faster, 1/{memory['dense'] / memory['restricted']:.0f} of the memory{verdict}")
+    speed = 2 * channels * float(window.sum()) / seconds["restricted"] / 1e9
     peaks = {name: 2 * MATMUL_SIZE**3 / seconds[name] / 1e9 for name in products}
-    shares = ", ".join(f"{speed / peak:.0%} of the peak in {name} ({peak:.0f})" for name, peak in peaks.items())
-    print(f"{speed:.0f} GFLOP/s of products within reach: {shares}")
-    print(f"same labels: {same:.2%} of cells; largest difference {(found[0] - found[1]).abs().max():.1e}")
+    fractions = ", ".join(f"{speed / peak:.0%} of the peak in {name} ({peak:.0f})" for name, peak in peaks.items())
+    print(f"{speed:.0f} GFLOP/s of products within reach: {fractions}")
+    print(f"same labels: {agreement:.2%} of cells; largest difference {(results[0] - results[1]).abs().max():.1e}")
 
 
 if __name__ == "__main__":

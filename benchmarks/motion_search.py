@@ -1,4 +1,4 @@
-"""Search by motion: R@1, R@5 and mAP of every motion vector and similarity at hand, alone and among other videos.
+"""Search by motion: R@1, R@5 and mAP of motion vectors and similarities, within a data set and among distractors.
 
     python benchmarks/motion_search.py --data ut_interaction:fold ucf101_3class:group --distractors droid:group:scene \\
         --encoders flow models/dinov2_vits14@layer=11 i3d.safetensors@frames=32,stride=0,size=112 --out runs/motion
@@ -92,8 +92,8 @@ class Similarity:
         matrix = self._matrix.masked_fill(same_group, -torch.inf)
         scores = matrix[queries][:, references]
         if self._csls:
-            among = matrix[references][:, references]
-            scores = scores - among.topk(NUM_NEIGHBORS).values.mean(1) / 2
+            reference_matrix = matrix[references][:, references]
+            scores = scores - reference_matrix.topk(NUM_NEIGHBORS).values.mean(1) / 2
         return scores
 
 
@@ -130,7 +130,7 @@ def similarities(spec: str, features: dict[str, Tensor]) -> dict[str, Similarity
     displacements = features["displacements"]
     half_saturation = HALF_SATURATION if spec == FLOW_SPEC else None
     fields = motion_field(displacements, features.get("changes"))
-    aligned = torch.cat([aligned_similarity(some, fields)[0] for some in fields.split(_BLOCK)])
+    aligned = torch.cat([aligned_similarity(block, fields)[0] for block in fields.split(_BLOCK)])
     return rows | {
         "motion, one cosine": cosines(motion_vector(displacements, half_saturation=half_saturation)),
         "spectrum, one cosine": cosines(field_spectrum(fields)),
@@ -157,8 +157,9 @@ def evaluate(similarity: Similarity | TwoStages, pool: Pool, num_tasks: int) -> 
 def leakage(similarity: Similarity | TwoStages, pool: Pool, columns: dict[str, np.ndarray]) -> dict[str, float]:
     """How often the nearest other video of the last set has the same value in each column."""
     rows = np.flatnonzero(pool.sets == len(pool.tasks) - 1)
-    alone = Pool(pool.tasks, pool.sets, np.arange(len(pool.sets)), pool.labels)  # only the video itself is left out
-    nearest = similarity.scores(alone, rows, rows).argmax(1).numpy()
+    # Each video is a group of its own, so that only the video itself is left out.
+    videos_as_groups = Pool(pool.tasks, pool.sets, np.arange(len(pool.sets)), pool.labels)
+    nearest = similarity.scores(videos_as_groups, rows, rows).argmax(1).numpy()
     return {name: float((values[nearest] == values).mean()) for name, values in columns.items()}
 
 
@@ -180,19 +181,19 @@ def print_table(rows: dict[str, dict[str, np.ndarray]], pool: Pool, *, report: b
         for title, task in tasks.items():
             queries = queries_of(task, report=report)
             low, high = task.interval(results[title][0], queries)
-            recall, *others = (f"{mean:.3f}" for mean in results[title][:, queries].mean(1))
-            cells.append(f"{recall} [{low:.2f}, {high:.2f}] / " + " / ".join(others))
+            recall, *other_metrics = (f"{mean:.3f}" for mean in results[title][:, queries].mean(1))
+            cells.append(f"{recall} [{low:.2f}, {high:.2f}] / " + " / ".join(other_metrics))
         print(f"| {name} | " + " | ".join(cells) + " |")
     print("\n| difference of R@1; mAP | " + " | ".join(titles) + " |\n" + "|---" * (1 + len(titles)) + "|")
-    for name, other in [(a, b) for a in rows for b in rows if a.endswith(PROPOSED) and b.endswith(BASELINES)]:
+    for name, baseline in [(a, b) for a in rows for b in rows if a.endswith(PROPOSED) and b.endswith(BASELINES)]:
         cells = []
         for title, task in tasks.items():
             queries, texts = queries_of(task, report=report), []
-            for gain in (rows[name][title] - rows[other][title])[[0, -1]]:
+            for gain in (rows[name][title] - rows[baseline][title])[[0, -1]]:
                 low, high = task.interval(gain, queries)
                 texts.append(f"{gain[queries].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
             cells.append("; ".join(texts))
-        print(f"| {name} − {other} | " + " | ".join(cells) + " |")
+        print(f"| {name} − {baseline} | " + " | ".join(cells) + " |")
 
 
 def main() -> None:
@@ -216,9 +217,9 @@ def main() -> None:
             rows[f"{name}: {kind}"] = evaluate(similarity, pool, len(options.data))
             leaks[f"{name}: {kind}"] = leakage(similarity, pool, columns)
             print(f"{name}: {kind}", flush=True)
-    for part, report in PARTS.items():
-        if options.report or part == "choosing":
-            print(f"\nGroups for {part}:")
+    for subset, report in PARTS.items():
+        if options.report or subset == "choosing":
+            print(f"\nGroups for {subset}:")
             print_table(rows, pool, report=report)
     n = len(next(iter(columns.values())))
     counts = {name: np.unique(values, return_counts=True)[1] for name, values in columns.items()}

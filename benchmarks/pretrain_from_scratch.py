@@ -142,12 +142,12 @@ def format_losses(run: Path, config: PretrainConfig) -> str:
         lines = [line for line in map(json.loads, file) if any(name.startswith("loss/") for name in line)]
     tenth = max(1, len(lines) // 10)
     names = [f"loss/{name}" for name in ("whole", "static", "dynamic") if f"loss/{name}" in lines[0]]
-    parts = (
-        " → ".join(f"{np.mean([line[name] for line in part]):.2f}" for part in (lines[:tenth], lines[-tenth:]))
+    ranges = (
+        " → ".join(f"{np.mean([row[name] for row in rows]):.2f}" for rows in (lines[:tenth], lines[-tenth:]))
         for name in names
     )
     chance = math.log(2 * config.optim.batch_size - 1)
-    return ", ".join(f"{name} {text}" for name, text in zip(names, parts, strict=True)) + f" (chance {chance:.2f})"
+    return ", ".join(f"{name} {text}" for name, text in zip(names, ranges, strict=True)) + f" (chance {chance:.2f})"
 
 
 if __name__ == "__main__":

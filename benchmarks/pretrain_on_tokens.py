@@ -172,14 +172,14 @@ def evaluate_run(
     mirror = TokenGridAugmentation(flip_p=1.0, match_radius=config.method.model.match_radius)
 
     def embed(clips: Tensor) -> dict[str, Tensor]:
-        flipped = torch.stack([mirror(clip.movedim(0, -1).numpy(), np.random.default_rng(0)) for clip in clips])
-        features = backbone(torch.cat([clips, flipped]))
+        mirrored = torch.stack([mirror(clip.movedim(0, -1).numpy(), np.random.default_rng(0)) for clip in clips])
+        features = backbone(torch.cat([clips, mirrored]))
         states = F.normalize(features, dim=-1)
-        parts = dict(zip(("static", "dynamic"), decompose(states[:2], config.method.static_dynamic), strict=True))
-        projected = method.decompose(method._project(method.online, features))
-        parts["concat"] = torch.cat([F.normalize(x, dim=-1) for x in parts.values()], -1)
-        return {f"{name} features": x for name, x in parts.items()} | {
-            f"{name} embeddings": F.normalize(x, dim=-1).unflatten(0, (2, 2)).mean(0) for name, x in projected.items()
+        components = dict(zip(("static", "dynamic"), decompose(states[:2], config.method.static_dynamic), strict=True))
+        embeddings = method.decompose(method._project(method.online, features))
+        components["concat"] = torch.cat([F.normalize(x, dim=-1) for x in components.values()], -1)
+        return {f"{name} features": x for name, x in components.items()} | {
+            f"{name} embeddings": F.normalize(x, dim=-1).unflatten(0, (2, 2)).mean(0) for name, x in embeddings.items()
         }
 
     results: dict[str, dict[int, Scores]] = {}

@@ -49,9 +49,9 @@ class RetrievalTask:
         """R@1 and average precision of each video among the videos of other groups, (2, n)."""
         scores = np.empty((2, len(features)))
         for group in np.unique(self.groups):
-            queries, others = np.flatnonzero(self.groups == group), np.flatnonzero(self.groups != group)
+            queries, references = np.flatnonzero(self.groups == group), np.flatnonzero(self.groups != group)
             y = self.labels
-            result = score_retrieval(features[queries], y[queries], features[others], y[others])
+            result = score_retrieval(features[queries], y[queries], features[references], y[references])
             scores[:, queries] = result.hits[:, 0], result.average_precision
         return scores
 
@@ -67,10 +67,10 @@ def open_task(spec: str) -> RetrievalTask:
     """Open a set by PATH:COLUMN or PATH:COLUMN:CLASS,CLASS."""
     path, column, classes = [*spec.split(":"), ""][:3]
     with (Path(path) / "labels.csv").open(newline="") as file:
-        every = list(csv.DictReader(file))
-    rows = [row for row in every if not classes or row["class"] in classes.split(",")]
+        all_rows = list(csv.DictReader(file))
+    rows = [row for row in all_rows if not classes or row["class"] in classes.split(",")]
     names = sorted(
-        {row[column] for row in every}, key=lambda name: sha256(f"{Path(path).name}:{name}".encode()).digest()
+        {row[column] for row in all_rows}, key=lambda name: sha256(f"{Path(path).name}:{name}".encode()).digest()
     )
     labels, groups = (np.unique([row[key] for row in rows], return_inverse=True)[1] for key in ("class", column))
     return RetrievalTask(
@@ -132,16 +132,25 @@ def print_gains(runs: Runs, baselines: dict[str, Scores], tasks: list[RetrievalT
     for task in tasks:
         for (method, component), by_step in runs.items():
             means = {step: mean_scores(seeds)[task.title] for step, seeds in by_step.items()}
-            chosen = max((step for step in means if step), key=lambda step: means[step][1, ~task.reported].mean())
-            others = {"untrained": means[0]} | {name: scores[task.title] for name, scores in baselines.items()}
+            best_step = max((step for step in means if step), key=lambda step: means[step][1, ~task.reported].mean())
+            references = {"untrained": means[0]} | {name: scores[task.title] for name, scores in baselines.items()}
             for metric, metric_name in enumerate(METRICS):
                 texts = []
-                for values in others.values():
-                    gain = (means[chosen] - values)[metric]
+                for values in references.values():
+                    gain = (means[best_step] - values)[metric]
                     low, high = task.interval(gain, task.reported)
                     texts.append(f"{gain[task.reported].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
-                before, after = (means[step][metric, task.reported].mean() for step in (0, chosen))
-                cells = (task.title, method, component, chosen, metric_name, f"{before:.3f}", f"{after:.3f}", *texts)
+                before, after = (means[step][metric, task.reported].mean() for step in (0, best_step))
+                cells = (
+                    task.title,
+                    method,
+                    component,
+                    best_step,
+                    metric_name,
+                    f"{before:.3f}",
+                    f"{after:.3f}",
+                    *texts,
+                )
                 print("| " + " | ".join(map(str, cells)) + " |")
 
 

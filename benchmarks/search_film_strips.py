@@ -72,25 +72,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     sets = [read_set(text) for text in args.data]
-    videos = [video for part, _ in sets for video in part]
-    queries = [videos.index(video) for _, part in sets for video in part]
+    videos = [video for set_videos, _ in sets for video in set_videos]
+    queries = [videos.index(video) for _, set_queries in sets for video in set_queries]
     features = load_features(args.encoder, [video.path for video in videos], args.features)
     displacements = features["displacements"]
     half_saturation = HALF_SATURATION if args.encoder == FLOW_SPEC else None
     vectors = F.normalize(motion_vector(displacements, half_saturation=half_saturation), dim=-1)
-    old = (vectors[queries] @ vectors.mT).numpy()
+    cosine_scores = (vectors[queries] @ vectors.mT).numpy()
     groups = np.unique([video.group for video in videos], return_inverse=True)[1]
     fields = motion_field(displacements, features.get("changes")).flatten(1).numpy()
-    new = score_by_motion(fields[queries], fields, groups[queries], groups).numpy()
+    aligned_scores = score_by_motion(fields[queries], fields, groups[queries], groups).numpy()
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(len(queries) * 2, NUM_RESULTS + 1, figsize=(4 * (NUM_RESULTS + 1), 2.2 * len(queries)))
     for row, query in enumerate(queries):
-        for line, (name, scores) in enumerate((("one cosine", old[row]), ("aligned", new[row]))):
+        for offset, (name, scores) in enumerate((("one cosine", cosine_scores[row]), ("aligned", aligned_scores[row]))):
             ranked = np.where(groups == groups[query], -np.inf, scores)
             results = [query, *np.argsort(-ranked)[:NUM_RESULTS].tolist()]
-            for column, (axis, i) in enumerate(zip(axes[2 * row + line], results, strict=True)):
+            for column, (axis, i) in enumerate(zip(axes[2 * row + offset], results, strict=True)):
                 axis.axis("off")
                 axis.imshow(film_strip(videos[i].path))
                 title = f"{row + 1} {name}: " * (column == 0) + f"{videos[i].label or videos[i].path.stem[:24]}"

@@ -25,9 +25,7 @@ from stillmotion.evaluation.linear_probe.classifiers import logistic_probe
 from stillmotion.evaluation.retrieval.evaluate import score_retrieval
 
 FEATURE_KINDS: tuple[FeatureKind, ...] = ("whole", "static", "motion")
-FeatureSource = Callable[
-    [TrainTestSplit], Iterator[tuple[str, np.ndarray]]
-]  # of videos, one row for each, by what it is called
+FeatureSource = Callable[[TrainTestSplit], Iterator[tuple[str, np.ndarray]]]  # names and features, one row per video
 
 
 def main() -> None:
@@ -38,14 +36,15 @@ def main() -> None:
     parser.add_argument("--images", help="an encoder of frames")
     parser.add_argument("--i3d", help="an encoder of clips")
     parser.add_argument("--out", required=True, type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    versions = {"plain": asked.data, "static": asked.static, "dynamic": asked.dynamic}
+    versions = {"plain": options.data, "static": options.static, "dynamic": options.dynamic}
     print(f"{'':44}{'version':10}{'split':>7}{'folds':>7}{'probe':>7}")
-    for said in (pixel_rows, *(encoder_rows(text, asked.out) for text in ("flow", asked.images, asked.i3d) if text)):
+    specs = [spec for spec in ("flow", options.images, options.i3d) if spec]
+    for source in (pixel_rows, *(encoder_rows(spec, options.out) for spec in specs)):
         for version, path in versions.items():
             if path is not None:
-                print_rows(version, path, said)
+                print_rows(version, path, source)
 
 
 def pixel_rows(train_test_split: TrainTestSplit) -> Iterator[tuple[str, np.ndarray]]:
@@ -54,34 +53,35 @@ def pixel_rows(train_test_split: TrainTestSplit) -> Iterator[tuple[str, np.ndarr
 
 
 def encoder_rows(encoder_spec: str, output_dir: Path) -> FeatureSource:
-    """What an encoder says, by kind, of one clip of each video."""
+    """Return a source of an encoder's features by kind, from one clip of each video."""
     encoder = load(encoder_spec)
 
-    def said(parted: TrainTestSplit) -> Iterator[tuple[str, np.ndarray]]:
-        features = load_or_extract_features(encoder, parted.dataset, num_clips=1, cache_dir=output_dir).features
+    def iter_features(train_test_split: TrainTestSplit) -> Iterator[tuple[str, np.ndarray]]:
+        videos = train_test_split.dataset
+        features = load_or_extract_features(encoder, videos, num_clips=1, cache_dir=output_dir).features
         assert not features.failed, features.failed
         for kind in FEATURE_KINDS:
             yield f"{Path(encoder_spec).name.partition('@')[0]}, {kind}", features.vectors(kind)
 
-    return said
+    return iter_features
 
 
 def print_rows(variant: str, path: str, source: FeatureSource) -> None:
-    """R@1 of the split and of all folds, and the split's probe, by everything that is said of a version's videos."""
-    parted = TrainTestConfig(path, fold="all").open()
-    y, split = parted.dataset.labels["class"], official_split(path, parted)
+    """Print R@1 of the official split and of all folds, and the probe's accuracy, for all features of a version."""
+    train_test_split = TrainTestConfig(path, fold="all").open()
+    y, split = train_test_split.dataset.labels["class"], official_split(path, train_test_split)
     train, test = split
-    for name, x in source(parted):
-        found = (nearest_neighbor_hits(x, y, folds).mean() for folds in ([split], parted.folds))
+    for name, x in source(train_test_split):
+        recalls = (nearest_neighbor_hits(x, y, folds).mean() for folds in ([split], train_test_split.folds))
         probe = logistic_probe(x[train, None], y[train], x[test, None], y[test]).top1
-        print(f"{name:44}{variant:10}" + "".join(f"{value:7.3f}" for value in (*found, probe)), flush=True)
+        print(f"{name:44}{variant:10}" + "".join(f"{value:7.3f}" for value in (*recalls, probe)), flush=True)
 
 
 def official_split(data: str, train_test_split: TrainTestSplit) -> tuple[np.ndarray, np.ndarray]:
     """Indices in `train_test_split` of the training and test videos of the official split."""
     numbers = {train_test_split.dataset.name(i): i for i in range(len(train_test_split.dataset))}
     official = TrainTestConfig(data).open()
-    train, test = (np.array([numbers[official.dataset.name(int(i))] for i in part]) for part in official.folds[0])
+    train, test = (np.array([numbers[official.dataset.name(int(i))] for i in indices]) for indices in official.folds[0])
     return train, test
 
 

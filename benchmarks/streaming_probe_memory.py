@@ -20,7 +20,7 @@ from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeCo
 
 MAX_GIB = 4.0  # GB
 NUM_CLASSES = 400
-TRAIN, TEST = 0, 1  # which half a feature is of
+TRAIN, TEST = 0, 1  # splits
 BATCH_SIZE = 64  # test videos
 
 
@@ -36,9 +36,9 @@ class RandomFeatures:
     def __init__(self, channels: int) -> None:
         self.directions = np.random.default_rng(0).standard_normal((NUM_CLASSES, channels), np.float32)
 
-    def features(self, half: int, epoch: int, videos: np.ndarray, views: int) -> torch.Tensor:
+    def features(self, split: int, epoch: int, videos: np.ndarray, views: int) -> torch.Tensor:
         """One feature for each view, (n, views, D)."""
-        rng = np.random.default_rng((half, epoch, int(videos[0])))
+        rng = np.random.default_rng((split, epoch, int(videos[0])))
         noise = rng.standard_normal((len(videos), views, self.directions.shape[1]), np.float32)
         return torch.from_numpy(0.1 * self.directions[videos % NUM_CLASSES, None] + noise)
 
@@ -52,14 +52,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rule, source = SGDProbeConfig(), RandomFeatures(options.channels)
-    learner = StreamingLinearClassifiers(options.channels, [NUM_CLASSES], rule)
-    steps, started = -(-options.videos // rule.batch_size), time.monotonic()
+    probe_config, source = SGDProbeConfig(), RandomFeatures(options.channels)
+    learner = StreamingLinearClassifiers(options.channels, [NUM_CLASSES], probe_config)
+    steps, start = -(-options.videos // probe_config.batch_size), time.monotonic()
     print(f"torch {torch.__version__}; {resident_gb():.2f} GB before the first step", flush=True)
     for epoch in range(options.epochs):
         order = np.random.default_rng(epoch).permutation(options.videos)
         for step in range(steps):
-            videos = order[step * rule.batch_size : (step + 1) * rule.batch_size]
+            videos = order[step * probe_config.batch_size : (step + 1) * probe_config.batch_size]
             x = source.features(TRAIN, epoch, videos, 1)[:, 0]
             learner.train_step(x, torch.from_numpy(videos % NUM_CLASSES)[:, None], epoch=epoch + step / steps)
             if step % (steps // 5 or 1) == 0:
@@ -67,13 +67,13 @@ def main() -> None:
     ranks = []
     for first in range(0, options.test_videos, BATCH_SIZE):
         videos = np.arange(first, min(first + BATCH_SIZE, options.test_videos))
-        (shares,) = learner.predict_proba(source.features(TEST, 0, videos, options.views))
-        ranks.append(true_class_ranks(shares, np.arange(NUM_CLASSES), videos % NUM_CLASSES))
+        (probabilities,) = learner.predict_proba(source.features(TEST, 0, videos, options.views))
+        ranks.append(true_class_ranks(probabilities, np.arange(NUM_CLASSES), videos % NUM_CLASSES))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     feature_gb = 4 * options.channels * options.views * (options.videos + options.test_videos) / 1e9
     top1 = TrueClassRanks(np.concatenate(ranks), None).accuracy().top1
-    print(f"top-1 {top1:.3f} after {options.epochs} of {rule.epochs} epochs")
-    seconds = time.monotonic() - started
+    print(f"top-1 {top1:.3f} after {options.epochs} of {probe_config.epochs} epochs")
+    seconds = time.monotonic() - start
     print(f"{seconds:.0f} s; peak {peak:.2f} GB (at most {MAX_GIB}); all features: {feature_gb:.0f} GB")
 
 

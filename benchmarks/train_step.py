@@ -83,12 +83,12 @@ STEP_FRACTION = 0.1  # of what curvature allows
 
 
 def make_config(config: PretrainConfig, variant: str) -> PretrainConfig:
-    how, clips = VARIANTS[variant]
+    solver, clips = VARIANTS[variant]
     split = StaticDynamicConfig(method="none") if variant == "V-SimCLR" else StaticDynamicConfig()
     prediction = replace(config.method.prediction, clips_per_video=clips)
     method = replace(config.method, static_dynamic=split, prediction=prediction)
-    chosen = {"inner_lr": 0.1} if how.startswith("exact") else {}
-    return replace(config, method=method, solver=replace(config.solver, name=how, **chosen))
+    overrides = {"inner_lr": 0.1} if solver.startswith("exact") else {}
+    return replace(config, method=method, solver=replace(config.solver, name=solver, **overrides))
 
 
 def measure_step(variant: str, batch_size: int, num_steps: int) -> dict[str, float]:
@@ -117,7 +117,7 @@ def measure_step(variant: str, batch_size: int, num_steps: int) -> dict[str, flo
 
 
 def measure_execution_mode(mode: str, network: str, batch_size: int, num_steps: int) -> dict[str, float]:
-    """In this process: CPU seconds of a plain step done in a way, and the peak of its memory in MiB."""
+    """In this process: CPU seconds of a plain step in an execution mode, and the peak of its memory in MiB."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = get_recipe("k400-simclr", debug=True)
@@ -126,12 +126,12 @@ def measure_execution_mode(mode: str, network: str, batch_size: int, num_steps: 
     config = make_config(
         replace(config, method=replace(config.method, model=model), solver=SolverConfig(name="plain")), "V-SimCLR"
     )
-    chosen = {
+    overrides = {
         "checkpointed": {"activation_checkpointing": True},
         "compiled": {"compile": True},
         "bf16": {"precision": "bf16"},
     }
-    config = replace(config, train=replace(config.train, **chosen.get(mode, {})))
+    config = replace(config, train=replace(config.train, **overrides.get(mode, {})))
     method = Method(config.method)
     backbone = method.online.backbone
     prepare_model(method, backbone, config.train, torch.device("cpu"))
@@ -139,17 +139,17 @@ def measure_execution_mode(mode: str, network: str, batch_size: int, num_steps: 
         backbone.memory_format = torch.contiguous_format
     elif mode == "channels last":
         use_channels_last(backbone, torch.device("cuda"))
-    side = max(32, backbone.min_size)
-    augmented = build_augmentation("slowfast", size=side)
+    image_size = max(32, backbone.min_size)
+    augmentation = build_augmentation("slowfast", size=image_size)
     rng = np.random.default_rng(0)
-    shown = [augmented.crop_only(rng.integers(0, 256, (8, 48, 48, 3), np.uint8), rng) for _ in range(2 * batch_size)]
-    begun = torch.stack([clip for clip, _ in shown]).unflatten(0, (batch_size, 2))
-    changes = np.stack([numbers for _, numbers in shown]).reshape(batch_size, 2, -1)
-    finished = augmented.apply_on_device(begun, changes)
+    crops = [augmentation.crop_only(rng.integers(0, 256, (8, 48, 48, 3), np.uint8), rng) for _ in range(2 * batch_size)]
+    cropped = torch.stack([clip for clip, _ in crops]).unflatten(0, (batch_size, 2))
+    params = np.stack([numbers for _, numbers in crops]).reshape(batch_size, 2, -1)
+    augmented = augmentation.apply_on_device(cropped, params)
     weights = method.trainable_parameters()
 
     def step() -> None:
-        clips = augmented.apply_on_device(begun, changes) if mode == "uint8" else finished
+        clips = augmentation.apply_on_device(cropped, params) if mode == "uint8" else augmented
         _, gradient = compute_gradients(method, clips, config)
         with torch.no_grad():
             for name, p in weights.items():
@@ -164,7 +164,7 @@ def measure_execution_mode(mode: str, network: str, batch_size: int, num_steps: 
 
 
 def print_gradient_quality(config: PretrainConfig) -> None:
-    """Print how true each solver's products and gradients are on the first batch, before training."""
+    """Print the accuracy of each solver's Hessian products and gradients on the first batch, before training."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     method = Method(config.method).train()
@@ -174,57 +174,60 @@ def print_gradient_quality(config: PretrainConfig) -> None:
     )["clips"]
     weights = dict(method.trainable_parameters())
 
-    def loss(here: ParamDict, level: str, seam: str = "early_features") -> Tensor:
-        own = {k: w for k, w in here.items() if k != EARLY_FEATURES}
+    def loss(params: ParamDict, level: str, seam: str = "early_features") -> Tensor:
+        weights = {k: w for k, w in params.items() if k != EARLY_FEATURES}
         with double_backward_mode(method.online.backbone):
-            found = functional_call(method, own, (clips,), {"level": level, seam: here.get(EARLY_FEATURES)})
-        return sum(found.losses.values(), torch.zeros(()))
+            output = functional_call(method, weights, (clips,), {"level": level, seam: params.get(EARLY_FEATURES)})
+        return sum(output.losses.values(), torch.zeros(()))
 
-    def gradient_of(how: str, rate: float) -> ParamDict:
-        return compute_gradients(method, clips, _with_solver(config, how, rate))[1]
+    def gradient_of(solver: str, rate: float) -> ParamDict:
+        return compute_gradients(method, clips, _with_solver(config, solver, rate))[1]
 
-    def product(how: str, v: ParamDict) -> ParamDict:
-        """H v, as the solver makes it: what it takes off an outer loss whose gradient is v."""
-        own = _with_solver(config, how, 1.0)
-        found = hypergradient(
-            partial(loss, level="inner", seam="features" if how == "exact-projector" else "early_features"),
-            lambda here: sum(((v[k] * w).sum() for k, w in here.items() if k != EARLY_FEATURES), torch.zeros(())),
+    def product(solver: str, v: ParamDict) -> ParamDict:
+        """H v as the solver computes it: what it subtracts from an outer gradient v."""
+        solver_config = _with_solver(config, solver, 1.0)
+        gradient = hypergradient(
+            partial(loss, level="inner", seam="features" if solver == "exact-projector" else "early_features"),
+            lambda params: sum(((v[k] * w).sum() for k, w in params.items() if k != EARLY_FEATURES), torch.zeros(())),
             weights,
-            own.solver,
-            shared_prefix=build_shared_prefix(method, clips, own),
+            solver_config.solver,
+            shared_prefix=build_shared_prefix(method, clips, solver_config),
         )
-        kept = masked(v, how)
-        return {k: kept[k] - found[k] for k in v}
+        inner = mask_to_inner(v, solver)
+        return {k: inner[k] - gradient[k] for k in v}
 
-    def masked(v: ParamDict, how: str) -> ParamDict:
-        late = _inner_weight_names(method, how)
-        return {k: t if k in late else torch.zeros_like(t) for k, t in v.items()}
+    def mask_to_inner(v: ParamDict, solver: str) -> ParamDict:
+        inner_names = _inner_weight_names(method, solver)
+        return {k: t if k in inner_names else torch.zeros_like(t) for k, t in v.items()}
 
-    def turned(how: str, rate: float) -> float:
+    def outer_change(solver: str, rate: float) -> float:
         """How much an inner step of this size changes the outer gradient, relative to it."""
-        there = {k: w.detach() - rate * masked(p, how)[k] for k, w in weights.items()}
-        return _relative_error(_gradient(partial(loss, level="outer"), there), outer)
+        moved_weights = {k: w.detach() - rate * mask_to_inner(p, solver)[k] for k, w in weights.items()}
+        return _relative_error(_gradient(partial(loss, level="outer"), moved_weights), outer)
 
     outer = gradient_of("plain", 1.0)
     p = _gradient(partial(loss, level="inner"), weights)
-    rates = {how: STEP_FRACTION * float(_norm(masked(p, how)) / _norm(masked(product(how, p), how))) for how in LEVELS}
+    rates = {
+        solver: STEP_FRACTION
+        * float(_norm(mask_to_inner(p, solver)) / _norm(mask_to_inner(product(solver, p), solver)))
+        for solver in LEVELS
+    }
     rate = rates["itd-rmad"]
-    whole, exact = product("itd-rmad", outer), gradient_of("itd-rmad", rate)
-    print(
-        f"γ‖Hg‖/‖g‖ = {rate * float(_norm(whole) / _norm(outer)):.3f}; an inner step turns the outer gradient by",
-        end=" ",
-    )
-    print(f"{turned('itd-rmad', 0.1):.3f} at γ = 0.1,", end=" ")
-    print(", ".join(f"{turned(how, r):.3f} at {r:.2g} ({how})" for how, r in rates.items()))
+    exact_product, exact_gradient = product("itd-rmad", outer), gradient_of("itd-rmad", rate)
+    ratio = rate * float(_norm(exact_product) / _norm(outer))
+    print(f"γ‖Hg‖/‖g‖ = {ratio:.3f}; an inner step turns the outer gradient by", end=" ")
+    print(f"{outer_change('itd-rmad', 0.1):.3f} at γ = 0.1,", end=" ")
+    print(", ".join(f"{outer_change(solver, r):.3f} at {r:.2g} ({solver})" for solver, r in rates.items()))
     print(f"{'':<24}{'own':>8}{'whole':>8}{'error':>8}{'cosine':>8}")
-    for how in COMPARED_SOLVERS:
+    for solver in COMPARED_SOLVERS:
         cells = f"{'':>8}{'':>8}"
-        if how not in ("first-order", "aid-cg"):
-            found = product(how, outer)
-            own = product("itd-rmad", masked(outer, how))
-            cells = f"{_cosine(found, own):>8.3f}{_cosine(found, whole):>8.3f}"
-        gradient = gradient_of(how, rate)
-        print(f"{how:<24}{cells}{_relative_error(gradient, exact):>8.3f}{_cosine(gradient, exact):>8.4f}", flush=True)
+        if solver not in ("first-order", "aid-cg"):
+            solver_product = product(solver, outer)
+            own_product = product("itd-rmad", mask_to_inner(outer, solver))
+            cells = f"{_cosine(solver_product, own_product):>8.3f}{_cosine(solver_product, exact_product):>8.3f}"
+        gradient = gradient_of(solver, rate)
+        error, cosine = _relative_error(gradient, exact_gradient), _cosine(gradient, exact_gradient)
+        print(f"{solver:<24}{cells}{error:>8.3f}{cosine:>8.4f}", flush=True)
 
 
 def _with_solver(config: PretrainConfig, solver: str, learning_rate: float) -> PretrainConfig:
@@ -236,20 +239,20 @@ def _inner_weight_names(method: Method, solver: str) -> set[str]:
     names = set(method.trainable_parameters())
     if not solver.startswith("exact"):
         return names
-    backbone, before = method.online.backbone, "online.backbone."
+    backbone, prefix = method.online.backbone, "online.backbone."
     last = len(backbone.stage_prefixes) - 1
     return {
         name
         for name in names
-        if not name.startswith(before)
-        or (solver == "exact-last-stage" and backbone.stage_index(name.removeprefix(before)) == last)
+        if not name.startswith(prefix)
+        or (solver == "exact-last-stage" and backbone.stage_index(name.removeprefix(prefix)) == last)
     }
 
 
 def _gradient(loss: Callable[[ParamDict], Tensor], weights: ParamDict) -> ParamDict:
     leaves = {k: w.detach().requires_grad_() for k, w in weights.items()}
-    found = torch.autograd.grad(loss(leaves), list(leaves.values()), materialize_grads=True)
-    return dict(zip(weights, found, strict=True))
+    gradients = torch.autograd.grad(loss(leaves), list(leaves.values()), materialize_grads=True)
+    return dict(zip(weights, gradients, strict=True))
 
 
 def _norm(a: ParamDict) -> Tensor:
@@ -265,19 +268,19 @@ def _cosine(a: ParamDict, b: ParamDict) -> float:
 
 
 def networks(with_slow_r50: bool) -> dict[str, PretrainConfig]:
-    """Where products are compared: the library's method on the debug network, and on Slow-R50 at 64 pixels."""
+    """Configurations on which products are compared: the debug network, and Slow-R50 at 64 pixels."""
     debug = get_recipe("k400-bod-simclr", debug=True)
-    own = replace(debug, method=replace(get_recipe("laptop").method, model=debug.method.model))
-    own = replace(own, method=replace(own.method, prediction=replace(own.method.prediction, clips_per_video=0)))
-    found = {"debug network": own}
+    small = replace(debug, method=replace(get_recipe("laptop").method, model=debug.method.model))
+    small = replace(small, method=replace(small.method, prediction=replace(small.method.prediction, clips_per_video=0)))
+    configs = {"debug network": small}
     if with_slow_r50:
-        large = replace(own, data=replace(own.data, image_size=64), optim=replace(own.optim, batch_size=4))
-        found["Slow-R50 at 64 px"] = replace(large, method=replace(large.method, model=ModelConfig()))
-    return found
+        large = replace(small, data=replace(small.data, image_size=64), optim=replace(small.optim, batch_size=4))
+        configs["Slow-R50 at 64 px"] = replace(large, method=replace(large.method, model=ModelConfig()))
+    return configs
 
 
 def accuracy(variant: str, seed: int) -> dict[str, float]:
-    """Probe accuracies of the whole embedding of the demo, trained with this solver."""
+    """Train the demo with this solver and return the probe accuracies of its whole embedding."""
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(get_recipe("demo-bod-simclr"), variant)
         run = pretrain(replace(config, train=replace(config.train, seed=seed)), Path(folder) / "run")
@@ -287,16 +290,16 @@ def accuracy(variant: str, seed: int) -> dict[str, float]:
 
 def print_table(variants: Sequence[str], options: argparse.Namespace) -> None:
     """Print time and memory of steps, each against the first."""
-    found: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
+    results: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
     for _ in range(options.rounds):
         for variant in variants:
             command = [sys.executable, __file__, "--only", variant]
             command += ["--batch", str(options.batch), "--steps", str(options.steps), "--network", options.network]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found[variant].append(json.loads(done.stdout))
+            process = subprocess.run(command, check=True, capture_output=True, text=True)
+            results[variant].append(json.loads(process.stdout))
     if options.rounds:
-        time_of = {v: min(r["seconds"] for r in rows) for v, rows in found.items()}
-        memory_of = {v: rows[0]["memory"] for v, rows in found.items()}
+        time_of = {v: min(r["seconds"] for r in rows) for v, rows in results.items()}
+        memory_of = {v: rows[0]["memory"] for v, rows in results.items()}
         print(f"{'':<24}{'seconds':>9}{'time':>8}{'memory':>8}{'limit':>7}")
         for variant in variants:
             ratio, memory = time_of[variant] / time_of[variants[0]], memory_of[variant] / memory_of[variants[0]]

@@ -149,10 +149,10 @@ class Benchmark:
         """Scores of all sequences and the mean cycle accuracy of training, after a step."""
         scores, accuracies = Scores(), []
         if self.options.data:
-            parts = [(self.options.data, self.halves[0] + self.halves[1])]
+            folds = [(self.options.data, self.halves[0] + self.halves[1])]
         else:
-            parts = [(self.write_list(half), self.halves[1 - half]) for half in (0, 1)]
-        for data, names in parts:
+            folds = [(self.write_list(half), self.halves[1 - half]) for half in (0, 1)]
+        for data, names in folds:
             folder = f"{self.material}-{Path(data).stem}-{self.options.layer}-{row}-{max(self.options.steps)}-{seed}"
             run = self.out / "runs" / slug(folder)
             config = self.make_config(data, overrides, seed)
@@ -257,8 +257,8 @@ def print_gain(group: Group, cells: list[dict[str, Any]], baseline: list[dict[st
     num_seeds = len(cells) if len(baseline) == 1 else min(len(cells), len(baseline))
     gain = scores["J&F"][:num_seeds] - score_table(baseline, "J&F")[:num_seeds]
     rng = np.random.default_rng(0)
-    seeds, places = (rng.integers(n, size=(N_RESAMPLES, n)) for n in gain.shape)
-    means = gain[seeds[:, :, None], places[:, None, :]].mean((1, 2))
+    seeds, sequences = (rng.integers(n, size=(N_RESAMPLES, n)) for n in gain.shape)
+    means = gain[seeds[:, :, None], sequences[:, None, :]].mean((1, 2))
     low, high = np.quantile(means, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     print(
         *group,
@@ -278,7 +278,7 @@ def print_choice(groups: dict[Group, list[dict[str, Any]]]) -> None:
 
     The frozen model's layer is chosen in the same way.
     """
-    chosen: dict[bool, list[list[dict[str, Any]]]] = {True: [], False: []}
+    best_cells: dict[bool, list[list[dict[str, Any]]]] = {True: [], False: []}
     for half in (0, 1):
         for is_frozen in (True, False):
             candidates = [group for group in groups if (group.row == FROZEN) == is_frozen]
@@ -286,11 +286,11 @@ def print_choice(groups: dict[Group, list[dict[str, Any]]]) -> None:
                 return
             best = max(candidates, key=lambda group: score_table(groups[group], "J&F")[:, 1 - half :: 2].mean())
             print(f"chosen for half {half}:", *best, sep=" | ")
-            chosen[is_frozen].append(groups[best])
-    num_seeds = min(len(cells) for cells in chosen[False])
-    merged = [[merge_halves(*pair) for pair in zip(*halves, strict=False)] for halves in chosen.values()]
+            best_cells[is_frozen].append(groups[best])
+    num_seeds = min(len(cells) for cells in best_cells[False])
+    merged_cells = [[merge_halves(*pair) for pair in zip(*halves, strict=False)] for halves in best_cells.values()]
     protocol = next(iter(groups)).protocol
-    print_gain(Group("chosen", protocol, "chosen", "chosen", 0), merged[1][:num_seeds], merged[0])
+    print_gain(Group("chosen", protocol, "chosen", "chosen", 0), merged_cells[1][:num_seeds], merged_cells[0])
 
 
 def merge_halves(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -319,8 +319,8 @@ def draw_steps(groups: dict[Group, list[dict[str, Any]]], file: Path) -> None:
         means = [score_table(frozen, "J&F").mean(1)]
         means += [score_table(groups[curve._replace(step=step)], "J&F").mean(1) for step in steps]
         label = f"{curve.row}, {curve.material}, block {curve.layer}, {curve.protocol}"
-        line = axes.plot([0, *steps], [each.mean() for each in means], marker="o", markersize=3, label=label)[0]
-        low, high = ([getattr(each, name)() for each in means] for name in ("min", "max"))
+        line = axes.plot([0, *steps], [values.mean() for values in means], marker="o", markersize=3, label=label)[0]
+        low, high = ([getattr(values, name)() for values in means] for name in ("min", "max"))
         axes.fill_between([0, *steps], low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     axes.set_xscale("symlog", linthresh=10)
     axes.set_xlabel("training steps (0: the frozen model)")
