@@ -13,7 +13,7 @@ FUNCTIONS = [name for name in losses.__all__ if inspect.isfunction(getattr(losse
 
 
 def examples(module):
-    return {found.name: found for found in doctest.DocTestFinder().find(module) if found.examples}
+    return {result.name: result for result in doctest.DocTestFinder().find(module) if result.examples}
 
 
 @pytest.mark.parametrize("module", [losses, contrastive, cycle, koopman], ids=lambda module: module.__name__)

@@ -1,4 +1,4 @@
-"""Responses of the page's server, and what it refuses."""
+"""Responses of the page's server, and requests that it refuses."""
 
 import asyncio
 import errno
@@ -24,8 +24,8 @@ TOKEN = "correct-horse"
 LIMIT = 200_000
 
 
-def client_of(index, encode=encode_red_circling):
-    """A client of the index's page, below the token."""
+def make_client(index, encode=encode_red_circling):
+    """Return a client of the page of an index; paths are relative to the token."""
     return TestClient(
         create_app(index, TOKEN, embed_upload=encode, max_upload_bytes=LIMIT),
         base_url=f"http://127.0.0.1:8000/{TOKEN}/",
@@ -33,7 +33,7 @@ def client_of(index, encode=encode_red_circling):
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
+def shared_index(tmp_path_factory):
     return FakeIndex(tmp_path_factory.mktemp("drawn"))
 
 
@@ -44,18 +44,18 @@ def index(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def client(drawn):
-    return client_of(drawn)
+def client(shared_index):
+    return make_client(shared_index)
 
 
-def test_without_the_token_everything_is_refused(drawn):
-    app = create_app(drawn, TOKEN, embed_upload=encode_red_circling)
+def test_without_the_token_everything_is_refused(shared_index):
+    app = create_app(shared_index, TOKEN, embed_upload=encode_red_circling)
     client = TestClient(app, base_url="http://127.0.0.1:8000")
     for path in ("/", "/wrong/", "/wrong/about", "/about", f"/{TOKEN}x/about", "/static/main.js", "//"):
         response = client.get(path)
         assert response.status_code == 403, path
         assert "printed" in response.text
-        assert drawn.segments()[0].path not in response.text
+        assert shared_index.segments()[0].path not in response.text
 
 
 def test_only_this_host_is_served_at_any_port(client):
@@ -83,34 +83,36 @@ def test_the_page_names_no_other_host_and_no_inline_script(client):
     assert page.count("<script") == page.count('<script type="module" src="static/')
 
 
-def test_segments_are_paged_and_filtered_by_name(client, drawn):
-    all_of_them = client.get("segments?count=1000").json()
-    assert [m["id"] for m in all_of_them["segments"]] == [m.id for m in drawn.segments()]
-    part = client.get("segments?first=4&count=3").json()
-    assert part["total"] == len(drawn)
-    assert part["segments"] == all_of_them["segments"][4:7]
-    word = drawn.segments()[0].path.split("/")[1].split("-")[0].upper()
-    found = client.get("segments", params={"name": word}).json()
-    assert [m["path"] for m in found["segments"]] == [m.path for m in drawn.segments() if word.lower() in m.path]
+def test_segments_are_paged_and_filtered_by_name(client, shared_index):
+    all_segments = client.get("segments?count=1000").json()
+    assert [m["id"] for m in all_segments["segments"]] == [m.id for m in shared_index.segments()]
+    page = client.get("segments?first=4&count=3").json()
+    assert page["total"] == len(shared_index)
+    assert page["segments"] == all_segments["segments"][4:7]
+    word = shared_index.segments()[0].path.split("/")[1].split("-")[0].upper()
+    matches = client.get("segments", params={"name": word}).json()
+    assert [m["path"] for m in matches["segments"]] == [
+        m.path for m in shared_index.segments() if word.lower() in m.path
+    ]
 
 
-def test_numbers_out_of_range_are_refused(client, drawn):
+def test_numbers_out_of_range_are_refused(client, shared_index):
     pages = [f"segments?{query}" for query in ("count=0", "count=5000", "first=-1", "first=x")]
-    weights = [f"neighbors?id={drawn.segments()[0].id}&motion_weight={weight}" for weight in ("2", "nan")]
+    weights = [f"neighbors?id={shared_index.segments()[0].id}&motion_weight={weight}" for weight in ("2", "nan")]
     for url in (*pages, *weights):
         response = client.get(url)
         assert response.status_code == 422, url
         assert "must be a number from" in response.json()["error"]
 
 
-def test_neighbors_are_by_appearance_by_motion_or_mixed(client, drawn):
-    moment = drawn.segments()[0]
+def test_neighbors_are_by_appearance_by_motion_or_mixed(client, shared_index):
+    segment = shared_index.segments()[0]
     for mix in (0, 0.3, 1):
-        found = client.get(f"neighbors?id={moment.id}&motion_weight={mix}&top_k=5").json()
-        assert len(found) == 5
-        assert moment.id not in [f["id"] for f in found]
-        assert [f["similarity"] for f in found] == sorted([f["similarity"] for f in found], reverse=True)
-        for f in found:
+        neighbors = client.get(f"neighbors?id={segment.id}&motion_weight={mix}&top_k=5").json()
+        assert len(neighbors) == 5
+        assert segment.id not in [f["id"] for f in neighbors]
+        assert [f["similarity"] for f in neighbors] == sorted([f["similarity"] for f in neighbors], reverse=True)
+        for f in neighbors:
             assert f["similarity"] == pytest.approx((1 - mix) * f["appearance"] + mix * f["motion"], abs=2e-4)
 
 
@@ -118,17 +120,17 @@ def test_a_bug_is_logged_and_reported_in_one_line(index, caplog):
     index.neighbors = None
     page = create_app(index, TOKEN, embed_upload=encode_red_circling)
     client = TestClient(page, base_url=f"http://127.0.0.1:8000/{TOKEN}/", raise_server_exceptions=False)
-    answer = client.get(f"neighbors?id={index.segments()[0].id}")
-    assert answer.status_code == 500
-    assert "This is a bug in stillmotion" in answer.json()["error"]
-    assert answer.headers["x-content-type-options"] == "nosniff"
+    response = client.get(f"neighbors?id={index.segments()[0].id}")
+    assert response.status_code == 500
+    assert "This is a bug in stillmotion" in response.json()["error"]
+    assert response.headers["x-content-type-options"] == "nosniff"
     assert caplog.messages[0].startswith("TypeError: ")
 
 
-def test_a_segment_says_how_it_is_played(client, drawn):
-    told = client.get(f"segments/{drawn.segments()[0].id}").json()
-    assert told["playback"] == "file"
-    assert [m["id"] for m in told["segments_of_video"]] == [told["id"]]
+def test_a_segment_says_how_it_is_played(client, shared_index):
+    segment = client.get(f"segments/{shared_index.segments()[0].id}").json()
+    assert segment["playback"] == "file"
+    assert [m["id"] for m in segment["segments_of_video"]] == [segment["id"]]
 
 
 def test_only_ids_of_the_index_and_files_of_the_page_are_served(client):
@@ -140,76 +142,78 @@ def test_only_ids_of_the_index_and_files_of_the_page_are_served(client):
         assert client.get(f"static/{name}").status_code == 404, name
 
 
-def test_videos_are_served_in_ranges(client, drawn):
-    moment = drawn.segments()[0]
-    content = drawn.video_path(moment.id).read_bytes()
-    whole = client.get(f"videos/{moment.id}")
-    assert whole.content == content
-    assert whole.headers["content-type"] == "video/mp4"
-    part = client.get(f"videos/{moment.id}", headers={"range": "bytes=10-29"})
-    assert part.status_code == 206
-    assert part.content == content[10:30]
-    assert part.headers["content-range"] == f"bytes 10-29/{len(content)}"
-    assert client.get(f"videos/{moment.id}", headers={"range": f"bytes={len(content)}-"}).status_code == 416
+def test_videos_are_served_in_ranges(client, shared_index):
+    segment = shared_index.segments()[0]
+    content = shared_index.video_path(segment.id).read_bytes()
+    full = client.get(f"videos/{segment.id}")
+    assert full.content == content
+    assert full.headers["content-type"] == "video/mp4"
+    partial = client.get(f"videos/{segment.id}", headers={"range": "bytes=10-29"})
+    assert partial.status_code == 206
+    assert partial.content == content[10:30]
+    assert partial.headers["content-range"] == f"bytes 10-29/{len(content)}"
+    assert client.get(f"videos/{segment.id}", headers={"range": f"bytes={len(content)}-"}).status_code == 416
 
 
-def test_a_preview_shows_the_segment(client, drawn, tmp_path):
-    moment = drawn.segments()[0]
+def test_a_preview_shows_the_segment(client, shared_index, tmp_path):
+    segment = shared_index.segments()[0]
     file = tmp_path / "copy.mp4"
-    file.write_bytes(client.get(f"previews/{moment.id}").content)
-    copied, own = open_video(file), open_video(drawn.video_path(moment.id))
-    assert len(copied) == len(own)
-    assert copied.fps == own.fps
-    apart = copied.get_frames(range(len(own))).astype(float) - own.get_frames(range(len(own)))
-    assert abs(apart).mean() < 8
+    file.write_bytes(client.get(f"previews/{segment.id}").content)
+    preview, original = open_video(file), open_video(shared_index.video_path(segment.id))
+    assert len(preview) == len(original)
+    assert preview.fps == original.fps
+    difference = preview.get_frames(range(len(original))).astype(float) - original.get_frames(range(len(original)))
+    assert abs(difference).mean() < 8
 
 
-def test_a_poster_is_one_frame_of_the_thumbnail(client, drawn):
-    id = drawn.segments()[0].id
-    moving, still = (Image.open(io.BytesIO(client.get(f"{kind}/{id}").content)) for kind in ("thumbnails", "posters"))
-    assert getattr(moving, "n_frames", 1) > 1
-    assert getattr(still, "n_frames", 1) == 1
-    assert moving.size == still.size
+def test_a_poster_is_one_frame_of_the_thumbnail(client, shared_index):
+    id = shared_index.segments()[0].id
+    thumbnail, poster = (
+        Image.open(io.BytesIO(client.get(f"{kind}/{id}").content)) for kind in ("thumbnails", "posters")
+    )
+    assert getattr(thumbnail, "n_frames", 1) > 1
+    assert getattr(poster, "n_frames", 1) == 1
+    assert thumbnail.size == poster.size
 
 
 def test_a_deleted_video_is_reported(index):
-    moment = index.segments()[0]
-    index.video_path(moment.id).unlink()
-    client = client_of(index)
-    assert client.get(f"segments/{moment.id}").json()["playback"] == "missing"
+    segment = index.segments()[0]
+    index.video_path(segment.id).unlink()
+    client = make_client(index)
+    assert client.get(f"segments/{segment.id}").json()["playback"] == "missing"
     for kind in ("videos", "previews"):
-        answer = client.get(f"{kind}/{moment.id}")
-        assert answer.status_code == 410
-        assert answer.json()["error"] == f"{moment.path} no longer exists"
-    assert client.get(f"thumbnails/{moment.id}").status_code == 200
+        response = client.get(f"{kind}/{segment.id}")
+        assert response.status_code == 410
+        assert response.json()["error"] == f"{segment.path} no longer exists"
+    assert client.get(f"thumbnails/{segment.id}").status_code == 200
 
 
 def test_a_link_out_of_the_folder_is_not_served(index, tmp_path):
-    moment = index.segments()[0]
-    file = index.video_path(moment.id)
+    segment = index.segments()[0]
+    file = index.video_path(segment.id)
     secret = tmp_path / "secret.mp4"
     file.rename(secret)
     file.symlink_to(secret)
-    client = client_of(index)
+    client = make_client(index)
     for kind in ("videos", "previews"):
-        answer = client.get(f"{kind}/{moment.id}")
-        assert answer.status_code == 410
-        assert "is outside" in answer.json()["error"]
-    assert client.get(f"segments/{moment.id}").json()["playback"] == "missing"
+        response = client.get(f"{kind}/{segment.id}")
+        assert response.status_code == 410
+        assert "is outside" in response.json()["error"]
+    assert client.get(f"segments/{segment.id}").json()["playback"] == "missing"
 
 
 def test_an_unplayable_format_has_a_preview(index):
-    moment = index.segments()[0]
-    place = index.video_path(moment.id)
-    place.rename(place.with_suffix(".avi"))
-    index.video_path = lambda id: place.with_suffix(".avi")
-    client = client_of(index)
-    assert client.get(f"segments/{moment.id}").json()["playback"] == "preview"
-    assert client.get(f"videos/{moment.id}").status_code == 422
-    assert client.get(f"previews/{moment.id}").content[4:8] == b"ftyp"
+    segment = index.segments()[0]
+    file = index.video_path(segment.id)
+    file.rename(file.with_suffix(".avi"))
+    index.video_path = lambda id: file.with_suffix(".avi")
+    client = make_client(index)
+    assert client.get(f"segments/{segment.id}").json()["playback"] == "preview"
+    assert client.get(f"videos/{segment.id}").status_code == 422
+    assert client.get(f"previews/{segment.id}").content[4:8] == b"ftyp"
 
 
-def dropped_video(folder: Path) -> bytes:
+def write_upload(folder: Path) -> bytes:
     file = folder / "dropped.mp4"
     video = SyntheticDataset(SyntheticConfig(num_videos=1, num_frames=8, image_size=32)).open_video(0)
     write_mp4(file, video.get_frames(range(8)), size=(32, 32), fps=8, gop_size=8, crf=20)
@@ -219,31 +223,31 @@ def dropped_video(folder: Path) -> bytes:
 def test_a_dropped_video_is_a_query_and_its_file_is_deleted(client, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    key = client.post("uploads", content=dropped_video(tmp_path)).json()["query"]
+    key = client.post("uploads", content=write_upload(tmp_path)).json()["query"]
     assert list((tmp_path / "temporary").iterdir()) == []
-    found = client.get(f"neighbors?query={key}&motion_weight=1&top_k=1").json()
-    assert "circling" in found[0]["path"]
+    results = client.get(f"neighbors?query={key}&motion_weight=1&top_k=1").json()
+    assert "circling" in results[0]["path"]
     assert "red" in client.get(f"neighbors?query={key}&motion_weight=0&top_k=1").json()[0]["path"]
     assert client.get("neighbors?query=another").status_code == 404
 
 
 def test_a_dropped_file_that_is_no_video_is_named(client, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    answer = client.post("uploads", params={"name": "holiday.mov"}, content=b"no video")
-    assert answer.status_code == 422
-    assert answer.json()["error"].startswith("holiday.mov: cannot be decoded")
+    response = client.post("uploads", params={"name": "holiday.mov"}, content=b"no video")
+    assert response.status_code == 422
+    assert response.json()["error"].startswith("holiday.mov: cannot be decoded")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dropped_video_has_a_maximum_size(client):
     assert client.post("uploads", content=b"x" * (LIMIT + 1)).status_code == 413
-    pieces = (b"x" * 50_000 for _ in range(LIMIT // 50_000 + 1))  # without a content length
-    answer = client.post("uploads", content=pieces)
-    assert answer.status_code == 413
-    assert "larger than" in answer.json()["error"]
+    chunks = (b"x" * 50_000 for _ in range(LIMIT // 50_000 + 1))  # without a content length
+    response = client.post("uploads", content=chunks)
+    assert response.status_code == 413
+    assert "larger than" in response.json()["error"]
 
 
-def test_uploads_are_processed_one_at_a_time(drawn):
+def test_uploads_are_processed_one_at_a_time(shared_index):
     started, may_finish = threading.Event(), threading.Event()
 
     def slow(video):
@@ -251,28 +255,28 @@ def test_uploads_are_processed_one_at_a_time(drawn):
         assert may_finish.wait(60)
         return encode_red_circling(video)
 
-    content = drawn.video_path(drawn.segments()[0].id).read_bytes()
-    with client_of(drawn, slow) as client:
-        answers = []
-        first = threading.Thread(target=lambda: answers.append(client.post("uploads", content=content)))
+    content = shared_index.video_path(shared_index.segments()[0].id).read_bytes()
+    with make_client(shared_index, slow) as client:
+        first_responses = []
+        first = threading.Thread(target=lambda: first_responses.append(client.post("uploads", content=content)))
         first.start()
         assert started.wait(60)
         second = client.post("uploads", content=content)
         may_finish.set()
         first.join(60)
     assert second.status_code == 429
-    assert answers[0].status_code == 200
+    assert first_responses[0].status_code == 200
 
 
 def test_groups_can_be_named_beside_the_index(tmp_path):
     index = FakeIndex(tmp_path, image_size=32, num_frames=8)
     before = sorted(index.videos_dir.rglob("*"))
-    client = client_of(index)
+    client = make_client(index)
     groups = client.get("groups/motion").json()
     assert sum(g["count"] for g in groups) == len(index)
     assert client.put("groups/motion/1", content="  round and  round ").status_code == 204
     assert [g["name"] for g in client.get("groups/motion").json()][:2] == ["", "round and round"]
-    assert [g["name"] for g in client_of(index).get("groups/motion").json()][1] == "round and round"
+    assert [g["name"] for g in make_client(index).get("groups/motion").json()][1] == "round and round"
     assert client.get("groups/appearance").json()[0]["name"] == ""
     assert [m["id"] for m in client.get("segments?group=motion:1").json()["segments"]]
     assert client.put("groups/motion/1", content="").status_code == 204
@@ -295,19 +299,19 @@ def test_invalid_group_names_are_refused(client):
 
 @pytest.mark.parametrize("videos", [0, 1, 5])
 def test_few_videos_have_a_map_and_groups_too(tmp_path, videos):
-    client = client_of(FakeIndex(tmp_path, num_videos=videos, image_size=32, num_frames=4))
+    client = make_client(FakeIndex(tmp_path, num_videos=videos, image_size=32, num_frames=4))
     for aspect in ("appearance", "motion"):
-        found = client.get(f"map/{aspect}").json()
-        assert len(found["coordinates"]) == len(found["groups"]) == len(found["ids"]) == videos
-        assert all(-1e-3 <= x <= 1 + 1e-3 for place in found["coordinates"] for x in place)
+        embedding_map = client.get(f"map/{aspect}").json()
+        assert len(embedding_map["coordinates"]) == len(embedding_map["groups"]) == len(embedding_map["ids"]) == videos
+        assert all(-1e-3 <= x <= 1 + 1e-3 for point in embedding_map["coordinates"] for x in point)
         assert sum(g["count"] for g in client.get(f"groups/{aspect}").json()) == videos
     assert client.get("segments").json()["total"] == videos
 
 
 def test_file_names_that_are_not_utf8_are_escaped(index):
-    moment = replace(index.segments()[0], path="caf\udce9.mp4")
-    index._segments[0] = moment
-    assert client_of(index).get("segments").json()["segments"][0]["path"] == "caf\\xe9.mp4"
+    segment = replace(index.segments()[0], path="caf\udce9.mp4")
+    index._segments[0] = segment
+    assert make_client(index).get("segments").json()["segments"][0]["path"] == "caf\\xe9.mp4"
 
 
 @pytest.mark.parametrize(
@@ -316,12 +320,12 @@ def test_file_names_that_are_not_utf8_are_escaped(index):
 def test_group_labels_of_another_shape_are_named_and_the_page_goes_on(index, content, caplog):
     file = index.local_dir / "group_labels.json"
     file.write_text(content)
-    client = client_of(index)
+    client = make_client(index)
     assert [group["name"] for group in client.get("groups/motion").json()] == [""]
     assert "group_labels.json" in caplog.text
-    answer = client.put("groups/motion/0", content="name")
-    assert answer.status_code == 422
-    assert "group_labels.json" in answer.json()["error"]
+    response = client.put("groups/motion/0", content="name")
+    assert response.status_code == 422
+    assert "group_labels.json" in response.json()["error"]
     assert file.read_text() == content
 
 
@@ -334,21 +338,21 @@ def test_copies_of_one_video_have_a_map_without_warnings(index, recwarn):
     for name in ("appearance", "motion"):
         index._vectors[name] = np.repeat(index._vectors[name][:2], 10, axis=0)
     index._segments = [replace(index._segments[0], id=f"{i:016x}") for i in range(20)]
-    assert client_of(index).get("groups/motion").status_code == 200
+    assert make_client(index).get("groups/motion").status_code == 200
     assert not [str(warning.message) for warning in recwarn if "sklearn" in str(warning.filename)]
 
 
-async def send_upload(app, *parts):
-    """The status of an upload whose body comes in these parts, and then no more; None is the end of the client."""
-    statuses, queue = [], list(parts)
+async def send_upload(app, *chunks):
+    """Return the status of an upload that sends these chunks and then stalls; None closes the connection."""
+    statuses, queue = [], list(chunks)
 
     async def receive():
         if not queue:
             await asyncio.sleep(600)
-        part = queue.pop(0)
-        if part is None:
+        chunk = queue.pop(0)
+        if chunk is None:
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": part, "more_body": True}
+        return {"type": "http.request", "body": chunk, "more_body": True}
 
     async def send(message):
         statuses.append(message.get("status"))
@@ -360,9 +364,9 @@ async def send_upload(app, *parts):
     return statuses[0]
 
 
-def test_a_closed_tab_is_silent_and_a_stalled_upload_ends(drawn, caplog, monkeypatch):
+def test_a_closed_tab_is_silent_and_a_stalled_upload_ends(shared_index, caplog, monkeypatch):
     monkeypatch.setattr("stillmotion.browse.uploads.MAX_SILENT_SECONDS", 0.05)
-    app = create_app(drawn, TOKEN, embed_upload=encode_red_circling)
+    app = create_app(shared_index, TOKEN, embed_upload=encode_red_circling)
 
     async def upload_both():
         return await send_upload(app, b"part", None), await send_upload(app, b"part")
@@ -376,7 +380,7 @@ def test_a_full_temporary_folder_is_named(index, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("stillmotion.index.previews.write_mp4", write)
-    answer = client_of(index).get(f"previews/{index.segments()[0].id}")
-    assert answer.status_code == 422
-    assert "No space left on device" in answer.json()["error"]
-    assert "TMPDIR" in answer.json()["error"]
+    response = make_client(index).get(f"previews/{index.segments()[0].id}")
+    assert response.status_code == 422
+    assert "No space left on device" in response.json()["error"]
+    assert "TMPDIR" in response.json()["error"]

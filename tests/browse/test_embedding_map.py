@@ -1,4 +1,4 @@
-"""Places and groups that are found without labels."""
+"""The map of embeddings and the groups that k-means finds without labels."""
 
 import itertools
 
@@ -13,23 +13,23 @@ from stillmotion.browse.group_labels import GroupLabels
 from stillmotion.functional.motion_alignment import aligned_similarity, field_spectrum
 
 
-def clouds(count, *, each=20, seed=0):
-    """Vectors about so many centres that are far apart, and the centre of each."""
+def make_clusters(count, *, per_cluster=20, seed=0):
+    """Return vectors in `count` clusters that are far apart, and the cluster of each vector."""
     rng = np.random.default_rng(seed)
-    of = np.repeat(np.arange(count), each)
-    return np.eye(16)[of] + 0.08 * rng.standard_normal((len(of), 16)), of
+    labels = np.repeat(np.arange(count), per_cluster)
+    return np.eye(16)[labels] + 0.08 * rng.standard_normal((len(labels), 16)), labels
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7])
 def test_groups_are_the_clouds_that_are_there(count):
-    vectors, of = clouds(count)
-    found = kmeans_groups(pca_reduce(vectors))
-    assert len(np.unique(found)) == count
-    assert all(len(np.unique(found[of == cloud])) == 1 for cloud in range(count))
+    vectors, labels = make_clusters(count)
+    groups = kmeans_groups(pca_reduce(vectors))
+    assert len(np.unique(groups)) == count
+    assert all(len(np.unique(groups[labels == cluster])) == 1 for cluster in range(count))
 
 
 def test_the_largest_group_comes_first():
-    vectors, _ = clouds(3)
+    vectors, _ = make_clusters(3)
     vectors = vectors[np.r_[0:5, 20:40, 40:52]]
     assert np.bincount(kmeans_groups(pca_reduce(vectors))).tolist() == [20, 12, 5]
 
@@ -44,20 +44,20 @@ def test_vectors_without_channels_have_places():
     assert layout_2d(pca_reduce(np.zeros((5, 0)))).shape == (5, 2)
 
 
-@pytest.mark.parametrize("most", [2000, 60])  # the latter are fewer than there are
-def test_near_vectors_stay_near_on_the_map_and_no_two_lie_on_each_other(most):
-    vectors, of = clouds(3, each=40)
-    places = layout_2d(pca_reduce(vectors), max_tsne_points=most)
-    assert places.min() >= -1e-9
-    assert places.max() <= 1 + 1e-9
-    far = np.linalg.norm(places[:, None] - places[None], axis=-1)
-    np.fill_diagonal(far, np.inf)
-    assert (of[far.argmin(1)] == of).mean() > 0.98
-    assert far.min() > 0.1 / np.sqrt(len(places))
+@pytest.mark.parametrize("max_tsne_points", [2000, 60])  # 60 is fewer than the number of vectors
+def test_near_vectors_stay_near_on_the_map_and_no_two_lie_on_each_other(max_tsne_points):
+    vectors, labels = make_clusters(3, per_cluster=40)
+    points = layout_2d(pca_reduce(vectors), max_tsne_points=max_tsne_points)
+    assert points.min() >= -1e-9
+    assert points.max() <= 1 + 1e-9
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    assert (labels[distances.argmin(1)] == labels).mean() > 0.98
+    assert distances.min() > 0.1 / np.sqrt(len(points))
 
 
 def test_a_map_is_the_same_each_time():
-    vectors, _ = clouds(3)
+    vectors, _ = make_clusters(3)
     np.testing.assert_array_equal(layout_2d(pca_reduce(vectors)), layout_2d(pca_reduce(vectors)))
 
 
@@ -71,7 +71,7 @@ def test_a_name_stays_with_its_moments_when_groups_are_found_anew(tmp_path):
 
 
 def moving_fields(num_kinds: int, per_kind: int) -> torch.Tensor:
-    """Fields of several random motions, each at several moments and mirrored; the last ones are still."""
+    """Fields of several random motions, each shifted in time and mirrored; the last kind has no motion."""
     generator = torch.Generator().manual_seed(0)
     fields = torch.zeros(num_kinds, per_kind, 15, 8, 10, 3)
     for kind, i in itertools.product(range(num_kinds - 1), range(per_kind)):

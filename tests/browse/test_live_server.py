@@ -1,4 +1,4 @@
-"""The server as a user starts it: what it leaves behind when it is stopped or killed, and what it tells others."""
+"""The server as a user starts it: it cleans up when it is stopped or killed, and shows its token to nobody."""
 
 import contextlib
 import signal
@@ -26,10 +26,10 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(videos: Path, tmp_path: Path) -> Iterator[LiveServer]:
-    started = LiveServer(videos, tmp_path, options=("--no-open",))
-    yield started
-    if started.process.poll() is None:
-        started.stop(signal.SIGKILL)
+    live_server = LiveServer(videos, tmp_path, options=("--no-open",))
+    yield live_server
+    if live_server.process.poll() is None:
+        live_server.stop(signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +71,11 @@ def test_ctrl_c_while_a_dropped_video_is_decoded_ends_at_once_and_leaves_nothing
     time.sleep(seconds)
     assert upload.is_alive()
     processes = server.processes()
-    code, needed = server.stop()
-    print(f"Ctrl-C took {needed:.2f} s")
+    code, seconds_to_stop = server.stop()
+    print(f"Ctrl-C took {seconds_to_stop:.2f} s")
     upload.join(10)
     assert (code, server.errors.read_text().count("Traceback")) == (130, 0)
-    assert needed < 20
+    assert seconds_to_stop < 20
     assert alive_after(2.0, processes) == []
     assert list(server.temp_dir.glob("stillmotion-*")) == []  # torch makes a folder of its own
 
@@ -88,9 +88,9 @@ def test_what_a_killed_server_leaves_is_swept_by_the_next(server: LiveServer, vi
     assert alive_after(5.0, processes) == []
     assert list(server.temp_dir.glob("stillmotion-*")) != []
     following = LiveServer(videos, server.home, options=("--no-open",))
-    left = list(server.temp_dir.glob("stillmotion-*"))
+    leftovers = list(server.temp_dir.glob("stillmotion-*"))
     following.stop()
-    assert left == []
+    assert leftovers == []
 
 
 def test_the_token_is_in_no_command_line(videos: Path, tmp_path: Path) -> None:
@@ -122,21 +122,21 @@ def test_a_client_that_sends_hardly_anything_is_dropped(server: LiveServer) -> N
     clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
     clients[0].sendall(b"GET / HT")  # a head that never ends
     clients[1].sendall(upload)
-    start, answers = time.monotonic(), [b"", b""]
-    while time.monotonic() - start < 45 and not all(answers):
+    start, responses = time.monotonic(), [b"", b""]
+    while time.monotonic() - start < 45 and not all(responses):
         time.sleep(1)
         for i, client in enumerate(clients):
-            if answers[i]:
+            if responses[i]:
                 continue
             client.setblocking(False)
             try:
                 client.send(b"x")  # a byte a second
-                answers[i] = client.recv(1000) or b"closed"
+                responses[i] = client.recv(1000) or b"closed"
             except BlockingIOError:
                 pass
             except OSError:
-                answers[i] = b"closed"
+                responses[i] = b"closed"
     for client in clients:
         client.close()
-    assert answers[0] == b"closed"
-    assert answers[1].startswith(b"HTTP/1.1 408")
+    assert responses[0] == b"closed"
+    assert responses[1].startswith(b"HTTP/1.1 408")

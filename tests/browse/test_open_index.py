@@ -23,7 +23,7 @@ from stillmotion.index.trusted_indexes import check_trusted
 
 
 def start_browse(*arguments, cache):
-    """The running command, and the facts of its page."""
+    """Start the command; returns it and the JSON of its `about` page."""
     command = Command("browse", *arguments, "--no-open", environment={"XDG_CACHE_HOME": str(cache)})
     deadline = time.monotonic() + 120
     while "(Ctrl-C stops)" not in command.stdout:
@@ -31,33 +31,33 @@ def start_browse(*arguments, cache):
         assert time.monotonic() < deadline, command.stderr
         time.sleep(0.02)
     address = next(word for word in command.stdout.split() if word.startswith("http://127.0.0.1:"))
-    with urllib.request.urlopen(f"{address}about", timeout=60) as answer:
-        return command, json.load(answer)
+    with urllib.request.urlopen(f"{address}about", timeout=60) as response:
+        return command, json.load(response)
 
 
-def tree(folder):
-    """Every file below a folder and its modification time."""
+def file_times(folder):
+    """Return the modification time of every file below a folder."""
     return {path: path.stat().st_mtime_ns for path in sorted(Path(folder).rglob("*"))}
 
 
 @pytest.mark.slow
 def test_a_folder_is_indexed_and_served_until_ctrl_c(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=12, image_size=32)
-    before = tree(videos)
+    before = file_times(videos)
     command, about = start_browse(str(videos), cache=tmp_path / "cache")
     assert (about["videos"], about["segments"], about["encoder"]) == (2, 2, "flow")
     command.send(signal.SIGINT)
     assert command.wait() == 130
     assert command.stderr.splitlines()[-1] == "stillmotion: stopped"
-    assert tree(videos) == before
+    assert file_times(videos) == before
 
     (index,) = (path for path in (tmp_path / "cache" / "stillmotion").iterdir() if is_index(path))
-    made = tree(index)
+    times = file_times(index)
     command, about = start_browse(str(index), cache=tmp_path / "cache")
     assert about["segments"] == 2
     command.send(signal.SIGTERM)
     assert command.wait() == 143
-    assert tree(index) == made
+    assert file_times(index) == times
 
 
 def test_wrong_paths_fail_fast_without_torch_and_lancedb(tmp_path):
@@ -75,9 +75,9 @@ assert time.process_time() < 1, time.process_time()
     for verb in ("browse", "index"):
         for name, message in (("nope", "no such file or folder"), ("video.mp4", "is a file; give the folder")):
             command = [sys.executable, "-c", script, verb, str(tmp_path / name)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-            assert done.returncode == 0, done.stderr
-            assert message in done.stderr
+            process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert process.returncode == 0, process.stderr
+            assert message in process.stderr
 
 
 def test_a_folder_without_videos_and_a_missing_one_are_errors(tmp_path):
@@ -98,10 +98,10 @@ def _cache(monkeypatch, tmp_path):
 def test_one_video_and_one_that_cannot_be_read(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32) / "dark"
     (videos / "broken.mp4").write_bytes(b"no video")
-    found = open_or_build_index(videos)
-    assert len(found.index) == 1
-    assert list(found.index.failed_videos()) == ["broken.mp4"]
-    assert found.embed_upload(videos / "0.mp4").motion.shape[0] == 1
+    result = open_or_build_index(videos)
+    assert len(result.index) == 1
+    assert list(result.index.failed_videos()) == ["broken.mp4"]
+    assert result.embed_upload(videos / "0.mp4").motion.shape[0] == 1
     (videos / "0.mp4").unlink()
     with pytest.raises(StillmotionError, match=r"no video in .* can be read"):
         open_or_build_index(videos)
@@ -112,17 +112,17 @@ def test_one_video_and_one_that_cannot_be_read(tmp_path):
 
 def test_an_index_keeps_its_encoder_and_another_one_has_its_own(tmp_path):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32)
-    made = open_or_build_index(videos, encoder="flow@size=64").index
-    assert open_or_build_index(videos).index.encoder_spec == made.encoder_spec
-    found = open_or_build_index(made.local_dir)
-    assert [moment.id for moment in found.index.segments()] == [moment.id for moment in made.segments()]
-    query = found.embed_upload(videos / "dark" / "0.mp4")
-    assert found.index.neighbors(query, motion_weight=1, top_k=1)[0].segment.path == "dark/0.mp4"
+    index = open_or_build_index(videos, encoder="flow@size=64").index
+    assert open_or_build_index(videos).index.encoder_spec == index.encoder_spec
+    opened = open_or_build_index(index.local_dir)
+    assert [segment.id for segment in opened.index.segments()] == [segment.id for segment in index.segments()]
+    query = opened.embed_upload(videos / "dark" / "0.mp4")
+    assert opened.index.neighbors(query, motion_weight=1, top_k=1)[0].segment.path == "dark/0.mp4"
     with pytest.raises(StillmotionError, match="is an index; omit --encoder"):
-        open_or_build_index(made.local_dir, encoder="flow")
-    other = open_or_build_index(videos, encoder="flow@size=48").index
-    assert other.uri != made.uri
-    assert open_or_build_index(videos).index.uri == made.uri
+        open_or_build_index(index.local_dir, encoder="flow")
+    second_index = open_or_build_index(videos, encoder="flow@size=48").index
+    assert second_index.uri != index.uri
+    assert open_or_build_index(videos).index.uri == index.uri
     assert not is_index(videos)
 
 
@@ -130,22 +130,22 @@ def test_a_port_in_use_is_an_error(tmp_path):
     from stillmotion.browse.server import serve
 
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32)
-    found = open_or_build_index(videos)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    opened = open_or_build_index(videos)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(StillmotionError, match=f"cannot listen on port {port} .*omit --port"):
-            serve(found.index, embed_upload=found.embed_upload, port=port, open_browser=False)
-    assert isinstance(found.index, VideoIndex)
+            serve(opened.index, embed_upload=opened.embed_upload, port=port, open_browser=False)
+    assert isinstance(opened.index, VideoIndex)
 
 
 def test_an_index_from_elsewhere_is_served_only_if_it_is_trusted(tmp_path, monkeypatch):
     videos = write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=8, image_size=32)
-    made = open_or_build_index(videos, output_dir=tmp_path / "index").index
-    assert open_or_build_index(made.local_dir).index.videos_dir == videos
+    index = open_or_build_index(videos, output_dir=tmp_path / "index").index
+    assert open_or_build_index(index.local_dir).index.videos_dir == videos
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "of somebody else"))
     with pytest.raises(StillmotionError, match=r"not built by you .* would show the videos of .*videos; add --trust-"):
-        open_or_build_index(made.local_dir)
-    assert len(open_or_build_index(made.local_dir, trust_index=True).index) == len(made)
+        open_or_build_index(index.local_dir)
+    assert len(open_or_build_index(index.local_dir, trust_index=True).index) == len(index)
 
 
 def test_an_index_from_elsewhere_downloads_no_model_unless_it_is_trusted(tmp_path):

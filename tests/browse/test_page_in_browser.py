@@ -34,8 +34,8 @@ DROPPED = """
 
 
 @contextmanager
-def served(index):
-    """Serve the page of an index; gives its address."""
+def serve_index(index):
+    """Serve the page of an index; yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         page = create_app(index, "token", embed_upload=encode_red_circling)
         server = uvicorn.Server(uvicorn.Config(page, lifespan="off", log_level="error", timeout_graceful_shutdown=1))
@@ -50,8 +50,8 @@ def served(index):
 
 @pytest.fixture(scope="module")
 def browser():
-    with launch_browser() as opened:
-        yield opened
+    with launch_browser() as instance:
+        yield instance
 
 
 @pytest.fixture(scope="module")
@@ -61,21 +61,21 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(index):
-    with served(index) as found:
-        yield found
+    with serve_index(index) as url:
+        yield url
 
 
-def names(page, place):
+def card_paths(page, selector):
     """The paths of the segments in a list."""
-    page.wait_for_selector(f"{place} a.card")
-    labels = page.locator(f"{place} a.card").evaluate_all("cards => cards.map(card => card.ariaLabel)")
+    page.wait_for_selector(f"{selector} a.card")
+    labels = page.locator(f"{selector} a.card").evaluate_all("cards => cards.map(card => card.ariaLabel)")
     return [label.split(",")[0] for label in labels]
 
 
 def test_grid_segment_view_results_and_slider(browser, address, index):
     with new_page(browser, server=address) as (page, errors):
         page.goto(address)
-        assert names(page, "#grid-view") == [moment.path for moment in index.segments()]
+        assert card_paths(page, "#grid-view") == [segment.path for segment in index.segments()]
         wait_for(page, "[...document.querySelectorAll('#grid-view img')].slice(0, 6).every(i => i.naturalWidth > 0)")
         assert page.locator("#count").text_content() == "24 segments"
         assert page.locator("#failed").text_content() == "1 file could not be read"
@@ -84,11 +84,13 @@ def test_grid_segment_view_results_and_slider(browser, address, index):
 
         page.locator(CARDS).first.click()
         first = index.segments()[0]
-        assert names(page, "#appearance") == [
+        assert card_paths(page, "#appearance") == [
             result.segment.path for result in index.neighbors(first.id, motion_weight=0)
         ]
-        assert names(page, "#motion") == [result.segment.path for result in index.neighbors(first.id, motion_weight=1)]
-        assert names(page, "#mixed") == [
+        assert card_paths(page, "#motion") == [
+            result.segment.path for result in index.neighbors(first.id, motion_weight=1)
+        ]
+        assert card_paths(page, "#mixed") == [
             result.segment.path for result in index.neighbors(first.id, motion_weight=0.5, top_k=8)
         ]
         wait_for(page, "document.querySelector('#stage video')?.currentTime > 0")  # it plays
@@ -113,18 +115,18 @@ def test_keyboard_shortcuts(browser, address, index):
         page.wait_for_selector(CARDS)
         for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
             page.keyboard.press(key)
-        places = page.locator(CARDS).evaluate_all("cards => cards.indexOf(document.activeElement)")
+        position = page.locator(CARDS).evaluate_all("cards => cards.indexOf(document.activeElement)")
         columns = page.locator(CARDS).evaluate_all("cards => cards.filter(c => c.style.top === '0px').length")
-        assert places == 1 + columns
+        assert position == 1 + columns
         page.keyboard.press("Enter")
         page.wait_for_selector("#appearance a.card")
-        assert page.locator("#title").text_content() == index.segments()[places].path.split("/")[1]
+        assert page.locator("#title").text_content() == index.segments()[position].path.split("/")[1]
         page.keyboard.press("Escape")
         page.wait_for_selector(CARDS)
         page.keyboard.press("/")
         page.keyboard.type("zooming")
         wait_for(page, "document.querySelector('#count').textContent !== '24 segments'")
-        assert all("zooming" in name for name in names(page, "#grid-view"))
+        assert all("zooming" in name for name in card_paths(page, "#grid-view"))
         page.keyboard.press("Escape")
         wait_for(page, "document.querySelector('#count').textContent === '24 segments'")
         page.keyboard.press("Escape")
@@ -132,7 +134,7 @@ def test_keyboard_shortcuts(browser, address, index):
         page.locator("dialog").wait_for(state="visible")
         assert "1 file could not be read:broken.mp4" in page.locator("#facts").text_content()
         page.keyboard.press("Escape")
-        page.locator("dialog").wait_for(state="hidden")  # keys are its own till then
+        page.locator("dialog").wait_for(state="hidden")  # the dialog takes all keys until then
         wait_for(page, "!document.activeElement.closest('dialog')")
         page.keyboard.press("t")
         wait_for(page, "document.documentElement.dataset.theme === 'dark'")
@@ -146,12 +148,12 @@ def test_a_dropped_video_is_a_query_also_after_a_reload(browser, address, index)
         page.wait_for_selector(CARDS)
         page.evaluate(DROPPED, content)
         assert page.evaluate("window.overlayShown")
-        assert "circling" in names(page, "#motion")[0]
-        assert "red" in names(page, "#appearance")[0]
+        assert "circling" in card_paths(page, "#motion")[0]
+        assert "red" in card_paths(page, "#appearance")[0]
         assert page.locator("#title").text_content() == "mine.mp4"
         wait_for(page, "document.querySelector('#stage video')?.videoWidth > 0")
         page.reload()
-        assert "circling" in names(page, "#motion")[0]
+        assert "circling" in card_paths(page, "#motion")[0]
         assert "The page was reloaded" in page.locator("#stage").text_content()
         assert errors == []
         page.evaluate(DROPPED, [1, 2, 3])
@@ -164,12 +166,12 @@ def test_bars_show_percentiles_and_a_line_separates_chance(browser, address, ind
     results = index.neighbors(first, motion_weight=1)
     with new_page(browser, server=address) as (page, errors):
         page.goto(f"{address}#/segment/{first}")
-        names(page, "#motion")
+        card_paths(page, "#motion")
         widths = page.locator("#motion .bars .motion i").evaluate_all("bars => bars.map(bar => bar.style.width)")
         expected = [result.motion_percentile for result in results]
         assert [float(width.rstrip("%")) for width in widths] == pytest.approx(expected, abs=0.01)
-        shown = page.locator("#motion > *").evaluate_all("elements => elements.map(element => element.tagName)")
-        assert shown.index("P") == sum("motion" in result.close_by for result in results)
+        tags = page.locator("#motion > *").evaluate_all("elements => elements.map(element => element.tagName)")
+        assert tags.index("P") == sum("motion" in result.close_by for result in results)
         assert errors == []
 
 
@@ -191,9 +193,9 @@ def test_map_and_named_group(browser, address, index):
         assert page.locator("#groups input").first.input_value() == "to and fro"
         page.locator("#groups a").first.click()
         page.wait_for_selector("#clear-group:not([hidden])")
-        found = names(page, "#grid-view")
-        assert 0 < len(found) < len(index)
-        assert len({re.split("[/-]", path)[1] for path in found}) == 1  # the groups are the trajectories
+        paths = card_paths(page, "#grid-view")
+        assert 0 < len(paths) < len(index)
+        assert len({re.split("[/-]", path)[1] for path in paths}) == 1  # the groups are the trajectories
         assert "to and fro" in page.locator("#clear-group").text_content()
         page.locator("#clear-group").click()
         wait_for(page, "document.querySelector('#count').textContent === '24 segments'")
@@ -240,19 +242,19 @@ def test_paths_outside_the_index_are_refused(address):
 
 def test_missing_and_unplayable_videos(browser, tmp_path):
     index = FakeIndex(tmp_path, num_videos=3, image_size=32, num_frames=8)
-    gone, other = index.segments()[:2]
-    index.video_path(gone.id).unlink()
-    moved = index.video_path(other.id).with_suffix(".avi")
-    index.video_path(other.id).rename(moved)
-    place = index.video_path
-    index.video_path = lambda id: moved if id == other.id else place(id)
-    with served(index) as address, new_page(browser, server=address) as (page, errors):
-        page.goto(f"{address}#/segment/{gone.id}")
+    deleted, unplayable = index.segments()[:2]
+    index.video_path(deleted.id).unlink()
+    avi_path = index.video_path(unplayable.id).with_suffix(".avi")
+    index.video_path(unplayable.id).rename(avi_path)
+    video_path = index.video_path
+    index.video_path = lambda id: avi_path if id == unplayable.id else video_path(id)
+    with serve_index(index) as address, new_page(browser, server=address) as (page, errors):
+        page.goto(f"{address}#/segment/{deleted.id}")
         page.wait_for_selector("#stage .note")
         assert "no longer exists" in page.locator("#stage").text_content()
         wait_for(page, "document.querySelector('#stage img').naturalWidth > 0")
-        assert names(page, "#appearance")
-        page.goto(f"{address}#/segment/{other.id}")
+        assert card_paths(page, "#appearance")
+        page.goto(f"{address}#/segment/{unplayable.id}")
         wait_for(page, "document.querySelector('#stage video')?.src.startsWith('blob:')")
         wait_for(page, "document.querySelector('#stage video').videoWidth > 0")
         assert errors == []
@@ -277,7 +279,7 @@ def test_the_page_fits_a_phone(browser, address):
         page.wait_for_selector(CARDS)
         assert page.evaluate(FITS)
         page.locator(CARDS).first.tap()
-        names(page, "#motion")
+        card_paths(page, "#motion")
         assert page.evaluate(FITS)
         page.goto(f"{address}#/map")
         page.wait_for_selector("#groups li", timeout=60_000)
@@ -292,7 +294,7 @@ def test_only_segments_in_view_are_in_the_page(browser, tmp_path):
     index.segment = lambda id: index._segments[int(id[1:])]
     content = index.thumbnail(only.id)
     index.thumbnail = lambda id: content
-    with served(index) as address, new_page(browser, server=address) as (page, errors):
+    with serve_index(index) as address, new_page(browser, server=address) as (page, errors):
         page.goto(address)
         page.wait_for_selector(CARDS)
         assert page.locator("#count").text_content() == "10,000 segments"
@@ -304,7 +306,7 @@ def test_only_segments_in_view_are_in_the_page(browser, tmp_path):
 
 def test_a_folder_of_one_video(browser, tmp_path):
     index = FakeIndex(tmp_path, num_videos=1, image_size=32, num_frames=8)
-    with served(index) as address, new_page(browser, server=address) as (page, errors):
+    with serve_index(index) as address, new_page(browser, server=address) as (page, errors):
         page.goto(address)
         page.locator(CARDS).first.click()
         wait_for(page, "document.querySelector('#appearance').textContent.includes('nothing else')")

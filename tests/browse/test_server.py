@@ -1,4 +1,4 @@
-"""What the server leaves on the machine: no token in a command line, no files of killed processes, no process."""
+"""The server leaves nothing behind: no token in a command line, no files of killed processes, no process."""
 
 import asyncio
 import gc
@@ -37,15 +37,15 @@ def test_leftovers_of_killed_processes_are_swept_and_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    mine = temp_prefix("query")
-    (tmp_path / f"{mine}a").touch()
+    process = subprocess.Popen(["true"])
+    process.wait()
+    own_prefix = temp_prefix("query")
+    (tmp_path / f"{own_prefix}a").touch()
     (tmp_path / "stillmotion-notes").touch()
-    (tmp_path / mine.replace(str(os.getpid()), str(ended.pid))).touch()
-    (tmp_path / temp_prefix("copy").replace(str(os.getpid()), str(ended.pid))).mkdir()
+    (tmp_path / own_prefix.replace(str(os.getpid()), str(process.pid))).touch()
+    (tmp_path / temp_prefix("copy").replace(str(os.getpid()), str(process.pid))).mkdir()
     sweep_temp_dir()
-    assert {path.name for path in tmp_path.iterdir()} == {f"{mine}a", "stillmotion-notes"}
+    assert {path.name for path in tmp_path.iterdir()} == {f"{own_prefix}a", "stillmotion-notes"}
 
 
 def test_a_dropped_video_that_is_being_decoded_ends_with_the_server(

@@ -57,8 +57,8 @@ def test_each_encoder_is_loaded_once(
         monkeypatch.setitem(ENCODER_KINDS.builtin, name, type(kind)(kind.description, kind.matches, counted))
         monkeypatch.setitem(ENCODER_KINDS._loaded, name, ENCODER_KINDS.builtin[name])
     cli_main.dispatch(line.split())
-    wanted = [str(places[word]) for word in ("RUN", "OTHER") if str(places[word]) in line.split()]
-    assert sorted(loaded) == sorted(wanted)
+    expected = [str(places[word]) for word in ("RUN", "OTHER") if str(places[word]) in line.split()]
+    assert sorted(loaded) == sorted(expected)
 
 
 def _counting(load, loaded):

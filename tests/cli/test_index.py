@@ -34,10 +34,10 @@ def typed(home: Path, *arguments: str | Path) -> Command:
 @pytest.fixture(scope="module")
 def indexed(home: Path, videos: Path) -> Path:
     made = typed(home, "index", videos, "--encoder", ENCODER)
-    said = made.expect_success()
-    assert f"13 videos in {videos}: 13 new, 0 changed, 0 removed" in said
-    assert "1 unreadable video skipped:" in said
-    assert str(videos / "dark" / "broken.mp4") in said
+    output = made.expect_success()
+    assert f"13 videos in {videos}: 13 new, 0 changed, 0 removed" in output
+    assert "1 unreadable video skipped:" in output
+    assert str(videos / "dark" / "broken.mp4") in output
     assert re.fullmatch(rf"12 segments of 12 videos in {home}/cache/stillmotion/videos-[0-9a-f]{{8}}\n", made.stdout)
     return videos
 
@@ -79,6 +79,6 @@ def test_a_killed_index_goes_on(home: Path, videos: Path, tmp_path: Path) -> Non
         time.sleep(0.01)
     command.send(signal.SIGKILL)
     command.wait()
-    again = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)
-    assert "unreadable" in again.expect_success() or "up to date" in again.stderr
-    assert "12 segments of 12 videos" in again.stdout
+    second = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)
+    assert "unreadable" in second.expect_success() or "up to date" in second.stderr
+    assert "12 segments of 12 videos" in second.stdout

@@ -118,8 +118,8 @@ heavy = {"torch", "sklearn", "matplotlib", "transformers"} & sys.modules.keys()
 assert not heavy, heavy
 """
     verbs = [v for v in VERBS if v not in ("pretrain", "transfer")]  # whose options are a configuration's fields
-    done = subprocess.run([sys.executable, "-c", code, *verbs], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code, *verbs], capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
 
 
 def test_the_list_names_every_recipe() -> None:
@@ -132,10 +132,10 @@ def test_the_list_names_every_recipe() -> None:
 
 
 def test_traceback_shows_where_an_error_was_raised() -> None:
-    done = typed("nosuch", "--traceback")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-    assert "there is no verb 'nosuch'" in done.stderr.splitlines()[-1]
+    process = typed("nosuch", "--traceback")
+    assert process.returncode == 1
+    assert "Traceback" in process.stderr
+    assert "there is no verb 'nosuch'" in process.stderr.splitlines()[-1]
     assert "Traceback" not in typed("nosuch").stderr
 
 

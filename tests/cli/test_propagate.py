@@ -16,11 +16,11 @@ def test_labels_are_propagated_scored_and_drawn(tmp_path: Path) -> None:
         *("--out", str(out), "--layer", "2", "--protocol", "dino", "--image-size", "32x48"),
     )
     assert command.expect_success() == ""
-    said = [line.split() for line in command.stdout.splitlines()]
-    assert said[0][:5] == ["sequence", "frames", "J", "F", "J&F"]
-    assert [line[0] for line in said[1:4]] == ["first", "second", "mean"]
+    output = [line.split() for line in command.stdout.splitlines()]
+    assert output[0][:5] == ["sequence", "frames", "J", "F", "J&F"]
+    assert [line[0] for line in output[1:4]] == ["first", "second", "mean"]
     results = json.loads((out / "results.json").read_text())
-    assert f"{results['mean']['J&F']:.3f}" in said[3]
+    assert f"{results['mean']['J&F']:.3f}" in output[3]
     assert results["settings"]["image_size"] == [32, 48]
     assert len(list((out / "masks" / "first").glob("*.png"))) == 8
     film = open_video(out / "overlays" / "first.mp4")

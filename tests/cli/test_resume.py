@@ -36,8 +36,8 @@ def test_ctrl_c_saves_and_the_same_command_resumes(verb: str, tmp_path: Path) ->
     command.send(signal.SIGINT)
     assert command.wait() == 130
     assert "Run the same command to resume" in command.stderr.splitlines()[-1]
-    again = Command(*words)
-    wait_for_steps(again, run_dir, 12)
-    again.send(signal.SIGINT)
-    assert again.wait() == 130
-    assert "Resuming" in again.stderr
+    resumed = Command(*words)
+    wait_for_steps(resumed, run_dir, 12)
+    resumed.send(signal.SIGINT)
+    assert resumed.wait() == 130
+    assert "Resuming" in resumed.stderr

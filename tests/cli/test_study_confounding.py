@@ -30,10 +30,10 @@ def test_a_study_that_was_stopped_goes_on_and_says_what_it_found(tmp_path: Path)
     assert 1 <= made < 6
     assert not (tmp_path / "results.json").exists()
 
-    again = Command(*asked)
-    again.expect_success()
-    lines = again.stdout.splitlines()
-    assert again.stderr.count("seed 0") == 6 - made
+    resumed = Command(*asked)
+    resumed.expect_success()
+    lines = resumed.stdout.splitlines()
+    assert resumed.stderr.count("seed 0") == 6 - made
     assert sum(line.startswith(("supported", "not supported")) for line in lines) == 15
     assert lines[-1] == f"written: {tmp_path}/report.html"
     assert len(json.loads((tmp_path / "results.json").read_text())["runs"]) == 6

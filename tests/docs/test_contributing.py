@@ -50,9 +50,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(package: Path, *args: str) -> str:
     environment = os.environ | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "stillmotion", *args]
-    done = subprocess.run(command, env=environment, cwd=package, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, env=environment, cwd=package, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_both_verbs_are_listed_with_their_summaries(package: Path) -> None:

@@ -50,9 +50,9 @@ def run(extras: Path, *arguments: str, code: int = 0) -> str:
     """What `stillmotion` answers with the package installed."""
     environment = os.environ | {"PYTHONPATH": str(extras), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "stillmotion", *arguments]
-    done = subprocess.run(command, env=environment, cwd=extras, capture_output=True, text=True, timeout=240)
-    assert done.returncode == code, done.stderr
-    return done.stdout
+    process = subprocess.run(command, env=environment, cwd=extras, capture_output=True, text=True, timeout=240)
+    assert process.returncode == code, process.stderr
+    return process.stdout
 
 
 def test_a_verb_from_outside_is_listed_and_has_help(extras: Path) -> None:
@@ -69,8 +69,8 @@ def test_a_data_set_from_outside_is_recognised_split_and_checked(extras: Path) -
 
 
 def test_an_encoder_from_outside_embeds(extras: Path) -> None:
-    said = run(extras, "embed", "colors@frames=6", "--data", "videos", "--out", "rows.npz", "--num-workers", "0")
-    assert "3 videos embedded" in said
+    output = run(extras, "embed", "colors@frames=6", "--data", "videos", "--out", "rows.npz", "--num-workers", "0")
+    assert "3 videos embedded" in output
 
 
 def test_an_objective_from_outside_trains_and_its_run_is_an_encoder(extras: Path) -> None:

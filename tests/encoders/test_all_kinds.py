@@ -1,4 +1,4 @@
-"""Every kind of encoder answers the same questions, by the same text, from Python and in a table."""
+"""Every kind of encoder has the same interface: specs, embeddings, feature maps and tables."""
 
 import shutil
 from dataclasses import replace
@@ -22,7 +22,7 @@ from stillmotion.functional.token_motion import motion_embedding
 from stillmotion.models.pretrained.checkpoint_families import CHECKPOINT_FAMILIES
 from stillmotion.models.pretrained.video_checkpoints import VIDEO_CHECKPOINTS
 
-# Time steps, rows, columns and channels of the map of a clip as the encoder wants it.
+# Time steps, rows, columns and channels of the feature map of a clip, by kind.
 MAPS = {
     "pretrain": (4, 4, 4, 8),
     "transfer": (8, 3, 3, 32),
@@ -35,14 +35,14 @@ MAPS = {
     "i3d": (3, 1, 1, 1024),
 }
 VERBS = ("pretrain", "transfer", "finetune", "detect", "segment")
-# What stands for an encoder with stages, and how many channels come out of the first.
+# Kinds of encoders with stages, and the number of channels of the first stage.
 STAGED = {"pretrain": 4, "finetune": 8, "detect": 8, "segment": 4, "recipe": 8, "i3d": 64}
 
 
 def clip(encoder: Encoder) -> torch.Tensor:
-    shown = encoder.input_config
+    config = encoder.input_config
     return torch.randn(
-        2, 3, shown.num_frames, shown.image_size, shown.image_size, generator=torch.Generator().manual_seed(0)
+        2, 3, config.num_frames, config.image_size, config.image_size, generator=torch.Generator().manual_seed(0)
     )
 
 
@@ -50,12 +50,12 @@ def with_option(text: str, option: str) -> str:
     return f"{text}{',' if '@' in text else '@'}{option}"
 
 
-def refused(text: str, message: str) -> None:
+def assert_refused(text: str, message: str) -> None:
     with pytest.raises(StillmotionError, match=message):
-        asked(text)
+        run_encoder(text)
 
 
-def asked(text: str) -> None:
+def run_encoder(text: str) -> None:
     encoder = load(text)
     with torch.no_grad():
         encoder(clip(encoder))
@@ -69,9 +69,9 @@ def test_embed_gives_the_rows_that_the_table_holds(encoder_specs, class_videos, 
     with np.load(out.file) as table:
         assert len(table["path"]) == 6
         for i, path in enumerate(table["path"].tolist()):
-            found = encoder.embed([path], num_clips=2)
+            embedding = encoder.embed([path], num_clips=2)
             for name in ("whole", "static", "dynamic"):
-                (row,) = getattr(found, name)
+                (row,) = getattr(embedding, name)
                 assert (row.dtype, row.shape) == (np.float32, (MAPS[kind][-1],))
                 np.testing.assert_allclose(row, table[name][i], atol=1e-5, rtol=1e-4)
 
@@ -81,12 +81,12 @@ def test_maps_have_a_feature_for_every_place(encoder_specs, kind):
     encoder = load(encoder_specs[kind])
     clips = clip(encoder)
     with torch.no_grad():
-        maps, found = encoder.feature_maps(clips), encoder(clips)
+        maps, embedding = encoder.feature_maps(clips), encoder(clips)
     assert maps.shape == (2, *MAPS[kind])
-    assert found.frames.shape == (2, MAPS[kind][0], MAPS[kind][-1])
-    torch.testing.assert_close(found.whole, found.frames.mean(1))
-    if kind not in ("transformers", "dino"):  # whose features are class tokens
-        torch.testing.assert_close(found.frames, maps.mean((2, 3)), atol=1e-4, rtol=1e-4)
+    assert embedding.frames.shape == (2, MAPS[kind][0], MAPS[kind][-1])
+    torch.testing.assert_close(embedding.whole, embedding.frames.mean(1))
+    if kind not in ("transformers", "dino"):  # their features are class tokens
+        torch.testing.assert_close(embedding.frames, maps.mean((2, 3)), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", MAPS)
@@ -94,22 +94,24 @@ def test_motion_is_of_matches_where_frames_are_seen_one_by_one(encoder_specs, ki
     encoder = load(encoder_specs[kind])
     clips = clip(encoder)
     with torch.no_grad():
-        found, maps = encoder(clips), encoder.feature_maps(clips)
-    matched = kind in ("transfer", "transformers", "dino")
-    torch.testing.assert_close(found.motion, motion_embedding(maps) if matched else found.dynamic, atol=1e-4, rtol=1e-3)
+        embedding, maps = encoder(clips), encoder.feature_maps(clips)
+    is_framewise = kind in ("transfer", "transformers", "dino")
+    torch.testing.assert_close(
+        embedding.motion, motion_embedding(maps) if is_framewise else embedding.dynamic, atol=1e-4, rtol=1e-3
+    )
 
 
 def test_every_kind_of_ours_is_asked_here():
     # Tests of original checkpoints, video checkpoints, the hub and color flow have these.
-    others = {*CHECKPOINT_FAMILIES, *VIDEO_CHECKPOINTS, "hub", "flow"}
-    assert {*MAPS, *others} == set(ENCODER_KINDS.builtin)
+    tested_elsewhere = {*CHECKPOINT_FAMILIES, *VIDEO_CHECKPOINTS, "hub", "flow"}
+    assert {*MAPS, *tested_elsewhere} == set(ENCODER_KINDS.builtin)
 
 
 def test_a_video_is_shown_to_a_model_of_images_as_a_few_small_frames(encoder_specs):
-    survey = load(encoder_specs["dino"]).eval_input  # which has patches of 8 pixels, and 4×4 of them
-    assert (survey.num_frames, survey.stride, survey.whole_frame) == (16, 0, True)
-    assert (survey.image_size, survey.frame_width) == (32, 40)
-    # A size that a spec sets is of squares.
+    config = load(encoder_specs["dino"]).eval_input  # 4×4 patches of 8 pixels
+    assert (config.num_frames, config.stride, config.whole_frame) == (16, 0, True)
+    assert (config.image_size, config.frame_width) == (32, 40)
+    # A size in the spec means square frames.
     assert load(f"{encoder_specs['dino']}@size=24").eval_input.frame_width == 0
     assert load(encoder_specs["pretrain"]).eval_input == load(encoder_specs["pretrain"]).input_config
 
@@ -123,9 +125,9 @@ def test_clips_are_as_the_text_asks(encoder_specs, class_videos, kind):
     assert encoder.origin.options == options
     assert load(encoder.origin.spec).input_config == encoder.input_config
     (row,) = encoder.embed([class_videos / "dark" / "0.mp4"], num_clips=1).whole
-    (usual,) = load(encoder_specs[kind]).embed([class_videos / "dark" / "0.mp4"], num_clips=1).whole
-    assert row.shape == usual.shape
-    assert not np.allclose(row, usual, rtol=1e-3)
+    (default_row,) = load(encoder_specs[kind]).embed([class_videos / "dark" / "0.mp4"], num_clips=1).whole
+    assert row.shape == default_row.shape
+    assert not np.allclose(row, default_row, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", STAGED)
@@ -136,48 +138,52 @@ def test_a_layer_is_a_stage_of_our_networks_and_of_i3d(encoder_specs, kind):
         maps, frames = encoder.feature_maps(clips), encoder(clips).frames
     assert maps.shape[-1] == frames.shape[-1] == STAGED[kind]
     torch.testing.assert_close(frames, maps.mean((2, 3)), atol=1e-4, rtol=1e-4)
-    refused(with_option(encoder_specs[kind], "layer=0"), "layer is 0; must be between 1 and the number of stages")
-    refused(with_option(encoder_specs[kind], "layer=9"), "layer is 9; must be between 1 and the number of stages")
+    assert_refused(
+        with_option(encoder_specs[kind], "layer=0"), "layer is 0; must be between 1 and the number of stages"
+    )
+    assert_refused(
+        with_option(encoder_specs[kind], "layer=9"), "layer is 9; must be between 1 and the number of stages"
+    )
 
 
 @pytest.mark.parametrize("kind", ["transformers", "dino"])
 def test_a_layer_is_a_block_of_a_transformer_and_a_pool_is_its_tokens(encoder_specs, kind):
     encoder = load(encoder_specs[kind])
     clips = clip(encoder)
-    seen = clips.transpose(1, 2).flatten(0, 1)
+    frames = clips.transpose(1, 2).flatten(0, 1)
     with torch.no_grad():
-        wanted = encoder.backbone.model(seen, output_hidden_states=True)
-        tokens = {"": wanted.last_hidden_state, "layer=1": wanted.hidden_states[1]}
+        output = encoder.backbone.model(frames, output_hidden_states=True)
+        tokens = {"": output.last_hidden_state, "layer=1": output.hidden_states[1]}
         for option, of_block in tokens.items():
             for pool, row in (("cls", of_block[:, 0]), ("mean", of_block[:, 1:].mean(1))):
-                asked = ",".join(filter(None, (option, f"pool={pool}")))
-                found = load(with_option(encoder_specs[kind], asked))(clips).frames
-                torch.testing.assert_close(found, row.unflatten(0, (2, -1)), atol=1e-4, rtol=1e-4)
+                options = ",".join(filter(None, (option, f"pool={pool}")))
+                features = load(with_option(encoder_specs[kind], options))(clips).frames
+                torch.testing.assert_close(features, row.unflatten(0, (2, -1)), atol=1e-4, rtol=1e-4)
             maps = load(with_option(encoder_specs[kind], option) if option else encoder_specs[kind]).feature_maps(clips)
             torch.testing.assert_close(maps.flatten(0, 1).flatten(1, 2), of_block[:, 1:], atol=1e-4, rtol=1e-4)
-    refused(with_option(encoder_specs[kind], "layer=3"), "layer is 3; this .* has blocks 1 to 2")
+    assert_refused(with_option(encoder_specs[kind], "layer=3"), "layer is 3; this .* has blocks 1 to 2")
 
 
 @pytest.mark.parametrize("kind", [*STAGED, "transfer"])
 def test_what_a_kind_does_not_take_is_refused(encoder_specs, kind):
-    refused(
+    assert_refused(
         with_option(encoder_specs[kind], "pool=cls"),
         "Option 'pool' does not apply to .*; it is for image models" if kind != "transfer" else "no class token",
     )
-    refused(with_option(encoder_specs[kind], "heads=2"), "Unknown option 'heads=2'")
+    assert_refused(with_option(encoder_specs[kind], "heads=2"), "Unknown option 'heads=2'")
     if kind == "transfer":
-        refused(with_option(encoder_specs[kind], "layer=1"), "Option 'layer' does not apply")
+        assert_refused(with_option(encoder_specs[kind], "layer=1"), "Option 'layer' does not apply")
 
 
 @pytest.mark.parametrize("kind", VERBS)
 def test_results_and_features_lie_in_the_folder_of_the_run(encoder_specs, class_videos, tmp_path, kind):
     run = Path(shutil.copytree(encoder_specs[kind], tmp_path / "run"))
     before = {file.name for file in (run / "features").iterdir()} if (run / "features").exists() else set()
-    first, again = (
+    first, second = (
         evaluate_retrieval([load(run)], TrainTestConfig(class_videos), RetrievalConfig(num_clips=1))["run"]
         for _ in range(2)
     )
-    assert (first.reused, again.reused, first.encoder) == (False, True, str(run))
+    assert (first.reused, second.reused, first.encoder) == (False, True, str(run))
     assert (run / "retrieval.json").exists()
     assert len({file.name for file in (run / "features").iterdir()} - before) == 1
     evaluate_linear_probe(
@@ -191,9 +197,9 @@ def test_what_is_no_run_has_no_folder_to_write_to(encoder_specs, class_videos, t
     monkeypatch.chdir(tmp_path)
     encoder = load(encoder_specs[kind])
     before = sorted(Path(encoder_specs["transformers"]).iterdir())
-    (found,) = evaluate_retrieval([encoder], TrainTestConfig(class_videos), RetrievalConfig(num_clips=1)).values()
+    (result,) = evaluate_retrieval([encoder], TrainTestConfig(class_videos), RetrievalConfig(num_clips=1)).values()
     assert encoder.run_dir is None
-    assert not found.reused
+    assert not result.reused
     assert not list(tmp_path.iterdir())
     assert sorted(Path(encoder_specs["transformers"]).iterdir()) == before
 
@@ -201,9 +207,9 @@ def test_what_is_no_run_has_no_folder_to_write_to(encoder_specs, class_videos, t
 def test_several_videos_give_a_row_each_and_a_torn_one_is_an_error(encoder_specs, class_videos, tmp_path):
     encoder = load(encoder_specs["pretrain"])
     paths = sorted(class_videos.glob("*/*.mp4"))
-    found = encoder.embed(paths, num_crops=3)
-    assert found.whole.shape == found.static.shape == found.dynamic.shape == (6, 8)
-    assert len(found.motion) == 6
+    embedding = encoder.embed(paths, num_crops=3)
+    assert embedding.whole.shape == embedding.static.shape == embedding.dynamic.shape == (6, 8)
+    assert len(embedding.motion) == 6
     np.testing.assert_array_equal(encoder.embed(str(paths[0])).whole, encoder.embed(paths[:1]).whole)
     with pytest.raises(StillmotionError, match="No videos to embed"):
         encoder.embed([])

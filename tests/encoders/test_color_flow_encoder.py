@@ -62,10 +62,10 @@ def test_colours_are_those_of_opencv_on_a_grid():
     frame = scene()[:128, :128]
     clip = torch.from_numpy(frame).movedim(-1, 0)[None, :, None]
     cells = cv2.resize(frame, (16, 16), interpolation=cv2.INTER_AREA)
-    wanted = cv2.cvtColor(cells, cv2.COLOR_RGB2LAB) / 50 - [1, 0, 0]
+    expected = cv2.cvtColor(cells, cv2.COLOR_RGB2LAB) / 50 - [1, 0, 0]
     result = ColorLayout()(clip)[0, 0].numpy()
-    mean = wanted.mean((0, 1))
-    np.testing.assert_allclose(result[:-3].reshape(3, 16, 16), np.moveaxis(wanted - mean, -1, 0), atol=1e-4)
+    mean = expected.mean((0, 1))
+    np.testing.assert_allclose(result[:-3].reshape(3, 16, 16), np.moveaxis(expected - mean, -1, 0), atol=1e-4)
     np.testing.assert_allclose(result[-3:], 4 * mean, atol=1e-4)
 
 

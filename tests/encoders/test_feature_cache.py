@@ -30,17 +30,17 @@ def test_features_come_from_the_disk_the_second_time(run, folder):
     videos = VideoFolder(folder)
     encoder = load(run)
     first = load_or_extract_features(encoder, videos, num_clips=2)
-    again = load_or_extract_features(encoder, videos, num_clips=2)
-    assert (first.from_cache, again.from_cache) == (False, True)
-    assert first.video_names == again.video_names
-    assert [name.rsplit("/", 1)[1] for name, _ in again.features.failed] == ["torn.mp4"]
-    assert first.features.failed == again.features.failed
-    wanted = extract_features(encoder, videos, num_clips=2)
+    second = load_or_extract_features(encoder, videos, num_clips=2)
+    assert (first.from_cache, second.from_cache) == (False, True)
+    assert first.video_names == second.video_names
+    assert [name.rsplit("/", 1)[1] for name, _ in second.features.failed] == ["torn.mp4"]
+    assert first.features.failed == second.features.failed
+    expected = extract_features(encoder, videos, num_clips=2)
     for part in PARTS:
-        np.testing.assert_array_equal(getattr(first.features, part), getattr(again.features, part))
-        np.testing.assert_allclose(getattr(again.features, part)[:, 0], getattr(wanted, part).mean(1), atol=1e-5)
-    np.testing.assert_array_equal(again.features.index, wanted.index)
-    np.testing.assert_array_equal(again.labels["class"], videos.labels["class"][wanted.index])
+        np.testing.assert_array_equal(getattr(first.features, part), getattr(second.features, part))
+        np.testing.assert_allclose(getattr(second.features, part)[:, 0], getattr(expected, part).mean(1), atol=1e-5)
+    np.testing.assert_array_equal(second.features.index, expected.index)
+    np.testing.assert_array_equal(second.labels["class"], videos.labels["class"][expected.index])
 
 
 def test_what_changes_the_features_is_computed_anew(run, folder):
@@ -104,7 +104,7 @@ def flipped(file):
 @pytest.mark.parametrize("damage", ["torn", "flipped", "swapped"])
 def test_a_damaged_or_swapped_file_is_written_anew_with_a_warning(run, damage, caplog):
     videos, others = (SyntheticDataset(SyntheticConfig(num_videos=3), seed=seed) for seed in (0, 1))
-    wanted = load_or_extract_features(load(run), videos, num_clips=1).features.whole
+    expected = load_or_extract_features(load(run), videos, num_clips=1).features.whole
     (name,) = cached_files(run)
     file = run / "features" / name
     load_or_extract_features(load(run), others, num_clips=1)
@@ -113,7 +113,7 @@ def test_a_damaged_or_swapped_file_is_written_anew_with_a_warning(run, damage, c
     file.write_bytes(made[damage])
     result = load_or_extract_features(load(run), videos, num_clips=1)
     assert not result.from_cache
-    np.testing.assert_array_equal(result.features.whole, wanted)
+    np.testing.assert_array_equal(result.features.whole, expected)
     assert load_or_extract_features(load(run), videos, num_clips=1).from_cache
     assert caplog.messages == [f"{file} is damaged or was renamed; it is computed again"]
     assert cached_files(run) == sorted([name, other])

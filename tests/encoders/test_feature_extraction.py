@@ -43,18 +43,18 @@ def test_features_are_the_encoders_of_normalised_centre_clips(encoder):
     pixels = videos.open_video(0).get_frames(range(9, 25, 2)) / np.float32(255)  # 8 frames, the middle of 32
     clip = torch.from_numpy((pixels - 0.45) / 0.225).float().permute(3, 0, 1, 2)[None]
     with torch.no_grad():
-        wanted = encoder(clip)
-    np.testing.assert_allclose(features.static[0], wanted.static, atol=1e-5)
-    np.testing.assert_allclose(features.dynamic[0], wanted.dynamic, atol=1e-5)
+        expected = encoder(clip)
+    np.testing.assert_allclose(features.static[0], expected.static, atol=1e-5)
+    np.testing.assert_allclose(features.dynamic[0], expected.dynamic, atol=1e-5)
 
 
 def test_unreadable_videos_are_named_and_left_out(encoder):
-    with record_progress() as reported:
+    with record_progress() as progress:
         features = extract_features(encoder, every_fifth_unreadable(), loader=LoaderConfig(batch_size=2))
     assert features.index.tolist() == [1, 2, 3, 4, 6, 7, 8, 9, 11]
     assert [name for name, _ in features.failed] == ["v0", "v5", "v10"]
     assert len(features.whole) == 9
-    assert reported[-1] == (12, 12)
+    assert progress[-1] == (12, 12)
 
 
 def test_a_set_without_one_readable_video_is_an_error(encoder, tmp_path):

@@ -81,13 +81,13 @@ def test_what_was_computed_is_not_computed_again(run, folder, tmp_path, monkeypa
     def never(self, clips):
         raise AssertionError("computed again")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Encoder, "forward", never)
-        patched.setattr(FrameFeatureCache, "_embed", never)
-        again = FrameFeatureCache(load(run), tmp_path / "kept")
-        assert again.compute_missing(folder) == broken
+    with monkeypatch.context() as patch:
+        patch.setattr(Encoder, "forward", never)
+        patch.setattr(FrameFeatureCache, "_embed", never)
+        second = FrameFeatureCache(load(run), tmp_path / "kept")
+        assert second.compute_missing(folder) == broken
         for i, features in zip((0, 1, 3, 4), kept, strict=True):
-            np.testing.assert_array_equal(again.load(folder, i), features)
+            np.testing.assert_array_equal(second.load(folder, i), features)
 
 
 def test_a_killed_computation_goes_on_at_the_video_it_was_in(run, folder, tmp_path, monkeypatch):
@@ -102,14 +102,14 @@ def test_a_killed_computation_goes_on_at_the_video_it_was_in(run, folder, tmp_pa
             raise KeyboardInterrupt
         return embed(self, clips)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(FrameFeatureCache, "_embed", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(FrameFeatureCache, "_embed", counted)
         with pytest.raises(KeyboardInterrupt):
             killed.compute_missing(folder, batch_size=4)
     assert len(list(killed.cache_dir.iterdir())) == 1
-    with record_progress() as reported:
+    with record_progress() as progress:
         killed.compute_missing(folder, batch_size=4)
-    assert reported[-1] == (33, 33)
+    assert progress[-1] == (33, 33)
     for i in (0, 1, 3, 4):
         np.testing.assert_array_equal(killed.load(folder, i), whole.load(folder, i))
 
@@ -120,9 +120,9 @@ def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
         features = FrameFeatureCache(
             encoder.untrained() if untrained else encoder, tmp_path / "kept", feature_stride=hop
         )
-        with record_progress() as reported:
+        with record_progress() as progress:
             features.compute_missing(folder)
-        return bool(reported)
+        return bool(progress)
 
     assert [computed(), computed()] == [True, False]
     assert computed(hop=5)

@@ -29,8 +29,8 @@ def test_a_text_names_a_run_a_recipe_or_a_model_and_its_options(run, dinov2, i3d
     assert parse_spec(run) == parse_spec(f"pretrain:{run}") == EncoderSpec("pretrain", str(run))
     assert parse_spec("laptop@frames=4,stride=2") == EncoderSpec("recipe", "laptop", {"frames": 4, "stride": 2})
     assert parse_spec(dinov2) == EncoderSpec("transformers", str(dinov2))
-    wanted = {"size": 56, "pool": "mean", "layer": 0}
-    assert parse_spec(f"{dinov2}@size=56,pool=mean,layer=0") == EncoderSpec("transformers", str(dinov2), wanted)
+    expected = {"size": 56, "pool": "mean", "layer": 0}
+    assert parse_spec(f"{dinov2}@size=56,pool=mean,layer=0") == EncoderSpec("transformers", str(dinov2), expected)
     assert parse_spec(f"i3d:{i3d}@frames=32") == EncoderSpec("i3d", str(i3d), {"frames": 32})
     assert parse_spec(i3d) == EncoderSpec("i3d", str(i3d))
 
@@ -52,9 +52,9 @@ def test_a_network_from_elsewhere_sees_pixels_in_its_own_normalisation(dinov2):
     own = normalize_clip(pixels, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     with torch.no_grad():
         result = encoder(normalize_clip(pixels, *encoder.input_config.normalization)[None])
-        wanted = encoder.backbone(own[None])
-    torch.testing.assert_close(result.frames, wanted, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(result.whole, wanted.mean(1), atol=1e-4, rtol=1e-4)
+        expected = encoder.backbone(own[None])
+    torch.testing.assert_close(result.frames, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(result.whole, expected.mean(1), atol=1e-4, rtol=1e-4)
     assert result.static.shape == result.dynamic.shape == (1, 32)
     assert (encoder.input_config.num_frames, encoder.input_config.image_size) == (8, 42)
     assert encoder.static_dynamic.method == "slow"
@@ -70,9 +70,9 @@ def test_i3d_has_the_strides_the_borders_and_the_values_it_was_trained_with(i3d)
     pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), np.uint8)
     with torch.no_grad():
         result = encoder(normalize_clip(pixels, *encoder.input_config.normalization)[None]).frames
-        wanted = network(torch.from_numpy(pixels).permute(3, 0, 1, 2)[None] / 127.5 - 1)
+        expected = network(torch.from_numpy(pixels).permute(3, 0, 1, 2)[None] / 127.5 - 1)
     assert result.shape == (1, 3, 1024)
-    torch.testing.assert_close(result, wanted, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(result, expected, atol=1e-3, rtol=1e-3)
 
 
 def test_what_is_no_encoder_is_said(run, dinov2, tmp_path):

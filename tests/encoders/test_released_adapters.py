@@ -59,11 +59,11 @@ def test_a_released_file_is_the_projected_model(kind, num_layers, tmp_path):
     with torch.no_grad():
         if kind == "ijepa":  # its projection was trained before the last norm
             network.norm = nn.Identity()
-        wanted = block(network(frames))
-        found = model.projection(model.image_model.patch_tokens(frames))
-        torch.testing.assert_close(found, wanted, atol=2e-4, rtol=1e-3)
+        expected = block(network(frames))
+        result = model.projection(model.image_model.patch_tokens(frames))
+        torch.testing.assert_close(result, expected, atol=2e-4, rtol=1e-3)
         pooled = encoder.eval()(frames[:, :, None]).frames[:, 0]
-        torch.testing.assert_close(pooled, wanted.mean(1), atol=2e-4, rtol=1e-3)
+        torch.testing.assert_close(pooled, expected.mean(1), atol=2e-4, rtol=1e-3)
     assert encoder.input_config.normalization == IMAGENET_NORMALIZATION
     with pytest.raises(StillmotionError, match="has no class token"):
         load(f"{kind}:{file}@pool=cls")

@@ -33,15 +33,15 @@ def test_untrained_is_the_network_that_the_run_started_from(run):
     assert not encoder.training
     assert encoder.input_config.num_frames == 4
     torch.manual_seed(config.train.seed)
-    wanted = Method(config.method).online.backbone.state_dict()
-    assert all(torch.equal(result[name], value) for name, value in wanted.items())
+    expected = Method(config.method).online.backbone.state_dict()
+    assert all(torch.equal(result[name], value) for name, value in expected.items())
 
 
 def test_a_recipe_gives_its_untrained_network():
     result = load("debug:k400-bod-simclr")
     assert result.origin.pretrain_config == get_recipe("k400-bod-simclr", debug=True)
-    wanted = result.untrained().state_dict()
-    assert all(torch.equal(value, wanted[name]) for name, value in result.state_dict().items())
+    expected = result.untrained().state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in result.state_dict().items())
     assert (result.run_dir, result.synthetic_config, result.seed) == (
         None,
         result.origin.pretrain_config.data.synthetic,

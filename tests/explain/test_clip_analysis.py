@@ -62,8 +62,8 @@ def test_what_is_found_is_what_its_parts_say_of_the_clip():
 def test_directions_are_means_of_directions():
     clips = torch.randn(3, 3, 4, 2, 2, generator=torch.Generator().manual_seed(0))
     embedding = identity_encoder()(clips)
-    wanted = (embedding.static / embedding.static.norm(dim=1, keepdim=True)).mean(0)
-    torch.testing.assert_close(unit_directions(embedding)["static"], wanted / wanted.norm())
+    expected = (embedding.static / embedding.static.norm(dim=1, keepdim=True)).mean(0)
+    torch.testing.assert_close(unit_directions(embedding)["static"], expected / expected.norm())
 
 
 def test_squares_are_what_the_encoder_sees():

@@ -18,11 +18,11 @@ def linear_system(frames=7):
 def test_modes_have_the_eigenvalues_of_the_operator():
     frames = np.random.default_rng(0).standard_normal((6, 9))
     unit = torch.nn.functional.normalize(torch.from_numpy(frames), dim=-1)
-    wanted = koopman.eigenvalues(unit[None], ridge=1e-3)[0].numpy()
+    expected = koopman.eigenvalues(unit[None], ridge=1e-3)[0].numpy()
     result = koopman_modes(frames, ridge=1e-3).eigenvalues
     # Conjugates are equally far from 1, and come in either order.
-    np.testing.assert_allclose(np.sort_complex(result), np.sort_complex(wanted), atol=1e-9)
-    np.testing.assert_allclose(np.abs(result - 1), np.abs(wanted - 1), atol=1e-9)
+    np.testing.assert_allclose(np.sort_complex(result), np.sort_complex(expected), atol=1e-9)
+    np.testing.assert_allclose(np.abs(result - 1), np.abs(expected - 1), atol=1e-9)
 
 
 def test_amplitudes_follow_their_eigenvalues_and_begin_real():

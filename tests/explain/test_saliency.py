@@ -19,9 +19,9 @@ def test_grad_cam_of_a_linear_score_is_the_one_computed_by_hand():
     clip[1, 1] = torch.tensor([[2.0, 0.0], [0.0, 6.0]])
     # The score is 8·(2·channel 0 - channel 1) of the mean frame: each of 16 places has the weights 1 and -1/2.
     result = clip_grad_cam(identity_encoder(), clip, lambda e: (e.whole * torch.tensor([16.0, -8.0, 0.0])).sum())
-    wanted = torch.zeros(4, 2, 2)
-    wanted[1] = torch.tensor([[0.0, 2.0], [3.0, 1.0]])
-    torch.testing.assert_close(result, wanted)
+    expected = torch.zeros(4, 2, 2)
+    expected[1] = torch.tensor([[0.0, 2.0], [3.0, 1.0]])
+    torch.testing.assert_close(result, expected)
 
 
 def test_grad_cam_is_zero_at_times_that_the_score_does_not_look_at():
@@ -46,8 +46,8 @@ def test_grad_cam_of_similarity_has_the_weights_of_finite_differences(part):
         return torch.nn.functional.cosine_similarity(vector, noise(3, seed=2)[None].double()).item()
 
     slope = torch.tensor([[(score(t, d, 1e-6) - score(t, d, -1e-6)) / 2e-6 for t in range(5)] for d in range(3)])
-    wanted = (slope[:, :, None, None] / 6 * clip).sum(0).relu()
-    torch.testing.assert_close(clip_grad_cam(encoder, clip, target), wanted, rtol=2e-3, atol=1e-5)
+    expected = (slope[:, :, None, None] / 6 * clip).sum(0).relu()
+    torch.testing.assert_close(clip_grad_cam(encoder, clip, target), expected, rtol=2e-3, atol=1e-5)
 
 
 def test_the_mean_of_a_tube_is_the_product_of_weights_and_embedding():

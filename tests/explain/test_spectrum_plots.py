@@ -39,8 +39,8 @@ def test_the_plane_tells_the_share_within_the_radius():
 
 def test_similarity_is_the_mean_cosine_between_frames():
     matrix = temporal_similarity(5 * turning(0.3))
-    wanted = np.cos(0.3 * np.abs(np.subtract.outer(np.arange(8), np.arange(8))))
-    np.testing.assert_allclose(matrix, wanted, atol=1e-12)
+    expected = np.cos(0.3 * np.abs(np.subtract.outer(np.arange(8), np.arange(8))))
+    np.testing.assert_allclose(matrix, expected, atol=1e-12)
     np.testing.assert_allclose(similarity_by_lag(matrix), np.cos(0.3 * np.arange(8)), atol=1e-12)
 
 

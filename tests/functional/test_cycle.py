@@ -25,8 +25,8 @@ def literal_walk(a, b, c, temperature):
 def test_loss_and_accuracy_are_those_of_the_literal_walk():
     a, b, c = (draw(2, 5, 4, seed=s) for s in range(3))
     walks = [literal_walk(*views, 0.3) for views in zip(a, b, c, strict=True)]
-    wanted = torch.stack([-walk.diagonal().log() for walk in walks])
-    torch.testing.assert_close(cycle_loss(a, b, c, temperature=0.3), wanted)
+    expected = torch.stack([-walk.diagonal().log() for walk in walks])
+    torch.testing.assert_close(cycle_loss(a, b, c, temperature=0.3), expected)
     hits = torch.tensor([float((walk.argmax(1) == torch.arange(5)).double().mean()) for walk in walks]).double()
     torch.testing.assert_close(cycle_accuracy(a, b, c, temperature=0.3), hits)
 
@@ -71,16 +71,16 @@ def test_separability_is_the_literal_divergence_of_channels():
     for b in range(2):
         for n in range(3):
             q, r = (x[b, n].exp() / x[b, n].exp().sum() for x in (z, p))
-            wanted = sum(float(a) * float((a / c).log()) for a, c in zip(q, r, strict=True))
-            assert separability_loss(z, p)[b, n].item() == pytest.approx(wanted)
+            expected = sum(float(a) * float((a / c).log()) for a, c in zip(q, r, strict=True))
+            assert separability_loss(z, p)[b, n].item() == pytest.approx(expected)
     torch.testing.assert_close(separability_loss(z, p, metric="mse"), (z - p).pow(2).mean(2))
     assert separability_loss(z, z).abs().max() < 1e-15
 
 
 def test_pooling_takes_means_of_squares_and_smaller_ones_at_the_edge():
     tokens = torch.arange(15.0).reshape(1, 15, 1)  # 3 rows of 5
-    wanted = [3.0, 5.0, 6.5, 10.5, 12.5, 14.0]
-    assert pool_tokens(tokens, (3, 5)).flatten().tolist() == wanted
+    expected = [3.0, 5.0, 6.5, 10.5, 12.5, 14.0]
+    assert pool_tokens(tokens, (3, 5)).flatten().tolist() == expected
     assert torch.equal(pool_tokens(tokens, (3, 5), factor=1), tokens)
 
 
@@ -99,9 +99,9 @@ def test_errors_say_what_to_do():
 def test_the_authors_floor_is_the_cross_entropy_of_the_log_of_raised_probabilities():
     a, b, c = (draw(2, 5, 4, seed=s) for s in range(3))
     for floor in (1e-6, 0.1):
-        for views, found in zip(
+        for views, result in zip(
             zip(a, b, c, strict=True), cycle_loss(a, b, c, temperature=0.01, floor=floor), strict=True
         ):
             logits = (literal_walk(*views, 0.01) + floor).log()
-            wanted = torch.nn.functional.cross_entropy(logits, torch.arange(5), reduction="none")
-            torch.testing.assert_close(found, wanted)
+            expected = torch.nn.functional.cross_entropy(logits, torch.arange(5), reduction="none")
+            torch.testing.assert_close(result, expected)

@@ -78,5 +78,5 @@ def test_a_still_video_has_no_distance_within():
 def test_effective_rank_counts_equal_directions():
     for rank in (1, 3, 6):
         assert effective_rank(torch.tensor([2.0] * rank + [0.0] * (6 - rank))).item() == pytest.approx(rank, rel=1e-4)
-    wanted = np.exp(-sum(p * np.log(p) for p in (2 / 3, 1 / 3)))
-    assert effective_rank(torch.tensor([2.0, 1.0])).item() == pytest.approx(wanted)
+    expected = np.exp(-sum(p * np.log(p) for p in (2 / 3, 1 / 3)))
+    assert effective_rank(torch.tensor([2.0, 1.0])).item() == pytest.approx(expected)

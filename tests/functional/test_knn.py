@@ -23,10 +23,10 @@ def vectors(*shape, seed=0):
 def test_top_k_is_the_head_of_the_sorted_cosines(block):
     x, y = vectors(70, 6), vectors(37, 6, seed=1)
     similarities, numbers = knn_search(x, y, k=5, max_similarities=block)
-    wanted = cosines(x, y)
-    order = np.argsort(-wanted, axis=1)[:, :5]
+    expected = cosines(x, y)
+    order = np.argsort(-expected, axis=1)[:, :5]
     np.testing.assert_array_equal(numbers, order)
-    np.testing.assert_allclose(similarities, np.take_along_axis(wanted, order, 1), atol=1e-5)
+    np.testing.assert_allclose(similarities, np.take_along_axis(expected, order, 1), atol=1e-5)
 
 
 def test_a_query_is_not_its_own_answer():
@@ -34,9 +34,9 @@ def test_a_query_is_not_its_own_answer():
     own = torch.arange(40)
     own[7] = -1  # this one is no reference
     numbers = knn_search(x, x, k=39, self_index=own, max_similarities=1)[1]
-    wanted = cosines(x, x)
-    wanted[own[own >= 0], own[own >= 0]] = -np.inf
-    np.testing.assert_array_equal(numbers, np.argsort(-wanted, axis=1)[:, :39])
+    expected = cosines(x, x)
+    expected[own[own >= 0], own[own >= 0]] = -np.inf
+    np.testing.assert_array_equal(numbers, np.argsort(-expected, axis=1)[:, :39])
     assert numbers[7, 0] == 7
 
 
@@ -47,9 +47,9 @@ def test_of_equals_the_lower_number_comes_first(values, data):
     references = turns[values] * torch.arange(1, len(values) + 1)[:, None]
     k = data.draw(st.integers(1, len(values)))
     similarities, numbers = knn_search(turns, references, k=k)
-    wanted = turns @ turns[values].mT
-    np.testing.assert_array_equal(numbers, np.argsort(-wanted.numpy(), axis=1, kind="stable")[:, :k])
-    np.testing.assert_array_equal(similarities, wanted.gather(1, numbers))
+    expected = turns @ turns[values].mT
+    np.testing.assert_array_equal(numbers, np.argsort(-expected.numpy(), axis=1, kind="stable")[:, :k])
+    np.testing.assert_array_equal(similarities, expected.gather(1, numbers))
 
 
 def test_vectors_of_zeros_are_as_near_to_all_and_not_ranked_by_number():
@@ -79,8 +79,8 @@ def test_average_precision_is_scikit_learns(block):
         x, y, torch.from_numpy(x_labels), torch.from_numpy(y_labels), max_similarities=block
     )
     similar = cosines(x, y)
-    wanted = [average_precision_score(y_labels == x_labels[i], similar[i]) for i in range(50)]
-    np.testing.assert_allclose(result, wanted, atol=1e-6)
+    expected = [average_precision_score(y_labels == x_labels[i], similar[i]) for i in range(50)]
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_average_precision_without_the_query_itself():
@@ -90,8 +90,8 @@ def test_average_precision_without_the_query_itself():
     similar = cosines(x, x)
     for i in range(20):
         others = np.arange(20) != i
-        wanted = average_precision_score(labels.numpy()[others] == i % 3, similar[i][others])
-        assert result[i] == pytest.approx(wanted, abs=1e-6)
+        expected = average_precision_score(labels.numpy()[others] == i % 3, similar[i][others])
+        assert result[i] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_query_whose_class_nobody_has_is_missed():

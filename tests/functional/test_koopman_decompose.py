@@ -59,8 +59,8 @@ def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(method, pooling, ra
     expected = stacked(literal.decompose, clips, radius=radius, pooling=pooling)
     errors = []
     for ridge in (1e-6, 1e-12):
-        found = koopman.decompose(clips, radius=radius, method=method, pooling=pooling, ridge=ridge, nodes=128)
-        errors.append(max((f - e).abs().max().item() for f, e in zip(found, expected, strict=True)))
+        result = koopman.decompose(clips, radius=radius, method=method, pooling=pooling, ridge=ridge, nodes=128)
+        errors.append(max((f - e).abs().max().item() for f, e in zip(result, expected, strict=True)))
     assert errors[1] < 1e-6 < 1e-2 * expected[0].abs().max()
     assert errors[0] < 1e-2
 
@@ -69,8 +69,8 @@ def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(method, pooling, ra
 def test_eq21_is_the_literal_split_of_the_ridge_operator_at_any_ridge(method):
     clips = wandering()
     expected = stacked(literal.decompose, clips, radius=0.3, pooling="eq21", ridge=1e-2)
-    found = koopman.decompose(clips, radius=0.3, method=method, pooling="eq21", ridge=1e-2, nodes=256)
-    torch.testing.assert_close(found, tuple(expected), atol=1e-7, rtol=1e-7)
+    result = koopman.decompose(clips, radius=0.3, method=method, pooling="eq21", ridge=1e-2, nodes=256)
+    torch.testing.assert_close(result, tuple(expected), atol=1e-7, rtol=1e-7)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -78,8 +78,8 @@ def test_eq21_is_the_literal_split_of_the_ridge_operator_at_any_ridge(method):
 def test_slow_split_is_its_literal_formula(pooling, order):
     clips = wandering()
     expected = stacked(literal.slow_decompose, clips, radius=0.3, filter_order=order, pooling=pooling)
-    found = koopman.decompose(clips, radius=0.3, filter_order=order, pooling=pooling, ridge=1e-13)
-    torch.testing.assert_close(found, tuple(expected), atol=1e-7, rtol=1e-7)
+    result = koopman.decompose(clips, radius=0.3, filter_order=order, pooling=pooling, ridge=1e-13)
+    torch.testing.assert_close(result, tuple(expected), atol=1e-7, rtol=1e-7)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -287,9 +287,9 @@ def test_autocast_leaves_values_and_gradients_alone(method, pooling):
 
 def test_spectrum_holds_the_eigenvalues_of_the_literal_operator_nearest_to_one_first():
     clips = wandering()
-    found = koopman.eigenvalues(clips, ridge=1e-12)
-    assert found.shape == (3, 5)
-    for values, clip in zip(found, clips, strict=True):
+    result = koopman.eigenvalues(clips, ridge=1e-12)
+    assert result.shape == (3, 5)
+    for values, clip in zip(result, clips, strict=True):
         expected = torch.linalg.eigvals(literal.operator(clip))
         expected = expected[expected.abs().argsort(descending=True)][:5]
         assert (values[:, None] - expected).abs().amin(0).max() < 1e-6

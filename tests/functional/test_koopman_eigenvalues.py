@@ -40,10 +40,10 @@ def test_eigenvalues_of_known_linear_systems_are_recovered_as_by_pydmd(name):
     state = np.ones(order)
     states = [state := system @ state for _ in range(8)]
     frames = np.stack(states) @ draw.standard_normal((order, 16))
-    found = koopman.eigenvalues(torch.from_numpy(frames)[None])[0].numpy()
-    assert found.shape == (7,)
+    result = koopman.eigenvalues(torch.from_numpy(frames)[None])[0].numpy()
+    assert result.shape == (7,)
     for known in (np.linalg.eigvals(system), DMD(svd_rank=order).fit(frames.T).eigs):
-        distances = abs(found[:, None] - known)
+        distances = abs(result[:, None] - known)
         assert distances.min(0).max() < 1e-4
     # What the system does not have is 0: seven transitions, but fewer modes.
-    assert np.sort(abs(found))[: 7 - order].max(initial=0) < 1e-4
+    assert np.sort(abs(result))[: 7 - order].max(initial=0) < 1e-4

@@ -36,8 +36,8 @@ def test_prediction_is_that_of_operators_fitted_anew(hold_out, m, ridge):
 def test_orthogonality_is_the_literal_norm_above_its_minimum(m, ridge):
     clips = random_clips(m=m)
     expected = torch.stack([literal.orthogonality_loss(clip, ridge=ridge) for clip in clips]).mean()
-    found = koopman.prediction_loss(clips, ridge=ridge)
-    torch.testing.assert_close(found.orthogonality, expected, atol=1e-6, rtol=1e-6)
+    result = koopman.prediction_loss(clips, ridge=ridge)
+    torch.testing.assert_close(result.orthogonality, expected, atol=1e-6, rtol=1e-6)
 
 
 @given(seed=st.integers(0, 1000))

@@ -170,8 +170,8 @@ def test_labels_are_the_softmax_mean_of_the_matches():
     flat = labels.reshape(-1, 5)
     for y, x in ((0, 0), (2, 3), (1, 2)):
         weight = torch.exp(matches.similarity[y, x] / 0.2)
-        wanted = sum(w * flat[cell] for w, cell in zip(weight / weight.sum(), matches.indices[y, x], strict=True))
-        torch.testing.assert_close(result[y, x], wanted)
+        expected = sum(w * flat[cell] for w, cell in zip(weight / weight.sum(), matches.indices[y, x], strict=True))
+        torch.testing.assert_close(result[y, x], expected)
 
 
 def test_a_frame_like_the_context_keeps_its_labels():

@@ -22,8 +22,8 @@ def test_an_enlarged_table_is_the_bicubic_one():
     grid = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0))
     result = resize_grid(grid, 8, 9)
     for channel in range(5):
-        wanted = F.interpolate(grid[None, None, :, :, channel], size=(8, 9), mode="bicubic")[0, 0]
-        torch.testing.assert_close(result[..., channel], wanted)
+        expected = F.interpolate(grid[None, None, :, :, channel], size=(8, 9), mode="bicubic")[0, 0]
+        torch.testing.assert_close(result[..., channel], expected)
     assert resize_grid(grid, 4, 3) is grid
 
 

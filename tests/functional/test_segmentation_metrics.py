@@ -49,11 +49,11 @@ def literal_f1(predicted, truth, overlap, background=()):
     """The published rule, on sets of frame numbers, over the videos of a set."""
     hits = false = missed = 0
     for p, t in zip(predicted, truth, strict=True):
-        wanted = literal_segments(t, background)
-        free = [True] * len(wanted)
+        expected = literal_segments(t, background)
+        free = [True] * len(expected)
         for label, frames in literal_segments(p, background):
             best, share = None, 0.0
-            for place, (other, covered) in enumerate(wanted):
+            for place, (other, covered) in enumerate(expected):
                 # The span of both, as in Eq. 41: for segments that touch it is their union.
                 union = max(frames | covered) - min(frames | covered) + 1
                 result = len(frames & covered) / union if other == label else 0.0

@@ -67,15 +67,15 @@ def test_kills_additions_changes_and_removals_give_the_same_table(
     monkeypatch.setattr(segment_writer, "_COMMIT_ROWS", 2)  # many commits to be interrupted
     monkeypatch.setattr(segment_embedder, "FRAMES_PER_BATCH", 12)
     for method, times in (("add_segments", 0), ("add_segments", 1), ("mark_completed", 1), ("add_segments", 1)):
-        with monkeypatch.context() as patched:
-            dies_after(patched, method, times)
+        with monkeypatch.context() as patch:
+            dies_after(patch, method, times)
             with pytest.raises(Killed):
                 make()
     write_shot_videos(folder, num_videos=2, first_number=5)
     (folder / "1.mp4").unlink()
     alter_bytes_keep_mtime(folder / "2.mp4")
-    with monkeypatch.context() as patched:
-        dies_after(patched, "mark_completed", 1)
+    with monkeypatch.context() as patch:
+        dies_after(patch, "mark_completed", 1)
         with pytest.raises(Killed):
             make()
     index = make()
@@ -102,10 +102,10 @@ def test_videos_that_are_up_to_date_are_not_read_again(
     caplog.set_level("INFO", "stillmotion")
     module = sys.modules["stillmotion.index.builder"]
     monkeypatch.setattr(module, "open_video", lambda path: pytest.fail(f"{path} is read again"))
-    again = build_index(folder, encoder)
+    second = build_index(folder, encoder)
     assert caplog.messages[-1:] == [f"3 videos in {folder}: the index is up to date"]
-    assert rows(first) == rows(again)
-    assert list(again.failed_videos()) == ["broken.mp4"]
+    assert rows(first) == rows(second)
+    assert list(second.failed_videos()) == ["broken.mp4"]
 
 
 def test_unreadable_videos_are_logged_and_read_again_when_they_change(
@@ -113,8 +113,8 @@ def test_unreadable_videos_are_logged_and_read_again_when_they_change(
 ) -> None:
     folder = write_shot_videos(tmp_path / "videos", num_videos=1)
     (folder / "empty.mp4").touch()
-    whole = write_shots(tmp_path / "whole.mp4", (0, 9)).read_bytes()
-    (folder / "torn.avi").write_bytes(whole[: len(whole) // 2])
+    content = write_shots(tmp_path / "whole.mp4", (0, 9)).read_bytes()
+    (folder / "torn.avi").write_bytes(content[: len(content) // 2])
     index = build_index(folder, encoder, segmentation=CUTTING)
     assert [moment.path for moment in index.segments()] == ["0.mp4"]
     assert "2 unreadable videos skipped:" in caplog.messages
@@ -122,7 +122,7 @@ def test_unreadable_videos_are_logged_and_read_again_when_they_change(
         "empty.mp4": True,
         "torn.avi": True,
     }
-    (folder / "torn.avi").write_bytes(whole)
+    (folder / "torn.avi").write_bytes(content)
     index = build_index(folder, encoder, segmentation=CUTTING)
     assert list(index.failed_videos()) == ["empty.mp4"]
     assert sum(moment.path == "torn.avi" for moment in index.segments()) > 2

@@ -73,6 +73,6 @@ def test_any_exception_of_one_video_is_named_and_counted(
 
 def test_errors_of_the_configuration_and_interruptions_pass() -> None:
     for error in (StillmotionError("set it"), KeyboardInterrupt(), SystemExit(2)):
-        with pytest.raises(type(error)) as raised, as_video_error("a.mp4"):
+        with pytest.raises(type(error)) as error_info, as_video_error("a.mp4"):
             raise error
-        assert raised.value is error
+        assert error_info.value is error

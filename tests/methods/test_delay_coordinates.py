@@ -1,4 +1,4 @@
-"""Delay coordinates: frames that stand side by side, so that the order of what happens is kept."""
+"""Delay coordinates: consecutive frames are concatenated, so that the decomposition keeps their order."""
 
 import pytest
 import torch
@@ -20,16 +20,18 @@ def frames(*, clips=2, steps=8, channels=3):
 def test_halves_are_those_of_windows_stacked_by_hand():
     clip = frames()
     windows = torch.stack([torch.stack([clip[:, t + k] for k in range(3)], -1).flatten(1) for t in range(6)], 1)
-    for found, expected in zip(
+    for component, expected in zip(
         decompose(clip, StaticDynamicConfig(num_delays=3)), koopman.decompose(windows), strict=True
     ):
-        torch.testing.assert_close(found, expected)
-        assert found.shape == (2, StaticDynamicConfig(num_delays=3).out_features(3))
+        torch.testing.assert_close(component, expected)
+        assert component.shape == (2, StaticDynamicConfig(num_delays=3).out_features(3))
 
 
 def test_one_delay_is_the_plain_split():
-    for found, expected in zip(decompose(frames(), StaticDynamicConfig()), koopman.decompose(frames()), strict=True):
-        assert torch.equal(found, expected)
+    for component, expected in zip(
+        decompose(frames(), StaticDynamicConfig()), koopman.decompose(frames()), strict=True
+    ):
+        assert torch.equal(component, expected)
 
 
 def test_a_still_clip_has_no_dynamic_half_in_windows_either():
@@ -38,7 +40,7 @@ def test_a_still_clip_has_no_dynamic_half_in_windows_either():
 
 
 def test_windows_tell_a_motion_from_its_reverse_where_single_frames_do_not():
-    """Something that appears and goes again, at another pace: the frames are the same, only their order differs."""
+    """Something appears slowly and disappears fast: a clip and its reverse differ only in the order of the frames."""
     pace = torch.tensor([0.0, 0.1, 0.3, 0.6, 1.0, 0.2, 0.0, 0.0], dtype=torch.float64)
     clip = torch.stack([torch.ones(8, dtype=torch.float64), pace], -1)[None]
 

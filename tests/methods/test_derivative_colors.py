@@ -1,4 +1,4 @@
-"""Colors of derivative views: those of random hue cannot tell a video."""
+"""Colors of derivative views; a random hue does not identify a video."""
 
 import pytest
 import torch
@@ -15,13 +15,13 @@ FRAMES, CHANGES = (0, 0), (1, 1)
 RANDOM_HUE = ViewsConfig("alternate", derivative_color="random-hue").build()
 
 
-def colours_of(views, index, **numbers):
+def draw_colours(views, index, **numbers):
     return views.draw_color_matrices(**{"seed": 0, "epoch": 0, "num_clips": 2, **numbers}, indices=index)
 
 
 def test_the_losses_on_frames_and_on_derivatives_of_random_hue_are_those_written_out():
     clips, method = tiny_clips(num_frames=7), tiny_method("simclr").train()
-    colours = colours_of(RANDOM_HUE, range(4)).double()
+    colours = draw_colours(RANDOM_HUE, range(4)).double()
     for orders in (FRAMES, CHANGES):
         rows = []
         for b in range(4):
@@ -40,40 +40,42 @@ def test_the_losses_on_frames_and_on_derivatives_of_random_hue_are_those_written
 @pytest.mark.parametrize("colour", ["keep", "random-hue", "gray"])
 def test_derivatives_are_coloured_and_frames_are_not(colour):
     views, clips = ViewsConfig("alternate", derivative_color=colour).build(), tiny_clips(num_frames=7)
-    colours = colours_of(views, range(4))
+    colours = draw_colours(views, range(4))
     torch.testing.assert_close(views(clips, FRAMES, colours), clips[:, :, :, :5])
     luma = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
-    plain, found = clips[:, :, :, 1:6] - clips[:, :, :, :5], views(clips, CHANGES, colours)
-    told = torch.einsum("c,bvcthw->bvthw", luma, found)
-    torch.testing.assert_close(told, torch.einsum("c,bvcthw->bvthw", luma, plain), rtol=1e-5, atol=1e-5)
+    difference, views_of_clips = clips[:, :, :, 1:6] - clips[:, :, :, :5], views(clips, CHANGES, colours)
+    luma_of_views = torch.einsum("c,bvcthw->bvthw", luma, views_of_clips)
+    torch.testing.assert_close(luma_of_views, torch.einsum("c,bvcthw->bvthw", luma, difference), rtol=1e-5, atol=1e-5)
     if colour == "gray":
-        torch.testing.assert_close(found, told[:, :, None].expand_as(found), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            views_of_clips, luma_of_views[:, :, None].expand_as(views_of_clips), rtol=1e-5, atol=1e-5
+        )
     else:
-        assert torch.allclose(found, plain) == (colour == "keep")
+        assert torch.allclose(views_of_clips, difference) == (colour == "keep")
 
 
 def test_hues_are_a_function_of_seed_epoch_and_video_whatever_else_is_in_the_batch():
-    alone, among = colours_of(RANDOM_HUE, [7]), colours_of(RANDOM_HUE, torch.tensor([3, 7, 1]))
-    torch.testing.assert_close(among[1:2], alone, rtol=0, atol=0)
+    single, in_batch = draw_colours(RANDOM_HUE, [7]), draw_colours(RANDOM_HUE, torch.tensor([3, 7, 1]))
+    torch.testing.assert_close(in_batch[1:2], single, rtol=0, atol=0)
     torch.manual_seed(1)
-    torch.testing.assert_close(colours_of(RANDOM_HUE, [7]), alone, rtol=0, atol=0)
+    torch.testing.assert_close(draw_colours(RANDOM_HUE, [7]), single, rtol=0, atol=0)
     for other in (
-        colours_of(RANDOM_HUE, [7], epoch=1),
-        colours_of(RANDOM_HUE, [7], seed=1),
-        colours_of(RANDOM_HUE, [8]),
+        draw_colours(RANDOM_HUE, [7], epoch=1),
+        draw_colours(RANDOM_HUE, [7], seed=1),
+        draw_colours(RANDOM_HUE, [8]),
     ):
-        assert not torch.allclose(other, alone)
-    assert not torch.allclose(alone[:, 0], alone[:, 1])  # nor have two clips of a video the same
+        assert not torch.allclose(other, single)
+    assert not torch.allclose(single[:, 0], single[:, 1])  # the clips of a video have different hues
 
 
 def test_a_still_clip_has_no_change_to_show_and_what_it_shows_tells_nothing():
     clips = tiny_clips(num_frames=7)
     clips[:2] = clips[:2, :, :, :1].expand_as(clips[:2])
-    shown = RANDOM_HUE(clips, CHANGES, colours_of(RANDOM_HUE, range(4)))
-    assert not shown[:2].any()
-    assert all(shown[i].any() for i in (2, 3))
+    derivatives = RANDOM_HUE(clips, CHANGES, draw_colours(RANDOM_HUE, range(4)))
+    assert not derivatives[:2].any()
+    assert all(derivatives[i].any() for i in (2, 3))
     method = tiny_method("simclr").train()
-    frames = F.normalize(method.online.project(method.online.backbone(shown.flatten(0, 1))), dim=-1)
+    frames = F.normalize(method.online.project(method.online.backbone(derivatives.flatten(0, 1))), dim=-1)
     _, dynamic = (half.unflatten(0, (4, 2)) for half in decompose(frames, method.config.static_dynamic))
     torch.testing.assert_close(dynamic[:2], dynamic[:1, :1].expand(2, 2, -1))
     assert dynamic[:2].norm(dim=-1).max() < 1e-2 * dynamic[2:].norm(dim=-1).min()

@@ -1,4 +1,4 @@
-"""`Method` as a composition: any objective on the whole or on each half, and what may move when."""
+"""`Method`: any objective on the whole embedding or on each component, and which state changes when."""
 
 import copy
 from dataclasses import replace
@@ -14,17 +14,19 @@ from stillmotion.methods.method import Method
 from stillmotion.models.backbones import framewise_mode
 
 objectives = pytest.mark.parametrize("objective", OBJECTIVES)
-compositions = pytest.mark.parametrize("how", ["none", "slow"])
+compositions = pytest.mark.parametrize("decomposition", ["none", "slow"])
 
 
-def embeddings_by_hand(network, clips, how):
+def embeddings_by_hand(network, clips, decomposition):
     features = network.backbone(clips.flatten(0, 1))
-    if how == "none":
-        parts = {"whole": network.projector(features.mean(1))}
+    if decomposition == "none":
+        components = {"whole": network.projector(features.mean(1))}
     else:
         frames = F.normalize(network.projector(features), dim=-1)
-        parts = dict(zip(("static", "dynamic"), koopman.decompose(frames, method=how, radius=0.3), strict=True))
-    return {name: z.reshape(*clips.shape[:2], -1) for name, z in parts.items()}
+        components = dict(
+            zip(("static", "dynamic"), koopman.decompose(frames, method=decomposition, radius=0.3), strict=True)
+        )
+    return {name: z.reshape(*clips.shape[:2], -1) for name, z in components.items()}
 
 
 def loss_by_hand(objective, module, z, keys):
@@ -40,14 +42,14 @@ def loss_by_hand(objective, module, z, keys):
     return contrastive.vicreg_loss(z)
 
 
-def check_each_component_has_the_objective_of_its_own_embedding(objective, how, v):
-    method, clips = tiny_method(objective, how).eval(), tiny_clips(num_views=v)
-    found = method(clips)
-    online = embeddings_by_hand(method.online, clips, how)
-    keys = embeddings_by_hand(method.target, clips, how) if objective in ("moco", "byol") else {}
-    assert list(found.losses) == (["whole"] if how == "none" else ["static", "dynamic"])
-    torch.testing.assert_close(found.keys, keys)
-    for name, loss in found.losses.items():
+def check_each_component_has_the_objective_of_its_own_embedding(objective, decomposition, v):
+    method, clips = tiny_method(objective, decomposition).eval(), tiny_clips(num_views=v)
+    result = method(clips)
+    online = embeddings_by_hand(method.online, clips, decomposition)
+    keys = embeddings_by_hand(method.target, clips, decomposition) if objective in ("moco", "byol") else {}
+    assert list(result.losses) == (["whole"] if decomposition == "none" else ["static", "dynamic"])
+    torch.testing.assert_close(result.keys, keys)
+    for name, loss in result.losses.items():
         expected = loss_by_hand(objective, method.objectives[name], online[name], keys.get(name))
         torch.testing.assert_close(loss, expected)
         assert loss > 0
@@ -55,14 +57,14 @@ def check_each_component_has_the_objective_of_its_own_embedding(objective, how, 
 
 @pytest.mark.parametrize("objective", ["simclr", "byol"])
 def test_components_of_features_are_projected_by_their_own_network(objective):
-    plain, clips = tiny_method(objective, "slow"), tiny_clips()
-    method = Method(replace(plain.config, project_components=True)).double().eval()
+    template, clips = tiny_method(objective, "slow"), tiny_clips()
+    method = Method(replace(template.config, project_components=True)).double().eval()
     result = method(clips)
 
     def by_hand(network):
         frames = F.normalize(network.backbone(clips.flatten(0, 1)), dim=-1)
-        parts = koopman.decompose(frames, method="slow", radius=0.3)
-        projected = [network.projector(z / z.norm(dim=-1, keepdim=True)) for z in parts]
+        components = koopman.decompose(frames, method="slow", radius=0.3)
+        projected = [network.projector(z / z.norm(dim=-1, keepdim=True)) for z in components]
         return {name: z.unflatten(0, clips.shape[:2]) for name, z in zip(("static", "dynamic"), projected, strict=True)}
 
     keys = by_hand(method.target) if objective == "byol" else {}
@@ -76,45 +78,45 @@ def test_components_of_features_are_projected_by_their_own_network(objective):
 
 @objectives
 def test_each_component_has_the_objective_of_its_own_embedding(objective):
-    for how in ["none", "slow", "riesz", "eig"]:
+    for decomposition in ["none", "slow", "riesz", "eig"]:
         for v in [2, 3]:
-            check_each_component_has_the_objective_of_its_own_embedding(objective, how, v)
+            check_each_component_has_the_objective_of_its_own_embedding(objective, decomposition, v)
 
 
-def check_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, strict):
+def check_the_inner_level_is_the_prediction_loss_of_the_first_clips(decomposition, clips_per_video, strict):
     method, clips = (
-        tiny_method("simclr", how, clips_per_video=seen, per_frame_kernels=strict).eval(),
+        tiny_method("simclr", decomposition, clips_per_video=clips_per_video, per_frame_kernels=strict).eval(),
         tiny_clips(num_views=3),
     )
     if strict:
         with framewise_mode(method.online.backbone):
-            features = method.online.backbone(clips[:, : seen or 3].flatten(0, 1))
+            features = method.online.backbone(clips[:, : clips_per_video or 3].flatten(0, 1))
     else:
-        features = method.online.backbone(clips[:, : seen or 3].flatten(0, 1))
+        features = method.online.backbone(clips[:, : clips_per_video or 3].flatten(0, 1))
     frames = F.normalize(method.online.projector(features), dim=-1)
     expected = koopman.prediction_loss(frames, orthogonality=1e-2, ridge=1e-2)
-    found = method(clips, level="inner")
-    assert found.keys == {}
-    torch.testing.assert_close(sum(found.losses.values()), expected.total)
-    torch.testing.assert_close(found.losses["prediction"], expected.prediction)
+    result = method(clips, level="inner")
+    assert result.keys == {}
+    torch.testing.assert_close(sum(result.losses.values()), expected.total)
+    torch.testing.assert_close(result.losses["prediction"], expected.prediction)
 
 
 @compositions
-def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(how):
-    for seen in [0, 1, 2]:
+def test_the_inner_level_is_the_prediction_loss_of_the_first_clips(decomposition):
+    for clips_per_video in [0, 1, 2]:
         for strict in [False, True]:
-            check_the_inner_level_is_the_prediction_loss_of_the_first_clips(how, seen, strict)
+            check_the_inner_level_is_the_prediction_loss_of_the_first_clips(decomposition, clips_per_video, strict)
 
 
-def check_both_levels_at_once_are_the_two_levels_side_by_side(objective, how, training, prediction):
-    method, clips = tiny_method(objective, how, **prediction).train(training), tiny_clips()
+def check_both_levels_at_once_are_the_two_levels_side_by_side(objective, decomposition, training, prediction):
+    method, clips = tiny_method(objective, decomposition, **prediction).train(training), tiny_clips()
     expected = method(clips).losses | method(clips, level="inner").losses
     torch.testing.assert_close(method(clips, level="both").losses, expected)
 
 
 @objectives
 @compositions
-def test_both_levels_at_once_are_the_two_levels_side_by_side(objective, how):
+def test_both_levels_at_once_are_the_two_levels_side_by_side(objective, decomposition):
     for training, prediction in [
         (False, {}),
         (False, {"clips_per_video": 1}),
@@ -122,10 +124,10 @@ def test_both_levels_at_once_are_the_two_levels_side_by_side(objective, how):
         (True, {}),
         (True, {"per_frame_kernels": True}),
     ]:
-        check_both_levels_at_once_are_the_two_levels_side_by_side(objective, how, training, prediction)
+        check_both_levels_at_once_are_the_two_levels_side_by_side(objective, decomposition, training, prediction)
 
 
-def changed(before, method):
+def changed_names(before, method):
     return {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
 
 
@@ -133,31 +135,31 @@ def statistics(method):
     return {name for name in method.state_dict() if name.rsplit(".", 1)[-1].startswith(("running", "num_batches"))}
 
 
-def check_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, how, strict):
-    method, clips = tiny_method(objective, how, per_frame_kernels=strict).train(), tiny_clips()
+def check_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, decomposition, strict):
+    method, clips = tiny_method(objective, decomposition, per_frame_kernels=strict).train(), tiny_clips()
     before = copy.deepcopy(method.state_dict())
     method(clips, level="inner")
-    assert changed(before, method) == set()
+    assert changed_names(before, method) == set()
     outer = copy.deepcopy(method)
     outer(clips)
     method(clips, level="both")
-    moved = statistics(method)
-    assert changed(before, method) == moved
-    assert changed(outer.state_dict(), method) == set()
-    assert all(method.state_dict()[name] == 1 for name in moved if name.endswith("num_batches_tracked"))
+    statistic_names = statistics(method)
+    assert changed_names(before, method) == statistic_names
+    assert changed_names(outer.state_dict(), method) == set()
+    assert all(method.state_dict()[name] == 1 for name in statistic_names if name.endswith("num_batches_tracked"))
 
 
 @objectives
 @compositions
-def test_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, how):
+def test_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, decomposition):
     for strict in [False, True]:
-        check_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, how, strict)
+        check_passes_move_nothing_but_the_statistics_of_the_outer_level_and_those_once(objective, decomposition, strict)
 
 
 @objectives
 @compositions
-def test_only_the_online_weights_learn(objective, how):
-    method = tiny_method(objective, how).train()
+def test_only_the_online_weights_learn(objective, decomposition):
+    method = tiny_method(objective, decomposition).train()
     sum(method(tiny_clips(), level="both").losses.values()).backward()
     for name, weight in method.named_parameters():
         assert (weight.grad is None) == name.startswith("target."), name
@@ -167,8 +169,8 @@ def test_only_the_online_weights_learn(objective, how):
     assert not any(keys.requires_grad for keys in method(tiny_clips()).keys.values())
 
 
-def check_the_momentum_encoder_follows_by_equation_3(objective, how, progress, momentum):
-    method = tiny_method(objective, how)
+def check_the_momentum_encoder_follows_by_equation_3(objective, decomposition, progress, momentum):
+    method = tiny_method(objective, decomposition)
     before = copy.deepcopy(method.target)
     method.after_step([method(tiny_clips()).keys], progress)
     for slow, old, fast in zip(
@@ -179,9 +181,9 @@ def check_the_momentum_encoder_follows_by_equation_3(objective, how, progress, m
 
 @pytest.mark.parametrize("objective", ["moco", "byol"])
 @compositions
-def test_the_momentum_encoder_follows_by_equation_3(objective, how):
+def test_the_momentum_encoder_follows_by_equation_3(objective, decomposition):
     for progress, momentum in [(0.0, 0.9), (0.5, 0.95), (1.0, 1.0)]:
-        check_the_momentum_encoder_follows_by_equation_3(objective, how, progress, momentum)
+        check_the_momentum_encoder_follows_by_equation_3(objective, decomposition, progress, momentum)
 
 
 @pytest.mark.parametrize("objective", ["simclr", "swav", "vicreg"])
@@ -190,38 +192,40 @@ def test_objectives_without_a_momentum_encoder_have_none_and_commit_nothing(obje
     assert method.target is None
     before = copy.deepcopy(method.state_dict())
     method.after_step([method.eval()(tiny_clips()).keys], 0.3)
-    assert changed(before, method) == set()
+    assert changed_names(before, method) == set()
 
 
 @objectives
 @compositions
-def test_a_saved_method_goes_on_as_the_one_that_was_saved(objective, how):
-    method, clips = tiny_method(objective, how), tiny_clips()
+def test_a_saved_method_goes_on_as_the_one_that_was_saved(objective, decomposition):
+    method, clips = tiny_method(objective, decomposition), tiny_clips()
     method.after_step([method(clips).keys], 0.2)
-    other = tiny_method(objective, how, seed=1)
-    other.load_state_dict(copy.deepcopy(method.state_dict()))
+    restored = tiny_method(objective, decomposition, seed=1)
+    restored.load_state_dict(copy.deepcopy(method.state_dict()))
     for step in range(2):
-        more = tiny_clips(seed=step)
-        left, right = method(more, level="both"), other(more, level="both")
-        torch.testing.assert_close(left, right, atol=0, rtol=0)
-        method.after_step([left.keys], 0.4)
-        other.after_step([right.keys], 0.4)
-    torch.testing.assert_close(other.state_dict(), method.state_dict(), atol=0, rtol=0)
+        next_clips = tiny_clips(seed=step)
+        result, restored_result = method(next_clips, level="both"), restored(next_clips, level="both")
+        torch.testing.assert_close(result, restored_result, atol=0, rtol=0)
+        method.after_step([result.keys], 0.4)
+        restored.after_step([restored_result.keys], 0.4)
+    torch.testing.assert_close(restored.state_dict(), method.state_dict(), atol=0, rtol=0)
 
 
 @objectives
 @compositions
-def test_only_prototypes_rest_and_only_in_the_first_epochs(objective, how):
-    method = tiny_method(objective, how)
-    parts = ("whole",) if how == "none" else ("static", "dynamic")
-    expected = {f"objectives.{part}.prototypes.weight" for part in parts} if objective == "swav" else set()
+def test_only_prototypes_rest_and_only_in_the_first_epochs(objective, decomposition):
+    method = tiny_method(objective, decomposition)
+    components = ("whole",) if decomposition == "none" else ("static", "dynamic")
+    expected = (
+        {f"objectives.{component}.prototypes.weight" for component in components} if objective == "swav" else set()
+    )
     assert method.frozen_parameter_names(0) == expected
     assert method.frozen_parameter_names(0) <= set(method.trainable_parameters())
     assert method.frozen_parameter_names(1) == set()
 
 
-def check_losses_and_gradients_are_finite_under_autocast(objective, how, dtype):
-    method, clips = tiny_method(objective, how).float().train(), tiny_clips().float()
+def check_losses_and_gradients_are_finite_under_autocast(objective, decomposition, dtype):
+    method, clips = tiny_method(objective, decomposition).float().train(), tiny_clips().float()
     exact = copy.deepcopy(method)(clips, level="both").losses
     with torch.autocast("cpu", dtype):
         losses = method(clips, level="both")
@@ -234,9 +238,9 @@ def check_losses_and_gradients_are_finite_under_autocast(objective, how, dtype):
 
 @objectives
 @compositions
-def test_losses_and_gradients_are_finite_under_autocast(objective, how):
+def test_losses_and_gradients_are_finite_under_autocast(objective, decomposition):
     for dtype in [torch.bfloat16, torch.float16]:
-        check_losses_and_gradients_are_finite_under_autocast(objective, how, dtype)
+        check_losses_and_gradients_are_finite_under_autocast(objective, decomposition, dtype)
 
 
 def test_prediction_in_strict_time_teaches_centre_slices_only():

@@ -30,8 +30,8 @@ def test_a_backward_pass_after_the_commit_sees_the_queue_of_before():
     (expected,) = torch.autograd.grad(moco(z, keys), z)
     loss = moco(z, keys)
     moco.after_step(keys)
-    (found,) = torch.autograd.grad(loss, z)
-    torch.testing.assert_close(found, expected, atol=0, rtol=0)
+    (gradient,) = torch.autograd.grad(loss, z)
+    torch.testing.assert_close(gradient, expected, atol=0, rtol=0)
 
 
 def test_queue_and_position_are_saved_but_do_not_learn():

@@ -1,4 +1,4 @@
-"""The table of objectives, and one that is not in it."""
+"""The registry of objectives, and an objective outside it."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ SMALL = ModelConfig(
 
 @dataclass(frozen=True)
 class DistanceConfig(ObjectiveConfig):
-    """Clips of a video shall lie where the momentum encoder has them."""
+    """Mean squared distance between the embeddings and those of the momentum encoder."""
 
     name: ClassVar[str] = "distance"
     title: ClassVar[str] = "distance"
@@ -48,7 +48,7 @@ class Distance(Objective):
         return self.weight * (z - keys).square().mean()
 
 
-def options(config, *words):
+def parse_config(config, *words):
     return tyro.cli(MethodConfig, default=config, args=list(words), config=(tyro.conf.AvoidSubcommands,))
 
 
@@ -89,29 +89,29 @@ def test_debug_twins_keep_less_for_less_long_and_are_otherwise_the_same():
 
 
 def test_options_are_those_of_the_objective_that_a_configuration_has():
-    assert options(MethodConfig(objective=MoCoConfig()), "--objective.queue-size", "7").objective == MoCoConfig(
+    assert parse_config(MethodConfig(objective=MoCoConfig()), "--objective.queue-size", "7").objective == MoCoConfig(
         queue_size=7
     )
     with pytest.raises(SystemExit):
-        options(MethodConfig(), "--objective.queue-size", "7")
+        parse_config(MethodConfig(), "--objective.queue-size", "7")
 
 
 def test_help_names_every_backbone(capsys):
     with pytest.raises(SystemExit):
-        options(MethodConfig(), "--help")
-    told = capsys.readouterr().out
-    assert all(name in told for name in ("slow_r50", "r2plus1d_18", "small_vit"))
+        parse_config(MethodConfig(), "--help")
+    output = capsys.readouterr().out
+    assert all(name in output for name in ("slow_r50", "r2plus1d_18", "small_vit"))
 
 
-@pytest.mark.parametrize("parts", [("whole",), ("static", "dynamic")])
-def test_an_objective_from_elsewhere_works_as_ours_do(parts):
-    config = options(MethodConfig(model=SMALL, objective=DistanceConfig()), "--objective.weight", "3")
-    if parts == ("whole",):
+@pytest.mark.parametrize("components", [("whole",), ("static", "dynamic")])
+def test_an_objective_from_elsewhere_works_as_ours_do(components):
+    config = parse_config(MethodConfig(model=SMALL, objective=DistanceConfig()), "--objective.weight", "3")
+    if components == ("whole",):
         config = replace(config, static_dynamic=replace(config.static_dynamic, method="none"))
     torch.manual_seed(0)
     method = Method(config).double()
     losses = method(tiny_clips())
-    assert tuple(losses.losses) == tuple(losses.keys) == parts
+    assert tuple(losses.losses) == tuple(losses.keys) == components
     before = copy.deepcopy(method.target)
     with torch.no_grad():
         for weight in method.online.parameters():

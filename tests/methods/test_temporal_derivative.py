@@ -33,8 +33,8 @@ def test_a_derivative_of_a_polynomial_is_that_of_calculus_by_finite_differences(
 @given(degree=st.integers(0, 2), lead=st.integers(-9, 9), frames=st.integers(1, 6))
 def test_the_order_of_the_degree_is_constant_and_the_next_is_zero(degree, lead, frames):
     clip = polynomial([*([3] * degree), lead], frames + 3)
-    found = temporal_derivative(clip, degree, num_frames=frames)
-    assert torch.equal(found, torch.full_like(found, lead * math.factorial(degree)))
+    derivative = temporal_derivative(clip, degree, num_frames=frames)
+    assert torch.equal(derivative, torch.full_like(derivative, lead * math.factorial(degree)))
     assert not temporal_derivative(clip, degree + 1, num_frames=frames).any()
 
 
@@ -42,9 +42,9 @@ def test_the_order_of_the_degree_is_constant_and_the_next_is_zero(degree, lead, 
 def test_derivatives_are_linear_and_follow_each_other(seed, scale):
     x, y = torch.randn(2, 2, 3, 7, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     for order in ORDERS:
-        together = temporal_derivative(x + scale * y, order, num_frames=5)
+        combined = temporal_derivative(x + scale * y, order, num_frames=5)
         torch.testing.assert_close(
-            together, temporal_derivative(x, order, num_frames=5) + scale * temporal_derivative(y, order, num_frames=5)
+            combined, temporal_derivative(x, order, num_frames=5) + scale * temporal_derivative(y, order, num_frames=5)
         )
     torch.testing.assert_close(
         temporal_derivative(temporal_derivative(x, 1, num_frames=6), 1, num_frames=5),
@@ -55,10 +55,10 @@ def test_derivatives_are_linear_and_follow_each_other(seed, scale):
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_order_has_as_many_frames_and_starts_at_the_first(order):
     clip = torch.randn(4, 3, 10, 2, 2)
-    found = temporal_derivative(clip, order, num_frames=8)
-    assert found.shape == (4, 3, 8, 2, 2)
+    derivative = temporal_derivative(clip, order, num_frames=8)
+    assert derivative.shape == (4, 3, 8, 2, 2)
     first = sum((-1) ** (order - i) * math.comb(order, i) * clip[:, :, i] for i in range(order + 1))
-    torch.testing.assert_close(found[:, :, 0], first)
+    torch.testing.assert_close(derivative[:, :, 0], first)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -25,7 +25,7 @@ ALGORITHM_1 = {
 }
 ANY_1 = {(i, j) for i in (0, 1) for j in (0, 1)}
 ANY_2 = {(i, j) for i in (0, 1, 2) for j in (0, 1, 2)}
-# Table 6: what a batch may show, epoch by epoch.
+# Table 6: pairs of orders that a batch may have, by epoch.
 TABLE_6 = {
     "base": [{(0, 0)}],
     "random-1st": [ANY_1],
@@ -39,19 +39,19 @@ TABLE_6 = {
 }
 
 
-def drawn(schedule, epoch, *, seed=0):
+def draw_epoch(schedule, epoch, *, seed=0):
     views = ViewsConfig(schedule).build()
     return [views.draw_orders(seed=seed, epoch=epoch, step=step) for step in range(STEPS)]
 
 
 def test_algorithm_1_is_replayed_for_eight_epochs():
     for epoch, expected in ALGORITHM_1.items():
-        orders = drawn("full", epoch)
+        orders = draw_epoch("full", epoch)
         assert set(orders) == expected
-        plain, _ = sorted(expected)
+        without_difference, _ = sorted(expected)
         # p = 0.5: five standard deviations of 400 draws are 0.125.
-        assert abs(orders.count(plain) / STEPS - 0.5) < 0.125
-    pairs = {pair for epoch in range(8) for pair in drawn("full", epoch)}
+        assert abs(orders.count(without_difference) / STEPS - 0.5) < 0.125
+    pairs = {pair for epoch in range(8) for pair in draw_epoch("full", epoch)}
     assert pairs == {(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)}  # the seven pairs of §2.2
 
 
@@ -59,7 +59,7 @@ def test_algorithm_1_is_replayed_for_eight_epochs():
 def test_every_row_of_table_6_shows_what_it_says(schedule):
     rows = TABLE_6[schedule]
     for epoch in range(8):
-        orders, expected = drawn(schedule, epoch), rows[epoch % len(rows)]
+        orders, expected = draw_epoch(schedule, epoch), rows[epoch % len(rows)]
         counts = Counter(orders)
         assert set(counts) == expected
         assert all(abs(n / STEPS - 1 / len(expected)) < 0.125 for n in counts.values())
@@ -72,10 +72,10 @@ def test_table_6_is_complete_and_turns_are_our_own():
 def test_turns_show_frames_and_first_derivatives_one_after_the_other():
     firsts = set()
     for epoch in range(8):
-        orders = drawn("alternate", epoch)
+        orders = draw_epoch("alternate", epoch)
         assert orders[0] in {(0, 0), (1, 1)}
         assert all({a, b} == {(0, 0), (1, 1)} for a, b in pairwise(orders))
-        assert orders == drawn("alternate", epoch)
+        assert orders == draw_epoch("alternate", epoch)
         firsts.add(orders[0])
     assert len(firsts) == 2  # an epoch may begin with either
 
@@ -83,11 +83,11 @@ def test_turns_show_frames_and_first_derivatives_one_after_the_other():
 def test_orders_depend_on_seed_epoch_and_step_alone_and_on_each():
     views = ViewsConfig("full").build()
     torch.manual_seed(1)
-    first = drawn("full", 0)
+    first = draw_epoch("full", 0)
     torch.manual_seed(2)
-    assert drawn("full", 0) == first
-    assert drawn("full", 0, seed=1) != first
-    assert drawn("full", 4) != first
+    assert draw_epoch("full", 0) == first
+    assert draw_epoch("full", 0, seed=1) != first
+    assert draw_epoch("full", 4) != first
     assert views.draw_orders(seed=0, epoch=0, step=7) == first[7]
 
 
@@ -104,12 +104,12 @@ def test_base_hands_clips_on_untouched():
 
 def check_sides_take_turns_among_the_clips_of_a_video(v, orders):
     clips = tiny_clips(num_views=v, num_frames=7)
-    found = ViewsConfig("full").build()(clips, orders)
-    assert found.shape == (4, v, 3, 5, 6, 6)
+    views = ViewsConfig("full").build()(clips, orders)
+    assert views.shape == (4, v, 3, 5, 6, 6)
     for i in range(v):
         t = [clips[:, i, :, k : k + 5] for k in range(3)]
         expected = (t[0], t[1] - t[0], t[2] - 2 * t[1] + t[0])[orders[i % 2]]
-        torch.testing.assert_close(found[:, i], expected)
+        torch.testing.assert_close(views[:, i], expected)
 
 
 def test_sides_take_turns_among_the_clips_of_a_video():
@@ -118,12 +118,12 @@ def test_sides_take_turns_among_the_clips_of_a_video():
             check_sides_take_turns_among_the_clips_of_a_video(v, orders)
 
 
-def check_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(objective, how, still):
+def check_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(objective, decomposition, is_still):
     clips = tiny_clips(num_frames=7)
-    if still:
+    if is_still:
         clips = clips[..., :1, :, :].expand_as(clips)
     for orders in ((1, 0), (1, 2), (2, 2)):
-        method = tiny_method(objective, how).train()
+        method = tiny_method(objective, decomposition).train()
         losses = method(ViewsConfig("full").build()(clips, orders), level="both").losses
         sum(losses.values()).backward()
         assert all(loss.isfinite() for loss in losses.values())
@@ -132,9 +132,11 @@ def check_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(objective):
-    for how in ["none", "slow", "eig"]:
-        for still in [False, True]:
-            check_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(objective, how, still)
+    for decomposition in ["none", "slow", "eig"]:
+        for is_still in [False, True]:
+            check_any_objective_and_split_learns_from_any_pair_even_where_nothing_moves(
+                objective, decomposition, is_still
+            )
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -143,16 +145,16 @@ def test_sides_apart_are_two_passes_of_one_network(objective):
     clips[:, 1] *= 3  # a side of another scale, which a joint norm would see
     method = tiny_method(objective, "none", batch_norm="separate").train()
     network = method.target or method.online
-    alone = [network.project(network.backbone(side).mean(1)) for side in clips.unbind(1)]
+    separate = [network.project(network.backbone(side).mean(1)) for side in clips.unbind(1)]
     if method.target is not None:
-        torch.testing.assert_close(method._momentum_embeddings(clips)["whole"], torch.stack(alone, 1))
-    found = method(clips).losses["whole"]
+        torch.testing.assert_close(method._momentum_embeddings(clips)["whole"], torch.stack(separate, 1))
+    loss = method(clips).losses["whole"]
     z = torch.stack([method.online.project(method.online.backbone(side).mean(1)) for side in clips.unbind(1)], 1)
-    keys = None if method.target is None else torch.stack(alone, 1)
+    keys = None if method.target is None else torch.stack(separate, 1)
     if objective == "byol":
         predictor = method.objectives["whole"].predictor
         expected = byol_loss(torch.stack([predictor(side) for side in z.unbind(1)], 1), keys)
     else:
         expected = method.objectives["whole"](z, keys)
-    torch.testing.assert_close(found, expected)
-    assert not torch.allclose(found, tiny_method(objective, "none").train()(clips).losses["whole"])
+    torch.testing.assert_close(loss, expected)
+    assert not torch.allclose(loss, tiny_method(objective, "none").train()(clips).losses["whole"])

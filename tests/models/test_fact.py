@@ -80,10 +80,10 @@ def test_tokens_without_a_segment_learn_that_they_have_none():
     head.forward = lambda features: [result]  # type: ignore[method-assign]
     actions, cover = segment_masks(LABELS)
     tokens, segments = match_tokens(result, actions, cover)
-    wanted = {m: int(actions[s]) for m, s in zip(tokens.tolist(), segments.tolist(), strict=True)}
+    reference = {m: int(actions[s]) for m, s in zip(tokens.tolist(), segments.tolist(), strict=True)}
     logs = result.token_logits.log_softmax(-1)
-    weights = [1.0 if m in wanted else 0.5 for m in range(7)]
-    expected = -sum(w * logs[m, wanted.get(m, 3)] for m, w in enumerate(weights)) / sum(weights)
+    weights = [1.0 if m in reference else 0.5 for m in range(7)]
+    expected = -sum(w * logs[m, reference.get(m, 3)] for m, w in enumerate(weights)) / sum(weights)
     assert head.compute_losses(torch.zeros(10, 5), LABELS)["token"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 

@@ -50,16 +50,16 @@ def test_maps_of_a_backbone_are_its_feature_maps_for_each_frame(name, options):
     backbone = create_backbone(name, **options).eval()
     frames = torch.randn(4, 3, 32, 48)
     with torch.no_grad():
-        wanted = backbone.feature_map(frames.transpose(0, 1)[None])[0]
+        expected = backbone.feature_map(frames.transpose(0, 1)[None])[0]
         result = maps_of(backbone)(frames)
         for number in range(1, len(backbone.stage_prefixes)):
             early = maps_of(backbone, number)(frames)
             assert len(early) == 4
             assert early.shape[1] >= result.shape[1]
             assert early.shape[1] < early.shape[2]
-    assert result.shape == (4, *wanted.shape[2:], backbone.out_features)
+    assert result.shape == (4, *expected.shape[2:], backbone.out_features)
     for t in range(4):
-        torch.testing.assert_close(result[t], wanted[:, t * wanted.shape[1] // 4].movedim(0, -1))
+        torch.testing.assert_close(result[t], expected[:, t * expected.shape[1] // 4].movedim(0, -1))
     with pytest.raises(StillmotionError, match="layer is 9; must be between 1 and the number of stages, 3"):
         maps_of(create_backbone("small_cnn3d", channels=(4, 6, 8)), 9)(frames)
 
@@ -69,5 +69,5 @@ def test_the_early_map_of_a_cnn_is_what_its_stage_returns():
     backbone = create_backbone("small_cnn3d", channels=(4, 6, 8)).eval()
     frames = torch.randn(3, 3, 16, 24)
     with torch.no_grad():
-        wanted = backbone.layers[1](backbone.layers[0](frames.transpose(0, 1)[None]))[0].movedim(0, -1)
-        torch.testing.assert_close(maps_of(backbone, 2)(frames), wanted)
+        expected = backbone.layers[1](backbone.layers[0](frames.transpose(0, 1)[None]))[0].movedim(0, -1)
+        torch.testing.assert_close(maps_of(backbone, 2)(frames), expected)

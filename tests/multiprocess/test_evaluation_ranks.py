@@ -14,7 +14,7 @@ from stillmotion.index.storage.lance_tables import IndexTables
 pytestmark = pytest.mark.slow
 
 RECIPE = "debug:k400-bod-simclr"
-DRAWN = (
+SYNTHETIC_DATA = (
     "--data.synthetic.num-train 3 --data.synthetic.num-test 2 --data.synthetic.frames-per-action 4 6 "
     "--data.feature-stride 4 --num-workers 0"
 )
@@ -29,17 +29,17 @@ def table(file: Path) -> dict[str, list]:
 
 
 def rows(folder: Path) -> list[dict]:
-    found = IndexTables.open(str(folder))
-    assert found is not None
+    tables = IndexTables.open(str(folder))
+    assert tables is not None
     assert not list(folder.glob("*.blocks"))
-    return sorted(found.segments.to_arrow().to_pylist(), key=lambda row: (row["path"], row["start"]))
+    return sorted(tables.segments.to_arrow().to_pylist(), key=lambda row: (row["path"], row["start"]))
 
 
 def results(folder: Path) -> dict:
     return json.loads((folder / "results.json").read_text())
 
 
-# What is typed, and what is then to be found in OUT.
+# Command of each verb, and a function that reads its output from OUT.
 SHARED = {
     "probe": (f"probe {RECIPE} --data DATA --num-clips 1", None),
     "retrieve": (f"retrieve --encoder {RECIPE} --data DATA --num-clips 1", None),
@@ -50,14 +50,14 @@ SHARED = {
         f"static-dynamic evaluate {RECIPE} --data DATA --dynamic-data DATA --num-clips 1 --n-resamples 50 --out OUT",
         results,
     ),
-    "segment": (f"segment --debug --out OUT {DRAWN} {HEAD}", results),
+    "segment": (f"segment --debug --out OUT {SYNTHETIC_DATA} {HEAD}", results),
     "index": ("index DATA --encoder flow@frames=6,size=48 --out OUT", rows),
 }
 
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight videos, and a file that is none."""
+    """Eight videos and a file that is not a video."""
     folder = write_class_folders(
         tmp_path_factory.mktemp("set") / "videos", videos_per_class=4, num_frames=10, image_size=32
     )
@@ -65,22 +65,22 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def typed(verb: str, videos: Path, out: Path) -> list[str]:
+def command_words(verb: str, videos: Path, out: Path) -> list[str]:
     return SHARED[verb][0].replace("DATA", str(videos)).replace("OUT", str(out)).split()
 
 
 @pytest.mark.parametrize("verb", SHARED)
 def test_two_processes_answer_and_write_as_one_and_once(verb: str, videos: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    alone, *ranks = Command(*typed(verb, videos, one)), *two_ranks(*typed(verb, videos, two))
-    for command in (alone, *ranks):
+    single, *ranks = Command(*command_words(verb, videos, one)), *two_ranks(*command_words(verb, videos, two))
+    for command in (single, *ranks):
         command.expect_success()
-    assert len(alone.stdout) > 20
-    assert [command.stdout.replace(str(two), str(one)) for command in ranks] == [alone.stdout, ""]
-    said = "".join(command.stderr + command.stdout for command in ranks)
-    assert said.count("cannot be decoded") == (verb != "segment")
-    if (read := SHARED[verb][1]) is not None:
-        assert read(two) == read(one)
+    assert len(single.stdout) > 20
+    assert [command.stdout.replace(str(two), str(one)) for command in ranks] == [single.stdout, ""]
+    output = "".join(command.stderr + command.stdout for command in ranks)
+    assert output.count("cannot be decoded") == (verb != "segment")
+    if (read_output := SHARED[verb][1]) is not None:
+        assert read_output(two) == read_output(one)
 
 
 MISTAKES = {
@@ -97,12 +97,12 @@ def test_a_mistake_is_one_line_of_all_processes(line: str, videos: Path, tmp_pat
     words = line.replace("DATA", str(videos)).replace("OUT", str(tmp_path / "out")).split()
     ranks = two_ranks(*words)
     assert [command.wait() for command in ranks] == [2, 2]
-    (said,) = [said for command in ranks for said in command.stderr.splitlines()]
-    assert MISTAKES[line] in said
+    (error,) = [error for command in ranks for error in command.stderr.splitlines()]
+    assert MISTAKES[line] in error
 
 
 def test_every_verb_shares_its_work_or_refuses_to_do_it_twice() -> None:
-    trained = {"pretrain", "transfer", "finetune", "detect"}  # tests/training have these on two processes
-    copied = {"prepare", "static-dynamic make"}  # and tests/multiprocess/test_transcode_ranks.py these
+    training = {"pretrain", "transfer", "finetune", "detect"}  # on two processes in tests/training
+    copying = {"prepare", "static-dynamic make"}  # in tests/multiprocess/test_transcode_ranks.py
     single = {name for name, verb in VERBS.items() if isinstance(verb, Verb) and verb.single_process}
-    assert {*SHARED, *trained, *copied} == {*VERBS} - single
+    assert {*SHARED, *training, *copying} == {*VERBS} - single

@@ -1,7 +1,7 @@
-"""Two gloo processes, each with half of a batch, against one with the whole of it; batch norms train.
+"""Two gloo processes, each with half of a batch, against one process with the whole batch; batch norms train.
 
-Those of the two are joint for every objective. MoCo's are not when it is trained: it shuffles keys over ranks, whose
-statistics stay their own, and two processes are then not one by design; its keys are asked for by themselves.
+Batch norms are synchronized for every objective. In training, MoCo does not synchronize those of the keys but shuffles
+the keys over ranks, so that two processes differ from one by design; its keys are tested by themselves.
 """
 
 import copy
@@ -36,15 +36,15 @@ SOLVERS = {
     "itd-rmad": SolverConfig("itd-rmad", inner_lr=0.01, inner_steps=2),
 }
 CASES = {
-    f"{objective}, {how}, {v} clips, {solver}": (objective, how, v, solver)
+    f"{objective}, {decomposition}, {v} clips, {solver}": (objective, decomposition, v, solver)
     for objective in OBJECTIVES
-    for how in ("none", "slow")
+    for decomposition in ("none", "slow")
     for v, names in ((2, SOLVERS), (3, ("plain",)))
     for solver in names
 }
-APART = {
-    f"{objective}, {how}, {v} clips, {solver}, sides apart": (objective, how, v, solver)
-    for objective, how, v, solver in (
+SEPARATE_CASES = {
+    f"{objective}, {decomposition}, {v} clips, {solver}, sides apart": (objective, decomposition, v, solver)
+    for objective, decomposition, v, solver in (
         *((objective, "none", 2, "plain") for objective in OBJECTIVES),
         ("byol", "slow", 3, "single-level"),
         ("simclr", "slow", 2, "exact-last-stage"),
@@ -54,60 +54,64 @@ APART = {
 }
 
 
-def joined(v=2, *, seed=0):
+def joint_batch(v=2, *, seed=0):
     return tiny_clips(4, v, seed=seed)
 
 
-def share(batch, of):
-    """The videos of one rank, or all where there is but one."""
-    return batch if of is None else batch[2 * of : 2 * of + 2]
+def rank_share(batch, rank):
+    """Return the videos of one rank, or all if the rank is None."""
+    return batch if rank is None else batch[2 * rank : 2 * rank + 2]
 
 
-def trained(objective, how="slow", **options):
-    """A method in training, whose batch norms see what all ranks have."""
-    method = tiny_method(objective, how, **options).train()
+def training_method(objective, decomposition="slow", **options):
+    """Return a method in training mode with synchronized batch norms."""
+    method = tiny_method(objective, decomposition, **options).train()
     convert_sync_batchnorm(method)
     return method
 
 
-def gradients(of):
+def gradients(rank):
     """The gradient of every case."""
-    found = {}
-    for case, (objective, how, v, solver) in (CASES | APART).items():
-        batch_norm = "separate" if case in APART else "joint"
-        method, clips, config = trained(objective, how, batch_norm=batch_norm), share(joined(v), of), SOLVERS[solver]
-        found[case] = compute_gradients(method, clips, PretrainConfig(method=method.config, solver=config))[1]
-    return found
+    results = {}
+    for case, (objective, decomposition, v, solver) in (CASES | SEPARATE_CASES).items():
+        batch_norm = "separate" if case in SEPARATE_CASES else "joint"
+        method, clips, config = (
+            training_method(objective, decomposition, batch_norm=batch_norm),
+            rank_share(joint_batch(v), rank),
+            SOLVERS[solver],
+        )
+        results[case] = compute_gradients(method, clips, PretrainConfig(method=method.config, solver=config))[1]
+    return results
 
 
-def mean_losses(of):
+def mean_losses(rank):
     """The losses of every method, averaged over ranks."""
-    found = {}
+    results = {}
     for objective in OBJECTIVES:
-        losses = trained(objective)(share(joined(), of), level="both").losses
+        losses = training_method(objective)(rank_share(joint_batch(), rank), level="both").losses
         losses = {name: value.detach() for name, value in losses.items()}
         all_reduce_mean_(losses.values())
-        found[objective] = losses
-    return found
+        results[objective] = losses
+    return results
 
 
-def state_after_steps(of, objective):
-    """State of a method after three steps of committing, more keys than its queue holds."""
-    method = trained(objective)
+def state_after_steps(rank, objective):
+    """Return the state of a method after three steps, which give more keys than its queue holds."""
+    method = training_method(objective)
     for step in range(3):
-        method.after_step([method(share(joined(seed=step), of)).keys], step / 3)
+        method.after_step([method(rank_share(joint_batch(seed=step), rank)).keys], step / 3)
     return method.state_dict()
 
 
-def shuffled_keys(of):
-    """MoCo's keys with each rank's own batch norm; ranks draw differently."""
+def shuffled_keys(rank):
+    """Return MoCo's keys with the batch norm of each rank; the random generators of ranks differ."""
     method = tiny_method("moco").train()
-    torch.manual_seed(of)
-    return method(share(joined(), of)).keys
+    torch.manual_seed(rank)
+    return method(rank_share(joint_batch(), rank)).keys
 
 
-def autocast_gradient(of):
-    method, clips = trained("simclr", "none", norm=False).float(), share(joined(), of).float()
+def autocast_gradient(rank):
+    method, clips = training_method("simclr", "none", norm=False).float(), rank_share(joint_batch(), rank).float()
     losses = [make_level_loss(method, clips, level) for level in ("inner", "outer")]
 
     def cast(loss):
@@ -121,60 +125,60 @@ def autocast_gradient(of):
     return hypergradient(inner, outer, dict(method.trainable_parameters()), SolverConfig("aid-fd", inner_lr=0.1))
 
 
-def one_and_only(of):
+def all_results(rank):
     return {
-        "gradients": gradients(of),
-        "losses": mean_losses(of),
-        "moco": state_after_steps(of, "moco"),
-        "byol": state_after_steps(of, "byol"),
-        "autocast": autocast_gradient(of),
+        "gradients": gradients(rank),
+        "losses": mean_losses(rank),
+        "moco": state_after_steps(rank, "moco"),
+        "byol": state_after_steps(rank, "byol"),
+        "autocast": autocast_gradient(rank),
     }
 
 
-def on_a_rank(of):
-    return one_and_only(of) | {"keys": shuffled_keys(of)} | messages(of)
+def all_results_on_rank(rank):
+    return all_results(rank) | {"keys": shuffled_keys(rank)} | collective_results(rank)
 
 
-def messages(of):
-    """What the functions of `distributed` return here."""
-    own = torch.arange(6.0).reshape(2, 3) + 10 * of
-    leaf = own.clone().requires_grad_()
+def collective_results(rank):
+    """Return the results of the functions of `distributed` on this rank."""
+    local = torch.arange(6.0).reshape(2, 3) + 10 * rank
+    leaf = local.clone().requires_grad_()
     pattern = torch.arange(12.0).reshape(4, 3)
-    everyone = all_gather(leaf.T.contiguous().T)  # not contiguous
-    (everyone * pattern * (of + 1)).sum().backward()
-    averaged = [own.clone(), own.double()[0], own.clone().T]
+    gathered = all_gather(leaf.T.contiguous().T)  # not contiguous
+    (gathered * pattern * (rank + 1)).sum().backward()
+    averaged = [local.clone(), local.double()[0], local.clone().T]
     all_reduce_mean_(averaged)
-    told = own.clone()
-    broadcast_([told])
+    received = local.clone()
+    broadcast_([received])
     expanded = hypergradient(
-        lambda w: w["a"].square().sum(), lambda w: (of + 1) * w["a"].sum(), {"a": own}, SolverConfig("plain")
+        lambda w: w["a"].square().sum(), lambda w: (rank + 1) * w["a"].sum(), {"a": local}, SolverConfig("plain")
     )
     return {
         "place": (get_rank(), get_world_size()),
-        "gathered": everyone.detach(),
+        "gathered": gathered.detach(),
         "gathered gradient": leaf.grad,
         "gathered values": [
-            all_gather_no_grad(own.to(dtype)) for dtype in (torch.float64, torch.bfloat16, torch.int64)
+            all_gather_no_grad(local.to(dtype)) for dtype in (torch.float64, torch.bfloat16, torch.int64)
         ],
         "averaged": averaged,
-        "broadcast": told,
-        "objects": all_gather_object({"rank": of}),
+        "broadcast": received,
+        "objects": all_gather_object({"rank": rank}),
         "expanded": expanded["a"],
     }
 
 
-def norm(gradient):
+def gradient_norm(gradient):
     return sum(g.square().sum() for g in gradient.values()).sqrt()
 
 
 @pytest.fixture(scope="module")
 def ranks():
-    return gloo.run_on_ranks(on_a_rank)
+    return gloo.run_on_ranks(all_results_on_rank)
 
 
 @pytest.fixture(scope="module")
-def one():
-    return one_and_only(None)
+def single_process():
+    return all_results(None)
 
 
 def test_no_solver_is_left_out():
@@ -182,69 +186,75 @@ def test_no_solver_is_left_out():
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_two_processes_give_the_gradient_of_one(ranks, one, objective):
-    for case in (case for case in CASES | APART if case.startswith(objective)):
-        exact = one["gradients"][case]
-        for found in ranks:
-            error = {name: found["gradients"][case][name] - gradient for name, gradient in exact.items()}
-            assert norm(error) < 1e-5 * norm(exact), case
-        first, second = (found["gradients"][case] for found in ranks)
+def test_two_processes_give_the_gradient_of_one(ranks, single_process, objective):
+    for case in (case for case in CASES | SEPARATE_CASES if case.startswith(objective)):
+        exact = single_process["gradients"][case]
+        for result in ranks:
+            error = {name: result["gradients"][case][name] - gradient for name, gradient in exact.items()}
+            assert gradient_norm(error) < 1e-5 * gradient_norm(exact), case
+        first, second = (result["gradients"][case] for result in ranks)
         torch.testing.assert_close(first, second, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_losses_averaged_over_two_processes_are_those_of_one(ranks, one, objective):
-    for found in ranks:
-        torch.testing.assert_close(found["losses"][objective], one["losses"][objective], atol=1e-7, rtol=1e-7)
+def test_losses_averaged_over_two_processes_are_those_of_one(ranks, single_process, objective):
+    for result in ranks:
+        torch.testing.assert_close(
+            result["losses"][objective], single_process["losses"][objective], atol=1e-7, rtol=1e-7
+        )
 
 
 @pytest.mark.parametrize("objective", ["moco", "byol"])
-def test_queues_and_momentum_encoders_are_those_of_one_process_in_the_order_of_the_joined_batch(ranks, one, objective):
-    for found in ranks:
-        torch.testing.assert_close(found[objective], one[objective])
+def test_queues_and_momentum_encoders_are_those_of_one_process_in_the_order_of_the_joined_batch(
+    ranks, single_process, objective
+):
+    for result in ranks:
+        torch.testing.assert_close(result[objective], single_process[objective])
     torch.testing.assert_close(ranks[0][objective], ranks[1][objective], atol=0, rtol=0)
 
 
 def test_keys_come_back_to_their_clips_from_batches_that_were_shuffled_over_ranks(ranks):
-    clips, method = joined().flatten(0, 1), tiny_method("moco").train()
-    # The first rank's order holds for both, though the second one's seed is another.
+    clips, method = joint_batch().flatten(0, 1), tiny_method("moco").train()
+    # The order of rank 0 holds for both ranks, although rank 1 has another seed.
     torch.manual_seed(0)
     order = torch.randperm(8)
     assert sorted(order[:4].tolist()) != [0, 1, 2, 3]
-    halves = [copy.deepcopy(method)._momentum_embeddings(clips[part].unflatten(0, (2, 2))) for part in order.chunk(2)]
+    halves = [
+        copy.deepcopy(method)._momentum_embeddings(clips[indices].unflatten(0, (2, 2))) for indices in order.chunk(2)
+    ]
     for name in ("static", "dynamic"):
         expected = torch.empty(8, 6, dtype=torch.float64)
         expected[order] = torch.cat([half[name] for half in halves]).flatten(0, 1)
-        found = torch.cat([rank["keys"][name] for rank in ranks]).flatten(0, 1)
-        torch.testing.assert_close(found, expected)
+        keys = torch.cat([rank["keys"][name] for rank in ranks]).flatten(0, 1)
+        torch.testing.assert_close(keys, expected)
 
 
-def test_autocast_works_on_two_processes(ranks, one):
-    exact = one["autocast"]
-    for found in ranks:
-        error = {name: found["autocast"][name] - gradient for name, gradient in exact.items()}
-        assert norm(error) < 0.15 * norm(exact)
+def test_autocast_works_on_two_processes(ranks, single_process):
+    exact = single_process["autocast"]
+    for result in ranks:
+        error = {name: result["autocast"][name] - gradient for name, gradient in exact.items()}
+        assert gradient_norm(error) < 0.15 * gradient_norm(exact)
     torch.testing.assert_close(ranks[0]["autocast"], ranks[1]["autocast"], atol=0, rtol=0)
 
 
 def test_gathering_joins_in_rank_order_and_sums_what_all_ranks_ask_of_a_part(ranks):
-    everyone = torch.cat([torch.arange(6.0), torch.arange(6.0) + 10]).reshape(4, 3)
+    gathered = torch.cat([torch.arange(6.0), torch.arange(6.0) + 10]).reshape(4, 3)
     pattern = torch.arange(12.0).reshape(4, 3)
-    for of, found in enumerate(ranks):
-        assert found["place"] == (of, 2)
-        assert torch.equal(found["gathered"], everyone)
-        assert torch.equal(found["gathered gradient"], 3 * pattern[2 * of : 2 * of + 2])
-        for values in found["gathered values"]:
-            assert torch.equal(values, everyone.to(values.dtype))
-        assert found["objects"] == [{"rank": 0}, {"rank": 1}]
+    for rank, result in enumerate(ranks):
+        assert result["place"] == (rank, 2)
+        assert torch.equal(result["gathered"], gathered)
+        assert torch.equal(result["gathered gradient"], 3 * pattern[2 * rank : 2 * rank + 2])
+        for values in result["gathered values"]:
+            assert torch.equal(values, gathered.to(values.dtype))
+        assert result["objects"] == [{"rank": 0}, {"rank": 1}]
 
 
 def test_averages_and_broadcasts_are_the_same_on_all_ranks(ranks):
     mean = torch.arange(6.0).reshape(2, 3) + 5
-    for found in ranks:
-        assert all(torch.equal(a, b) for a, b in zip(found["averaged"], [mean, mean[0].double(), mean.T], strict=True))
-        assert torch.equal(found["broadcast"], torch.arange(6.0).reshape(2, 3))
-        assert torch.equal(found["expanded"], torch.full((2, 3), 1.5))
+    for result in ranks:
+        assert all(torch.equal(a, b) for a, b in zip(result["averaged"], [mean, mean[0].double(), mean.T], strict=True))
+        assert torch.equal(result["broadcast"], torch.arange(6.0).reshape(2, 3))
+        assert torch.equal(result["expanded"], torch.full((2, 3), 1.5))
 
 
 def test_the_threads_of_a_group_end_with_it_and_not_with_the_interpreter(tmp_path):
@@ -262,8 +272,8 @@ destroy_process_group()
 print(before > 1, len(os.listdir("/proc/self/task")))
 """
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=one_thread, check=True)
-    assert done.stdout.split() == ["True", "1"]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=one_thread, check=True)
+    assert process.stdout.split() == ["True", "1"]
 
 
 def test_on_one_process_every_function_is_the_identity():

@@ -13,7 +13,7 @@ from support.process import Command, several_ranks, two_ranks
 pytestmark = pytest.mark.slow
 
 PREPARE = ("prepare", "--short-side", "32")
-FORMS = {
+COMMANDS = {
     "mp4": PREPARE,
     "jpeg": (*PREPARE, "--format", "jpeg"),
     "shards": (*PREPARE, "--format", "shards"),
@@ -22,15 +22,16 @@ FORMS = {
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file by its place; of the manifest, all but how long each video took."""
-    found = {}
+    """Return the content of every file by its path; of the manifest, without the time of each video."""
+    contents_by_path = {}
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file.name != ".lock":
-            found[str(file.relative_to(folder))] = file.read_bytes()
+            contents_by_path[str(file.relative_to(folder))] = file.read_bytes()
     lines = [
-        json.loads(line) | {"elapsed_seconds": 0, "line_hash": ""} for line in found["manifest.jsonl"].splitlines()
+        json.loads(line) | {"elapsed_seconds": 0, "line_hash": ""}
+        for line in contents_by_path["manifest.jsonl"].splitlines()
     ]
-    return found | {"manifest.jsonl": json.dumps(lines).encode()}
+    return contents_by_path | {"manifest.jsonl": json.dumps(lines).encode()}
 
 
 @pytest.fixture
@@ -40,25 +41,25 @@ def videos(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", COMMANDS)
 def test_two_processes_write_the_folder_of_one_and_answer_once(form: str, videos: Path, tmp_path: Path) -> None:
     outs = [tmp_path / name for name in ("one", "two")]
-    typed = [(*FORMS[form], "--data", str(videos), "--num-processes", "1", "--out", str(out)) for out in outs]
-    alone, ranks = Command(*typed[0]), two_ranks(*typed[1])
-    for one in (alone, *ranks):
-        one.expect_success()
-    assert [one.stdout for one in ranks] == [alone.stdout.replace(str(outs[0]), str(outs[1])), ""]
-    assert "1 video failed" in alone.stdout
+    commands = [(*COMMANDS[form], "--data", str(videos), "--num-processes", "1", "--out", str(out)) for out in outs]
+    single, ranks = Command(*commands[0]), two_ranks(*commands[1])
+    for command in (single, *ranks):
+        command.expect_success()
+    assert [command.stdout for command in ranks] == [single.stdout.replace(str(outs[0]), str(outs[1])), ""]
+    assert "1 video failed" in single.stdout
     assert contents(outs[0]) == contents(outs[1])
 
 
 @pytest.mark.parametrize("form", ["shards", "dynamic"])
 def test_two_killed_processes_are_taken_up_by_one_and_by_three(form: str, videos: Path, tmp_path: Path) -> None:
-    def typed(out: Path) -> tuple[str, ...]:
-        return (*FORMS[form], "--data", str(videos), "--num-processes", "1", "--out", str(out))
+    def words(out: Path) -> tuple[str, ...]:
+        return (*COMMANDS[form], "--data", str(videos), "--num-processes", "1", "--out", str(out))
 
-    killed, by_one, by_three, whole = (tmp_path / name for name in ("killed", "by_one", "by_three", "whole"))
-    alone, ranks = Command(*typed(whole)), two_ranks(*typed(killed))
+    killed, by_one, by_three, uninterrupted = (tmp_path / name for name in ("killed", "by_one", "by_three", "whole"))
+    single, ranks = Command(*words(uninterrupted)), two_ranks(*words(killed))
     deadline = time.monotonic() + 120
     while not list(killed.rglob("1.jsonl")) and all(rank.is_running for rank in ranks) and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -68,19 +69,19 @@ def test_two_killed_processes_are_taken_up_by_one_and_by_three(form: str, videos
         rank.wait()
     for out in (by_one, by_three):
         shutil.copytree(killed, out)
-    for one in (alone, Command(*typed(by_one)), *several_ranks(3, *typed(by_three))):
-        one.expect_success()
-    assert contents(by_one) == contents(by_three) == contents(whole)
+    for command in (single, Command(*words(by_one)), *several_ranks(3, *words(by_three))):
+        command.expect_success()
+    assert contents(by_one) == contents(by_three) == contents(uninterrupted)
 
 
 def test_what_a_user_can_mend_on_one_process_is_one_line_and_ends_all(videos: Path, tmp_path: Path) -> None:
     out = ("--num-processes", "1", "--out", str(tmp_path / "out"))
-    wrong = {
+    commands = {
         "broken.mp4": (*PREPARE, "--data", str(videos), "--strict", *out),
         "no such file or folder": (*PREPARE, "--data", str(tmp_path / "none"), *out),
         "would write over": (*PREPARE, "--data", str(videos), "--num-processes", "1", "--out", str(videos)),
     }
-    for words, ranks in {words: two_ranks(*typed) for words, typed in wrong.items()}.items():
+    for message, ranks in {message: two_ranks(*words) for message, words in commands.items()}.items():
         assert [rank.wait() for rank in ranks] == [2, 2], [rank.stderr for rank in ranks]
-        (said,) = (line for rank in ranks for line in rank.stderr.splitlines())
-        assert words in said
+        (error,) = (line for rank in ranks for line in rank.stderr.splitlines())
+        assert message in error

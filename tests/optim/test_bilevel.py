@@ -1,4 +1,4 @@
-"""`hypergradient` against closed forms on quadratics, explicit unrolling, and what it must leave alone."""
+"""`hypergradient` against closed forms on quadratics and explicit unrolling, and its side effects."""
 
 import copy
 from itertools import pairwise
@@ -20,9 +20,9 @@ from stillmotion.optim.bilevel import (
 )
 from stillmotion.training.tasks import get_recipe
 
-HOWS = get_args(SolverName)
-BILEVEL = tuple(name for name in HOWS if name not in ("plain", "single-level"))
-solvers = pytest.mark.parametrize("name", HOWS)
+SOLVERS = get_args(SolverName)
+BILEVEL = tuple(name for name in SOLVERS if name not in ("plain", "single-level"))
+solvers = pytest.mark.parametrize("name", SOLVERS)
 steps = pytest.mark.parametrize("inner_steps", [1, 2, 5])
 RATE = 0.1
 
@@ -31,7 +31,7 @@ def vector(weights):
     return torch.cat([weights["a"].flatten(), weights["b"].flatten()])
 
 
-def start(seed=0):
+def start_weights(seed=0):
     draw = torch.Generator().manual_seed(seed)
     return {
         "a": torch.randn(3, generator=draw, dtype=torch.float64),
@@ -42,8 +42,8 @@ def start(seed=0):
 
 def hessian():
     """Positive definite, eigenvalues from 0.5 to 2, not diagonal."""
-    turn = torch.linalg.qr(torch.randn(7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).Q
-    return turn @ torch.diag(torch.linspace(0.5, 2, 7, dtype=torch.float64)) @ turn.T
+    rotation = torch.linalg.qr(torch.randn(7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).Q
+    return rotation @ torch.diag(torch.linspace(0.5, 2, 7, dtype=torch.float64)) @ rotation.T
 
 
 def quadratic(weights):
@@ -51,8 +51,8 @@ def quadratic(weights):
     return 0.5 * x @ hessian() @ x - x.sum()
 
 
-def wavy(weights):
-    """An inner loss whose Hessian changes from place to place."""
+def nonquadratic(weights):
+    """An inner loss whose Hessian is not constant."""
     x = vector(weights)
     return (x.sin() * x.roll(1)).sum() + 0.1 * x.square().square().sum()
 
@@ -66,9 +66,9 @@ def inner_path(inner, weights, count):
     """θ_0 … θ_count by gradient descent with plain autograd, each point a graph on the first."""
     path = [weights]
     for _ in range(count):
-        here = path[-1]
-        grads = torch.autograd.grad(inner(here), list(here.values()), create_graph=True, materialize_grads=True)
-        path.append({k: w - RATE * g for (k, w), g in zip(here.items(), grads, strict=True)})
+        point = path[-1]
+        grads = torch.autograd.grad(inner(point), list(point.values()), create_graph=True, materialize_grads=True)
+        path.append({k: w - RATE * g for (k, w), g in zip(point.items(), grads, strict=True)})
     return path
 
 
@@ -84,12 +84,12 @@ def gradient_of(loss, weights):
 
 def solve(name, *, inner=quadratic, outer=outer_loss, weights=None, early=None, scale=1.0, **options):
     config = SolverConfig(name, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
-    return hypergradient(inner, outer, weights or start(), config, shared_prefix=early, loss_scale=scale)
+    return hypergradient(inner, outer, weights or start_weights(), config, shared_prefix=early, loss_scale=scale)
 
 
 def check_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps):
     h, eye = hessian(), torch.eye(7, dtype=torch.float64)
-    x = vector(start())
+    x = vector(start_weights())
     for _ in range(inner_steps):
         x = x - RATE * (h @ x - 1)
     g = gradient_of(outer_loss, {"a": x[:3], "b": x[3:].reshape(2, 2)})
@@ -103,8 +103,8 @@ def check_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps):
         "aid-cg": torch.linalg.solve(proximal, g),
         "aid-nmn": sum(torch.linalg.matrix_power(eye - proximal, k) for k in range(5)) @ g,
     }
-    found = solve(name, inner_steps=inner_steps, solver_iterations=4 if name == "aid-nmn" else 7)
-    torch.testing.assert_close(vector(found), expected[name], atol=1e-10, rtol=1e-10)
+    gradient = solve(name, inner_steps=inner_steps, solver_iterations=4 if name == "aid-nmn" else 7)
+    torch.testing.assert_close(vector(gradient), expected[name], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", BILEVEL)
@@ -123,30 +123,30 @@ def test_a_long_neumann_series_is_the_inverse_that_conjugate_gradients_find():
 
 @pytest.mark.parametrize("name", ["plain", "single-level"])
 def test_without_an_inner_level_the_gradient_is_that_of_the_outer_loss(name):
-    torch.testing.assert_close(vector(solve(name)), gradient_of(outer_loss, start()))
+    torch.testing.assert_close(vector(solve(name)), gradient_of(outer_loss, start_weights()))
 
 
 @steps
 def test_itd_is_the_gradient_through_explicitly_unrolled_steps(inner_steps):
-    weights = leaves(start())
-    end = inner_path(wavy, weights, inner_steps)[-1]
+    weights = leaves(start_weights())
+    end = inner_path(nonquadratic, weights, inner_steps)[-1]
     grads = torch.autograd.grad(outer_loss(end), weights.values(), allow_unused=True)
     expected = vector(dict(zip(weights, grads, strict=True)))
-    found = solve("itd-rmad", inner=wavy, inner_steps=inner_steps)
-    torch.testing.assert_close(vector(found), expected, atol=1e-12, rtol=1e-12)
+    gradient = solve("itd-rmad", inner=nonquadratic, inner_steps=inner_steps)
+    torch.testing.assert_close(vector(gradient), expected, atol=1e-12, rtol=1e-12)
 
 
 def check_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name, inner_steps):
-    visited = []
+    points = []
 
-    def watched(weights):
-        visited.append(vector(weights).detach())
+    def recording_loss(weights):
+        points.append(vector(weights).detach())
         return outer_loss(weights)
 
-    solve(name, inner=wavy, outer=watched, inner_steps=inner_steps)
-    assert len(visited) == 1
-    expected = vector(inner_path(wavy, leaves(start()), inner_steps)[-1])
-    torch.testing.assert_close(visited[0], expected, atol=1e-12, rtol=1e-12)
+    solve(name, inner=nonquadratic, outer=recording_loss, inner_steps=inner_steps)
+    assert len(points) == 1
+    expected = vector(inner_path(nonquadratic, leaves(start_weights()), inner_steps)[-1])
+    torch.testing.assert_close(points[0], expected, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", BILEVEL)
@@ -155,35 +155,42 @@ def test_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name):
         check_every_solver_takes_the_outer_gradient_where_the_inner_steps_lead(name, inner_steps)
 
 
-def seamed(weights):
-    """What the early weight "a" makes of a batch of three."""
+def early_features(weights):
+    """Features of a batch of three, a function of the early weight "a"."""
     return (weights["a"] * torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)).sin() + weights["a"].roll(1)
 
 
-def behind(loss):
-    """The loss of the seam and the late weights, as a function of all weights where the seam is not given."""
+def from_early_features(loss):
+    """Return a loss of the early features and late weights; features that are not given are computed."""
 
     def run(weights):
-        seam = weights[EARLY_FEATURES] if EARLY_FEATURES in weights else seamed(weights)
-        return loss({"a": seam, "b": weights["b"]})
+        features = weights[EARLY_FEATURES] if EARLY_FEATURES in weights else early_features(weights)
+        return loss({"a": features, "b": weights["b"]})
 
     return run
 
 
 def check_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_weights(name, inner_steps, scale):
-    weights = leaves(start())
-    here = {**weights}
+    weights = leaves(start_weights())
+    point = {**weights}
     for _ in range(inner_steps):
-        (step,) = torch.autograd.grad(behind(wavy)(here), [here["b"]], create_graph=True)
-        here["b"] = here["b"] - RATE * step
-    grads = torch.autograd.grad(behind(outer_loss)(here), list(weights.values()), allow_unused=True)
+        (step,) = torch.autograd.grad(from_early_features(nonquadratic)(point), [point["b"]], create_graph=True)
+        point["b"] = point["b"] - RATE * step
+    grads = torch.autograd.grad(from_early_features(outer_loss)(point), list(weights.values()), allow_unused=True)
     expected = vector(dict(zip(weights, grads, strict=True)))
     runs = []
-    early = SharedPrefix(frozenset({"a"}), lambda w: runs.append(1) or seamed(w))
-    found = solve(name, inner=behind(wavy), outer=behind(outer_loss), early=early, inner_steps=inner_steps, scale=scale)
-    assert list(found) == list(weights)
+    early = SharedPrefix(frozenset({"a"}), lambda w: runs.append(1) or early_features(w))
+    gradient = solve(
+        name,
+        inner=from_early_features(nonquadratic),
+        outer=from_early_features(outer_loss),
+        early=early,
+        inner_steps=inner_steps,
+        scale=scale,
+    )
+    assert list(gradient) == list(weights)
     assert len(runs) == 1
-    torch.testing.assert_close(vector(found), expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(vector(gradient), expected, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", LATE_LAYER_SOLVERS)
@@ -195,26 +202,26 @@ def test_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_w
             )
 
 
-def check_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name, curvature, most):
-    h, x = hessian(), vector(start())
+def check_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name, curvature, max_rate):
+    h, x = hessian(), vector(start_weights())
     p = h @ x - 1
-    rate = min(most, curvature * float(p.norm() / (h @ p).norm()))
+    rate = min(max_rate, curvature * float(p.norm() / (h @ p).norm()))
     end = x - rate * p
     g = gradient_of(outer_loss, {"a": end[:3], "b": end[3:].reshape(2, 2)})
-    found = solve(name, curvature_limit=curvature, inner_lr=most)
-    torch.testing.assert_close(vector(found), g - rate * (h @ g), atol=1e-10, rtol=1e-10)
+    gradient = solve(name, curvature_limit=curvature, inner_lr=max_rate)
+    torch.testing.assert_close(vector(gradient), g - rate * (h @ g), atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", LATE_LAYER_SOLVERS)
 def test_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name):
-    for curvature, most in [(0.3, 1.0), (0.3, 0.05), (1e-3, 1.0)]:
-        check_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name, curvature, most)
+    for curvature, max_rate in [(0.3, 1.0), (0.3, 0.05), (1e-3, 1.0)]:
+        check_an_inner_step_is_a_share_of_what_curvature_allows_and_no_more_than_asked_for(name, curvature, max_rate)
 
 
 def test_the_error_of_finite_differences_falls_with_the_square_of_the_step():
-    exact = vector(solve("itd-rmad", inner=wavy))
+    exact = vector(solve("itd-rmad", inner=nonquadratic))
     errors = [
-        (vector(solve("aid-fd", inner=wavy, difference_step=difference)) - exact).norm()
+        (vector(solve("aid-fd", inner=nonquadratic, difference_step=difference)) - exact).norm()
         for difference in (1e-1, 1e-2, 1e-3)
     ]
     for wide, narrow in pairwise(errors):
@@ -222,9 +229,9 @@ def test_the_error_of_finite_differences_falls_with_the_square_of_the_step():
 
 
 def test_on_a_smooth_network_finite_differences_are_exact_to_rounding_however_large_the_weights():
-    """ε = 0.01/‖v‖ is no share of ‖θ‖: a hundred times larger weights of a tanh layer's input change nothing."""
+    """ε = 0.01/‖v‖ does not depend on ‖θ‖: input weights of a tanh layer that are 100 times larger change nothing."""
     draw = torch.Generator().manual_seed(2)
-    inputs, wanted, other = (torch.randn(32, 8, generator=draw, dtype=torch.float64) for _ in range(3))
+    inputs, target, outer_target = (torch.randn(32, 8, generator=draw, dtype=torch.float64) for _ in range(3))
 
     def network(weights):
         return torch.tanh(inputs @ weights["first"] / weights["size"].detach()) @ weights["second"]
@@ -235,21 +242,21 @@ def test_on_a_smooth_network_finite_differences_are_exact_to_rounding_however_la
             "second": torch.randn(8, 8, generator=draw, dtype=torch.float64) / 3,
             "size": torch.tensor(size, dtype=torch.float64),
         }
-        found, exact = (
+        approximate, exact = (
             torch.cat(
                 [
                     g.flatten()
                     for g in solve(
                         name,
-                        inner=lambda w: (network(w) - wanted).square().mean(),
-                        outer=lambda w: (network(w) - other).cosh().log().mean(),
+                        inner=lambda w: (network(w) - target).square().mean(),
+                        outer=lambda w: (network(w) - outer_target).cosh().log().mean(),
                         weights=weights,
                     ).values()
                 ]
             )
             for name in ("aid-fd", "itd-rmad")
         )
-        assert (found - exact).norm() < 1e-6 * exact.norm()
+        assert (approximate - exact).norm() < 1e-6 * exact.norm()
 
 
 @pytest.mark.parametrize(
@@ -270,19 +277,22 @@ def test_the_outer_loss_is_called_once_and_the_inner_no_oftener_than_said(option
     calls = {"inner": 0, "outer": 0}
 
     def count(name, loss):
-        def counted(weights):
+        def counting_loss(weights):
             calls[name] += 1
             return loss(weights)
 
-        return counted
+        return counting_loss
 
-    solve(**options, inner=count("inner", wavy), outer=count("outer", outer_loss), inner_steps=3)
+    solve(**options, inner=count("inner", nonquadratic), outer=count("outer", outer_loss), inner_steps=3)
     assert calls == {"inner": inner_calls, "outer": 1}
 
 
 def check_the_scale_of_the_losses_does_not_show_in_the_gradient(name, scale):
-    plain, scaled = solve(name, inner=wavy, inner_steps=2), solve(name, inner=wavy, inner_steps=2, scale=scale)
-    torch.testing.assert_close(scaled, plain, atol=1e-11, rtol=1e-11)
+    unscaled, scaled = (
+        solve(name, inner=nonquadratic, inner_steps=2),
+        solve(name, inner=nonquadratic, inner_steps=2, scale=scale),
+    )
+    torch.testing.assert_close(scaled, unscaled, atol=1e-11, rtol=1e-11)
 
 
 @solvers
@@ -293,27 +303,27 @@ def test_the_scale_of_the_losses_does_not_show_in_the_gradient(name):
 
 @solvers
 def test_weights_are_left_as_they_are_and_gradients_come_without_a_graph(name):
-    weights = {k: torch.nn.Parameter(w) for k, w in start().items()}
+    weights = {k: torch.nn.Parameter(w) for k, w in start_weights().items()}
     before = {k: w.detach().clone() for k, w in weights.items()}
-    found = solve(name, inner=wavy, weights=weights, inner_steps=2)
-    assert list(found) == list(weights)
+    gradient = solve(name, inner=nonquadratic, weights=weights, inner_steps=2)
+    assert list(gradient) == list(weights)
     for name, weight in weights.items():
         assert torch.equal(weight, before[name])
         assert weight.grad is None
-        assert not found[name].requires_grad
-    assert torch.equal(found["unused"], torch.zeros(2, dtype=torch.float64))
+        assert not gradient[name].requires_grad
+    assert torch.equal(gradient["unused"], torch.zeros(2, dtype=torch.float64))
 
 
 @solvers
 def test_zero_weights_a_zero_gradient_and_a_linear_inner_loss_are_no_trouble(name):
-    zero = {k: torch.zeros_like(w) for k, w in start().items()}
+    zero = {k: torch.zeros_like(w) for k, w in start_weights().items()}
     for inner, outer, weights in (
-        (wavy, outer_loss, zero),
-        (wavy, lambda w: 0 * vector(w).sum(), start()),
-        (lambda w: vector(w).sum(), outer_loss, start()),
+        (nonquadratic, outer_loss, zero),
+        (nonquadratic, lambda w: 0 * vector(w).sum(), start_weights()),
+        (lambda w: vector(w).sum(), outer_loss, start_weights()),
     ):
-        found = solve(name, inner=inner, outer=outer, weights=weights, inner_steps=2)
-        assert all(g.isfinite().all() for g in found.values())
+        gradient = solve(name, inner=inner, outer=outer, weights=weights, inner_steps=2)
+        assert all(g.isfinite().all() for g in gradient.values())
 
 
 @pytest.mark.parametrize(
@@ -350,11 +360,11 @@ def solve_method(method, clips, name, **options):
 def check_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_else_moves(objective, name):
     method, clips = tiny_method(objective).train(), tiny_clips()
     before = copy.deepcopy(method.state_dict())
-    once = copy.deepcopy(method)
-    here = leaves(method.trainable_parameters())
+    reference = copy.deepcopy(method)
+    weights = leaves(method.trainable_parameters())
     if name in BILEVEL:
-        here = inner_path(make_level_loss(once, clips, "inner"), here, 2)[-1]
-    functional_call(once, here, (clips,))
+        weights = inner_path(make_level_loss(reference, clips, "inner"), weights, 2)[-1]
+    functional_call(reference, weights, (clips,))
     solve_method(method, clips, name, inner_steps=2)
     for name, value in method.state_dict().items():
         kind = name.rsplit(".", 1)[-1]
@@ -362,7 +372,7 @@ def check_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_el
             assert value == 1, name
         elif kind.startswith("running"):
             assert not torch.equal(value, before[name]), name
-            torch.testing.assert_close(value, once.state_dict()[name], atol=1e-12, rtol=1e-12)
+            torch.testing.assert_close(value, reference.state_dict()[name], atol=1e-12, rtol=1e-12)
         else:
             assert torch.equal(value, before[name]), name
 
@@ -378,15 +388,15 @@ def test_batch_norm_moves_once_a_step_as_at_the_improved_weights_and_nothing_els
 def test_single_level_is_the_sum_of_both_levels_gradients(objective, composition):
     method, clips = tiny_method(objective, composition).train(), tiny_clips()
     weights = leaves(method.trainable_parameters())
-    parts = [
+    level_gradients = [
         torch.autograd.grad(
             make_level_loss(method, clips, level)(weights), list(weights.values()), materialize_grads=True
         )
         for level in ("inner", "outer")
     ]
-    found = solve_method(method, clips, "single-level")
-    for name, inner, outer in zip(weights, *parts, strict=True):
-        torch.testing.assert_close(found[name], inner + outer, atol=1e-10, rtol=1e-9)
+    gradient = solve_method(method, clips, "single-level")
+    for name, inner, outer in zip(weights, *level_gradients, strict=True):
+        torch.testing.assert_close(gradient[name], inner + outer, atol=1e-10, rtol=1e-9)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -399,10 +409,10 @@ def test_itd_of_a_method_is_the_gradient_through_its_unrolled_steps_and_aid_fd_i
     grads = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
     expected = dict(zip(weights, grads, strict=True))
     torch.testing.assert_close(solve_method(method, clips, "itd-rmad"), expected, atol=1e-9, rtol=1e-9)
-    # So near that no ReLU changes sides.
-    near = solve_method(method, clips, "aid-fd", difference_step=1e-9)
+    # The step is so small that no ReLU changes its sign.
+    approximate = solve_method(method, clips, "aid-fd", difference_step=1e-9)
     size = max(g.abs().max() for g in expected.values())
-    assert max((near[k] - expected[k]).abs().max() for k in weights) < 1e-4 * size
+    assert max((approximate[k] - expected[k]).abs().max() for k in weights) < 1e-4 * size
 
 
 @solvers
@@ -418,7 +428,7 @@ def test_strict_prediction_goes_with_every_solver(name):
 
 @solvers
 def test_solvers_work_under_autocast(name):
-    # Whole and without a norm in the head, because more curvature in a network this small enlarges the rounding.
+    # No decomposition and no norm in the head: more curvature in a network this small amplifies rounding errors.
     method, clips = tiny_method("simclr", "none", norm=False).float().train(), tiny_clips(8).float()
     exact = solve_method(method, clips, name)
 
@@ -433,8 +443,8 @@ def test_solvers_work_under_autocast(name):
 
     config = SolverConfig(name, inner_lr=RATE, curvature_limit=0.0)
     outer = "both" if name == "single-level" else "outer"
-    found = hypergradient(run("inner"), run(outer), dict(method.trainable_parameters()), config)
+    gradient = hypergradient(run("inner"), run(outer), dict(method.trainable_parameters()), config)
     size = sum(g.square().sum() for g in exact.values()).sqrt()
-    error = sum((found[k].float() - g).square().sum() for k, g in exact.items()).sqrt()
+    error = sum((gradient[k].float() - g).square().sum() for k, g in exact.items()).sqrt()
     assert error < 0.15 * size
-    assert all(g.dtype == torch.float32 for g in found.values())
+    assert all(g.dtype == torch.float32 for g in gradient.values())

@@ -1,4 +1,4 @@
-"""Gradients in buckets: the mean over ranks, whatever the buckets' size, and sent while the backward pass goes on."""
+"""Gradients in buckets are averaged over ranks for any bucket size, and sent during the backward pass."""
 
 from typing import get_args
 
@@ -23,8 +23,8 @@ SIZES = (1, 300, 2**20)
 SOLVERS = get_args(SolverName)
 
 
-def problem():
-    """Weights by name, one of which no loss depends on and one of which has another dtype, and a loss of a batch."""
+def make_problem():
+    """Return weights by name (one unused, one of another dtype), a loss, and a batch."""
     torch.manual_seed(0)
     layers = [nn.Linear(6, 6).double() for _ in range(4)]
     weights = {f"{i}.{k}": p.detach().requires_grad_() for i, m in enumerate(layers) for k, p in m.named_parameters()}
@@ -39,92 +39,99 @@ def problem():
     return weights, loss, torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def on_a_rank(rank):
-    found = {}
+def run_rank(rank):
+    gradients = {}
     for size in SIZES:
-        weights, loss, batch = problem()
-        found[size] = all_reduced_gradients(loss(batch[4 * rank : 4 * rank + 4]), weights, bucket_bytes=size)
-    weights, loss, batch = problem()
-    kept = all_reduced_gradients(loss(batch[4 * rank : 4 * rank + 4]), weights, local_names=frozenset({"scale"}))[
-        "scale"
-    ]
-    return found, kept, sent_before_the_end(rank), [by_solvers(rank, one) for one in (in_buckets, plainly)]
+        weights, loss, batch = make_problem()
+        gradients[size] = all_reduced_gradients(loss(batch[4 * rank : 4 * rank + 4]), weights, bucket_bytes=size)
+    weights, loss, batch = make_problem()
+    local_gradient = all_reduced_gradients(
+        loss(batch[4 * rank : 4 * rank + 4]), weights, local_names=frozenset({"scale"})
+    )["scale"]
+    return (
+        gradients,
+        local_gradient,
+        num_ready_at_send(rank),
+        [gradients_by_solver(rank, reduce) for reduce in (reduce_in_buckets, reduce_after_backward)],
+    )
 
 
-def in_buckets(loss, weights, *, local_names):
-    """Many small ones."""
+def reduce_in_buckets(loss, weights, *, local_names):
+    """Reduce in many small buckets."""
     return all_reduced_gradients(loss, weights, local_names=local_names, bucket_bytes=200)
 
 
-def plainly(loss, weights, *, local_names):
-    """The whole gradient first, its mean over ranks after."""
+def reduce_after_backward(loss, weights, *, local_names):
+    """Compute the whole gradient, then average it over ranks."""
     grads = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
-    found = {name: gradient.clone() for name, gradient in zip(weights, grads, strict=True)}
-    all_reduce_mean_([gradient for name, gradient in found.items() if name not in local_names])
-    return found
+    gradients = {name: gradient.clone() for name, gradient in zip(weights, grads, strict=True)}
+    all_reduce_mean_([gradient for name, gradient in gradients.items() if name not in local_names])
+    return gradients
 
 
-def by_solvers(rank, reduced):
-    """The gradient of a rank's half of a batch by every solver, where gradients are averaged by this function."""
-    bilevel.all_reduced_gradients = reduced
+def gradients_by_solver(rank, reduce):
+    """Return the gradient of every solver on a rank's half of a batch, averaged over ranks by `reduce`."""
+    bilevel.all_reduced_gradients = reduce
     try:
-        found = {}
+        gradients = {}
         for name in SOLVERS:
             method = tiny_method("simclr").train()
             convert_sync_batchnorm(method)
             config = PretrainConfig(
                 method=method.config, solver=SolverConfig(name, inner_lr=0.01, inner_steps=2, solver_iterations=2)
             )
-            found[name] = compute_gradients(method, tiny_clips(4, 2)[2 * rank : 2 * rank + 2], config)[1]
-        return found
+            gradients[name] = compute_gradients(method, tiny_clips(4, 2)[2 * rank : 2 * rank + 2], config)[1]
+        return gradients
     finally:
         bilevel.all_reduced_gradients = all_reduced_gradients
 
 
-def sent_before_the_end(rank):
-    """How many of the gradients had come when the first bucket was sent."""
-    weights, loss, batch = problem()
-    seen = []
+def num_ready_at_send(rank):
+    """Return the number of gradients that were ready at each send of a bucket."""
+    weights, loss, batch = make_problem()
+    counts = []
     send = gradient_allreduce._GradientBuckets._send
 
-    def watched(self):
-        seen.append(len(self._ready))
+    def count_ready(self):
+        counts.append(len(self._ready))
         send(self)
 
-    gradient_allreduce._GradientBuckets._send = watched
+    gradient_allreduce._GradientBuckets._send = count_ready
     try:
         all_reduced_gradients(loss(batch), weights, bucket_bytes=1)
     finally:
         gradient_allreduce._GradientBuckets._send = send
-    return seen
+    return counts
 
 
 @pytest.fixture(scope="module")
 def ranks():
-    return gloo.run_on_ranks(on_a_rank)
+    return gloo.run_on_ranks(run_rank)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_mean_over_ranks_is_the_gradient_of_the_joined_batch(ranks, size):
-    weights, loss, batch = problem()
-    wanted = all_reduced_gradients(loss(batch), weights)
-    for found, *_ in ranks:
-        assert list(found[size]) == list(weights)
-        for name, gradient in found[size].items():
-            torch.testing.assert_close(gradient, wanted[name], rtol=1e-6, atol=1e-9)
+    weights, loss, batch = make_problem()
+    expected = all_reduced_gradients(loss(batch), weights)
+    for gradients, *_ in ranks:
+        assert list(gradients[size]) == list(weights)
+        for name, gradient in gradients[size].items():
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-6, atol=1e-9)
 
 
 def test_a_name_of_one_s_own_is_not_averaged(ranks):
-    for rank, (_, kept, *_) in enumerate(ranks):
-        weights, loss, batch = problem()
-        assert torch.equal(kept, all_reduced_gradients(loss(batch[4 * rank : 4 * rank + 4]), weights)["scale"])
+    for rank, (_, local_gradient, *_) in enumerate(ranks):
+        weights, loss, batch = make_problem()
+        assert torch.equal(
+            local_gradient, all_reduced_gradients(loss(batch[4 * rank : 4 * rank + 4]), weights)["scale"]
+        )
 
 
 def test_a_full_bucket_does_not_wait_for_the_others(ranks):
     assert not dist.is_initialized()
-    for _, _, seen, _ in ranks:
-        assert len(seen) == 10
-        assert min(seen) < 3  # gradients at hand when one was sent: not all ten
+    for _, _, counts, _ in ranks:
+        assert len(counts) == 10
+        assert min(counts) < 3  # the first bucket was sent before all ten gradients were ready
 
 
 @pytest.mark.parametrize("name", SOLVERS)

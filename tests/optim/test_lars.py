@@ -37,9 +37,9 @@ def test_lars_is_the_literal_loop(decay, nesterov):
     start, gradients = rng.standard_normal((4, 3, 2)), [rng.standard_normal((4, 3, 2)) for _ in range(6)]
     p = torch.nn.Parameter(torch.from_numpy(start.copy()))
     optimizer = LARS([p], lr=2.5, weight_decay=decay, nesterov=nesterov)
-    found = steps(optimizer, p, gradients)
+    result = steps(optimizer, p, gradients)
     expected = literal_lars(start, gradients, lr=2.5, decay=decay, nesterov=nesterov)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(result, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 

@@ -20,14 +20,14 @@ BUILD = "from setuptools import build_meta; print(build_meta.build_{what}({out!r
 def shell(*command: str | Path, cwd: Path) -> str:
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=cwd, env=alone, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(words, cwd=cwd, env=alone, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def build(what: str, source: Path, out: Path) -> Path:
-    said = shell(sys.executable, "-c", BUILD.format(what=what, out=str(out)), cwd=source)
-    return out / said.strip().splitlines()[-1]
+    output = shell(sys.executable, "-c", BUILD.format(what=what, out=str(out)), cwd=source)
+    return out / output.strip().splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,6 @@ def test_the_wheel_runs_in_an_empty_environment_from_another_folder(wheel: Path,
 def test_a_missing_extra_is_one_line_with_the_install_command(missing: str, call: str, extra: str) -> None:
     hide = f"import sys; sys.modules[{missing!r}] = None; from stillmotion.errors import StillmotionError\n"
     code = hide + f"try:\n    {call}\nexcept StillmotionError as error:\n    print(error)"
-    said = shell(sys.executable, "-c", code, cwd=ROOT)
-    assert f"pip install 'stillmotion[{extra}]'" in said
-    assert len(said.splitlines()) == 1
+    output = shell(sys.executable, "-c", code, cwd=ROOT)
+    assert f"pip install 'stillmotion[{extra}]'" in output
+    assert len(output.splitlines()) == 1

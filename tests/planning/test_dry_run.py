@@ -76,8 +76,8 @@ class Typed:
             code = 0
         except SystemExit as stop:
             code = stop.code
-        said = self._capture.readouterr()
-        return f"{said.out if code == 0 else said.err}{code}\n"
+        output = self._capture.readouterr()
+        return f"{output.out if code == 0 else output.err}{code}\n"
 
     def tree(self) -> dict[str, bytes | None]:
         return {str(path): None if path.is_dir() else path.read_bytes() for path in sorted(self.home.rglob("*"))}
@@ -106,10 +106,10 @@ def test_every_verb_with_a_dry_run_is_tested_here() -> None:
 @pytest.mark.parametrize("case", [*LINES, *MORE])
 def test_a_dry_run_estimates_time_and_memory_and_writes_nothing(case: str, typed: Typed) -> None:
     before = typed.tree()
-    said = typed(f"{(LINES | MORE)[case]} --dry-run")
-    assert said.endswith("\n0\n"), said
-    assert re.search(r"^time +[\d.,]+ (ms|s|min|h|days)", said, re.MULTILINE), said
-    assert re.search(r"^peak memory per \w+ +[\d.,]+ [MG]iB", said, re.MULTILINE), said
+    output = typed(f"{(LINES | MORE)[case]} --dry-run")
+    assert output.endswith("\n0\n"), output
+    assert re.search(r"^time +[\d.,]+ (ms|s|min|h|days)", output, re.MULTILINE), output
+    assert re.search(r"^peak memory per \w+ +[\d.,]+ [MG]iB", output, re.MULTILINE), output
     assert typed.tree() == before
 
 
@@ -138,8 +138,8 @@ def test_an_interrupted_run_has_steps_left(typed: Typed) -> None:
     config = small_config()
     with stop_at_step(1, 2):
         train(config, typed.home / "new")
-    said = typed(f"pretrain --config {typed.home / 'new' / 'config.json'} --out NEW --dry-run")
-    assert "2 steps on 16 videos; 1 are done, 1 left" in said
+    output = typed(f"pretrain --config {typed.home / 'new' / 'config.json'} --out NEW --dry-run")
+    assert "2 steps on 16 videos; 1 are done, 1 left" in output
 
 
 def test_processes_share_the_time_and_the_first_one_prints(typed: Typed, monkeypatch) -> None:

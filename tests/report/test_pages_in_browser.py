@@ -33,8 +33,8 @@ Promise.all([...document.querySelectorAll("video")].map(video => new Promise((do
 
 @pytest.fixture(scope="module")
 def browser():
-    with launch_browser() as opened:
-        yield opened
+    with launch_browser() as instance:
+        yield instance
 
 
 def test_tables_sort_by_a_click_on_their_heading(browser, tmp_path):

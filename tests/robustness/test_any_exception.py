@@ -76,8 +76,8 @@ def test_detect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_ava(tmp_path / "ava", num_videos=len(ERRORS) + 1, image_size=24)
     for split in ("train", "test"):
         names = [f"{split}-{i}" for i in range(len(ERRORS))]
-        with monkeypatch.context() as patched:
-            fail_reading(patched, names)
+        with monkeypatch.context() as patch:
+            fail_reading(patch, names)
             config = small_config(data={"path": str(tmp_path / "ava"), "num_workers": 0}, epochs=1)
             check_failed(load_results(detect_once(config, tmp_path / split))["failed"], names)
 

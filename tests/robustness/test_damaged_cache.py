@@ -47,8 +47,8 @@ def test_a_disk_that_fills_up_is_one_line_and_its_tokens_are_not_there(
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", full)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
         with pytest.raises(StillmotionError, match=r"cannot write to .*: No space .* free\); choose another --cache"):
             store.write(0, 0, torch.randn(SHAPE[2:]))
     assert not store.has(0, 0)

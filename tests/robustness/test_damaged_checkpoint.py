@@ -35,13 +35,13 @@ def test_a_finished_run_whose_weights_are_lost_writes_them_again(
     run: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = run / checkpoint.WEIGHTS_FILE
-    whole = file.read_bytes()
+    content = file.read_bytes()
     if damage == "missing":
         file.unlink()
     else:
-        file.write_bytes(whole[: len(whole) // 2] if damage == "torn" else whole[:-4] + b"\0\0\0\0")
+        file.write_bytes(content[: len(content) // 2] if damage == "torn" else content[:-4] + b"\0\0\0\0")
     pretrain(get_recipe(NAME), run)
-    assert file.read_bytes() == whole
+    assert file.read_bytes() == content
     assert same_as_state(run)
     assert "restored from training_state.pt" in caplog.text
 
@@ -73,8 +73,8 @@ def test_a_full_disk_is_one_line_with_the_free_space_and_the_run_goes_on_with_ro
             raise OSError(errno.ENOSPC, "No space left on device")
         save(state, file)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(torch, "save", full)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
         with pytest.raises(
             StillmotionError, match=r"cannot write .*training_state.pt: No space left on device \(.* MiB free\)"
         ):

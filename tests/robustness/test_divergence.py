@@ -45,13 +45,13 @@ def test_a_gradient_is_measured_by_the_runs_own_history() -> None:
         assert bounds.steps_out_of_range == 0
     bounds.update(2 * MAX_GRAD_NORM_RATIO)
     assert bounds.steps_out_of_range == 1
-    again = DivergenceMonitor()
-    again.load_state_dict(bounds.state_dict())
+    second = DivergenceMonitor()
+    second.load_state_dict(bounds.state_dict())
     for _ in range(5):
-        again.update(2 * MAX_GRAD_NORM_RATIO)
-    assert "usually about 1" in str(again.grad_norm_error(2 * MAX_GRAD_NORM_RATIO))
-    again.update(1.0)
-    assert again.grad_norm_error(1.0) is None
+        second.update(2 * MAX_GRAD_NORM_RATIO)
+    assert "usually about 1" in str(second.grad_norm_error(2 * MAX_GRAD_NORM_RATIO))
+    second.update(1.0)
+    assert second.grad_norm_error(1.0) is None
 
 
 def test_weights_are_measured_by_where_they_began() -> None:

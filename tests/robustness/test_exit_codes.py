@@ -36,8 +36,8 @@ def test_every_end_is_one_line_and_an_exit_code(end: str, capsys: pytest.Capture
     finally:
         signal.signal(signal.SIGTERM, before)
     assert stop.value.code == code
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"stillmotion: {words}") or words in said
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"stillmotion: {words}") or words in line
 
 
 @pytest.mark.slow

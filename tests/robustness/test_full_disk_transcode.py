@@ -46,8 +46,8 @@ def contents(out: Path) -> dict[str, bytes]:
 def test_a_full_disk_is_one_line_and_with_room_again_it_goes_on(kind: str, tmp_path: Path) -> None:
     copy, settings = COPIES[kind]
     videos = VideoFolder(write_class_folders(tmp_path / "videos", videos_per_class=2, num_frames=6, image_size=48))
-    whole = copy(videos, tmp_path / "whole", settings)
-    files = [file.stat().st_size for line in whole for file in _files(tmp_path / "whole" / line.path)]
+    uninterrupted = copy(videos, tmp_path / "whole", settings)
+    files = [file.stat().st_size for line in uninterrupted for file in _files(tmp_path / "whole" / line.path)]
     for number, size in enumerate((max(files) - 1, min(files) - 1, max(files) // 2, 700)):
         out = tmp_path / f"full-{number}"
         with (

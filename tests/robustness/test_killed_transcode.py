@@ -104,6 +104,6 @@ def test_a_process_that_dies_costs_its_video_a_line_and_not_the_run(videos: Path
     lines = prepare_dataset(Deadly(paths, root=videos), tmp_path / "out", PrepareConfig(short_side=24), num_processes=2)
     assert [bool(line.error) for line in lines] == [False, True, False, False, False]
     assert f"{paths[1]}: Worker process was killed by signal 9" in lines[1].error
-    again = prepare_dataset(PathDataset(paths, root=videos), tmp_path / "out", PrepareConfig(short_side=24))
-    assert [line.num_frames for line in again] == [16] * 5
-    assert again[0] == lines[0]
+    second = prepare_dataset(PathDataset(paths, root=videos), tmp_path / "out", PrepareConfig(short_side=24))
+    assert [line.num_frames for line in second] == [16] * 5
+    assert second[0] == lines[0]

@@ -16,13 +16,13 @@ def test_the_second_command_on_a_run_names_the_first_and_changes_nothing(tmp_pat
     run = tmp_path / "run"
     first = Command(*LONG, "--out", str(run))
     wait_for_steps(first, run, 1)
-    said = Command(*LONG, "--train.seed", "3", "--out", str(run)).expect_error()
-    assert f"{run} is being written by process " in said
+    output = Command(*LONG, "--train.seed", "3", "--out", str(run)).expect_error()
+    assert f"{run} is being written by process " in output
     assert json.loads((run / "config.json").read_text())["train"]["seed"] == 0
     first.send(signal.SIGKILL)
     first.wait()
     (run / "metrics.jsonl").unlink()
-    again = Command(*LONG, "--out", str(run))  # the lock has ended with its holder
-    wait_for_steps(again, run, 1)
-    again.send(signal.SIGTERM)
-    assert again.wait() == 143
+    resumed = Command(*LONG, "--out", str(run))  # the lock has ended with its holder
+    wait_for_steps(resumed, run, 1)
+    resumed.send(signal.SIGTERM)
+    assert resumed.wait() == 143

@@ -32,17 +32,17 @@ def videos(tmp_path: Path) -> Path:
 
 def made_again(videos: Path, out: Path) -> list[str]:
     """The copies that a further call makes; all of them are whole after it."""
-    with record_transcoded() as made:
+    with record_transcoded() as transcoded:
         lines = prepare_dataset(VideoFolder(videos), out, SMALL)
     assert [len(open_video(out / line.path)) for line in lines] == [3] * 4
-    return made
+    return transcoded
 
 
 def test_a_second_command_on_a_folder_says_who_holds_it(videos: Path, tmp_path: Path) -> None:
     with lock_dir(tmp_path / "copies"):
         for verb in ("prepare", "static-dynamic make --variant static"):
-            said = Command(*verb.split(), "--data", str(videos), "--out", str(tmp_path / "copies")).expect_error()
-            assert "is being written by process" in said
+            output = Command(*verb.split(), "--data", str(videos), "--out", str(tmp_path / "copies")).expect_error()
+            assert "is being written by process" in output
         assert [file.name for file in (tmp_path / "copies").iterdir()] == [".lock"]
 
 
@@ -58,10 +58,10 @@ def test_what_a_killed_call_left_unfinished_is_taken_away(videos: Path, tmp_path
 def test_a_copy_of_another_size_than_its_line_says_is_made_again(videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
     prepare_dataset(VideoFolder(videos), out, SMALL)
-    whole = (out / "dark" / "1.mp4").read_bytes()
-    (out / "dark" / "1.mp4").write_bytes(whole[:-20])
+    content = (out / "dark" / "1.mp4").read_bytes()
+    (out / "dark" / "1.mp4").write_bytes(content[:-20])
     assert made_again(videos, out) == ["dark/1.mp4"]
-    assert (out / "dark" / "1.mp4").read_bytes() == whole
+    assert (out / "dark" / "1.mp4").read_bytes() == content
 
 
 def test_a_copy_of_another_original_in_the_same_place_is_made_again(videos: Path, tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_a_copy_of_another_original_in_the_same_place_is_made_again(videos: Path
     prepare_dataset(VideoFolder(videos), out, SMALL)
     (videos / "dark" / "0.mp4").rename(videos / "dark" / "2.mp4")
     lines = prepare_dataset(VideoFolder(videos), out, SMALL)
-    found = {Path(line.source).name: line.path for line in lines if "dark" in line.path}
-    assert found == {"0.avi": "dark/0.mp4", "2.mp4": "dark/2.mp4"}
+    result = {Path(line.source).name: line.path for line in lines if "dark" in line.path}
+    assert result == {"0.avi": "dark/0.mp4", "2.mp4": "dark/2.mp4"}
 
 
 WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -123,12 +123,12 @@ def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Pat
     prepare_dataset(VideoFolder(videos), out, SMALL)
     refused: list[str] = []
     for name in ("manifest.jsonl", "prepare.json", "labels.csv"):
-        whole = (out / name).read_bytes()
+        content = (out / name).read_bytes()
         for number in range(30):
             rng = random.Random(number)
-            place = rng.randrange(len(whole))
+            place = rng.randrange(len(content))
             junk = rng.randbytes(rng.randrange(6))
-            (out / name).write_bytes(whole[:place] + junk + whole[place + rng.choice((0, 1, len(whole))) :])
+            (out / name).write_bytes(content[:place] + junk + content[place + rng.choice((0, 1, len(content))) :])
             try:
                 if name == "labels.csv":
                     TrainTestConfig(str(out)).open()
@@ -136,7 +136,7 @@ def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Pat
                     made_again(videos, out)
             except StillmotionError as error:
                 refused.append(str(error))
-        (out / name).write_bytes(whole)
+        (out / name).write_bytes(content)
     assert len(refused) > 5
     assert all(len(line.splitlines()) == 1 for line in refused)
 

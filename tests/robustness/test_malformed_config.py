@@ -26,12 +26,12 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
-    found = copy.deepcopy(tree)
-    inner = found
+    result = copy.deepcopy(tree)
+    inner = result
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    return found
+    return result
 
 
 @pytest.mark.parametrize("odd", ODD, ids=[repr(odd) for odd in ODD])

@@ -17,8 +17,8 @@ _WORKERS = (0, 1)
 
 def broken_off_and_whole(rank: int, folder: Path) -> None:
     """Runs of four steps an epoch: one in one go, and one that is stopped after the second step and goes on."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(process_group, "destroy_process_group", lambda: None)  # the group serves all runs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_group, "destroy_process_group", lambda: None)  # the group serves all runs
         for workers in _WORKERS:
             changes = {"data.num_workers": workers, "data.synthetic.num_videos": 32, "optim.epochs": 2}
             config = small_config("k400-bod-moco", changes | {"train.checkpoint_every_steps": 100})

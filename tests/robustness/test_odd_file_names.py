@@ -63,9 +63,9 @@ def test_odd_names_are_copied_and_the_copy_opens(form: str, odd: Path, tmp_path:
     assert [len(copy.open_video(i)) for i in range(len(copy))] == [3] * (len(data) - 3)
     assert os.fsencode(LATIN)[:4] in (out / "labels.csv").read_bytes()
     if form != "static":
-        with record_transcoded() as made:
+        with record_transcoded() as transcoded:
             prepare_dataset(data, out, PrepareConfig(format=form))  # type: ignore[arg-type]
-        assert sorted(Path(path).stem for path in made) == [Path(name).stem for name in bad]
+        assert sorted(Path(path).stem for path in transcoded) == [Path(name).stem for name in bad]
 
 
 def test_the_command_names_what_it_left_out_though_the_name_is_no_text(odd: Path, tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_a_list_whose_names_are_no_text_is_read(odd: Path, tmp_path: Path) -> No
     (tmp_path / "list.csv").write_bytes(
         b"path,label\n" + os.fsencode(odd / "dark" / LATIN) + b",caf\xe9\n" + b"x" * 300
     )
-    found = ListDataset(tmp_path / "list.csv")
-    assert len(found.open_video(0)) == 3
-    lines = prepare_dataset(found, tmp_path / "out", PrepareConfig())
+    result = ListDataset(tmp_path / "list.csv")
+    assert len(result.open_video(0)) == 3
+    lines = prepare_dataset(result, tmp_path / "out", PrepareConfig())
     assert [bool(line.error) for line in lines] == [False, True]
     assert VideoDataConfig(tmp_path / "out").open().classes == {"class": [os.fsdecode(b"caf\xe9")]}
 

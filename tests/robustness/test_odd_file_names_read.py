@@ -43,8 +43,8 @@ def test_every_name_is_embedded_and_what_is_no_video_is_reported(videos: Path, t
 def test_every_name_is_found_and_explained(videos: Path, tmp_path: Path) -> None:
     encoder = load(cached_run("k400-bod-simclr")).with_input(stride=1)
     query = os.fsdecode(os.fsencode(videos / "dark") + b"/" + ODD[0])
-    found = search_folder(encoder, query, VideoDataConfig(str(videos)), SearchConfig(top_k=9, num_clips=1))
-    assert len(found) == 5
+    result = search_folder(encoder, query, VideoDataConfig(str(videos)), SearchConfig(top_k=9, num_clips=1))
+    assert len(result) == 5
     explain_videos(encoder, query, tmp_path / "explained")
     (shown,) = json.loads((tmp_path / "explained" / "results.json").read_text())["videos"]
     assert shown["name"] == query

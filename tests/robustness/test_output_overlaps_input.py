@@ -33,8 +33,8 @@ def test_an_output_that_is_holds_or_lies_in_the_videos_is_refused(
 ) -> None:
     (tmp_path / "link").symlink_to(videos)
     before = everything(tmp_path)
-    said = Command(*verb.split(), "--data", str(videos), "--out", f"{tmp_path}/{out}").expect_error()
-    assert "which is read; choose another --out" in said
+    output = Command(*verb.split(), "--data", str(videos), "--out", f"{tmp_path}/{out}").expect_error()
+    assert "which is read; choose another --out" in output
     assert everything(tmp_path) == before
 
 
@@ -104,5 +104,5 @@ def test_a_video_takes_neither_the_place_of_a_folder_nor_that_of_the_manifest(vi
     lines = prepare_dataset(VideoFolder(videos), tmp_path / "copies", PrepareConfig(short_side=16, format="jpeg"))
     assert len({line.path for line in lines}) == 5
     assert not any(line.error for line in lines)
-    again = prepare_dataset(VideoFolder(videos), tmp_path / "copies", PrepareConfig(short_side=16, format="jpeg"))
-    assert [line.elapsed_seconds for line in again] == [line.elapsed_seconds for line in lines]  # all were kept
+    second = prepare_dataset(VideoFolder(videos), tmp_path / "copies", PrepareConfig(short_side=16, format="jpeg"))
+    assert [line.elapsed_seconds for line in second] == [line.elapsed_seconds for line in lines]  # all were kept

@@ -74,9 +74,9 @@ def test_a_decoder_that_stops_or_dies_is_named_and_replaced_and_the_clips_are_th
     (first,) = clips.worker_pids
     list(batches)
     os.kill(first, number)  # which has nothing to do now
-    found = list(clips.iter_epoch(1))
-    assert torch.equal(shown(iter(found)), shown(loader(Waylaid(), workers=0).iter_epoch(1)))
-    (note,) = [note for batch in found for note in batch["warnings"]]
+    result = list(clips.iter_epoch(1))
+    assert torch.equal(shown(iter(result)), shown(loader(Waylaid(), workers=0).iter_epoch(1)))
+    (note,) = [note for batch in result for note in batch["warnings"]]
     assert words in note
     assert note.endswith("; restarted it")
     assert clips.worker_pids != [first]
@@ -84,14 +84,14 @@ def test_a_decoder_that_stops_or_dies_is_named_and_replaced_and_the_clips_are_th
 
 @pytest.mark.parametrize(("by", "words"), [(0, "did not answer for"), (signal.SIGKILL, "was killed by signal 9")])
 def test_a_video_that_no_decoder_gets_past_counts_as_unreadable_and_the_others_are_shown(by: int, words: str) -> None:
-    found = list(loader(Waylaid(at=5, by=by), workers=2).iter_epoch(0))
-    (note,) = [note for batch in found for note in batch["warnings"]]
+    result = list(loader(Waylaid(at=5, by=by), workers=2).iter_epoch(0))
+    (note,) = [note for batch in result for note in batch["warnings"]]
     assert words in note
     assert "at video-5" in note
-    ((name, reason),) = [entry for batch in found for entry in batch["failed"]]
+    ((name, reason),) = [entry for batch in result for entry in batch["failed"]]
     assert name == "video-5"
     assert words in reason
-    index = torch.cat([batch["index"] for batch in found]).tolist()
+    index = torch.cat([batch["index"] for batch in result]).tolist()
     assert set(range(12)) - set(index) == {5}
 
 
@@ -114,7 +114,7 @@ def test_sigterm_ends_a_run_whose_decoders_are_stuck_and_saves_it(tmp_path: Path
     time.sleep(1)  # the batches that it had made are soon used up
     command.send(signal.SIGTERM)
     assert command.wait() == 143
-    (said,) = command.stderr.splitlines()[-1:]
-    assert "Run the same command to resume" in said
+    (line,) = command.stderr.splitlines()[-1:]
+    assert "Run the same command to resume" in line
     assert (tmp_path / "training_state.pt").exists()
     assert "Traceback" not in command.stderr

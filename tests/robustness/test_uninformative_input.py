@@ -45,13 +45,13 @@ def test_videos_that_changed_between_stop_and_resume_are_told(
 ) -> None:
     videos = write_class_folders(tmp_path / "videos", videos_per_class=4)
     config = on(videos, train_checkpoint_every_steps=1)
-    with monkeypatch.context() as patched:
-        patched.setattr("stillmotion.training.runtime.StopRequest.is_requested_on_any_rank", lambda self: True)
+    with monkeypatch.context() as patch:
+        patch.setattr("stillmotion.training.runtime.StopRequest.is_requested_on_any_rank", lambda self: True)
         with pytest.raises(Interrupted):
             pretrain(config, tmp_path / "run")
     alter_bytes_keep_mtime(videos / "dark" / "0.mp4")
     (videos / "light" / "1.mp4").rename(videos / "light" / "9.mp4")
     caplog.clear()
     pretrain(config, tmp_path / "run")
-    said = caplog.text
-    assert f"The data set has changed since {tmp_path / 'run'} was started: 1 added, 1 removed, 1 changed" in said
+    output = caplog.text
+    assert f"The data set has changed since {tmp_path / 'run'} was started: 1 added, 1 removed, 1 changed" in output

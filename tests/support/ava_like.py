@@ -1,4 +1,4 @@
-"""Miniature copies of AVA with its own file names and formats: drawn actors in videos that begin at second 900."""
+"""Miniature copies of AVA with its own file names and formats: synthetic actors in videos that start at second 900."""
 
 import cv2
 
@@ -10,26 +10,28 @@ LABEL_MAP = "ava_action_list_v2.2_for_activitynet_2019.pbtxt"
 
 
 def write_ava(root, *, num_videos=4, image_size=32, with_person_boxes=True, as_frames=False):
-    """Writes videos (or folders of frames) and annotations; returns the sets they were drawn as, train and val."""
+    """Write videos (or folders of frames) and annotations; returns the synthetic data sets by split."""
     config = SyntheticAVAConfig(num_train=num_videos, num_test=num_videos, seconds=5, image_size=image_size)
-    notes = root / "annotations"
-    notes.mkdir(parents=True)
+    annotations = root / "annotations"
+    annotations.mkdir(parents=True)
     items = "".join(f'item {{\n  name: "{name}"\n  id: {number}\n}}\n' for number, name in SYNTHETIC_ACTIONS.items())
-    (notes / LABEL_MAP).write_text(items)
-    drawn = {}
+    (annotations / LABEL_MAP).write_text(items)
+    datasets = {}
     for split, train in (("train", True), ("val", False)):
-        drawn[split] = one = SyntheticAVADataset(config, train=train, min_score=0.0)
-        for i, name in enumerate(dict.fromkeys(video for video, _ in one.annotated_boxes.keyframes)):
-            _write_video(root, name, one._build_video(i), as_frames=as_frames)
-        _write_rows(notes / f"ava_{split}_v2.2.csv", one.annotated_boxes, "{action},{person}")
-        (notes / f"ava_{split}_excluded_timestamps_v2.2.csv").write_text(
-            f"{one.annotated_boxes.keyframes[0][0]},0901\n"
+        datasets[split] = dataset = SyntheticAVADataset(config, train=train, min_score=0.0)
+        for i, name in enumerate(dict.fromkeys(video for video, _ in dataset.annotated_boxes.keyframes)):
+            _write_video(root, name, dataset._build_video(i), as_frames=as_frames)
+        _write_rows(annotations / f"ava_{split}_v2.2.csv", dataset.annotated_boxes, "{action},{person}")
+        (annotations / f"ava_{split}_excluded_timestamps_v2.2.csv").write_text(
+            f"{dataset.annotated_boxes.keyframes[0][0]},0901\n"
         )
         if with_person_boxes:
-            # For training any boxes do, so that those of the test serve.
-            boxes = one.keyframes if not train else SyntheticAVADataset(config, train=False, min_score=0.0).keyframes
-            _write_persons(notes / f"ava_{split}_predicted_boxes.csv", boxes, split)
-    return drawn
+            # Training accepts any person boxes, so those of the test set are used.
+            boxes = (
+                dataset.keyframes if not train else SyntheticAVADataset(config, train=False, min_score=0.0).keyframes
+            )
+            _write_persons(annotations / f"ava_{split}_predicted_boxes.csv", boxes, split)
+    return datasets
 
 
 def _write_video(root, name, video, *, as_frames):

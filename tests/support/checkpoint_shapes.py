@@ -1,6 +1,6 @@
-"""Names and shapes of public checkpoints, written down from their definitions and not from our modules.
+"""Parameter names and shapes of public checkpoints, taken from their definitions and not from our modules.
 
-Each function returns {name: shape} of what the network's state dict holds without classifier and counters.
+Each function returns {name: shape} of the network's state dict without classifier and counters.
 """
 
 Shapes = dict[str, tuple[int, ...]]
@@ -37,7 +37,7 @@ def torchvision_resnet(conv_kinds: tuple[str, ...]) -> Shapes:
 
 
 def torchvision_s3d(*, gated: bool = False) -> Shapes:
-    """torchvision's s3d; gates, where asked for, as CoCLR's S3D-G names them."""
+    """torchvision's s3d, optionally with the gates of CoCLR's S3D-G under their names there."""
     names: Shapes = {}
 
     def unit(at: str, inner: int, outer: int, kernel: tuple[int, int, int] = (1, 1, 1)) -> None:

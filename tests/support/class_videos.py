@@ -22,9 +22,9 @@ def write_class_folders(
 
 
 def alter_bytes_keep_mtime(path: Path) -> None:
-    """Give a video other content of the same size, and leave its time as it is; it can still be read."""
+    """Change the content of a video but neither its size nor its modification time; it stays readable."""
     before = path.stat()
-    path.write_bytes(path.read_bytes().replace(b"Lavf", b"Lavg"))  # whose name the program left in it
+    path.write_bytes(path.read_bytes().replace(b"Lavf", b"Lavg"))  # the name of the encoding library
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 

@@ -25,7 +25,7 @@ def draw_squares(
     masks = np.zeros((num_frames, height, width), np.uint8)
     centres = np.zeros((num_frames, 2, 2))
     down, across = np.mgrid[:square_size, :square_size] * 9
-    shade = np.stack([across, down, 0 * down, across], -1)[..., [2, 0, 1, 2]]  # no two places of a square are alike
+    shade = np.stack([across, down, 0 * down, across], -1)[..., [2, 0, 1, 2]]  # all positions of a square differ
     for t in range(num_frames):
         for i, (x, y) in enumerate(((4 + 2 * t, 4), (width - square_size - 4 - 2 * t, height - square_size - 6))):
             masks[t, y : y + square_size, x : x + square_size] = i + 1
@@ -59,9 +59,9 @@ def write_jhmdb(root: Path, *, num_frames: int = 8) -> Path:
     """JHMDB with one test video of class wave, whose joints are the squares' centres, and one to train on."""
     pictures, _, centres = draw_squares(num_frames)
     _write_frames(root / "Rename_Images" / "wave" / "me", pictures, "{:05d}.png", 1)
-    place = root / "joint_positions" / "wave" / "me"
-    place.mkdir(parents=True)
-    scipy.io.savemat(place / "joint_positions.mat", {"pos_img": centres.transpose(2, 1, 0) + 1})
+    folder = root / "joint_positions" / "wave" / "me"
+    folder.mkdir(parents=True)
+    scipy.io.savemat(folder / "joint_positions.mat", {"pos_img": centres.transpose(2, 1, 0) + 1})
     (root / "splits").mkdir()
     (root / "splits" / "wave_test_split1.txt").write_text("me.avi 2\nyou.avi 1\n")
     return root

@@ -8,12 +8,12 @@ from stillmotion.optim.optimizers import OptimConfig
 
 
 def make_lr_infinite_after(monkeypatch: pytest.MonkeyPatch, *, num_steps: int) -> None:
-    """Let the learning rate of every run be infinite when it has taken so many steps."""
-    taken = 0
+    """Make the learning rate of every run infinite after `num_steps` steps."""
+    steps_done = 0
 
     def rate(optim: OptimConfig, epoch: float) -> float:
-        nonlocal taken
-        taken += 1
-        return 1e-3 if taken <= num_steps else math.inf
+        nonlocal steps_done
+        steps_done += 1
+        return 1e-3 if steps_done <= num_steps else math.inf
 
     monkeypatch.setattr("stillmotion.training.trainer.lr_at_epoch", rate)

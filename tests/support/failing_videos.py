@@ -21,7 +21,7 @@ ERRORS = (
 
 
 def fail_reading(monkeypatch: pytest.MonkeyPatch, names: Sequence[str]) -> None:
-    """Let the n-th of these videos, named without suffix, raise the n-th of `ERRORS` whenever a frame is read."""
+    """Make the n-th of these videos (names without suffix) raise the n-th of `ERRORS` whenever a frame is read."""
     errors = dict(zip(names, ERRORS, strict=True))
     for reader, method in (
         (PyAVReader, "get_frames"),

@@ -1,4 +1,4 @@
-"""A hub on loopback: what huggingface_hub asks for, answered from a folder of models by owner and name."""
+"""A Hugging Face hub on loopback that serves the models of a folder."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ class _HubHandler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def _find_content(self, parts: list[str]) -> tuple[bytes | None, str]:
-        """What is asked for, and what is said where it is not there."""
+        """Return the requested content, or None and the error code of a missing one."""
         if parts[0] != "api":
             file = self.root / parts[0] / parts[1] / parts[-1]
             return file.read_bytes() if file.is_file() else None, "EntryNotFound"
@@ -46,10 +46,10 @@ class _HubHandler(BaseHTTPRequestHandler):
             return None, "RepoNotFound"
         files = sorted(folder.iterdir())
         if parts[4] == "tree":
-            listed = [{"type": "file", "path": f.name, "size": f.stat().st_size, "oid": "0" * 40} for f in files]
-            return json.dumps(listed).encode(), ""
-        about = {"id": "/".join(parts[2:4]), "sha": COMMIT, "siblings": [{"rfilename": f.name} for f in files]}
-        return json.dumps(about).encode(), ""
+            entries = [{"type": "file", "path": f.name, "size": f.stat().st_size, "oid": "0" * 40} for f in files]
+            return json.dumps(entries).encode(), ""
+        info = {"id": "/".join(parts[2:4]), "sha": COMMIT, "siblings": [{"rfilename": f.name} for f in files]}
+        return json.dumps(info).encode(), ""
 
     def log_message(self, *words: object) -> None:
         pass
@@ -57,10 +57,10 @@ class _HubHandler(BaseHTTPRequestHandler):
 
 @contextmanager
 def fake_hub(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """The address of a hub with the models root/<owner>/<name>, and the list of what it is asked."""
-    asked: list[str] = []
-    answers = type("HubHandler", (_HubHandler,), {"root": root, "requested": asked})
-    with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
+    """Run a hub with the models root/<owner>/<name>; yields its address and the list of requests."""
+    requests: list[str] = []
+    handler = type("HubHandler", (_HubHandler,), {"root": root, "requested": requests})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requests
         server.shutdown()

@@ -42,12 +42,12 @@ _METADATA = IndexMetadata("flow", "digest", "/videos", {"segmentation": {}})
 
 
 class StoredFile(NamedTuple):
-    """A file, and how it is read.
+    """A file and a function that reads it.
 
     Attributes:
         path: The file.
-        is_unchanged: Whether what is read is as before the flip; it raises what the reader raises.
-        error_name: What an error must name.
+        is_unchanged: Whether reading returns the same as before the flip; errors of the reader are raised.
+        error_name: Text that an error message must contain.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class StoredFile(NamedTuple):
 
 
 class FlipResult(NamedTuple):
-    """What became of the flips: those that were named, those that changed nothing that is read, and those used."""
+    """Counts of the flips that raised an error and of those without effect; bits that were read wrongly, and errors."""
 
     detected: int
     harmless: int
@@ -66,10 +66,10 @@ class FlipResult(NamedTuple):
 
 def flip_random_bits(stored: StoredFile, num_flips: int = NUM_FLIPS) -> FlipResult:
     """Flip one random bit at a time, and read the file again."""
-    whole = stored.path.read_bytes()
+    content = stored.path.read_bytes()
     errors, silent = [], []
-    for bit in np.random.default_rng(0).integers(8 * len(whole), size=num_flips).tolist():
-        damaged = bytearray(whole)
+    for bit in np.random.default_rng(0).integers(8 * len(content), size=num_flips).tolist():
+        damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         stored.path.write_bytes(damaged)
         try:
@@ -77,16 +77,16 @@ def flip_random_bits(stored: StoredFile, num_flips: int = NUM_FLIPS) -> FlipResu
                 silent.append(bit)
         except StillmotionError as error:
             errors.append(str(error))
-    stored.path.write_bytes(whole)
+    stored.path.write_bytes(content)
     return FlipResult(len(errors), num_flips - len(errors) - len(silent), silent, errors)
 
 
-def is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
-    return bool(one == other)
+def is_same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(is_same(a[key], b[key]) for key in a)
+    return bool(a == b)
 
 
 def make_module(seed: int) -> torch.nn.Module:
@@ -130,7 +130,7 @@ def make_rows(count: int = 30) -> list[SegmentRow]:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """All that an index tells: its segments, vectors, thumbnails, failures, metadata, and neighbors of a segment."""
+    """Read all of an index: its segments, vectors, thumbnails, failures, metadata, and neighbors of a segment."""
     index = VideoIndex.open(folder)
     segments = index.segments()
     assert len(index) == len(segments)
@@ -155,7 +155,7 @@ def index_file(kind: str) -> Callable[[Path], StoredFile]:
         if kind.endswith("_versions"):
             file = min((folder / kind).glob("*.manifest"))  # they are numbered downwards; others are not read
         else:
-            file = max((folder / kind).iterdir(), key=lambda each: each.stat().st_size)
+            file = max((folder / kind).iterdir(), key=lambda path: path.stat().st_size)
         return StoredFile(file, lambda: is_same(read_index(folder), before), folder.name)
 
     return make
@@ -171,9 +171,9 @@ def search_index_file(name: str) -> Callable[[Path], StoredFile]:
         files = folder.glob(name) if name == HASH_FILE else folder.glob(f"segments.lance/_indices/*/{name}")
 
         def search() -> list[Any]:
-            opened = IndexTables.open(str(folder))
-            assert opened is not None
-            ivf = IVF(opened)
+            opened_tables = IndexTables.open(str(folder))
+            assert opened_tables is not None
+            ivf = IVF(opened_tables)
             query = ivf.query_of(f"{7:016x}")
             return ivf.neighbors(query, motion_weight=0.5, top_k=20, exclude_id=None)
 
@@ -188,17 +188,17 @@ def segments_of_a_process(folder: Path) -> StoredFile:
     (folder / "pending").mkdir()
     store.write(make_rows(), [CompletedVideo("video-0.mp4", "fingerprint-0", 90.0)])
     file = folder / "pending" / store.written[0]
-    whole, count = file.read_bytes(), itertools.count()
+    content, count = file.read_bytes(), itertools.count()
     store.commit_rest(IndexTables.create(str(folder / "whole"), _METADATA), store.written)
     before = read_index(folder / "whole")
     file.parent.mkdir(exist_ok=True)
-    file.write_bytes(whole)
+    file.write_bytes(content)
 
     def is_unchanged() -> bool:
-        place = folder / str(next(count))
-        tables = IndexTables.create(str(place), _METADATA)
+        index_dir = folder / str(next(count))
+        tables = IndexTables.create(str(index_dir), _METADATA)
         RankSegmentStore(file.parent, rank=0, run_id="run").commit_available(tables)
-        return is_same(read_index(place), before)
+        return is_same(read_index(index_dir), before)
 
     return StoredFile(file, is_unchanged, file.name)
 
@@ -230,20 +230,20 @@ def token_cache(suffix: str) -> Callable[[Path], StoredFile]:
         def is_unchanged() -> bool:
             entries = [TokenCache(folder, shape, {}).read(*entry) for entry in itertools.product(range(3), range(2))]
             pairs = zip(entries, tokens.flatten(0, 1), strict=True)
-            known = [entry is None or torch.equal(entry, own) for entry, own in pairs]
-            if all(known) and None in entries:
+            is_valid = [entry is None or torch.equal(entry, own) for entry, own in pairs]
+            if all(is_valid) and None in entries:
                 raise StillmotionError("the entry counts as missing")  # it is computed again
-            return all(known)
+            return all(is_valid)
 
         return StoredFile(cache.file.with_suffix(suffix), is_unchanged, "missing")
 
     return make
 
 
-def prepare(folder: Path, form: Any) -> Path:
+def prepare(folder: Path, format_name: Any) -> Path:
     for i, name in enumerate("ab"):
         write_numbered_video(folder / "originals" / "run" / f"{name}.mp4", num_frames=5 + i)
-    prepare_dataset(VideoFolder(folder / "originals"), folder / "out", PrepareConfig(short_side=48, format=form))
+    prepare_dataset(VideoFolder(folder / "originals"), folder / "out", PrepareConfig(short_side=48, format=format_name))
     return folder / "out"
 
 

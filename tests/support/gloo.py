@@ -1,4 +1,4 @@
-"""Run a function in two gloo processes, or more, and hand back what each returned."""
+"""Run a function in two or more gloo processes and return the result of each."""
 
 import tempfile
 import warnings
@@ -11,9 +11,13 @@ import torch.multiprocessing
 
 
 def run_on_ranks(function, *arguments, world_size=2):
-    """[function(0, *arguments), function(1, *arguments)], each called on its own rank of a group of so many.
+    """Return [function(0, *arguments), function(1, *arguments), …], each computed on its own rank.
 
-    function: at the top level of a module, because it is sent by name. What it returns goes through `torch.save`.
+    Args:
+        function: Function at the top level of a module, because it is pickled by name. Its result must be savable by
+            `torch.save`.
+        arguments: Further arguments of the function.
+        world_size: Number of processes.
     """
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(_run_rank, (function, arguments, folder, world_size), nprocs=world_size)
@@ -23,7 +27,7 @@ def run_on_ranks(function, *arguments, world_size=2):
 def _run_rank(rank, function, arguments, folder, world_size):
     warnings.simplefilter("error")
     torch.set_num_threads(1)
-    # What the ranks must agree on, they have to tell each other.
+    # Different seeds: ranks agree on random numbers only if they communicate them.
     torch.manual_seed(rank)
     meeting = f"file://{folder}/meeting"
     dist.init_process_group(

@@ -33,9 +33,9 @@ def decompose(clip, *, radius, pooling, ridge=0.0):
     b, _ = past_and_future(clip)
     k = operator(clip, ridge=ridge)
     values, vectors = torch.linalg.eig(k if pooling == "eq21" else b @ regularized_inverse(b) @ k)
-    inside = ((values - 1).abs() < radius).to(values.dtype)
-    inside = inside * values if pooling == "eq21" else inside
-    return pool(clip, (vectors @ torch.diag(inside) @ torch.linalg.inv(vectors)).real, k, pooling)
+    is_static = ((values - 1).abs() < radius).to(values.dtype)
+    is_static = is_static * values if pooling == "eq21" else is_static
+    return pool(clip, (vectors @ torch.diag(is_static) @ torch.linalg.inv(vectors)).real, k, pooling)
 
 
 def slow_decompose(clip, *, radius, filter_order, pooling):
@@ -55,8 +55,10 @@ def pool(clip, projector, k, pooling):
     mean = clip.double().mean(0)
     static = projector @ mean
     if pooling == "rms":
-        rest = [frame - projector @ frame for frame in clip.double()]
-        return static, torch.stack([torch.stack([r[c] ** 2 for r in rest]).mean().sqrt() for c in range(len(mean))])
+        residuals = [frame - projector @ frame for frame in clip.double()]
+        return static, torch.stack(
+            [torch.stack([r[c] ** 2 for r in residuals]).mean().sqrt() for c in range(len(mean))]
+        )
     return static, (k @ mean if pooling == "eq21" else mean) - static
 
 
@@ -69,10 +71,10 @@ def prediction_loss(clip, *, ridge, hold_out):
     else:
         folds = [list(range(n - hold_out, n)) if hold_out else list(range(n))]
     errors = []
-    for scored in folds:
-        fitted = list(range(n)) if hold_out == 0 else [i for i in range(n) if i not in scored]
-        k = f[:, fitted] @ regularized_inverse(b[:, fitted], epsilon)
-        errors += [(f[:, i] - k @ b[:, i]).square().sum() for i in scored]
+    for test_indices in folds:
+        train_indices = list(range(n)) if hold_out == 0 else [i for i in range(n) if i not in test_indices]
+        k = f[:, train_indices] @ regularized_inverse(b[:, train_indices], epsilon)
+        errors += [(f[:, i] - k @ b[:, i]).square().sum() for i in test_indices]
     return torch.stack(errors).mean()
 
 

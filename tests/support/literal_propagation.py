@@ -1,4 +1,4 @@
-"""Label propagation by loops over cells: the transfer paper's settings as printed, and as the authors' scripts do it.
+"""Label propagation by loops over cells, with the settings of the transfer paper and of the authors' scripts.
 
 Written from the paper's Table 3 and a reading of the scripts of CropMAE and T-CoRe, without code of the package.
 Shapes: T frames, h×w cells, H×W pixels, D channels, L labels, J joints.
@@ -24,18 +24,18 @@ def propagate(
             frames = [0, *(i for i in range(max(1, t - context), t))]
         for y in range(h):
             for x in range(w):
-                found = []
+                candidates = []
                 for number, frame in enumerate(frames):
                     similarity = unit[frame] @ unit[t, y, x]
                     for v in range(h):
                         for u in range(w):
                             if authors:
-                                near = number == 0 or math.sqrt((v - y) ** 2 + (u - x) ** 2) < radius
+                                within_radius = number == 0 or math.sqrt((v - y) ** 2 + (u - x) ** 2) < radius
                             else:
-                                near = abs(v - y) <= radius and abs(u - x) <= radius
-                            if near:
-                                found.append((similarity[v, u], frame, v, u))
-                best = sorted(found, key=lambda match: -match[0])[:k]
+                                within_radius = abs(v - y) <= radius and abs(u - x) <= radius
+                            if within_radius:
+                                candidates.append((similarity[v, u], frame, v, u))
+                best = sorted(candidates, key=lambda match: -match[0])[:k]
                 weights = [math.exp((match[0] - best[0][0]) / temperature) for match in best]
                 for weight, (_, frame, v, u) in zip(weights, best, strict=True):
                     result[t, y, x] += weight / sum(weights) * result[frame, v, u]
@@ -110,11 +110,11 @@ def pck(predictions: np.ndarray, targets: np.ndarray, threshold: float) -> float
     """PCK of one video as the scripts count it: (T, J, 2) without the first frame, by joint, lost joints left out."""
     hits: list[list[bool]] = [[] for _ in range(targets.shape[1])]
     for t in range(1, len(targets)):
-        seen = [j for j in range(targets.shape[1]) if not np.isnan(predictions[t, j]).any()]
-        if not seen:
+        visible = [j for j in range(targets.shape[1]) if not np.isnan(predictions[t, j]).any()]
+        if not visible:
             continue
-        corners = targets[t, seen].max(0) - targets[t, seen].min(0)
-        for j in seen:
+        corners = targets[t, visible].max(0) - targets[t, visible].min(0)
+        for j in visible:
             distance = np.linalg.norm(predictions[t, j] - targets[t, j]) / (0.6 * np.linalg.norm(corners))
             hits[j].append(bool(distance <= threshold))
     return float(np.mean([np.mean(h) for h in hits if h]))
@@ -124,8 +124,8 @@ def mean_iou(predictions: list[np.ndarray], targets: list[np.ndarray]) -> float:
     """Mean IoU over classes of all pixels of all given frames, of the classes that occur."""
     scores = []
     for i in range(20):
-        inside = sum(np.sum((p == i) & (t == i)) for p, t in zip(predictions, targets, strict=True))
+        intersection = sum(np.sum((p == i) & (t == i)) for p, t in zip(predictions, targets, strict=True))
         union = sum(np.sum((p == i) | (t == i)) for p, t in zip(predictions, targets, strict=True))
         if union:
-            scores.append(inside / union)
+            scores.append(intersection / union)
     return float(np.mean(scores))

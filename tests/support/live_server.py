@@ -32,12 +32,12 @@ class LiveServer:
         # Near the root: the path of a socket has at most 107 characters.
         self.temp_dir = Path(tempfile.gettempdir()) / f"live-{zlib.crc32(bytes(home)):08x}"
         self.temp_dir.mkdir(exist_ok=True)
-        places = {"TMPDIR": str(self.temp_dir), "XDG_CACHE_HOME": str(home / "cache")}
+        directories = {"TMPDIR": str(self.temp_dir), "XDG_CACHE_HOME": str(home / "cache")}
         self.errors = home / "stderr"
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "stillmotion", "browse", str(videos), "--encoder", "flow", *options],
-                env=os.environ | places | (environment or {}),
+                env=os.environ | directories | (environment or {}),
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -53,22 +53,22 @@ class LiveServer:
         return HTTPConnection("127.0.0.1", self.port, timeout=seconds)
 
     def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Status and body of an answer; the path begins behind the token."""
+        """Send a request to a path relative to the token; returns the status and body of the response."""
         connection = self.connect()
         try:
             connection.request(method, f"/{self.token}/{path}", body)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            response = connection.getresponse()
+            return response.status, response.read()
         finally:
             connection.close()
 
     def processes(self) -> list[int]:
         return [self.process.pid, *descendants(self.process.pid)]
 
-    def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, float]:
-        """Exit code after a signal, and the seconds that it took."""
+    def stop(self, sig: signal.Signals = signal.SIGINT) -> tuple[int, float]:
+        """Stop the server by a signal; returns the exit code and the seconds until it ended."""
         start = time.monotonic()
-        self.process.send_signal(number)
+        self.process.send_signal(sig)
         code = self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()

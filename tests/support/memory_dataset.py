@@ -11,7 +11,7 @@ from stillmotion.errors import VideoError
 
 
 class MemoryDataset(VideoDataset):
-    """Videos by name, as readers or as arrays of 25 frames per second; one that is None cannot be read."""
+    """Videos by name, as readers or as arrays at 25 frames per second; None is an unreadable video."""
 
     def __init__(self, videos: Mapping[str, VideoReader | np.ndarray | None]) -> None:
         self.names, self.videos = list(videos), list(videos.values())

@@ -98,14 +98,14 @@ def touch_files(root: Path, *names: str) -> Path:
 
 def write_unreadable_files(folder: Path, write: WriteVideo) -> dict[str, Path]:
     """One file or folder of each kind that is not a readable video, by kind."""
-    whole = write("whole.mp4", num_frames=60, options={"movflags": "faststart"}).read_bytes()
-    plain = write("plain.mp4", num_frames=60).read_bytes()
+    faststart = write("whole.mp4", num_frames=60, options={"movflags": "faststart"}).read_bytes()
+    standard = write("plain.mp4", num_frames=60).read_bytes()
     contents = {
         "zero bytes": b"",
         "text": b"this is not a video\n" * 100,
         "noise": np.random.default_rng(0).bytes(5000),
-        "cut, index at the front": whole[: len(whole) * 2 // 3],
-        "cut, index at the end": plain[: len(plain) * 2 // 3],
+        "cut, index at the front": faststart[: len(faststart) * 2 // 3],
+        "cut, index at the end": standard[: len(standard) * 2 // 3],
     }
     paths = {kind: folder / f"{kind}.mp4" for kind in contents}
     for kind, content in contents.items():

@@ -25,7 +25,15 @@ _COUNTER = count()
 
 
 class Command:
-    """A running command: `arguments` are what a user types after `stillmotion`. store: where it meets others."""
+    """A running command.
+
+    Args:
+        arguments: Command line after `stillmotion`.
+        environment: Further environment variables.
+
+    Attributes:
+        store: Rendezvous store of several ranks, which must live as long as the command.
+    """
 
     store: object = None
 
@@ -37,12 +45,12 @@ class Command:
 
     @property
     def stderr(self) -> str:
-        """What it has written to stderr."""
+        """Text written to stderr so far."""
         return self._read("2")
 
     @property
     def stdout(self) -> str:
-        """What it has written to stdout."""
+        """Text written to stdout so far."""
         return self._read("1")
 
     @property
@@ -63,32 +71,32 @@ class Command:
         return file.read_text() if file.exists() else ""
 
     def wait(self) -> int:
-        """The exit code; minus the signal that ended it."""
+        """Wait for the end; returns the exit code, or minus the signal that ended it."""
         self._process.join(120)
         assert self._process.exitcode is not None, f"still running:\n{self.stderr}"
         return self._process.exitcode
 
     def expect_success(self) -> str:
-        """Wait for a good end; what it wrote to stderr."""
+        """Assert that the command succeeds; returns its stderr."""
         assert self.wait() == 0, self.stderr
         return self.stderr
 
     def expect_error(self) -> str:
-        """Wait for an end with exit code 2 and one line on stderr; that line."""
+        """Assert that the command fails with exit code 2 and one line on stderr; returns this line."""
         assert self.wait() == 2, self.stderr
-        (said,) = self.stderr.splitlines()
-        assert said.startswith("stillmotion: ")
-        return said
+        (line,) = self.stderr.splitlines()
+        assert line.startswith("stillmotion: ")
+        return line
 
 
 def two_ranks(*arguments: str) -> tuple[Command, Command]:
-    """The command on two processes."""
+    """Start a command on two ranks."""
     first, second = several_ranks(2, *arguments)
     return first, second
 
 
 def several_ranks(world_size: int, *arguments: str) -> list[Command]:
-    """The command on processes that meet as `torchrun` has them meet: at a store that its agent keeps."""
+    """Start a command on several ranks, which meet as under `torchrun`: at a store of its agent."""
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -104,12 +112,12 @@ def several_ranks(world_size: int, *arguments: str) -> list[Command]:
 
 
 def wait_for_steps(command: Command, run_dir: Path, num_steps: int) -> None:
-    """Return when the run has written down so many steps."""
+    """Wait until the run has logged `num_steps` steps."""
     deadline = time.monotonic() + 120
     file = run_dir / "metrics.jsonl"
     while not file.exists() or file.read_text().count("\n") < num_steps:
         assert command.is_running, command.stderr
-        assert time.monotonic() < deadline, "the run does not get on"
+        assert time.monotonic() < deadline, "the run makes no progress"
         time.sleep(0.005)
 
 

@@ -1,21 +1,21 @@
-"""The processes that a process has started, and those that they have."""
+"""Descendants of a process."""
 
 import time
 from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """Their numbers, from the oldest on."""
+    """Return the process ids of all descendants, oldest first."""
     children: dict[int, list[int]] = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit() and (parent := _parent_pid(int(place.name))):
-            children.setdefault(parent, []).append(int(place.name))
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (parent := _parent_pid(int(entry.name))):
+            children.setdefault(parent, []).append(int(entry.name))
     result = sorted(children.get(pid, []))
     return result + [grandchild for child in result for grandchild in descendants(child)]
 
 
 def decoder_processes(pid: int) -> list[int]:
-    """Those that a fork server among them has forked."""
+    """Return the descendants that a fork server has forked."""
     return [other for child in descendants(pid) if "forkserver" in _command_line(child) for other in descendants(child)]
 
 
@@ -24,15 +24,15 @@ def is_alive(pid: int) -> bool:
 
 
 def alive_after(seconds: float, pids: list[int]) -> list[int]:
-    """Which of them are still there after so long; sooner if none is."""
+    """Wait until all processes have ended, at most `seconds`; returns those that are still alive."""
     deadline = time.monotonic() + seconds
-    while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+    while (alive := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return left
+    return alive
 
 
 def _parent_pid(pid: int) -> int | None:
-    """None where it has ended."""
+    """Return the parent's process id; None if the process has ended."""
     try:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2]
     except OSError:

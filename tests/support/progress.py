@@ -1,4 +1,4 @@
-"""What library code reports of its progress."""
+"""Recording of the progress that library code reports."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -19,6 +19,6 @@ def progress_to(report: Callable[[int, int], object]) -> Iterator[None]:
 @contextlib.contextmanager
 def record_progress() -> Iterator[list[tuple[int, int]]]:
     """Collect (done, total) of every call of `report_progress` inside."""
-    reported: list[tuple[int, int]] = []
-    with progress_to(lambda done, total: reported.append((done, total))):
-        yield reported
+    calls: list[tuple[int, int]] = []
+    with progress_to(lambda done, total: calls.append((done, total))):
+        yield calls

@@ -1,4 +1,4 @@
-"""Weights and images that are the same on every machine, for comparing RAFT with numbers that torchvision gave."""
+"""Weights and images that are the same on every machine, for comparing RAFT with results of torchvision."""
 
 import math
 

@@ -1,6 +1,6 @@
-"""Tiny networks under the names that their authors gave them, written out, and the files that their programs save.
+"""Tiny networks with the parameter names of the original code, and checkpoint files as the original programs save them.
 
-They know nothing of the loader: what it reads is held against what these compute.
+They are independent of the loader: loaded encoders are compared with the outputs of these networks.
 """
 
 import argparse
@@ -118,9 +118,11 @@ class ViT(nn.Module):
         return self.norm(h)[:, -rows * columns :]
 
     def _angles(self, rows: int, columns: int) -> Tensor:
-        places = [[2 * (i + 0.5) / rows - 1, 2 * (j + 0.5) / columns - 1] for i in range(rows) for j in range(columns)]
-        turns = 2 * math.pi * torch.tensor(places)[:, :, None] / self.rope_embed.periods.float()
-        return turns.flatten(1).repeat(1, 2)
+        positions = [
+            [2 * (i + 0.5) / rows - 1, 2 * (j + 0.5) / columns - 1] for i in range(rows) for j in range(columns)
+        ]
+        angles = 2 * math.pi * torch.tensor(positions)[:, :, None] / self.rope_embed.periods.float()
+        return angles.flatten(1).repeat(1, 2)
 
 
 class _Residual(nn.Module):
@@ -144,7 +146,7 @@ class QuickGELU(nn.Module):
 
 
 class CLIPVision(nn.Module):
-    """The half of CLIP that sees: frames to patch tokens (B, N, D) under the last norm."""
+    """The vision transformer of CLIP: frames to patch tokens (B, N, D) after the last norm."""
 
     def __init__(self, width: int = 128, heads: int = 2, act: type[nn.Module] = QuickGELU) -> None:
         super().__init__()
@@ -176,35 +178,35 @@ def _resize_positions(table: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def build_network(family: str, seed: int = 0) -> nn.Module:
-    """A family's network with random weights that tell everything apart; "dinov2-registers" is one of its own."""
+    """Build a family's network with random, distinct weights; "dinov2-registers" counts as a family of its own."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made: nn.Module
+        network: nn.Module
         if family in ("clip", "openclip"):
-            made = CLIPVision(act=QuickGELU if family == "clip" else nn.GELU)
+            network = CLIPVision(act=QuickGELU if family == "clip" else nn.GELU)
         elif family.startswith("mocov3"):
-            made = ViT(48, 12)
+            network = ViT(48, 12)
         elif family == "dinov3":
-            made = ViT(eps=1e-5, registers="storage_tokens", scaled=True, rotary=True)
+            network = ViT(eps=1e-5, registers="storage_tokens", scaled=True, rotary=True)
         elif family.startswith("dinov2"):
-            made = ViT(registers="register_tokens" if family == "dinov2-registers" else "", scaled=True)
+            network = ViT(registers="register_tokens" if family == "dinov2-registers" else "", scaled=True)
         else:
-            made = ViT(token=not family.startswith("ijepa"))
-        for name, weight in made.named_parameters():
-            bold = name.endswith(("pos_embed", "positional_embedding", "token", "tokens", "class_embedding"))
-            weight.data += torch.randn_like(weight) * (0.5 if bold else 0.1)
-    return made.half().float().eval() if family == "clip" else made.eval()  # OpenAI's files are in half precision
+            network = ViT(token=not family.startswith("ijepa"))
+        for name, weight in network.named_parameters():
+            is_embedding = name.endswith(("pos_embed", "positional_embedding", "token", "tokens", "class_embedding"))
+            weight.data += torch.randn_like(weight) * (0.5 if is_embedding else 0.1)
+    return network.half().float().eval() if family == "clip" else network.eval()  # OpenAI's files are in half precision
 
 
 def save_checkpoint(family: str, file: Path, *, seed: int = 0) -> nn.Module:
-    """Write what the authors' program saves; returns the network that is to be read from it."""
-    taken, other = build_network(family, seed), build_network(family, seed + 1)
-    torch.save(_FILES[family](_prefixed_weights(taken), _prefixed_weights(other)), file)
-    return taken
+    """Write a checkpoint as the authors' program saves it; returns the network that the loader must read from it."""
+    network, other_network = build_network(family, seed), build_network(family, seed + 1)
+    torch.save(_FILES[family](_prefixed_weights(network), _prefixed_weights(other_network)), file)
+    return network
 
 
-def _prefixed_weights(made: nn.Module, prefix: str = "") -> dict[str, Tensor]:
-    return {prefix + name: value for name, value in made.state_dict().items()}
+def _prefixed_weights(network: nn.Module, prefix: str = "") -> dict[str, Tensor]:
+    return {prefix + name: value for name, value in network.state_dict().items()}
 
 
 def _add_prefix(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -228,12 +230,14 @@ _QUEUES |= _placeholder_weights(
 )
 
 
-def _teacher_student(loss: str, taken: dict[str, Tensor], other: dict[str, Tensor]) -> dict[str, object]:
-    """What DINO and iBOT save: a student in its wrapper, and its teacher."""
+def _teacher_student(
+    loss: str, weights_to_load: dict[str, Tensor], other_weights: dict[str, Tensor]
+) -> dict[str, object]:
+    """Checkpoint of DINO and iBOT: a wrapped student and its teacher."""
     return {
-        "student": _add_prefix("module.backbone.", other | _placeholder_weights("masked_embed"))
+        "student": _add_prefix("module.backbone.", other_weights | _placeholder_weights("masked_embed"))
         | _placeholder_weights("module.head.mlp.0.weight"),
-        "teacher": _add_prefix("backbone.", taken)
+        "teacher": _add_prefix("backbone.", weights_to_load)
         | _placeholder_weights("head.mlp.0.weight", "head.last_layer.weight_g"),
         "args": argparse.Namespace(arch="vit_small"),
         loss: _placeholder_weights("center"),
@@ -242,52 +246,55 @@ def _teacher_student(loss: str, taken: dict[str, Tensor], other: dict[str, Tenso
 
 
 _FILES = {
-    "mae": lambda taken, other: {
-        "model": taken
+    "mae": lambda weights_to_load, other_weights: {
+        "model": weights_to_load
         | _placeholder_weights(
             "mask_token", "decoder_pos_embed", "decoder_embed.weight", "decoder_blocks.0.norm1.bias"
         ),
         **_OPTIMIZER_STATE,
     },
-    "ijepa": lambda taken, other: {
-        "encoder": _add_prefix("module.", other),
+    "ijepa": lambda weights_to_load, other_weights: {
+        "encoder": _add_prefix("module.", other_weights),
         "predictor": _placeholder_weights("module.predictor_embed.weight", "module.mask_token"),
-        "target_encoder": _add_prefix("module.", taken),
+        "target_encoder": _add_prefix("module.", weights_to_load),
         "opt": {"state": {0: {"exp_avg": torch.zeros(2)}}},
         "epoch": 3,
     },
-    "clip": lambda taken, other: (
-        {k: v.half() for k, v in (_add_prefix("visual.", taken) | TEXT_WEIGHTS).items()}
+    "clip": lambda weights_to_load, other_weights: (
+        {k: v.half() for k, v in (_add_prefix("visual.", weights_to_load) | TEXT_WEIGHTS).items()}
         | _placeholder_weights("input_resolution", "context_length", "vocab_size")
     ),
-    "openclip": lambda taken, other: {
-        "state_dict": _add_prefix("module.", _add_prefix("visual.", taken) | TEXT_WEIGHTS),
+    "openclip": lambda weights_to_load, other_weights: {
+        "state_dict": _add_prefix("module.", _add_prefix("visual.", weights_to_load) | TEXT_WEIGHTS),
         **_OPTIMIZER_STATE,
     },
-    "blip": lambda taken, other: {
-        "model": _add_prefix("visual_encoder.", taken) | _add_prefix("visual_encoder_m.", other) | _QUEUES,
+    "blip": lambda weights_to_load, other_weights: {
+        "model": _add_prefix("visual_encoder.", weights_to_load)
+        | _add_prefix("visual_encoder_m.", other_weights)
+        | _QUEUES,
         **_OPTIMIZER_STATE,
     },
-    "ijepa-encoder": lambda taken, other: {
-        "encoder": _add_prefix("module.", taken),
-        "target_encoder": _add_prefix("module.", other),
+    "ijepa-encoder": lambda weights_to_load, other_weights: {
+        "encoder": _add_prefix("module.", weights_to_load),
+        "target_encoder": _add_prefix("module.", other_weights),
     },
-    "mocov3": lambda taken, other: {
-        "state_dict": _add_prefix("module.momentum_encoder.", taken | _placeholder_weights("head.0.weight"))
-        | _add_prefix("module.base_encoder.", other | _placeholder_weights("head.0.weight"))
+    "mocov3": lambda weights_to_load, other_weights: {
+        "state_dict": _add_prefix("module.momentum_encoder.", weights_to_load | _placeholder_weights("head.0.weight"))
+        | _add_prefix("module.base_encoder.", other_weights | _placeholder_weights("head.0.weight"))
         | _placeholder_weights("module.predictor.0.weight"),
         **_OPTIMIZER_STATE,
     },
-    "mocov3-base": lambda taken, other: {
-        "state_dict": _add_prefix("module.momentum_encoder.", other) | _add_prefix("module.base_encoder.", taken)
+    "mocov3-base": lambda weights_to_load, other_weights: {
+        "state_dict": _add_prefix("module.momentum_encoder.", other_weights)
+        | _add_prefix("module.base_encoder.", weights_to_load)
     },
-    "dino": lambda taken, other: _teacher_student("dino_loss", taken, other),
-    "ibot": lambda taken, other: _teacher_student("ibot_loss", taken, other),
-    "dinov2": lambda taken, other: taken,
-    "dinov2-registers": lambda taken, other: {
-        "teacher": _add_prefix("backbone.", {k.replace("blocks.", "blocks.0."): v for k, v in taken.items()})
+    "dino": lambda weights_to_load, other_weights: _teacher_student("dino_loss", weights_to_load, other_weights),
+    "ibot": lambda weights_to_load, other_weights: _teacher_student("ibot_loss", weights_to_load, other_weights),
+    "dinov2": lambda weights_to_load, other_weights: weights_to_load,
+    "dinov2-registers": lambda weights_to_load, other_weights: {
+        "teacher": _add_prefix("backbone.", {k.replace("blocks.", "blocks.0."): v for k, v in weights_to_load.items()})
         | _placeholder_weights("dino_head.mlp.0.weight", "ibot_head.mlp.0.weight")
     },
-    "dinov3": lambda taken, other: taken,
+    "dinov3": lambda weights_to_load, other_weights: weights_to_load,
 }
 CHECKPOINT_KINDS = tuple(_FILES)

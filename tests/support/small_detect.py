@@ -11,13 +11,13 @@ from stillmotion.training.detect.task import detect
 
 def small_config(*, head=None, data=None, train=None, **optim):
     config = DETECT_RECIPES.get("slowfast", debug=True)
-    acting = SyntheticAVAConfig(num_train=4, num_test=3, seconds=4, image_size=24)
+    synthetic = SyntheticAVAConfig(num_train=4, num_test=3, seconds=4, image_size=24)
     small = {
         "num_frames": 4,
         "image_size": 16,
         "train_short_side": (20, 24),
         "test_short_side": 24,
-        "synthetic": acting,
+        "synthetic": synthetic,
     }
     return replace(
         config,
@@ -29,7 +29,7 @@ def small_config(*, head=None, data=None, train=None, **optim):
 
 
 def detect_once(config, output_dir):
-    """The folder of the finished run, trained on one core: on several, sums are rounded otherwise."""
+    """Train on one thread, for reproducible rounding; returns the folder of the run."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -10,7 +10,7 @@ from support.small_pretrain import single_thread
 
 
 def small_config(*, recipe="laptop", head=None, train=None, data=None, **optim) -> FinetuneConfig:
-    """A debug recipe at its smallest: 12 steps; arguments change what they name."""
+    """Return a debug recipe reduced to 12 steps; arguments override its fields."""
     config = FINETUNE_RECIPES.get(recipe, debug=True)
     synthetic = replace(config.data.synthetic, num_videos=16, image_size=16, num_frames=8)
     small = {
@@ -32,6 +32,6 @@ def small_config(*, recipe="laptop", head=None, train=None, data=None, **optim) 
 
 
 def finetune_once(config: FinetuneConfig, output_dir: Path) -> Path:
-    """The folder of the finished run, trained on one core."""
+    """Train on one thread; returns the folder of the run."""
     with single_thread():
         return finetune(config, output_dir)

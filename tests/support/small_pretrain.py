@@ -36,22 +36,22 @@ _SMALL = {
 
 
 def small_config(recipe_name: str = "k400-simclr", overrides: dict[str, Any] | None = None) -> PretrainConfig:
-    """A recipe at its smallest, two steps long; changes: by place, such as "optim.lr"."""
+    """Return a debug recipe reduced to two steps; overrides are keyed by dotted field names such as "optim.lr"."""
     config: PretrainConfig = get_recipe(recipe_name, debug=True)
-    for place, value in (_SMALL | (overrides or {})).items():
-        config = _replace_field(config, place.split("."), value)
+    for field, value in (_SMALL | (overrides or {})).items():
+        config = _replace_field(config, field.split("."), value)
     return config
 
 
 def train(config: PretrainConfig, output_dir: Path) -> Path:
-    """The folder of the finished run, trained on one core."""
+    """Train on one thread; returns the folder of the run."""
     with single_thread():
         return pretrain(config, output_dir)
 
 
 @contextlib.contextmanager
 def single_thread() -> Iterator[None]:
-    """On several cores sums are taken in another order, and rounded otherwise."""
+    """Use one thread, because the order of sums and so their rounding depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -64,20 +64,20 @@ def single_thread() -> Iterator[None]:
 def pretrain_in_float64() -> Iterator[None]:
     """Pre-training runs compute in float64, and without the statistics of embeddings."""
     build = task._build_method
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(task, "_build_method", lambda *args, **options: build(*args, **options).double())
-        patched.setattr(
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, "_build_method", lambda *args, **options: build(*args, **options).double())
+        patch.setattr(
             task,
             "compute_gradients",
             lambda method, clips, *args, **options: compute_gradients(method, clips.double(), *args, **options),
         )
-        patched.setattr(task, "embedding_stats", lambda *args, **options: {})
+        patch.setattr(task, "embedding_stats", lambda *args, **options: {})
         yield
 
 
 @contextlib.contextmanager
 def stop_at_step(step: int, total_steps: int) -> Iterator[None]:
-    """What runs inside is asked to stop after so many steps of all, and does."""
+    """Request a stop at this step of the run inside, and assert that it is interrupted there."""
 
     class StopAtStep(StopRequest):
         num_steps = 0
@@ -86,8 +86,8 @@ def stop_at_step(step: int, total_steps: int) -> Iterator[None]:
             self.num_steps += 1
             return self.num_steps == step
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("stillmotion.training.runtime.StopRequest", StopAtStep)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stillmotion.training.runtime.StopRequest", StopAtStep)
         with pytest.raises(Interrupted, match=f"Stopped at step {step} of {total_steps}"):
             yield
 

@@ -46,28 +46,30 @@ def small_config(head: str = "mstcn", *, epochs: int = 3, **optim: Any) -> Segme
 
 
 def write_breakfast(root: Path, *, num_train: int = 6, num_test: int = 2) -> list[str]:
-    """Training and test videos in Breakfast's layout, with ready features that tell the action; returns their names."""
+    """Write videos in Breakfast's layout, with features that encode the action; returns the names of all videos."""
     for folder in ("groundTruth", "splits", "features", "videos"):
         (root / folder).mkdir(parents=True)
     (root / "mapping.txt").write_text("".join(f"{i} {name}\n" for i, name in enumerate(ACTIONS)))
     names = [f"P{i:02}_cam01_P{i:02}_milk" for i in range(num_train + num_test)]
-    made = write_class_folders(root / "made", videos_per_class=-(-len(names) // 2), num_frames=12, image_size=32)
+    class_folders = write_class_folders(
+        root / "made", videos_per_class=-(-len(names) // 2), num_frames=12, image_size=32
+    )
     rng = np.random.default_rng(0)
-    for name, clip in zip(names, sorted(made.rglob("*.mp4")), strict=False):
+    for name, clip in zip(names, sorted(class_folders.rglob("*.mp4")), strict=False):
         labels = np.repeat([0, 1, 2, 0], [2, 5, 3, 2])
         (root / "groundTruth" / f"{name}.txt").write_text("".join(f"{ACTIONS[y]}\n" for y in labels))
         features = 3 * np.eye(5)[labels] + 0.1 * rng.standard_normal((12, 5))
         np.save(root / "features" / f"{name}.npy", features.T.astype(np.float32))
         clip.rename(root / "videos" / f"{name}.mp4")
-    for part, some in (("train", names[:num_train]), ("test", names[num_train:])):
-        (root / "splits" / f"{part}.split1.bundle").write_text(
-            "#bundle\n" + "".join(f"./data/groundTruth/{n}.txt\n" for n in some)
+    for split, split_names in (("train", names[:num_train]), ("test", names[num_train:])):
+        (root / "splits" / f"{split}.split1.bundle").write_text(
+            "#bundle\n" + "".join(f"./data/groundTruth/{n}.txt\n" for n in split_names)
         )
     return names
 
 
 def random_videos(count: int = 5) -> list[LabeledFrames]:
-    """Of different lengths, so that the last batch of an epoch is smaller."""
+    """Return videos of different lengths, so that the last batch of an epoch is smaller."""
     rng = np.random.default_rng(0)
     videos = []
     for i in range(count):

@@ -19,7 +19,7 @@ def small_config(
     epochs: int = 3,
     **optim: Any,
 ) -> TransferConfig:
-    """The debug recipe at its smallest: three steps an epoch."""
+    """Return the debug recipe reduced to three steps per epoch."""
     config = TRANSFER_RECIPES.get("dinov3-s16" if family == "dinov3" else f"{family}-b16", debug=True)
     synthetic = replace(config.data.synthetic, num_videos=6, image_size=24, num_frames=12)
     return replace(
@@ -32,6 +32,6 @@ def small_config(
 
 
 def transfer_once(config: TransferConfig, output_dir: Path, **options: Any) -> Path:
-    """The folder of the finished run, trained on one core."""
+    """Train on one thread; returns the folder of the run."""
     with single_thread():
         return transfer(config, output_dir, **options)

@@ -1,4 +1,4 @@
-"""Results of a sweep as `sweep` returns them, without a run behind them."""
+"""Made-up results of a sweep in the format of `sweep`."""
 
 from stillmotion.studies.sweep.table import significance_margins
 

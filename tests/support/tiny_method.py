@@ -23,7 +23,7 @@ OBJECTIVES = {
 
 
 def tiny_method(objective, decomposition="slow", *, norm=True, batch_norm="joint", seed=0, **prediction):
-    """A method whose momentum encoder, if it has one, is not a copy any more and whose batch norms are not trivial."""
+    """Return a method with random batch norms and a momentum encoder, if any, that differs from the online one."""
     torch.manual_seed(seed)
     method = Method(
         MethodConfig(

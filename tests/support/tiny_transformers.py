@@ -17,9 +17,9 @@ def _build_model(kind: str) -> transformers.PreTrainedModel:
     if kind == "videomae":
         return t.VideoMAEModel(t.VideoMAEConfig(image_size=32, patch_size=8, num_frames=8, tubelet_size=2, **small))
     if kind == "vjepa2":
-        about = {"crop_size": 32, "patch_size": 8, "frames_per_clip": 8, "mlp_ratio": 2, "pred_num_hidden_layers": 1}
-        about |= {"pred_hidden_size": 48, "pred_num_attention_heads": 2}
-        return t.VJEPA2Model(t.VJEPA2Config(**_SMALL | {"hidden_size": 48}, **about))
+        options = {"crop_size": 32, "patch_size": 8, "frames_per_clip": 8, "mlp_ratio": 2, "pred_num_hidden_layers": 1}
+        options |= {"pred_hidden_size": 48, "pred_num_attention_heads": 2}
+        return t.VJEPA2Model(t.VJEPA2Config(**_SMALL | {"hidden_size": 48}, **options))
     if kind == "timesformer":
         return t.TimesformerModel(t.TimesformerConfig(image_size=32, patch_size=8, num_frames=8, **small))
     if kind == "dinov2":
@@ -29,24 +29,24 @@ def _build_model(kind: str) -> transformers.PreTrainedModel:
     if kind == "vit_mae":
         return t.ViTMAEModel(t.ViTMAEConfig(image_size=32, patch_size=8, **small))
     if kind == "clip":
-        seen = {"image_size": 32, "patch_size": 8, **small}
-        return t.CLIPModel(t.CLIPConfig(vision_config=seen, text_config=_TEXT))
+        vision_options = {"image_size": 32, "patch_size": 8, **small}
+        return t.CLIPModel(t.CLIPConfig(vision_config=vision_options, text_config=_TEXT))
     if kind.startswith("blip"):
-        both = t.BlipConfig(
+        blip_config = t.BlipConfig(
             vision_config={"image_size": 32, "patch_size": 8, **small}, text_config=_TEXT | {"vocab_size": 30}
         )
-        made = {"blip": t.BlipModel, "blip_caption": t.BlipForConditionalGeneration, "blip_match": _RETRIEVAL_MODEL}
-        return made[kind](both) if kind in made else t.BlipVisionModel(both.vision_config)
+        models = {"blip": t.BlipModel, "blip_caption": t.BlipForConditionalGeneration, "blip_match": _RETRIEVAL_MODEL}
+        return models[kind](blip_config) if kind in models else t.BlipVisionModel(blip_config.vision_config)
     if kind == "resnet":
         return t.ResNetModel(t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1]))
     if kind == "swin":
-        about = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 1]}
-        return t.SwinModel(t.SwinConfig(window_size=2, **about))
+        options = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 1]}
+        return t.SwinModel(t.SwinConfig(window_size=2, **options))
     return t.BertModel(t.BertConfig(vocab_size=20, **small))
 
 
 def save_model(kind: str, output_dir: Path) -> Path:
-    """Write a model of this type, the same each time; returns the folder."""
+    """Write a model of this type with reproducible weights; returns the folder."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = _build_model(kind)

@@ -1,4 +1,4 @@
-"""Which videos a call transcodes, by what it logs."""
+"""Recording of the videos that a call transcodes, from its log."""
 
 import logging
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def record_transcoded() -> Iterator[list[str]]:
-    """Output paths of the videos that are transcoded inside, in order."""
+    """Collect the output paths of the videos that are transcoded inside, in order."""
     paths: list[str] = []
     handler = logging.Handler()
     handler.addFilter(lambda record: record.levelno == logging.DEBUG)

@@ -37,8 +37,8 @@ def test_both_files_hold_the_weights_and_the_state_all_that_was_given(tmp_path: 
     assert state is not None
     assert (state["step"], state["failed_videos"]) == (7, {"a": "b"})
     weights = load_file(tmp_path / checkpoint.WEIGHTS_FILE)
-    for found in (weights, state["model"]):
-        torch.testing.assert_close(found, dict(module.state_dict()), rtol=0, atol=0)
+    for result in (weights, state["model"]):
+        torch.testing.assert_close(result, dict(module.state_dict()), rtol=0, atol=0)
     assert {file.name for file in tmp_path.iterdir()} == {checkpoint.WEIGHTS_FILE, checkpoint.STATE_FILE}
 
 
@@ -83,8 +83,16 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, protocol: int
 def test_damaged_files_are_one_clear_line(tmp_path: Path, module: torch.nn.Module) -> None:
     checkpoint.save_checkpoint(tmp_path, module, {"step": 1})
     file = tmp_path / checkpoint.STATE_FILE
-    whole = file.read_bytes()
-    for bytes_ in (b"", b"x", b"\x80\x04\x95", whole[:60], whole[: len(whole) // 2], whole[:-1], b"(lp0\nI1\naR."):
+    content = file.read_bytes()
+    for bytes_ in (
+        b"",
+        b"x",
+        b"\x80\x04\x95",
+        content[:60],
+        content[: len(content) // 2],
+        content[:-1],
+        b"(lp0\nI1\naR.",
+    ):
         file.write_bytes(bytes_)
         with pytest.raises(StillmotionError, match=r"state\.pt cannot be read \(.+\); delete it") as caught:
             checkpoint.load_training_state(tmp_path)

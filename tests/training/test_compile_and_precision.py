@@ -47,8 +47,8 @@ def solved(how, *, compiled, share=slice(None)):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ONCE)
 def test_a_compiled_backbone_has_the_losses_and_gradients_of_the_eager_one(uncompiled_code, how):
-    (losses, gradient), (wanted, exact) = (solved(how, compiled=compiled) for compiled in (True, False))
-    torch.testing.assert_close(losses.losses, wanted.losses)
+    (losses, gradient), (expected, exact) = (solved(how, compiled=compiled) for compiled in (True, False))
+    torch.testing.assert_close(losses.losses, expected.losses)
     torch.testing.assert_close(gradient, exact)
 
 
@@ -60,9 +60,9 @@ def on_a_rank(rank):
 
 @pytest.mark.slow
 def test_two_processes_with_compiled_backbones_and_joint_norms_give_the_gradient_of_one():
-    wanted = solved("exact-projector", compiled=False)[1]
-    for found in gloo.run_on_ranks(on_a_rank):
-        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
+    expected = solved("exact-projector", compiled=False)[1]
+    for result in gloo.run_on_ranks(on_a_rank):
+        torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -73,8 +73,8 @@ def test_a_compiled_run_has_the_names_and_the_curves_of_an_eager_one(uncompiled_
     )
     names = [list(torch.load(run / "training_state.pt", weights_only=True)["model"]) for run in (eager, compiled)]
     assert names[0] == names[1]
-    wanted = load_metrics(eager)["loss/whole"]
-    assert load_metrics(compiled)["loss/whole"] == [(step, pytest.approx(loss, rel=1e-4)) for step, loss in wanted]
+    expected = load_metrics(eager)["loss/whole"]
+    assert load_metrics(compiled)["loss/whole"] == [(step, pytest.approx(loss, rel=1e-4)) for step, loss in expected]
 
 
 @pytest.mark.parametrize("how", SECOND_ORDER_SOLVERS)
@@ -101,9 +101,9 @@ def test_with_channels_last_outputs_gradients_and_states_are_the_same(name):
     other = copy.deepcopy(plain)
     run_setup.use_channels_last(other, CUDA)
     clips = torch.randn(1, 3, 2, 32, 32, dtype=torch.float64)
-    found, wanted = other(clips), plain(clips)
-    torch.testing.assert_close(found, wanted)
-    for features in (found, wanted):
+    result, expected = other(clips), plain(clips)
+    torch.testing.assert_close(result, expected)
+    for features in (result, expected):
         features.square().mean().backward()
     for (key, p), q in zip(plain.named_parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(q.grad, p.grad, msg=key)

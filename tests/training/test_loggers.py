@@ -111,8 +111,8 @@ def test_a_stopped_run_is_not_finished_and_goes_on_from_its_step(noting, tmp_pat
 def test_a_logger_that_fails_is_named_once_and_the_run_goes_on(noting, tmp_path, caplog):
     config = small_config(overrides={"train.loggers": ("failing", "noting"), "optim.epochs": 2})
     failed = train(config, tmp_path / "run")
-    said = caplog.text
-    assert said.count("Logger failing failed and was disabled (no route to host)") == 1
+    output = caplog.text
+    assert output.count("Logger failing failed and was disabled (no route to host)") == 1
     assert [step for step, _ in noting[0].logged] == [1, 2]
     assert [step for step, _ in noting[1].logged] == [1, 2, 3, 4]
     plain = train(small_config(overrides={"optim.epochs": 2}), tmp_path / "plain")

@@ -71,9 +71,9 @@ def test_a_number_that_is_asked_for_in_a_step_is_counted(tmp_path: Path, monkeyp
     forward = SimCLR.forward
 
     def asking(self, z, keys=None):
-        found = forward(self, z, keys)
-        assert found.item() > 0
-        return found
+        result = forward(self, z, keys)
+        assert result.item() > 0
+        return result
 
     monkeypatch.setattr(SimCLR, "forward", asking)
     assert asked("debug:k400-bod-simclr", tmp_path)

@@ -123,9 +123,9 @@ def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, c
         (plain / f"{number}.mp4").write_bytes(file.read_bytes())
     changes = ASKED | {"data.path": str(plain), "data.num_workers": 0, "data.augment": "weak"}
     train(small_config(overrides=changes), tmp_path / "run")
-    said = caplog.text
-    assert said.count("Online evaluation is disabled") == 1
-    assert "--train.eval-data" in said
+    output = caplog.text
+    assert output.count("Online evaluation is disabled") == 1
+    assert "--train.eval-data" in output
     other = train(small_config(overrides=changes | {"train.eval_data": str(labelled)}), tmp_path / "other")
     assert set(rows(other)[3]) == {"step"} | {
         f"{m}/{k}" for m in ("online_knn", "online_probe") for k in ("whole", "static", "dynamic")
@@ -141,8 +141,8 @@ def test_of_many_classes_some_are_drawn_by_seed_ten_videos_of_each():
     train, test = online_evaluation._sample_train_test(parted, 60, seed=1)
     assert (len(train), len(test)) == (36, 24)
     assert len(np.unique(np.concatenate([train, test]) % 50)) == 6
-    again, other = (online_evaluation._sample_train_test(parted, 60, seed=seed) for seed in (1, 2))
-    assert np.array_equal(again[0], train)
+    second, other = (online_evaluation._sample_train_test(parted, 60, seed=seed) for seed in (1, 2))
+    assert np.array_equal(second[0], train)
     assert not np.array_equal(other[0], train)
 
 

@@ -47,8 +47,8 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(tmp_path):
     assert command.wait() == 130
     assert "Run the same command to resume" in command.stderr.splitlines()[-1]
     assert "Traceback" not in command.stderr
-    again = Command(*arguments("debug:k400-simclr", tmp_path / "stopped", *more)).expect_success()
-    assert "Resuming" in again
+    resumed = Command(*arguments("debug:k400-simclr", tmp_path / "stopped", *more)).expect_success()
+    assert "Resuming" in resumed
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 

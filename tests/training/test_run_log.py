@@ -29,10 +29,10 @@ def test_metrics_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_as_if_it_were_not_there(tmp_path: Path) -> None:
     write(tmp_path, range(1, 4))
     file = tmp_path / "metrics.jsonl"
-    whole = file.read_bytes()
-    last = whole.rindex(b"\n", 0, -1) + 1
-    for end in range(last, len(whole)):
-        file.write_bytes(whole[:end])
+    content = file.read_bytes()
+    last = content.rindex(b"\n", 0, -1) + 1
+    for end in range(last, len(content)):
+        file.write_bytes(content[:end])
         assert [step for step, _ in load_metrics(tmp_path)["lr"]] == [1, 2]
     write(tmp_path, range(3, 5), start=2)
     assert [step for step, _ in load_metrics(tmp_path)["lr"]] == [1, 2, 3, 4]

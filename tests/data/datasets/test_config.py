@@ -85,7 +85,7 @@ def test_synthetic_videos_follow_their_config() -> None:
 def test_the_help_names_every_layout(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         tyro.cli(VideoDataConfig, args=["--help"])
-    said = capsys.readouterr().out.split("--layout")[1].split("--annotations")[0]
+    output = capsys.readouterr().out.split("--layout")[1].split("--annotations")[0]
     assert {"auto", "folder", "shards", "k200", "diving48"} < set(layout_names())
     for name in layout_names():
-        assert re.search(rf"\b{name}\b", said), name
+        assert re.search(rf"\b{name}\b", output), name

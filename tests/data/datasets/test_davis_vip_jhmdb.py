@@ -51,8 +51,8 @@ def test_jhmdb_counts_pixels_from_one(tmp_path):
     np.testing.assert_allclose(result.keypoints, draw_squares(8)[2])
     listed = tmp_path / "test.txt"
     listed.write_text("Rename_Images/wave/me joint_positions/wave/me/joint_positions.mat\n")
-    (again,), _ = open_keypoint_sequences("jhmdb", tmp_path, split=str(listed))
-    np.testing.assert_array_equal(again.keypoints, result.keypoints)
+    (second,), _ = open_keypoint_sequences("jhmdb", tmp_path, split=str(listed))
+    np.testing.assert_array_equal(second.keypoints, result.keypoints)
 
 
 def test_a_truncated_joints_file_fails_its_sequence(tmp_path):

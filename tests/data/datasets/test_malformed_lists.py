@@ -85,13 +85,13 @@ def test_mutated_lists_only_raise_errors_that_the_user_can_fix(tmp_path: Path, n
     _open(name, root, lists)
     for _ in range(24):
         file = lists / list(LISTS[name])[rng.integers(len(LISTS[name]))]
-        whole = file.read_bytes()
+        content = file.read_bytes()
         if file.suffix == ".json" and rng.random() < 0.6:
-            file.write_text(json.dumps(mutate_json(json.loads(whole), rng)))
+            file.write_text(json.dumps(mutate_json(json.loads(content), rng)))
         else:
-            file.write_bytes(mutate_bytes(whole, rng))
+            file.write_bytes(mutate_bytes(content, rng))
         open_and_verify(name, root, lists)
-        file.write_bytes(whole)
+        file.write_bytes(content)
     for file in [lists / each for each in LISTS[name]]:
         for make in (Path.mkdir, os.mkfifo):
             file.unlink()

@@ -214,9 +214,9 @@ def test_another_process_maps_the_list_instead_of_being_sent_it(packed: Path) ->
     assert videos.labels["class"].tolist() == [0, 0, 0, 0, 1, 1, 1]
     sent = pickle.dumps(videos)
     assert names[3].rpartition("/")[2].partition("#")[0].encode() not in sent
-    again = pickle.loads(sent)
-    assert [again.name(i) for i in range(len(again))] == names
-    assert again.labels["class"].tolist() == videos.labels["class"].tolist()
+    second = pickle.loads(sent)
+    assert [second.name(i) for i in range(len(second))] == names
+    assert second.labels["class"].tolist() == videos.labels["class"].tolist()
 
 
 def test_splits_and_classes_are_kept(tmp_path: Path) -> None:
@@ -249,13 +249,13 @@ def test_a_call_stopped_while_it_packs_packs_again_what_is_copied(
             raise KeyboardInterrupt
         return add(*arguments)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(shard_writer, "_add_sample", stops)
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_writer, "_add_sample", stops)
         with pytest.raises(KeyboardInterrupt):
             prepare_dataset(VideoFolder(originals), out, PrepareConfig(**SETTINGS, format="shards"))
     assert not (out / "shards.json").exists()
-    with record_transcoded() as made:
+    with record_transcoded() as transcoded:
         prepare_dataset(VideoFolder(originals), out, PrepareConfig(**SETTINGS, format="shards"))
-    assert made == ["walk/broken.mp4"]
+    assert transcoded == ["walk/broken.mp4"]
     for path in packed.glob("shard*"):
         assert (out / path.name).read_bytes() == path.read_bytes()

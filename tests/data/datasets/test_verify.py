@@ -73,11 +73,11 @@ def test_processes_find_what_one_finds(ucf101: Path) -> None:
     (ucf101 / "UCF-101" / "Archery" / "v_Archery_g09_c07.avi").write_bytes(b"")
     more = "".join(f"Archery/v_Archery_g09_c{i:02d}.avi 2\n" for i in range(20))
     (ucf101 / "ucfTrainTestlist" / "trainlist03.txt").write_text(more)
-    with record_progress() as reported:
+    with record_progress() as progress:
         report = verify_dataset("ucf101", ucf101, num_workers=2)
     assert report == verify_dataset("ucf101", ucf101)
     assert [name for name, _ in report.unreadable] == ["Archery/v_Archery_g09_c07"]
-    assert reported[-1] == (22, 22)
+    assert progress[-1] == (22, 22)
 
 
 def test_hmdb51_counts_unused_videos_too(tmp_path: Path) -> None:

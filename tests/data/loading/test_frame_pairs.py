@@ -75,8 +75,8 @@ def test_cached_tokens_are_read_in_any_process_and_their_frames_are_not_decoded(
     assert not cache.has(1, 0)
     written = cache.write(1, 0, tokens)
     assert torch.equal(written, tokens.half().float())
-    again, copied = TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "a"}), pickle.loads(pickle.dumps(cache))
-    for other in (again, copied):
+    second, copied = TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "a"}), pickle.loads(pickle.dumps(cache))
+    for other in (second, copied):
         assert other.has(1, 0)
         assert not other.has(1, 1)
         assert torch.equal(other.read(1, 0), written)

@@ -32,16 +32,16 @@ def border(frames: np.ndarray) -> np.ndarray:
 
 def test_the_same_seed_draws_the_same_videos_whatever_is_asked_for_first() -> None:
     order = [5, 0, 3, 0]
-    first, again, other = (SyntheticDataset(PLAIN, seed=s) for s in (1, 1, 2))
+    first, second, other = (SyntheticDataset(PLAIN, seed=s) for s in (1, 1, 2))
     frames = {i: first.open_video(i).get_frames(range(12)) for i in order}
     for i in sorted(frames):
-        assert np.array_equal(again.open_video(i).get_frames(range(12)), frames[i])
+        assert np.array_equal(second.open_video(i).get_frames(range(12)), frames[i])
         assert not np.array_equal(other.open_video(i).get_frames(range(12)), frames[i])
-        assert first.name(i) == again.name(i) != other.name(i)
+        assert first.name(i) == second.name(i) != other.name(i)
     assert len({first.name(i) for i in range(len(first))}) == len(first)
     assert not np.array_equal(frames[0], frames[3])
     for factor in FACTORS:
-        assert np.array_equal(first.labels[factor], again.labels[factor])
+        assert np.array_equal(first.labels[factor], second.labels[factor])
 
 
 def test_single_frames_are_those_of_the_whole_video() -> None:

@@ -26,12 +26,12 @@ def bright_place(frame):
 
 
 def test_the_same_seed_draws_the_same_videos_and_halves_differ():
-    first, again = (SyntheticUntrimmedDataset(SMALL, train=True, seed=3) for _ in range(2))
+    first, second = (SyntheticUntrimmedDataset(SMALL, train=True, seed=3) for _ in range(2))
     test = SyntheticUntrimmedDataset(SMALL, train=False, seed=3)
     assert (len(first), len(test)) == (6, 3)
     for i in range(3):
         numbers = range(len(first.open_video(i)))
-        assert np.array_equal(first.open_video(i).get_frames(numbers), again.open_video(i).get_frames(numbers))
+        assert np.array_equal(first.open_video(i).get_frames(numbers), second.open_video(i).get_frames(numbers))
         assert not np.array_equal(first.open_video(i).get_frames(range(9)), test.open_video(i).get_frames(range(9)))
     assert len({*first.video_ids, *test.video_ids}) == 9
 

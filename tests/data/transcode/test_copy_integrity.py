@@ -33,9 +33,9 @@ def prepare(originals: Path, form: Any = "mp4") -> list[ManifestEntry]:
 def test_a_replaced_original_is_copied_again(originals: Path, form: str) -> None:
     prepare(originals, form)
     write_numbered_video(originals / "run" / "a.mp4", num_frames=9)
-    with record_transcoded() as made:
+    with record_transcoded() as transcoded:
         entries = prepare(originals, form)
-    assert made == [entries[0].path]
+    assert transcoded == [entries[0].path]
     assert [entry.num_frames for entry in entries] == [9, 6]
     assert len(open_video(originals.parent / form / entries[0].path)) == 9
     (originals / "run" / "a.mp4").write_bytes(b"no video any more")
@@ -53,9 +53,9 @@ def test_a_moved_or_touched_original_is_not_copied_again(originals: Path) -> Non
     prepare(originals)
     os.utime(originals / "run" / "a.mp4", (1, 1))
     moved = originals.rename(originals.parent / "elsewhere")
-    with record_transcoded() as made:
+    with record_transcoded() as transcoded:
         prepare(moved)
-    assert made == []
+    assert transcoded == []
 
 
 @pytest.mark.parametrize("form", ["mp4", "jpeg"])
@@ -64,15 +64,15 @@ def test_a_flipped_bit_in_a_copy_is_named_and_mended(
 ) -> None:
     copy = originals.parent / form / prepare(originals, form)[0].path
     file = copy / "000002.jpg" if form == "jpeg" else copy
-    whole = file.read_bytes()
-    for bit in np.random.default_rng(0).integers(0, 8 * len(whole), 3).tolist():
-        damaged = bytearray(whole)
+    content = file.read_bytes()
+    for bit in np.random.default_rng(0).integers(0, 8 * len(content), 3).tolist():
+        damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         file.write_bytes(damaged)
         caplog.clear()
         prepare(originals, form)
         assert f"{copy}: checksum mismatch with manifest.jsonl" in caplog.text
-        assert file.read_bytes() == whole
+        assert file.read_bytes() == content
 
 
 def test_verify_names_a_damaged_copy(originals: Path, tmp_path: Path) -> None:

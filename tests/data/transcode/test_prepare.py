@@ -72,12 +72,12 @@ def test_training_from_the_copy_samples_the_same_clips(originals: Path, tmp_path
 
 
 def test_unreadable_videos_are_named_and_left_out(originals: Path, tmp_path: Path) -> None:
-    with record_progress() as reported:
+    with record_progress() as progress:
         manifest = prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=48))
     errors = [line for line in manifest if line.error]
     assert [Path(line.source).name for line in errors] == ["broken.mp4"]
     assert str(originals / "walk" / "broken.mp4") in errors[0].error
-    assert reported == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert len(VideoDataConfig(tmp_path / "copy").open()) == 3
     with pytest.raises(VideoError, match=r"broken\.mp4"):
         prepare_dataset(VideoFolder(originals), tmp_path / "strict", PrepareConfig(short_side=48), strict=True)
@@ -92,10 +92,10 @@ def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Pat
     (copy / "run" / ".a.mp4.part").write_bytes(b"left by a kill")
     with (copy / "manifest.jsonl").open("a") as manifest:
         manifest.write('{"source": "cut sho')
-    with record_transcoded() as made:
-        again = prepare_dataset(data, copy, PrepareConfig(short_side=48))
-    assert made == ["run/b.mp4", "walk/broken.mp4"]
-    assert [line.num_frames for line in again] == [line.num_frames for line in first]
+    with record_transcoded() as transcoded:
+        second = prepare_dataset(data, copy, PrepareConfig(short_side=48))
+    assert transcoded == ["run/b.mp4", "walk/broken.mp4"]
+    assert [line.num_frames for line in second] == [line.num_frames for line in first]
     assert (copy / "run" / "a.mp4").stat().st_mtime_ns == stamps["run/a.mp4"]
     lines = [json.loads(line) for line in (copy / "manifest.jsonl").read_text().splitlines()]
     assert sorted(line["path"] for line in lines) == sorted(line.path for line in first)

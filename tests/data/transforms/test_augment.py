@@ -155,8 +155,8 @@ def test_a_squashed_crop_is_cut_from_a_square_and_enlarged_bicubically() -> None
     pixels = torch.from_numpy(picture).movedim(-1, 1).float() / 255
     square = F.interpolate(pixels, (32, 32), mode="bilinear", antialias=True)
     crop = square[:, :, top : top + height, left : left + width]
-    wanted = F.interpolate(crop, (32, 32), mode="bicubic", antialias=True).clamp(0, 1)
-    torch.testing.assert_close(augment.apply(picture, params)[:, 0], wanted[0], atol=3 / 255, rtol=0)
+    expected = F.interpolate(crop, (32, 32), mode="bicubic", antialias=True).clamp(0, 1)
+    torch.testing.assert_close(augment.apply(picture, params)[:, 0], expected[0], atol=3 / 255, rtol=0)
     boxes = augment.get_params(np.random.default_rng(0), 4000, 60, 100).crop_box
     areas = np.random.default_rng(1).uniform(0.5, 1, 100_000)
     ratio = np.exp(np.random.default_rng(2).uniform(np.log(3 / 4), np.log(4 / 3), 100_000))

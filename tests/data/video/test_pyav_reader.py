@@ -28,28 +28,28 @@ def sequential(path: Path) -> np.ndarray:
 def test_frames_at_any_indices_are_those_of_a_sequential_decode(write_video: WriteVideo, kind: str) -> None:
     path = write_video(**VIDEO_KINDS[kind])
     expected = sequential(path)
-    opened = open_video(path)
-    assert len(opened) == len(expected)
+    video = open_video(path)
+    assert len(video) == len(expected)
     rng = np.random.default_rng(0)
     for _ in range(8):
         indices = rng.integers(0, len(expected), size=rng.integers(1, 9)).tolist()
-        np.testing.assert_array_equal(opened.get_frames(indices), expected[indices])
+        np.testing.assert_array_equal(video.get_frames(indices), expected[indices])
     for index in range(len(expected)):
-        np.testing.assert_array_equal(opened.get_frames([index])[0], expected[index])
+        np.testing.assert_array_equal(video.get_frames([index])[0], expected[index])
 
 
 @pytest.mark.parametrize("kind", ["mp4 with B-frames", "mkv with B-frames", "avi", "avi with B-frames"])
 def test_index_is_the_number_of_the_frame_that_was_written(write_video: WriteVideo, kind: str) -> None:
-    opened = open_video(write_video(**VIDEO_KINDS[kind]))
-    wanted = [29, 3, 3, 12, 0, 17]
-    assert read_frame_numbers(opened.get_frames(wanted)) == wanted
+    video = open_video(write_video(**VIDEO_KINDS[kind]))
+    expected = [29, 3, 3, 12, 0, 17]
+    assert read_frame_numbers(video.get_frames(expected)) == expected
 
 
 def test_opening_demuxes_but_does_not_decode(write_video: WriteVideo, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_video(b_frames=2)
     monkeypatch.setattr("stillmotion.data.video.pyav_reader._to_rgb", lambda *_: pytest.fail("converted a frame"))
-    opened = open_video(path)
-    assert (len(opened), opened.fps) == (30, 25.0)
+    video = open_video(path)
+    assert (len(video), video.fps) == (30, 25.0)
 
 
 def test_only_wanted_frames_are_converted(write_video: WriteVideo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,9 +64,9 @@ def test_only_wanted_frames_are_converted(write_video: WriteVideo, monkeypatch: 
 
 def test_variable_frame_rate_counts_frames_and_not_time(write_video: WriteVideo) -> None:
     times = np.cumsum(np.tile([1, 1, 7], 10)).tolist()
-    opened = open_video(write_video(times=times, b_frames=2))
-    assert len(opened) == 30
-    assert read_frame_numbers(opened.get_frames([0, 11, 29])) == [0, 11, 29]
+    video = open_video(write_video(times=times, b_frames=2))
+    assert len(video) == 30
+    assert read_frame_numbers(video.get_frames([0, 11, 29])) == [0, 11, 29]
 
 
 def test_a_video_that_was_cut_without_encoding_starts_with_the_frames_before_its_first_key_frame(
@@ -80,9 +80,9 @@ def test_a_video_that_was_cut_without_encoding_starts_with_the_frames_before_its
                 shift = round(5 / 25 / packet.time_base)  # what lies before 0 is decoded and not shown
                 packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, stream
                 target.mux(packet)
-    opened = open_video(path.with_name("cut.mp4"))
-    assert len(opened) == 25
-    assert read_frame_numbers(opened.get_frames(range(25))) == list(range(5, 30))
+    video = open_video(path.with_name("cut.mp4"))
+    assert len(video) == 25
+    assert read_frame_numbers(video.get_frames(range(25))) == list(range(5, 30))
 
 
 def test_odd_sizes_are_kept(write_video: WriteVideo) -> None:
@@ -98,10 +98,10 @@ def test_frames_after_a_change_of_size_are_scaled_to_the_first_ones(write_video:
             packet.pts = packet.dts = number * 3600
             packet.time_base, packet.stream = Fraction(1, 90000), stream
             target.mux(packet)
-    opened = open_video(tmp_path / "both.ts")
-    assert read_frame_numbers(opened.get_frames([3, 29, 30, 47])) == [3, 29, 0, 17]
-    assert read_frame_numbers(opened.get_frames([47, 3])) == [17, 3]
-    assert {image.shape for image in opened.iter_constant_rate()} == {(48, 64, 3)}
+    video = open_video(tmp_path / "both.ts")
+    assert read_frame_numbers(video.get_frames([3, 29, 30, 47])) == [3, 29, 0, 17]
+    assert read_frame_numbers(video.get_frames([47, 3])) == [17, 3]
+    assert {image.shape for image in video.iter_constant_rate()} == {(48, 64, 3)}
 
 
 def test_wrong_frame_count_in_the_header_is_not_believed(write_video: WriteVideo) -> None:
@@ -141,9 +141,9 @@ def test_formats_made_for_streaming_give_the_whole_frames_before_a_cut(write_vid
     path = write_video(name, num_frames=36)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    opened = open_video(path)
-    assert 0 < len(opened) < 36
-    assert read_frame_numbers(opened.get_frames(range(len(opened)))) == list(range(len(opened)))
+    video = open_video(path)
+    assert 0 < len(video) < 36
+    assert read_frame_numbers(video.get_frames(range(len(video)))) == list(range(len(video)))
 
 
 def test_an_avi_cut_within_a_frame_is_called_truncated(write_video: WriteVideo) -> None:
@@ -160,9 +160,9 @@ def test_frames_that_a_seek_misses_in_a_damaged_index_are_counted(write_video: W
     entry = content.rindex(b"00dc", 0, content.rindex(b"00dc"))
     content[entry : entry + 4] = b"xxdc"  # an entry of the index that is not found after a seek
     path.write_bytes(content)
-    opened = open_video(path)
-    np.testing.assert_array_equal(opened.get_frames([0, 29]), expected[[0, 29]])
-    np.testing.assert_array_equal(list(opened.iter_frames([0, 14, 29])), expected[[0, 14, 29]])
+    video = open_video(path)
+    np.testing.assert_array_equal(video.get_frames([0, 29]), expected[[0, 29]])
+    np.testing.assert_array_equal(list(video.iter_frames([0, 14, 29])), expected[[0, 14, 29]])
 
 
 def test_damaged_middle_is_counted_in_the_message(write_video: WriteVideo) -> None:
@@ -178,10 +178,10 @@ def test_damaged_middle_is_counted_in_the_message(write_video: WriteVideo) -> No
 
 
 def test_frames_outside_the_video_are_refused(write_video: WriteVideo) -> None:
-    opened = open_video(write_video())
+    video = open_video(write_video())
     for index in (30, -1):
         with pytest.raises(VideoError, match=f"frame index {index} is out of range 0 to 29"):
-            opened.get_frames([index])
+            video.get_frames([index])
 
 
 def test_frame_folders_are_sorted_naturally_and_know_their_rate(tmp_path: Path) -> None:
@@ -214,5 +214,5 @@ def test_arrays_are_videos_and_other_arrays_are_not() -> None:
 
 
 def test_videos_can_be_sent_to_workers(write_video: WriteVideo) -> None:
-    opened = pickle.loads(pickle.dumps(open_video(write_video())))
-    assert read_frame_numbers(opened.get_frames([7])) == [7]
+    video = pickle.loads(pickle.dumps(open_video(write_video())))
+    assert read_frame_numbers(video.get_frames([7])) == [7]

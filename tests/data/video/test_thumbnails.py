@@ -15,12 +15,12 @@ def test_a_small_frame_keeps_its_shape_and_is_never_enlarged() -> None:
 
 def test_frames_move_at_their_pace_within_what_an_eye_follows() -> None:
     frames = [np.full((24, 32, 3), 40 * i, np.uint8) for i in range(5)]
-    for seconds, wanted in ((0.1, 100), (0.001, 80), (9.0, 200)):
+    for seconds, expected in ((0.1, 100), (0.001, 80), (9.0, 200)):
         picture = Image.open(io.BytesIO(encode_animated_webp(frames, frame_seconds=seconds)))
         assert (picture.format, getattr(picture, "n_frames", 1), picture.size) == ("WEBP", 5, (32, 24))
         picture.seek(1)
         picture.load()
-        assert picture.info["duration"] == wanted
+        assert picture.info["duration"] == expected
 
 
 def test_what_is_too_large_loses_quality_and_then_frames() -> None:

@@ -98,12 +98,12 @@ DECODED_BY_PYAV = {
 @pytest.mark.parametrize("kind", VIDEO_KINDS)
 def test_frames_are_those_of_pyav(write_video: WriteVideo, kind: str) -> None:
     path = write_video(**VIDEO_KINDS[kind])
-    opened, expected = open_video(path), PyAVReader(path)
-    assert isinstance(opened, TorchCodecReader)
-    assert (len(opened), opened.fps) == (len(expected), expected.fps)
+    video, expected = open_video(path), PyAVReader(path)
+    assert isinstance(video, TorchCodecReader)
+    assert (len(video), video.fps) == (len(expected), expected.fps)
     for indices in ([29, 3, 3, 12, 0, 17], range(30)):
-        np.testing.assert_array_equal(opened.get_frames(indices), expected.get_frames(indices))
-    assert (opened._decode_with_torchcodec([0, 1]) is None) == (kind in DECODED_BY_PYAV)
+        np.testing.assert_array_equal(video.get_frames(indices), expected.get_frames(indices))
+    assert (video._decode_with_torchcodec([0, 1]) is None) == (kind in DECODED_BY_PYAV)
 
 
 @pytest.mark.usefixtures("_installed")
@@ -117,10 +117,10 @@ def test_turned_and_unevenly_timed_videos_are_read_as_pyav_does(write_video: Wri
     track = content.index(upright, content.index(b"tkhd"))
     turned = path.with_name("turned.mp4")
     turned.write_bytes(content[:track] + half + content[track + 36 :])
-    opened = open_video(turned)
-    assert isinstance(opened, TorchCodecReader)
-    assert opened.constant_rate_indices is not None
-    frames = opened._decode_with_torchcodec([11, 4])
+    video = open_video(turned)
+    assert isinstance(video, TorchCodecReader)
+    assert video.constant_rate_indices is not None
+    frames = video._decode_with_torchcodec([11, 4])
     np.testing.assert_array_equal(frames, PyAVReader(turned).get_frames([11, 4]))
     np.testing.assert_array_equal(frames, PyAVReader(path).get_frames([11, 4])[:, ::-1, ::-1])
 
@@ -166,9 +166,9 @@ def test_what_it_misnumbers_or_fails_at_is_left_to_pyav(
     write_video: WriteVideo, decoder: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(decoder, monkeypatch)
-    opened = TorchCodecReader(write_video())
-    assert opened._decode_with_torchcodec([7, 3]) is None
-    assert read_frame_numbers(opened.get_frames([7, 3])) == [7, 3]
+    video = TorchCodecReader(write_video())
+    assert video._decode_with_torchcodec([7, 3]) is None
+    assert read_frame_numbers(video.get_frames([7, 3])) == [7, 3]
 
 
 def test_a_decoder_that_is_unknown_or_not_installed_is_an_error(

@@ -127,21 +127,21 @@ def test_errors_say_what_to_do(place, options, message):
 def test_the_authors_cycles_and_rank_are_those_of_a_literal_script(place, monkeypatch):
     from stillmotion.evaluation.geometry import evaluate as module
 
-    seen, original = [], module._VideoMeasurements.add
+    calls, original = [], module._VideoMeasurements.add
 
     def spy(self, tokens, grid, **options):
-        seen.append(tokens.double().reshape(len(tokens), *grid, -1))
+        calls.append(tokens.double().reshape(len(tokens), *grid, -1))
         original(self, tokens, grid, **options)
 
     monkeypatch.setattr(module._VideoMeasurements, "add", spy)
     metrics = measure(place, "model", convention="authors", num_frames=9, image_size=42, n_resamples=5).rows["frozen"]
-    assert seen[0].shape[1:3] == (3, 3)  # of which one pooled patch is left: every walk returns
+    assert calls[0].shape[1:3] == (3, 3)  # of which one pooled patch is left: every walk returns
     assert metrics.metrics["cycle_accuracy"].value == 1
-    seen.clear()
+    calls.clear()
     options = {"convention": "authors", "num_frames": 9, "image_size": 70, "n_resamples": 5, "temperature": 2.0}
     metrics = measure(place, "model", **options).rows["frozen"].metrics
     hits = []
-    for video in seen:
+    for video in calls:
         for start, stop in ((0.25, 0.4), (0.35, 0.5), (0.45, 0.6), (0.55, 0.7), (0.65, 0.8)):
             frames = [video[int(start * 9)], video[int(stop * 9)]]
             cells = [
@@ -153,7 +153,7 @@ def test_the_authors_cycles_and_rank_are_those_of_a_literal_script(place, monkey
             hits += [(there @ back)[i].argmax().item() == i for i in range(4)]
     assert 0 < np.mean(hits) < 1
     assert metrics["cycle_accuracy"].value == pytest.approx(np.mean(hits))
-    middle = torch.cat([video[4].flatten(0, 1) for video in seen])
+    middle = torch.cat([video[4].flatten(0, 1) for video in calls])
     singular = np.linalg.svd(middle.numpy(), compute_uv=False)
     share = singular / singular.sum()
     rank = np.exp(-(share * np.log(share)).sum()) / min(middle.shape)

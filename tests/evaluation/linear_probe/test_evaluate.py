@@ -36,7 +36,7 @@ def test_synthetic_probe_tells_every_factor_of_both_networks(run):
 
 
 def test_the_same_probe_gives_the_same_numbers(run):
-    first, again = (
+    first, second = (
         evaluate_linear_probe(
             load(run),
             TrainTestConfig("synthetic", num_synthetic=30),
@@ -45,7 +45,7 @@ def test_the_same_probe_gives_the_same_numbers(run):
         )
         for _ in range(2)
     )
-    assert first == again
+    assert first == second
 
 
 def test_a_set_with_a_split_is_probed_on_it(run, tmp_path):
@@ -57,8 +57,8 @@ def test_a_set_with_a_split_is_probed_on_it(run, tmp_path):
     assert (result.num_train_videos, result.num_test_videos) == (12, 6)
     sides = [VideoFolder(tmp_path / "set" / name) for name in ("train", "test")]
     x, tx = (extract_features(encoder, side, num_clips=2).vectors("concat", average=False) for side in sides)
-    wanted = logistic_probe(x, sides[0].labels["class"], tx, sides[1].labels["class"])
-    assert result.accuracy["pretrained"]["concat"]["class"] == wanted._asdict()
+    expected = logistic_probe(x, sides[0].labels["class"], tx, sides[1].labels["class"])
+    assert result.accuracy["pretrained"]["concat"]["class"] == expected._asdict()
 
 
 def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run, tmp_path):
@@ -84,17 +84,17 @@ def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run,
 @pytest.mark.parametrize(("preset", "clips", "crops"), [("k400", 10, 3), ("k400-3", 3, 1)])
 def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, monkeypatch, preset, clips, crops):
     monkeypatch.setattr(probes, "SGDProbeConfig", partial(SGDProbeConfig, epochs=2, warmup_epochs=1))
-    seen = []
+    calls = []
     streamed = probes.run_streaming_probe
     monkeypatch.setattr(
-        probes, "run_streaming_probe", lambda *given, **named: seen.append(given[3]) or streamed(*given, **named)
+        probes, "run_streaming_probe", lambda *given, **named: calls.append(given[3]) or streamed(*given, **named)
     )
     folder = write_class_folders(tmp_path / "set", videos_per_class=4, num_frames=10, image_size=32)
     (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
     result = evaluate_linear_probe(
         load(run), TrainTestConfig(folder), LinearProbeConfig(preset=preset, precision="bf16"), feature_kinds=("whole",)
     )
-    assert seen == [ClipViews(num_clips=clips, num_crops=crops, full_frame_crops=True, precision="bf16")]
+    assert calls == [ClipViews(num_clips=clips, num_crops=crops, full_frame_crops=True, precision="bf16")]
     assert result.num_clips == clips
     assert result.num_train_videos + result.num_test_videos == 8
     assert result.accuracy["pretrained"]["whole"]["class"]["best_c"] is None
@@ -104,10 +104,10 @@ def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, m
 def test_cached_features_are_shown_again_and_given_for_the_asking(run, tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=3, num_frames=10, image_size=32)
     asked = LinearProbeConfig(preset="k400-3", num_clips=1, cache_dir=str(tmp_path / "cache"))
-    first, again = (
+    first, second = (
         evaluate_linear_probe(load(run), TrainTestConfig(folder), asked, feature_kinds=("whole",)) for _ in range(2)
     )
-    assert first == again
+    assert first == second
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 

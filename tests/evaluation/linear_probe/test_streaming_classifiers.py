@@ -57,8 +57,8 @@ def test_targets_do_not_know_of_each_other_and_what_is_unknown_teaches_nothing()
         both.train_step(features, torch.stack([first, second], 1), epoch=epoch)
         for one, own in zip(apart, (first, second), strict=True):
             one.train_step(features, own[:, None], epoch=epoch)
-    wanted = [one.predict_proba(features[:, None])[0] for one in apart]
-    for result, own in zip(both.predict_proba(features[:, None]), wanted, strict=True):
+    expected = [one.predict_proba(features[:, None])[0] for one in apart]
+    for result, own in zip(both.predict_proba(features[:, None]), expected, strict=True):
         np.testing.assert_allclose(result, own, atol=1e-6)
 
 
@@ -80,8 +80,8 @@ def test_classifiers_go_on_bit_for_bit():
     x, y = clusters(classes=3, videos=100)
     rule = SGDProbeConfig(epochs=6, warmup_epochs=1)
     whole = learned(x, y, rule=rule)
-    again = StreamingLinearClassifiers(16, [3], rule)
-    again.load_state_dict(learned(x, y, rule=rule, epochs=3).state_dict())
-    again = learned(x, y, rule=rule, classifiers=again, start=3)
+    second = StreamingLinearClassifiers(16, [3], rule)
+    second.load_state_dict(learned(x, y, rule=rule, epochs=3).state_dict())
+    second = learned(x, y, rule=rule, classifiers=second, start=3)
     for name, value in whole.state_dict().items():
-        np.testing.assert_array_equal(again.state_dict()[name], value)
+        np.testing.assert_array_equal(second.state_dict()[name], value)

@@ -95,19 +95,19 @@ def test_a_probe_that_was_ended_goes_on_to_the_same_end(encoder, tmp_path, monke
         run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=checkpoint, **options)
     assert checkpoint.exists()
     monkeypatch.setattr(streaming_probe, "StreamingLinearClassifiers", StreamingLinearClassifiers)
-    with record_progress() as reported:
-        again = run_streaming_probe(
+    with record_progress() as progress:
+        second = run_streaming_probe(
             encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=checkpoint, **options
         )
-    assert min(done for done, _ in reported) >= 6
-    assert again == whole
+    assert min(done for done, _ in progress) >= 6
+    assert second == whole
     assert not checkpoint.exists()
 
 
 def test_clips_differ_from_epoch_to_epoch_and_are_mirrored_alone_where_frames_are_entire(encoder):
     clips = streaming_probe._training_clips(encoder, drawn(2, 1), 0)
-    first, again, later = (clips[key]["clips"] for key in ((0, 1), (0, 1), (1, 1)))
-    assert torch.equal(first, again)
+    first, second, later = (clips[key]["clips"] for key in ((0, 1), (0, 1), (1, 1)))
+    assert torch.equal(first, second)
     assert not torch.equal(first, later)
     spread = encoder.eval_input.over_whole_video(16, 20)
     frames = np.random.default_rng(0).integers(0, 256, (3, 24, 30, 3), np.uint8)

@@ -14,19 +14,19 @@ def test_the_interval_of_an_accuracy_is_the_binomial_one(hits, seed):
     # The number of hits among resampled videos is binomial: its quantiles are known in closed form.
     right = np.arange(40) < hits
     low, high = bootstrap_interval(right, n_resamples=5000, seed=seed)
-    wanted = binom(40, hits / 40)
-    assert abs(low - wanted.ppf(0.025) / 40) < 1.5 / 40
-    assert abs(high - wanted.ppf(0.975) / 40) < 1.5 / 40
+    expected = binom(40, hits / 40)
+    assert abs(low - expected.ppf(0.025) / 40) < 1.5 / 40
+    assert abs(high - expected.ppf(0.975) / 40) < 1.5 / 40
     assert low < hits / 40 < high
 
 
 def test_means_are_those_of_videos_drawn_one_by_one(monkeypatch):
     values = np.random.default_rng(1).normal(size=(3, 7))
     rng = np.random.default_rng(5)
-    wanted = [values[:, rng.integers(7, size=7)].mean(1) for _ in range(50)]
-    np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(wanted))
+    expected = [values[:, rng.integers(7, size=7)].mean(1) for _ in range(50)]
+    np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(expected))
     monkeypatch.setattr(confidence_intervals, "_MAX_INDICES_IN_MEMORY", 30)  # in pieces of four resamples
-    np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(wanted))
+    np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(expected))
 
 
 def test_rows_share_their_draws():

@@ -48,7 +48,7 @@ def test_masks_follow_what_moves(protocol, tmp_path):
 
 
 def test_a_sequence_is_carried_from_the_first_and_the_last_frames():
-    seen = []
+    calls = []
 
     def spy(t):  # frames whose one feature says which they are
         return torch.tensor([1.0, 0.2 * t]).expand(2, 2, 2)
@@ -57,10 +57,10 @@ def test_a_sequence_is_carried_from_the_first_and_the_last_frames():
     for t, labels in enumerate(
         propagate_sequence((spy(t) for t in range(6)), lambda h, w: torch.eye(4).view(2, 2, 4), rule)
     ):
-        seen.append(labels)
+        calls.append(labels)
         assert labels.sum(-1) == pytest.approx(torch.ones(2, 2))
         assert t == 0 or not labels.isnan().any()
-    assert len(seen) == 6
+    assert len(calls) == 6
 
 
 def test_a_long_sequence_needs_the_memory_of_its_context():
@@ -214,21 +214,21 @@ def test_a_folder_of_transformers_gives_the_tokens_of_a_block(tmp_path):
         torch.tensor([0.229, 0.224, 0.225])[:, None, None]
     )
     with torch.no_grad():
-        wanted = model(pixels, output_hidden_states=True)
+        expected = model(pixels, output_hidden_states=True)
     last, second = (to_dense_encoder(load(f"{tmp_path / 'model'}{option}")) for option in ("", "@layer=2"))
     assert (last.size_divisor, last.nearest_valid_size(25, 39)) == (8, (24, 40))
-    torch.testing.assert_close(last(frames), wanted.last_hidden_state[:, 1:].view(2, 3, 5, 12), atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(second(frames), wanted.hidden_states[2][:, 1:].view(2, 3, 5, 12), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(last(frames), expected.last_hidden_state[:, 1:].view(2, 3, 5, 12), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(second(frames), expected.hidden_states[2][:, 1:].view(2, 3, 5, 12), atol=1e-4, rtol=1e-4)
 
 
 def test_broken_sequences_are_named_and_the_others_done(tmp_path):
     root = write_davis(tmp_path / "davis")
     (root / "JPEGImages" / "48p" / "first" / "00002.jpg").write_bytes(b"torn")
-    with record_progress() as reported:
+    with record_progress() as progress:
         report = evaluate_propagation(POOLED_COLORS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out")
     assert list(report.sequences) == ["second"]
     assert "00002.jpg" in report.failed["first"]
-    assert reported[-1] == (16, 16)
+    assert progress[-1] == (16, 16)
     assert "1 sequence skipped:" in report.to_lines()
     (root / "JPEGImages" / "48p" / "second" / "00002.jpg").write_bytes(b"torn")
     with pytest.raises(StillmotionError, match="None of the 2 sequences could be read"):

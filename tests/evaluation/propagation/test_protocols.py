@@ -79,15 +79,15 @@ def test_masks_are_those_of_loops_over_cells(name, tmp_path):
     frames, truth = root / "JPEGImages" / "48p" / "one", root / "Annotations" / "48p" / "one"
     add_noise(frames)
     masks = [read_mask(file) for file in sorted(truth.iterdir())]
-    wanted = literal_masks(frames, masks[0], protocol)
+    expected = literal_masks(frames, masks[0], protocol)
     report = evaluate_propagation(
         POOLED_COLORS, SequenceDataConfig(root, resolution="48p"), tmp_path / "out", protocol=protocol, image_size=SIZE
     )
     scores = []
     for t in range(1, 7):
         result = np.array(Image.open(tmp_path / "out" / "masks" / "one" / f"{t:05d}.png"))
-        np.testing.assert_array_equal(result, wanted[t])
-        pairs = [(wanted[t] == i, masks[t] == i) for i in (1, 2)]
+        np.testing.assert_array_equal(result, expected[t])
+        pairs = [(expected[t] == i, masks[t] == i) for i in (1, 2)]
         scores.append([[region_similarity(*pair), boundary_f_measure(*pair)] for pair in pairs])
     assert report.mean["J&F"] == pytest.approx(np.mean(scores))
 
@@ -101,16 +101,16 @@ def test_the_protocols_differ_in_every_rule(tmp_path):
     features = literal_features(frames, authors=True)
     ids = np.unique(mask)
     first = literal.mask_to_labels(mask, ids, SIZE, (8, 10), authors=True)
-    wanted = literal.propagate(features, first, **loops(protocol))
+    expected = literal.propagate(features, first, **loops(protocol))
 
     def labels(**changes):
         maps = (torch.from_numpy(each).float() for each in features)
         rule = replace(protocol, **changes)
         return torch.stack(list(propagate_sequence(maps, lambda h, w: torch.from_numpy(first), rule))).numpy()
 
-    np.testing.assert_allclose(labels(), wanted, atol=1e-5)
+    np.testing.assert_allclose(labels(), expected, atol=1e-5)
     for change in ("circular_window", "unrestricted_first_frame", "pad_context"):
-        assert np.abs(labels(**{change: False}) - wanted).max() > 1e-2, change
+        assert np.abs(labels(**{change: False}) - expected).max() > 1e-2, change
 
 
 def test_parts_of_vip_are_scored_with_the_first_frame_as_cells_give_it(tmp_path):
@@ -118,18 +118,18 @@ def test_parts_of_vip_are_scored_with_the_first_frame_as_cells_give_it(tmp_path)
     frames = root / "Images" / "videos1"
     add_noise(frames)
     truth = [read_mask(file) for file in sorted((root / "Annotations" / "Category_ids" / "videos1").iterdir())]
-    wanted = literal_masks(frames, truth[0], protocol)
-    assert (wanted[0] != truth[0]).any()
+    expected = literal_masks(frames, truth[0], protocol)
+    assert (expected[0] != truth[0]).any()
     report = evaluate_propagation(
         POOLED_COLORS, SequenceDataConfig(root, "vip"), tmp_path / "out", protocol=protocol, image_size=SIZE
     )
-    assert report.mean["mIoU"] == pytest.approx(literal.mean_iou(wanted, truth), abs=1e-9)
+    assert report.mean["mIoU"] == pytest.approx(literal.mean_iou(expected, truth), abs=1e-9)
     ours = small("image-to-video", "vip")
     report = evaluate_propagation(
         POOLED_COLORS, SequenceDataConfig(root, "vip"), tmp_path / "out", protocol=ours, image_size=SIZE
     )
-    wanted = literal_masks(frames, truth[0], ours)
-    assert report.mean["mIoU"] == pytest.approx(literal.mean_iou(wanted[1:], truth[1:]), abs=1e-9)
+    expected = literal_masks(frames, truth[0], ours)
+    assert report.mean["mIoU"] == pytest.approx(literal.mean_iou(expected[1:], truth[1:]), abs=1e-9)
 
 
 def test_joints_of_jhmdb_are_those_of_loops_over_cells(tmp_path):
@@ -142,15 +142,15 @@ def test_joints_of_jhmdb_are_those_of_loops_over_cells(tmp_path):
     scipy.io.savemat(file, {"pos_img": joints.transpose(2, 1, 0) + 1})
     first = literal.joints_to_labels(joints[0], (48, 64), (8, 10))
     labels = literal.propagate(literal_features(frames, authors=True), first, **loops(protocol))
-    wanted = np.stack([literal.labels_to_joints(each, (48, 64)) for each in labels])
+    expected = np.stack([literal.labels_to_joints(each, (48, 64)) for each in labels])
     report = evaluate_propagation(
         POOLED_COLORS, SequenceDataConfig(root, "jhmdb"), tmp_path / "out", protocol=protocol, image_size=SIZE
     )
     with np.load(tmp_path / "out" / "points" / "wave" / "me.npz") as table:
-        np.testing.assert_allclose(table["points"][1:], wanted[1:], atol=1e-3)
-    assert np.isnan(wanted[1:, 0]).all()
+        np.testing.assert_allclose(table["points"][1:], expected[1:], atol=1e-3)
+    assert np.isnan(expected[1:, 0]).all()
     for threshold in (0.1, 0.2):
-        assert report.mean[f"PCK@{threshold}"] == pytest.approx(literal.pck(wanted, joints, threshold))
+        assert report.mean[f"PCK@{threshold}"] == pytest.approx(literal.pck(expected, joints, threshold))
 
 
 def test_the_authors_frames_have_one_size_and_parts_a_long_side_of_880():

@@ -58,8 +58,8 @@ def test_scores_of_a_set_are_those_of_brute_force(run, folder):
     result = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=2))["run"]
     (queries, query_labels), (references, reference_labels) = halves(run, folder, clips=2)
     for kind in ("whole", "static", "dynamic"):
-        wanted = brute_force(queries.vectors(kind), query_labels, references.vectors(kind), reference_labels)
-        assert result.scores[kind]["class"] == pytest.approx(wanted, abs=1e-6)
+        expected = brute_force(queries.vectors(kind), query_labels, references.vectors(kind), reference_labels)
+        assert result.scores[kind]["class"] == pytest.approx(expected, abs=1e-6)
     assert (result.queries, result.reference_counts) == (6, [12])
     assert list(result.scores) == ["whole", "static", "dynamic", "concat", "motion"]
     assert [name.rsplit("/", 1)[1] for name in result.failed] == ["torn.mp4"]
@@ -70,12 +70,12 @@ def test_leave_one_out_asks_each_video_among_the_others(run, folder):
     result = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
     ((test, labels), _) = halves(run, folder, clips=1)
     x = test.vectors("static")
-    wanted = []
+    expected = []
     for i in range(len(x)):
         others = np.arange(len(x)) != i
-        wanted.append(brute_force(x[i : i + 1], labels[i : i + 1], x[others], labels[others]))
+        expected.append(brute_force(x[i : i + 1], labels[i : i + 1], x[others], labels[others]))
     assert result.scores["static"]["class"] == pytest.approx(
-        {name: np.mean([w[name] for w in wanted]) for name in wanted[0]}, abs=1e-6
+        {name: np.mean([w[name] for w in expected]) for name in expected[0]}, abs=1e-6
     )
     asked = RetrievalConfig(num_clips=1, protocol="leave-one-out", candidates="all")
     every = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
@@ -99,9 +99,9 @@ def test_results_are_written_into_the_run_and_read_well(run, folder):
 
 def test_the_second_time_features_are_reused(run, folder):
     first = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=1))["run"]
-    again = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=1))["run"]
-    assert (first.reused, again.reused) == (False, True)
-    assert first.to_dict() == again.to_dict()
+    second = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=1))["run"]
+    assert (first.reused, second.reused) == (False, True)
+    assert first.to_dict() == second.to_dict()
     (longer,) = evaluate_retrieval(
         [load(run).with_input(num_frames=6)], TrainTestConfig(folder), RetrievalConfig(num_clips=1)
     ).values()

@@ -87,9 +87,9 @@ def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(set
     for version, given in sets.items():
         halves = [given.with_split(split).open() for split in ("train", "test")]
         x, tx = (extract_features(encoders["untrained"], half).vectors("whole", average=False) for half in halves)
-        wanted = logistic_probe(x, halves[0].labels["class"], tx, halves[1].labels["class"])
+        expected = logistic_probe(x, halves[0].labels["class"], tx, halves[1].labels["class"])
         cell = result.accuracy["untrained"][version]["whole"]
-        assert (cell.top1.value, cell.best_c) == (wanted.top1, wanted.best_c)
+        assert (cell.top1.value, cell.best_c) == (expected.top1, expected.best_c)
         assert cell.top1.low <= cell.top1.value <= cell.top1.high
         gap = result.top1_difference["trained"][version]["whole"].value
         assert gap == pytest.approx(result.accuracy["trained"][version]["whole"].top1.value - cell.top1.value)
@@ -115,10 +115,10 @@ def test_the_same_command_again_embeds_nothing(sets, untrained, tmp_path, monkey
 def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, untrained, tmp_path):
     encoders = untrained | {"other": load("debug:k400-simclr@frames=8,stride=1")}
     versions = {name: sets[name] for name in ("dynamic", "static")}
-    with record_progress() as reported:
+    with record_progress() as progress:
         evaluate_static_dynamic_sets(encoders, versions, tmp_path, OPTIONS)
-    assert reported[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter
-    assert reported == sorted(reported)
+    assert progress[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter
+    assert progress == sorted(progress)
 
 
 def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):

@@ -57,11 +57,11 @@ def test_the_most_similar_come_first(tmp_path: Path, mix: float, large: bool, mo
         monkeypatch.setattr(backends, "IVF_MIN_SEGMENTS", 10)
     id = index.segments()[7].id
     for apart in (True, False):
-        wanted = literal(index, id, mix=mix, apart=apart)
+        expected = literal(index, id, mix=mix, apart=apart)
         result = index.neighbors(id, motion_weight=mix, top_k=9, exclude_same_video=apart)
-        np.testing.assert_allclose([one.similarity for one in result], sorted(wanted.values())[::-1][:9], atol=1e-5)
+        np.testing.assert_allclose([one.similarity for one in result], sorted(expected.values())[::-1][:9], atol=1e-5)
         for one in result:
-            assert one.similarity == pytest.approx(wanted[one.segment.id], abs=1e-5)
+            assert one.similarity == pytest.approx(expected[one.segment.id], abs=1e-5)
             assert one.similarity == pytest.approx((1 - mix) * one.appearance + mix * one.motion, abs=1e-5)
             assert index.segment(one.segment.id) == one.segment
     assert len(index.neighbors(id, top_k=1000)) == 57  # all but the three of its own video

@@ -90,8 +90,8 @@ def test_quantiles_whose_commit_has_disappeared_are_an_error(tmp_path: Path) -> 
 
 def num_close(index: VideoIndex) -> int:
     """Number of results that are close by either vector."""
-    found = [index.neighbors(s.id, motion_weight=weight) for s in index.segments() for weight in (0, 1)]
-    return sum(bool(result.close_by) for results in found for result in results)
+    output = [index.neighbors(s.id, motion_weight=weight) for s in index.segments() for weight in (0, 1)]
+    return sum(bool(result.close_by) for results in output for result in results)
 
 
 def draw_noise(rng: np.random.Generator) -> np.ndarray:

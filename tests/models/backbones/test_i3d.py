@@ -34,7 +34,7 @@ def test_classes_are_scored_as_published():
         features = network.feature_map(clip)
         assert features.shape == (1, 1024, 3, 1, 1)
         pooled = F.avg_pool3d(features, (2, 1, 1), stride=1)
-        wanted = network.logits.conv3d(pooled).flatten(2).mean(2)
-        torch.testing.assert_close(network.forward_logits(clip), wanted)
+        expected = network.logits.conv3d(pooled).flatten(2).mean(2)
+        torch.testing.assert_close(network.forward_logits(clip), expected)
     with pytest.raises(StillmotionError, match=r"no classifier\. Create it with num_classes=400"):
         create_backbone("i3d").forward_logits(clip)

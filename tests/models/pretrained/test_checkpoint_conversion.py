@@ -49,9 +49,9 @@ def test_every_family_has_a_file_here():
 @pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
 def test_an_original_checkpoint_gives_its_networks_tokens_at_any_size(kind, tmp_path):
     file = tmp_path / "original.pth"
-    wanted = save_checkpoint(kind, file)
+    expected = save_checkpoint(kind, file)
     loaded = load_image_model(ImageModelConfig(path=f"{family(kind)}:{file}"))
-    close(loaded, wanted)
+    close(loaded, expected)
     assert loaded.normalization == (
         CLIP_NORMALIZATION if kind in ("clip", "openclip", "blip") else IMAGENET_NORMALIZATION
     )
@@ -68,19 +68,19 @@ def test_an_original_checkpoint_gives_its_networks_tokens_at_any_size(kind, tmp_
 @pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
 def test_a_folder_of_the_same_weights_gives_the_same_tokens(kind, tmp_path):
     file = tmp_path / "original.pth"
-    wanted = save_checkpoint(kind, file)
+    expected = save_checkpoint(kind, file)
     load_original_checkpoint(file, family(kind)).save_pretrained(tmp_path / "folder")
     if kind == "dinov3":  # the authors' file has its rates in bfloat16, and a folder computes them
-        rates = wanted.rope_embed.periods
-        wanted.rope_embed.periods = 100.0 ** (torch.arange(len(rates)) / len(rates))
-    close(load_image_model(ImageModelConfig(path=str(tmp_path / "folder"))), wanted)
+        rates = expected.rope_embed.periods
+        expected.rope_embed.periods = 100.0 ** (torch.arange(len(rates)) / len(rates))
+    close(load_image_model(ImageModelConfig(path=str(tmp_path / "folder"))), expected)
     backbone, intake = load_transformers_backbone(tmp_path / "folder")
     assert intake.normalization == (
         CLIP_NORMALIZATION if kind in ("clip", "openclip", "blip") else IMAGENET_NORMALIZATION
     )
     with torch.no_grad():
-        found = backbone.feature_map(frames(*SIZES[0])[:, :, None])[:, :, 0].flatten(2).transpose(1, 2)
-        torch.testing.assert_close(found, wanted(frames(*SIZES[0])), atol=2e-5, rtol=1e-4)
+        result = backbone.feature_map(frames(*SIZES[0])[:, :, None])[:, :, 0].flatten(2).transpose(1, 2)
+        torch.testing.assert_close(result, expected(frames(*SIZES[0])), atol=2e-5, rtol=1e-4)
 
 
 def test_safetensors_and_bare_networks_are_read_too(tmp_path):
@@ -170,9 +170,9 @@ def test_weights_of_any_odd_shape_are_refused_in_one_line(kind, tmp_path):
             continue
         for odd in (torch.zeros(()), torch.zeros(5, 7)):
             torch.save(weights | {name: odd}, tmp_path / "odd.pth")
-            with pytest.raises(StillmotionError, match=f"{kind} model") as raised:
+            with pytest.raises(StillmotionError, match=f"{kind} model") as error_info:
                 load_original_checkpoint(tmp_path / "odd.pth", kind)
-            assert "\n" not in str(raised.value)
+            assert "\n" not in str(error_info.value)
 
 
 def test_a_file_that_may_be_of_several_families_lists_them(tmp_path):

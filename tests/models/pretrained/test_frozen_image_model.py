@@ -42,8 +42,8 @@ def test_every_family_gives_its_own_tokens_without_the_class_token(family):
     if family == "mae":
         options["noise"] = torch.arange(16.0).expand(2, -1)
     with torch.no_grad():
-        wanted = under_last_norm(images, images.model(x, **options))[:, -16:]
-        torch.testing.assert_close(images.patch_tokens(x), wanted)
+        expected = under_last_norm(images, images.model(x, **options))[:, -16:]
+        torch.testing.assert_close(images.patch_tokens(x), expected)
     assert images.patch_tokens(x).shape == (2, 16, 32)
     assert not any(p.requires_grad for p in images.parameters())
 
@@ -55,8 +55,8 @@ def test_any_image_size_has_the_positions_that_transformers_interpolates(family)
     if family == "mae":
         options["noise"] = torch.arange(18.0).expand(2, -1)
     with torch.no_grad():
-        wanted = under_last_norm(images, images.model(x, **options))[:, -18:]
-        torch.testing.assert_close(images.patch_tokens(x), wanted)
+        expected = under_last_norm(images, images.model(x, **options))[:, -18:]
+        torch.testing.assert_close(images.patch_tokens(x), expected)
 
 
 @pytest.mark.parametrize("family", CHECKPOINT_FAMILIES)
@@ -121,8 +121,8 @@ def test_a_projected_model_is_a_backbone():
     clip = torch.randn(2, 3, 3, 32, 24)
     with torch.no_grad():
         result, features = backbone.feature_map(clip), backbone(clip)
-        wanted = project(images.patch_tokens(clip[1, :, 2][None]))[0]
-    torch.testing.assert_close(result[1, :, 2].flatten(1).T, wanted, atol=1e-5, rtol=1e-4)
+        expected = project(images.patch_tokens(clip[1, :, 2][None]))[0]
+    torch.testing.assert_close(result[1, :, 2].flatten(1).T, expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(features, result.mean((3, 4)).transpose(1, 2))
 
 

@@ -33,18 +33,18 @@ def of(asked, name):
 
 
 def test_a_name_is_fetched_once_and_then_taken_from_the_cache(hub, tmp_path, monkeypatch):
-    wanted = load(tmp_path / "there" / "someone" / "small").backbone.state_dict()
+    expected = load(tmp_path / "there" / "someone" / "small").backbone.state_dict()
     first = load("someone/small@size=28")
     assert (first.origin.kind, first.origin.spec, first.input_config.image_size) == ("hub", "someone/small@size=28", 28)
     assert of(hub, "someone/small")
     hub.clear()
-    again = load("someone/small")
+    second = load("someone/small")
     tokens = load_image_model(ImageModelConfig(path="someone/small"))
     assert not of(hub, "someone/small")
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody answers
-    for result in (first, again, load("someone/small")):
+    for result in (first, second, load("someone/small")):
         for name, value in result.backbone.state_dict().items():
-            assert torch.equal(value, wanted[name]), name
+            assert torch.equal(value, expected[name]), name
     assert tokens.model_type == "dinov2"
 
 

@@ -81,22 +81,22 @@ def test_the_class_token_and_the_patches_are_the_models_own(folder):
     model = transformers.Dinov2Model.from_pretrained(folder("dinov2")).eval()
     clip = torch.randn(1, 3, 4, 56, 42)
     with torch.no_grad():
-        wanted = model(clip[0].transpose(0, 1), output_hidden_states=True)
-        for pool, tokens in (("cls", wanted.last_hidden_state[:, 0]), ("mean", wanted.last_hidden_state[:, 1:])):
+        expected = model(clip[0].transpose(0, 1), output_hidden_states=True)
+        for pool, tokens in (("cls", expected.last_hidden_state[:, 0]), ("mean", expected.last_hidden_state[:, 1:])):
             backbone, _ = load_transformers_backbone(folder("dinov2"), pool=pool)
             torch.testing.assert_close(backbone(clip)[0], tokens if pool == "cls" else tokens.mean(1))
         backbone, _ = load_transformers_backbone(folder("dinov2"), layer=1)
-        torch.testing.assert_close(backbone(clip)[0], wanted.hidden_states[1][:, 0])
+        torch.testing.assert_close(backbone(clip)[0], expected.hidden_states[1][:, 0])
         first = backbone.feature_map(clip)[0, :, 2]  # (D, 4, 3): rows and then columns
-        torch.testing.assert_close(first.flatten(1).T, wanted.hidden_states[1][2, 1:])
+        torch.testing.assert_close(first.flatten(1).T, expected.hidden_states[1][2, 1:])
 
 
 def test_video_models_give_their_own_patches(folder):
     clip = torch.randn(2, 3, 8, 32, 32)
     backbone, _ = load_transformers_backbone(folder("videomae"))
     with torch.no_grad():
-        wanted = backbone.model(clip.transpose(1, 2)).last_hidden_state
-        torch.testing.assert_close(backbone(clip), wanted.reshape(2, 4, 16, 32).mean(2))
+        expected = backbone.model(clip.transpose(1, 2)).last_hidden_state
+        torch.testing.assert_close(backbone(clip), expected.reshape(2, 4, 16, 32).mean(2))
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_the_processor_says_what_a_model_is_shown(tmp_path):
     folder = save_model("dinov2", tmp_path / "m")
     _, intake = load_transformers_backbone(folder)
     assert (intake.image_size, intake.normalization) == (42, IMAGENET_NORMALIZATION)
-    said = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}
-    said |= {"size": {"shortest_edge": 70}, "crop_size": {"height": 56, "width": 56}, "do_center_crop": True}
-    (folder / "preprocessor_config.json").write_text(json.dumps(said))
+    output = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}
+    output |= {"size": {"shortest_edge": 70}, "crop_size": {"height": 56, "width": 56}, "do_center_crop": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(output))
     _, intake = load_transformers_backbone(folder)
     assert (intake.image_size, intake.normalization) == (56, ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1)))
-    (folder / "preprocessor_config.json").write_text(json.dumps(said | {"do_center_crop": False}))
+    (folder / "preprocessor_config.json").write_text(json.dumps(output | {"do_center_crop": False}))
     assert load_transformers_backbone(folder)[1].image_size == 70
 
 
@@ -153,8 +153,8 @@ def test_all_tokens_of_clip_have_its_last_norm(folder):
     with torch.no_grad():
         result = backbone.model(clip[:, :, 3])
         torch.testing.assert_close(backbone(clip)[:, 3], result.pooler_output)
-        wanted = backbone.model.post_layernorm(result.last_hidden_state[:, 1:])
-        torch.testing.assert_close(backbone.feature_map(clip)[:, :, 3].flatten(2).transpose(1, 2), wanted)
+        expected = backbone.model.post_layernorm(result.last_hidden_state[:, 1:])
+        torch.testing.assert_close(backbone.feature_map(clip)[:, :, 3].flatten(2).transpose(1, 2), expected)
         bare, _ = load_transformers_backbone(folder("clip"), layer=2)
         torch.testing.assert_close(bare(clip)[:, 3], result.last_hidden_state[:, 0])
 
@@ -163,8 +163,8 @@ def test_without_a_processors_file_frames_are_normalised_as_the_family_does(fold
     assert load_transformers_backbone(folder("clip"))[1].normalization == CLIP_NORMALIZATION
     assert load_transformers_backbone(folder("vit_mae"))[1].normalization == IMAGENET_NORMALIZATION
     other = save_model("clip", tmp_path / "m")
-    said = {"image_processor": {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}, "processor_class": "x"}
-    (other / "processor_config.json").write_text(json.dumps(said))
+    output = {"image_processor": {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}, "processor_class": "x"}
+    (other / "processor_config.json").write_text(json.dumps(output))
     assert load_transformers_backbone(other)[1].normalization == ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
 
 

@@ -105,10 +105,10 @@ def slow_forward(w: Weights, clip: Tensor) -> Tensor:
 
 def assert_features(encoder, feature_map: Tensor, clip: Tensor) -> None:
     with torch.no_grad():
-        found = encoder(clip).frames
-    wanted = feature_map.mean((3, 4)).transpose(1, 2)
-    assert wanted.std() > 1e-2
-    torch.testing.assert_close(found, wanted, atol=1e-4 * float(wanted.abs().max()), rtol=1e-4)
+        result = encoder(clip).frames
+    expected = feature_map.mean((3, 4)).transpose(1, 2)
+    assert expected.std() > 1e-2
+    torch.testing.assert_close(result, expected, atol=1e-4 * float(expected.abs().max()), rtol=1e-4)
 
 
 @pytest.mark.parametrize("network", KINDS)

@@ -63,10 +63,10 @@ def test_an_interrupted_study_continues_and_ends_the_same(study, tmp_path, caplo
     marked = json.loads(run_result_path(copy, "none", "unified", 0).read_text()) | {"seconds": 1e6}
     run_result_path(copy, "none", "unified", 0).write_text(json.dumps(marked))
     with caplog.at_level("INFO", "stillmotion"):
-        again = run_confounding_study(copy, TINY, num_seeds=1, num_processes=1)
+        repeated = run_confounding_study(copy, TINY, num_seeds=1, num_processes=1)
     assert [line[:26] for line in caplog.messages] == ["none             decoupled"]
-    assert again["cpu_seconds"] > 1e6
-    for first, second in zip(results["runs"], again["runs"], strict=True):
+    assert repeated["cpu_seconds"] > 1e6
+    for first, second in zip(results["runs"], repeated["runs"], strict=True):
         assert first | {"seconds": 0} == second | {"seconds": 0}
 
 

@@ -39,10 +39,10 @@ def test_one_frame_has_no_motion():
 
 def test_clips_are_the_same_for_the_same_seed_and_longer_than_no_video():
     videos = SyntheticDataset(SyntheticConfig(num_videos=3), seed=1)
-    first, again, other = (sample_clips(videos, num_frames=4, seed=s) for s in (0, 0, 1))
+    first, second, other = (sample_clips(videos, num_frames=4, seed=s) for s in (0, 0, 1))
     assert first.frames.shape == (3, 3, 32, 32)
     assert first.motion.shape == (3, 9, 16, 16)
-    assert torch.equal(first.motion, again.motion)
+    assert torch.equal(first.motion, second.motion)
     assert not torch.equal(first.frames, other.frames)
     with pytest.raises(StillmotionError, match="num_frames is 33, but videos have 32 frames"):
         sample_clips(videos, num_frames=33, seed=0)

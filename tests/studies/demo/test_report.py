@@ -24,7 +24,7 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
     runs = {"simclr": cached_run("k400-simclr"), "simclr+bod": cached_run("k400-bod-simclr")}
     html = write_demo_page(tmp_path, results, runs).read_text()
     assert_self_contained(html)
-    wanted = [
+    expected = [
         "Summary",
         "Videos",
         "Linear probes on frozen features",
@@ -34,7 +34,7 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
         "Nearest neighbors by static and dynamic embedding",
         "Your own videos",
     ]
-    for title in wanted:
+    for title in expected:
         assert f"<h2>{title}" in html
     # The summary's numbers are the results', the largest change first.
     seeds = "2 of 2 seeds"

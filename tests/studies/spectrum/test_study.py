@@ -22,8 +22,8 @@ VARIANCES = SCALE * torch.tensor([0.05, 0.3, 0.5, 0.8, 1.0, 1.35, 1.8, 2.2], dty
 def test_pairs_have_exactly_the_covariance_they_are_made_with():
     pairs = sample_pairs(VARIANCES, num_pairs=60)
     difference = pairs.first - pairs.second
-    wanted = pairs.basis * VARIANCES @ pairs.basis.T
-    torch.testing.assert_close(difference.T @ difference / 60, wanted)
+    expected = pairs.basis * VARIANCES @ pairs.basis.T
+    torch.testing.assert_close(difference.T @ difference / 60, expected)
 
 
 @pytest.mark.parametrize("strength", [0.3, 0.6, 1.3])
@@ -31,10 +31,10 @@ def test_a_linear_projection_shrinks_directions_as_theorem_1_says(strength):
     """Tolerance 1e-3; directions beyond 2λ within 0.01 of zero, where the minimum is flat."""
     pairs = sample_pairs(VARIANCES, num_pairs=100)
     trained = train_projection(pairs, strength * SCALE)
-    wanted = predicted_eigenvalues(VARIANCES, strength * SCALE)
+    expected = predicted_eigenvalues(VARIANCES, strength * SCALE)
     result = shrinkage_factors(trained, pairs.basis)
-    is_positive = wanted > 0
-    torch.testing.assert_close(result[is_positive], wanted[is_positive], atol=1e-3, rtol=0)
+    is_positive = expected > 0
+    torch.testing.assert_close(result[is_positive], expected[is_positive], atol=1e-3, rtol=0)
     assert (result[~is_positive] < 0.01).all()
     gram = pairs.basis.T @ trained.T @ trained @ pairs.basis  # W commutes with Σ: it mixes no two directions
     assert (gram - torch.diag(gram.diagonal())).abs().max() < 1e-3
@@ -54,10 +54,10 @@ def test_the_margin_grows_as_theorem_2_says(strength):
     """Tolerance 1e-3 τ, for λ on both sides of τ/2."""
     pairs = sample_pairs(VARIANCES, num_pairs=100)
     trained = train_projection(pairs, strength * SCALE)
-    wanted = predicted_margin_gain(VARIANCES, strength * SCALE)
-    assert wanted > 0
+    expected = predicted_margin_gain(VARIANCES, strength * SCALE)
+    assert expected > 0
     tau = float(VARIANCES.mean())
-    assert measured_margin_gain(trained, pairs) / tau == pytest.approx(wanted / tau, abs=1e-3)
+    assert measured_margin_gain(trained, pairs) / tau == pytest.approx(expected / tau, abs=1e-3)
 
 
 def test_the_objective_is_the_papers():
@@ -65,8 +65,8 @@ def test_the_objective_is_the_papers():
     w = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     v = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     moved = [0.5 * float((w @ (a - b)).square().sum()) for a, b in zip(*pairs[:2], strict=True)]
-    wanted = sum(moved) / 10 + 0.5 * 0.7 * float((w @ w.T - torch.eye(3)).square().sum())
-    assert 0.7 * float(transfer_objective([w], pairs, 0.7)) == pytest.approx(wanted)
+    expected = sum(moved) / 10 + 0.5 * 0.7 * float((w @ w.T - torch.eye(3)).square().sum())
+    assert 0.7 * float(transfer_objective([w], pairs, 0.7)) == pytest.approx(expected)
 
     def g(z):
         return v @ torch.tanh(w @ z)

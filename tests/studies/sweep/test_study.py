@@ -135,11 +135,11 @@ def test_a_killed_sweep_goes_on_repeats_nothing_and_ends_in_a_summary(tmp_path):
     assert command.wait() == -signal.SIGKILL
     state = done[0].parent / "training_state.pt"
     before = state.stat().st_mtime_ns
-    again = typed(tmp_path, *arguments)
-    again.expect_success()
+    second = typed(tmp_path, *arguments)
+    second.expect_success()
     assert state.stat().st_mtime_ns == before
     assert len(list(tmp_path.glob("runs/*"))) == 3
-    assert again.stdout.splitlines()[-1] == f"written: {tmp_path / 'per-frame' / 'report.html'}"
+    assert second.stdout.splitlines()[-1] == f"written: {tmp_path / 'per-frame' / 'report.html'}"
     summary = (tmp_path / "summary.md").read_text()
     assert "| BOD-VCL, strict |" in summary
     assert "| strict above V-SimCLR | Table 10 | average |" in summary

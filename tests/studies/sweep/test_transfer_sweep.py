@@ -71,8 +71,8 @@ def test_finished_runs_are_not_trained_again(swept, monkeypatch):
         "stillmotion.utils.worker_processes.Worker", lambda *_, **__: pytest.fail("a run was started again")
     )
     how = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(out / "davis"))
-    (again,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
-    assert again == result
+    (second,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
+    assert second == result
 
 
 def test_one_run_of_a_model_measures_it_frozen(tmp_path):

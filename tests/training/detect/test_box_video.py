@@ -42,8 +42,8 @@ def test_the_best_actions_that_reach_the_least_score_are_named():
     key, box = ("a", 902), (0.1, 0.1, 0.4, 0.9)
     scores = [0.3, 0.9, 0.6, 0.8, 0.7]
     rows = BoxTable([key] * 5, np.tile(box, (5, 1)), np.array([1, 2, 3, 4, 5]), np.array(scores))
-    found = boxes_by_key_frame(rows, {n: f"act{n}" for n in range(1, 6)}, min_score=0.4)
-    assert found == {key: [LabeledBox(box, ["act2 0.90", "act4 0.80", "act5 0.70"])]}
+    result = boxes_by_key_frame(rows, {n: f"act{n}" for n in range(1, 6)}, min_score=0.4)
+    assert result == {key: [LabeledBox(box, ["act2 0.90", "act4 0.80", "act5 0.70"])]}
     annotated = boxes_by_key_frame(rows._replace(scores=np.ones(5)), {1: "walk", 2: "sit"}, min_score=1)
     assert sorted(annotated[key][0].lines) == ["sit", "walk"]
 

@@ -17,7 +17,7 @@ from stillmotion.training.finetune.evaluate import (
     predict_videos,
 )
 
-INTAKE = InputConfig(num_frames=4, stride=2, image_size=16, normalization=IMAGENET_NORMALIZATION)
+INPUT_CONFIG = InputConfig(num_frames=4, stride=2, image_size=16, normalization=IMAGENET_NORMALIZATION)
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def videos(tmp_path_factory):
 
 @pytest.mark.parametrize(("clips", "crops", "full"), [(1, 1, False), (3, 1, False), (2, 3, True)])
 def test_probabilities_are_the_mean_of_the_softmax_over_views(model, videos, clips, crops, full):
-    index, found, broken = predict_videos(
-        model, videos, INTAKE, num_clips=clips, num_crops=crops, full_frame_crops=full
+    index, probabilities, failed = predict_videos(
+        model, videos, INPUT_CONFIG, num_clips=clips, num_crops=crops, full_frame_crops=full
     )
     assert index.tolist() == [0, 2, 3, 4, 5]
-    assert [name.rsplit("/", 1)[1] for name, _ in broken] == ["1.mp4"]
-    dataset = build_eval_clip_dataset(videos, INTAKE, num_clips=clips, num_crops=crops, full_frame=full)
-    for number, row in zip(index, found, strict=True):
+    assert [name.rsplit("/", 1)[1] for name, _ in failed] == ["1.mp4"]
+    dataset = build_eval_clip_dataset(videos, INPUT_CONFIG, num_clips=clips, num_crops=crops, full_frame=full)
+    for number, row in zip(index, probabilities, strict=True):
         views = dataset[number]["clips"]
         assert len(views) == clips * crops
         with torch.no_grad():
@@ -54,39 +54,39 @@ def test_probabilities_are_the_mean_of_the_softmax_over_views(model, videos, cli
 def test_a_model_in_training_is_tested_in_evaluation_mode_and_goes_on(model, videos):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
-    _, found, _ = predict_videos(model, videos, INTAKE, num_clips=1)
+    _, probabilities, _ = predict_videos(model, videos, INPUT_CONFIG, num_clips=1)
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    np.testing.assert_array_equal(found, predict_videos(model.eval(), videos, INTAKE, num_clips=1)[1])
+    np.testing.assert_array_equal(probabilities, predict_videos(model.eval(), videos, INPUT_CONFIG, num_clips=1)[1])
 
 
 def test_no_readable_video_is_an_error(model, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.mp4").write_bytes(b"nothing")
     with pytest.raises(StillmotionError, match="The only test video could not be read"):
-        predict_videos(model, VideoDataConfig(tmp_path).open(), INTAKE)
+        predict_videos(model, VideoDataConfig(tmp_path).open(), INPUT_CONFIG)
 
 
 def test_classes_and_confusion_are_scikit_learns():
     rng = np.random.default_rng(0)
     scores, labels = rng.random((300, 6)), rng.integers(0, 6, 300)
-    found = classification_metrics(scores, labels, list("abcdef"))
-    predicted = scores.argmax(1)
-    np.testing.assert_array_equal(found["confusion"], confusion_matrix(labels, predicted))
-    assert found["mean_class_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predicted))
-    assert found["top1"] == pytest.approx((predicted == labels).mean())
+    metrics = classification_metrics(scores, labels, list("abcdef"))
+    predictions = scores.argmax(1)
+    np.testing.assert_array_equal(metrics["confusion"], confusion_matrix(labels, predictions))
+    assert metrics["mean_class_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predictions))
+    assert metrics["top1"] == pytest.approx((predictions == labels).mean())
     for i, name in enumerate("abcdef"):
-        assert found["per_class"][name] == pytest.approx((predicted[labels == i] == i).mean())
+        assert metrics["per_class"][name] == pytest.approx((predictions[labels == i] == i).mean())
 
 
 def test_a_class_that_was_not_trained_is_wrong_and_one_that_is_not_asked_has_no_accuracy():
     scores = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.3, 0.7, 0.0]])
-    found = classification_metrics(scores, np.array([0, -1, 1]), ["a", "b", "c"])
-    assert found["top1"] == pytest.approx(2 / 3)
-    assert found["top5"] == pytest.approx(2 / 3)
-    assert found["num_unseen_class_videos"] == 1
-    assert found["per_class"] == {"a": 1.0, "b": 1.0, "c": None}
-    assert found["mean_class_accuracy"] == 1.0
+    metrics = classification_metrics(scores, np.array([0, -1, 1]), ["a", "b", "c"])
+    assert metrics["top1"] == pytest.approx(2 / 3)
+    assert metrics["top5"] == pytest.approx(2 / 3)
+    assert metrics["num_unseen_class_videos"] == 1
+    assert metrics["per_class"] == {"a": 1.0, "b": 1.0, "c": None}
+    assert metrics["mean_class_accuracy"] == 1.0
 
 
 def test_lines_for_a_terminal_name_what_was_skipped():

@@ -121,14 +121,14 @@ def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
     intake = encoder.input_config
     assert (intake.num_frames, intake.stride, intake.image_size) == (4, 1, 16)
     assert load(f"{run}@size=24").input_config.image_size == 24
-    again = finetune_once(
+    resumed = finetune_once(
         replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(run)), tmp_path / "again"
     )
     name = next(key for key in saved if key.startswith("backbone.") and saved[key].ndim == 5)
-    torch.testing.assert_close(load_weights(again)[name], saved[name])
-    saved_again = load_weights(again)
+    torch.testing.assert_close(load_weights(resumed)[name], saved[name])
+    saved_again = load_weights(resumed)
     (run / "encoder.json").unlink()
-    assert torch.equal(load(again).backbone.state_dict()[name.removeprefix("backbone.")], saved_again[name])
+    assert torch.equal(load(resumed).backbone.state_dict()[name.removeprefix("backbone.")], saved_again[name])
 
 
 def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
@@ -145,9 +145,9 @@ def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
 
 def test_a_run_counts_strides_at_the_rate_that_it_is_asked_for(tmp_path):
     timed = finetune_once(small_config(epochs=1, data={"fps": 16}), tmp_path / "timed")
-    again = finetune_once(replace(small_config(epochs=1), encoder=str(timed)), tmp_path / "again")
+    resumed = finetune_once(replace(small_config(epochs=1), encoder=str(timed)), tmp_path / "again")
     counted = finetune_once(replace(small_config(epochs=1, data={"fps": 0}), encoder=str(timed)), tmp_path / "counted")
-    assert [load(run).input_config.fps for run in (timed, again, counted)] == [16, 16, 0]
+    assert [load(run).input_config.fps for run in (timed, resumed, counted)] == [16, 16, 0]
     assert load(f"{timed}@fps=4").input_config.fps == 4
 
 

@@ -46,9 +46,9 @@ def unrolled(method, clips, late):
 def test_a_late_solvers_gradient_is_that_through_its_unrolled_step(objective, how):
     method, clips = tiny_method(objective).train(), tiny_clips()
     config = PretrainConfig(method=method.config, solver=SolverConfig(how, inner_lr=RATE, curvature_limit=0.0))
-    found = compute_gradients(method, clips, config)[1]
+    result = compute_gradients(method, clips, config)[1]
     expected = unrolled(tiny_method(objective).train(), clips, LATE[how])
-    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-8)
+    torch.testing.assert_close(result, expected, atol=1e-9, rtol=1e-8)
 
 
 @pytest.mark.parametrize("objective", ["simclr", "byol"])

@@ -35,9 +35,9 @@ def test_a_debug_twin_learns(name: str, tmp_path: Path) -> None:
     components = final_losses(train(course(name), tmp_path))
     print(final_loss_table({name: components}))
     assert list(components) == (["static", "dynamic"] if "bod-" in name else ["whole"])
-    for component, found in components.items():
-        assert found.embedding_std > 2 * MIN_EMBEDDING_STD, component
-        assert found.loss < 0.85 * found.chance_loss, (component, found)
+    for component, result in components.items():
+        assert result.embedding_std > 2 * MIN_EMBEDDING_STD, component
+        assert result.loss < 0.85 * result.chance_loss, (component, result)
 
 
 def test_the_table_names_losses_and_their_chance() -> None:

@@ -1,4 +1,4 @@
-"""Runs with derivative views: the schedule goes by epoch and step, alone, on two processes and after a stop."""
+"""Runs with derivative views: the schedule depends on epoch and step, on one and two processes and after a stop."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from stillmotion.training.run_log import load_metrics
 
 EIGHT = {"optim.epochs": 8}
 SIMCLR = "ucf101-vididi-simclr-r3d_18"
-# Derivative views and a Koopman decomposition with its inner level, which no paper has.
+# Derivative views together with a Koopman decomposition and its inner level, a combination that is in no paper.
 BOD_VCL = {
     "method.model.per_frame_features": True,
     "method.static_dynamic": StaticDynamicConfig(),
@@ -37,44 +37,48 @@ RANDOM_HUE = {"method.views": ViewsConfig("alternate", derivative_color="random-
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DerivativeOrders, int, int]]:
-    """What runs show from now on: orders, and frames before and after."""
-    shown: list[tuple[DerivativeOrders, int, int]] = []
-    show = TemporalViews.__call__
+def recorded_views(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DerivativeOrders, int, int]]:
+    """Record the orders of all views from now on, and the number of frames before and after."""
+    records: list[tuple[DerivativeOrders, int, int]] = []
+    original_call = TemporalViews.__call__
 
-    def noted(self: TemporalViews, clips: Tensor, orders: DerivativeOrders, colours: Tensor | None = None) -> Tensor:
-        views = show(self, clips, orders, colours)
-        shown.append((orders, clips.shape[3], views.shape[3]))
+    def recording_call(
+        self: TemporalViews, clips: Tensor, orders: DerivativeOrders, colours: Tensor | None = None
+    ) -> Tensor:
+        views = original_call(self, clips, orders, colours)
+        records.append((orders, clips.shape[3], views.shape[3]))
         return views
 
-    monkeypatch.setattr(TemporalViews, "__call__", noted)
-    return shown
+    monkeypatch.setattr(TemporalViews, "__call__", recording_call)
+    return records
 
 
-def scheduled(config: PretrainConfig, *, steps: int = 2) -> list[DerivativeOrders]:
-    """The orders of every step."""
+def scheduled_orders(config: PretrainConfig, *, steps: int = 2) -> list[DerivativeOrders]:
+    """Return the orders of every step."""
     views, seed = config.method.views.build(), config.train.seed
     return [views.draw_orders(seed=seed, epoch=e, step=s) for e in range(config.optim.epochs) for s in range(steps)]
 
 
 @pytest.mark.parametrize("schedule", TABLE_6_SCHEDULES)
 def test_a_run_shows_its_schedule_in_clips_of_the_asked_length(
-    schedule: str, tmp_path: Path, seen: list[tuple[DerivativeOrders, int, int]]
+    schedule: str, tmp_path: Path, recorded_views: list[tuple[DerivativeOrders, int, int]]
 ) -> None:
     config = small_config(f"ucf101-vididi-{schedule}", EIGHT)
     run = train(config, tmp_path)
-    assert [orders for orders, *_ in seen] == scheduled(config)
+    assert [orders for orders, *_ in recorded_views] == scheduled_orders(config)
     extra = 0 if schedule == "base" else 2
-    assert {(before, after) for _, before, after in seen} == {(4 + extra, 4)}
+    assert {(before, after) for _, before, after in recorded_views} == {(4 + extra, 4)}
     assert all(w.isfinite().all() for w in load_weights(run).values())
 
 
 def test_the_parts_of_an_accumulated_batch_show_the_same(
-    tmp_path: Path, seen: list[tuple[DerivativeOrders, int, int]]
+    tmp_path: Path, recorded_views: list[tuple[DerivativeOrders, int, int]]
 ) -> None:
     config = small_config("ucf101-vididi-simclr-r3d_18", EIGHT | {"train.grad_accum_steps": 2})
     train(config, tmp_path)
-    assert [orders for orders, *_ in seen] == [orders for orders in scheduled(config) for _ in range(2)]
+    assert [orders for orders, *_ in recorded_views] == [
+        orders for orders in scheduled_orders(config) for _ in range(2)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -85,29 +89,29 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
     name: str,
     changes: dict[str, Any],
     tmp_path: Path,
-    seen: list[tuple[DerivativeOrders, int, int]],
+    recorded_views: list[tuple[DerivativeOrders, int, int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = small_config(name, changes | {"optim.epochs": 4})
-    whole = train(config, tmp_path / "whole")
-    expected, solve = list(seen), module.compute_gradients
-    seen.clear()
+    uninterrupted = train(config, tmp_path / "whole")
+    expected, solve = list(recorded_views), module.compute_gradients
+    recorded_views.clear()
     for stop_after in (3, 2):
         calls = iter(range(stop_after))
 
-        def stopped(*arguments: Any, calls: Any = calls, **options: Any) -> Any:
+        def interrupting_solver(*arguments: Any, calls: Any = calls, **options: Any) -> Any:
             if next(calls, None) is None:
-                seen.pop()  # this step will be done again
+                recorded_views.pop()  # this step will be repeated
                 raise KeyboardInterrupt
             return solve(*arguments, **options)
 
-        monkeypatch.setattr(module, "compute_gradients", stopped)
+        monkeypatch.setattr(module, "compute_gradients", interrupting_solver)
         with pytest.raises(KeyboardInterrupt):
             train(config, tmp_path / "stopped")
     monkeypatch.setattr(module, "compute_gradients", solve)
-    again = train(config, tmp_path / "stopped")
-    assert seen == expected
-    assert_same_run(whole, again)
+    resumed = train(config, tmp_path / "stopped")
+    assert recorded_views == expected
+    assert_same_run(uninterrupted, resumed)
 
 
 @pytest.mark.slow
@@ -121,7 +125,7 @@ def test_a_stopped_run_goes_on_in_its_schedule_bit_for_bit(
     ids=["whole", "random hue"],
 )
 def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(decomposed: str, tmp_path: Path) -> None:
-    """With a transformer and no batch norm, in which differences of rounding grow little."""
+    """Uses a transformer without batch norm, in which rounding errors grow slowly."""
     network = (
         "--method.model.backbone small_vit --method.model.projector-hidden-dim 16 "
         "--method.model.no-projector-batch-norm"
@@ -133,16 +137,16 @@ def test_two_processes_show_and_learn_what_one_does_with_the_joined_batch(decomp
         rank.expect_success()
     train(load_config(tmp_path / "two", PretrainConfig), tmp_path / "one")
     torch.testing.assert_close(load_weights(tmp_path / "two"), load_weights(tmp_path / "one"), rtol=1e-4, atol=1e-6)
-    half = "loss/dynamic" if decomposed else "loss/whole"
-    ours, theirs = (load_metrics(tmp_path / run)[half] for run in ("one", "two"))
-    assert theirs == [(step, pytest.approx(value, rel=1e-4)) for step, value in ours]
+    loss_name = "loss/dynamic" if decomposed else "loss/whole"
+    one_rank, two_rank_curve = (load_metrics(tmp_path / run)[loss_name] for run in ("one", "two"))
+    assert two_rank_curve == [(step, pytest.approx(value, rel=1e-4)) for step, value in one_rank]
 
 
 def test_the_encoder_of_such_a_run_takes_frames_as_they_are(tmp_path: Path) -> None:
     config = small_config("ucf101-vididi-simclr-r3d_18")
     encoder = load(train(config, tmp_path))
     assert encoder.input_config.num_frames == 4
-    assert encoder(torch.randn(2, 3, 4, 16, 16)).frames.shape == (2, 2, 8)  # its network has its strides in time
+    assert encoder(torch.randn(2, 3, 4, 16, 16)).frames.shape == (2, 2, 8)  # the network has a stride of 2 in time
 
 
 @pytest.mark.slow

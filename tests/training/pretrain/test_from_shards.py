@@ -35,8 +35,8 @@ def test_shards_train_to_the_weights_that_files_train_to(sets: Path, tmp_path: P
 
 def test_a_run_with_a_buffer_resumes_bit_for_bit(sets: Path, tmp_path: Path) -> None:
     config = small_config(overrides=SMALL | {"data.path": str(sets / "shards"), "data.shuffle_buffer": 3})
-    whole = train(config, tmp_path / "whole")
+    uninterrupted = train(config, tmp_path / "whole")
     steps = len(VideoDataConfig(sets / "shards").open()) // 4
     with stop_at_step(1, steps):
         train(config, tmp_path / "stopped")
-    assert_same_weights(train(config, tmp_path / "stopped"), whole)
+    assert_same_weights(train(config, tmp_path / "stopped"), uninterrupted)

@@ -94,7 +94,7 @@ def test_the_image_model_is_noted_so_that_it_is_found_from_any_folder(tmp_path, 
     monkeypatch.chdir(tmp_path)
     changes = {"data.image_size": 28, "method.model.image_model.path": "model", "method.model.image_model.layer": 1}
     folder = train(small_tokens(changes=changes), tmp_path / "run")
-    said = json.loads((folder / "config.json").read_text())
-    assert said["method"]["model"]["image_model"]["path"] == str(tmp_path / "model")
+    output = json.loads((folder / "config.json").read_text())
+    assert output["method"]["model"]["image_model"]["path"] == str(tmp_path / "model")
     monkeypatch.chdir("/")
     assert stillmotion.load(folder).backbone.image_model.patch_size == 14

@@ -59,7 +59,7 @@ K400 = list(BOD_VCL_RECIPES)
 def test_the_rows_of_a_table_and_no_others_cite_it(table: int) -> None:
     assert set(TABLES[table]) <= set(list_recipes())
     numbers = {name: re.findall(r"\d+", row.citation) for name, row in BOD_VCL_RECIPES.items()}
-    assert {name for name, found in numbers.items() if str(table) in found} == set(TABLES[table])
+    assert {name for name, result in numbers.items() if str(table) in result} == set(TABLES[table])
 
 
 def test_every_network_can_be_built() -> None:

@@ -281,9 +281,9 @@ def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, "-m", "stillmotion", "pretrain", "--out", str(tmp_path / "two"), *options]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=one_thread)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("trained: ") == 1
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, env=one_thread)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("trained: ") == 1
     config = load_config(tmp_path / "two", PretrainConfig)
     train(config, tmp_path / "one")
     start, one, two = fresh(config).state_dict(), load_weights(tmp_path / "one"), load_weights(tmp_path / "two")

@@ -7,11 +7,11 @@ from stillmotion.training.segment.report import plot_timelines
 
 def bars(figure):
     """Of each bar (start, length, top, colour)."""
-    found = []
+    result = []
     for bar in figure.axes[0].collections:
         (x0, y0), (x1, _) = bar.get_datalim(figure.axes[0].transData).get_points()
-        found.append((round(x0, 3), round(x1 - x0, 3), round(y0, 3), to_hex(bar.get_facecolor()[0])))
-    return found
+        result.append((round(x0, 3), round(x1 - x0, 3), round(y0, 3), to_hex(bar.get_facecolor()[0])))
+    return result
 
 
 def test_a_bar_is_a_segment_and_prediction_stands_above_truth():

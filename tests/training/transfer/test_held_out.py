@@ -50,9 +50,9 @@ def test_the_held_out_videos_are_chosen_by_their_names_alone():
 def test_patches_followed_by_content_return_and_those_followed_by_position_do_not():
     h, w, shift = 8, 8, 2
     scene = F.normalize(torch.randn(12, 12, 64, generator=torch.Generator().manual_seed(0)), dim=-1)
-    first, second, again = scene[:h, :w], scene[1 : h + 1, 1 : w + 1], scene[shift : h + shift, shift : w + shift]
+    first, second, repeated = scene[:h, :w], scene[1 : h + 1, 1 : w + 1], scene[shift : h + shift, shift : w + shift]
     regions = torch.arange(h * w) // 8
-    by_content = tuple(x.reshape(h * w, -1) for x in (first, second, again))
+    by_content = tuple(x.reshape(h * w, -1) for x in (first, second, repeated))
     by_position = (torch.eye(h * w),) * 3
     region, cycle = round_trip(by_content, regions, (h, w), shift)
     assert region > 0.9
@@ -104,8 +104,8 @@ def test_the_frozen_model_is_kept_unless_the_projection_is_better(tmp_path, monk
         clip = torch.rand(1, 3, 3, 24, 24)
         model = load_patch_tokens(run).image_model
         with torch.no_grad():
-            wanted = model.patch_tokens(clip[0].transpose(0, 1)).mean(1)
-            torch.testing.assert_close(load(run)(clip).frames[0], wanted, atol=1e-4, rtol=1e-3)
+            expected = model.patch_tokens(clip[0].transpose(0, 1)).mean(1)
+            torch.testing.assert_close(load(run)(clip).frames[0], expected, atol=1e-4, rtol=1e-3)
         assert "the frozen model is kept" in write_transfer_page(run).read_text()
 
 

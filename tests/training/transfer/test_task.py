@@ -110,14 +110,14 @@ def test_the_authors_windows_are_those_of_a_batch_from_a_table_of_the_frames_siz
     torch.testing.assert_close(grids["authors"], twice)
     assert (grids["library"] - grids["authors"]).abs().max() > 1e-3
     for name, run in trainers.items():
-        seen = []
+        calls = []
         original = run.image_model.patch_tokens
-        run.image_model.patch_tokens = lambda frames, at=None, seen=seen, original=original: (
-            seen.append(at),
+        run.image_model.patch_tokens = lambda frames, at=None, calls=calls, original=original: (
+            calls.append(at),
             original(frames, at),
         )[1]
         run._pair_tokens({"index": torch.tensor([1, 4]), "clips": torch.rand(2, 1, 3, 2, 24, 24)}, 0)
-        assert torch.equal(seen[1][0], seen[1][1]) == (name == "authors")
+        assert torch.equal(calls[1][0], calls[1][1]) == (name == "authors")
 
 
 def test_half_precision_trains_a_projection_close_to_that_of_full_precision(tmp_path):
